@@ -175,7 +175,7 @@ async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
 async fn an_object_made_by_hand_is_changed_and_never_created(stage: &Stage) {
     let claim_by_hand = |uid: &str| {
         let mut claim = claim_of(stage, "by-hand", OwnerReference::default());
-        claim.spec.made_by_hand = Some(uid.to_owned());
+        claim.spec.standalone_uid = Some(uid.to_owned());
         claim
     };
     let gone = stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand("nobody"))).await;

@@ -151,7 +151,7 @@ fn claims_of_every_release_stay_readable() {
     // One record per phase, as release 0.1.0 wrote them. A later version gets a file of its own beside this one.
     let stored = include_str!("../golden/records/claim-v1.jsonl");
     let claims: Vec<Claim> = stored.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let seen: Vec<String> = claims.iter().map(|claim| format!("{} {}", claim.key, claim.phase.word())).collect();
+    let seen: Vec<String> = claims.iter().map(|claim| format!("{} {}", claim.key, claim.phase.name())).collect();
     let phases = ["Planned", "Launching", "Launched", "Registered", "Initialized", "Draining", "Terminating", "Failed", "Gone"];
     assert_eq!(seen, phases.map(|phase| format!("prod/{} {phase}", phase.to_lowercase())));
     let draining = &claims[5];

@@ -296,7 +296,7 @@ mod tests {
     fn rights_are_stated_once() {
         let five = "async fn run<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>)";
         check("functions/a/src/lib.rs", five, &["functions/a/src/lib.rs:1: rights"]);
-        check("shared/ports/src/turn.rs", five, &["shared/ports/src/turn.rs:1: rights"]);
+        check("shared/ports/src/leasing.rs", five, &["shared/ports/src/leasing.rs:1: rights"]);
         check("functions/a/src/lib.rs", "async fn run<P: Rights>(ports: P)", &[]);
         check(ADAPTERS, five, &[]);
     }

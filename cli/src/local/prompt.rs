@@ -190,7 +190,7 @@ fn claims(world: &World) -> String {
             let machine = claim.machine();
             vec![
                 claim.key.name.to_string(),
-                claim.phase.word().to_owned(),
+                claim.phase.name().to_owned(),
                 claim.spec.node_pool.clone(),
                 machine.map_or("-".to_owned(), |machine| machine.instance_type.clone()),
                 machine.map_or("-".to_owned(), |machine| machine.instance_id.to_string()),

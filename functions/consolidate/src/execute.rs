@@ -1,9 +1,9 @@
-//! Starting a command: store it, mark the nodes, store the replacements, ring launch.
+//! Starts a command: taints the nodes, stores the command, then the replacements, and triggers their launch.
 
-use crate::observe::keep;
-use crate::state::{Disruptions, Going, Running, command_timeout};
+use crate::observe::save_unless_conflict;
+use crate::state::{DeletingMachine, Disruptions, Running, command_timeout};
 use crate::{Rights, Run};
-use crate::{counts, progress};
+use crate::{metrics, progress};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
@@ -18,67 +18,69 @@ use whittle_ports::{
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
-/// Calls to the API server at the same time.
-const READS_AT_ONCE: usize = 10;
+/// Concurrent calls to the API server.
+const READ_CONCURRENCY: usize = 10;
 
-/// The taint that keeps new pods off a node that is to go.
-pub(crate) fn disrupted() -> Taint {
+/// The taint that keeps new pods off a node that is being disrupted.
+pub(crate) fn disrupted_taint() -> Taint {
     Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Executes a command that still holds, and answers whether it did. Its nodes are closed first, and what came to them since the
-    /// decision speaks against it. Then its record is stored: whatever dies after that is gone on with.
+    /// Executes a validated command; returns whether it was started. Its nodes are tainted first, and nodes that got pods since
+    /// the decision are dropped from it. Then its record is stored: a run that dies after that is resumed.
     pub(crate) async fn start(
         &mut self,
-        seen: &Snapshot,
+        snapshot: &Snapshot,
         command: &Command,
         stored: &mut Stored<Disruptions>,
     ) -> Result<bool, HandleError> {
-        let Some(command) = &self.close(seen, command).await? else { return Ok(false) };
+        let Some(command) = &self.taint_and_recheck(snapshot, command).await? else { return Ok(false) };
         let id = self.ports.clock().unique();
         let claim =
-            |new| claim_of(new, seen, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), Some(id.clone()));
+            |new| claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), Some(id.clone()));
         let replacements: Vec<Claim> = command.replacements.iter().map(claim).collect();
         let launched = replacements.iter().map(|claim| claim.key.name.as_str().to_owned()).collect();
-        let removals =
-            command.removals.iter().map(|removal| Going { claim: removal.node_claim.as_str().into(), node: removal.node.clone() });
+        let removals = command
+            .removals
+            .iter()
+            .map(|removal| DeletingMachine { claim: removal.node_claim.as_str().into(), node: removal.node.clone() });
         let running = Running {
-            ledger: LedgerEntry::of(command, &id, seen.now),
+            ledger: LedgerEntry::of(command, &id, snapshot.now),
             id,
             method: command.method,
-            started_at: seen.now,
+            started_at: snapshot.now,
             removals: removals.collect(),
             replacements,
             closed: true,
             stored: false,
         };
-        stored.value.nominated.extend(nominations(command, seen));
-        stored.value.memory.record(command, launched, &seen.read, seen.now);
+        stored.value.nominated.extend(nominations(command, snapshot));
+        stored.value.memory.record(command, launched, &snapshot.read, snapshot.now);
         stored.value.running.push(running);
         stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
         self.report.count("commands");
-        counts::started(&mut self.report, seen, command);
+        metrics::command_started(&mut self.report, snapshot, command);
         let last = stored.value.running.len() - 1;
         let mut running = stored.value.running[last].clone();
-        let patience = command_timeout(stored.value.removals().count());
-        let outcome = self.step(seen, &mut running, patience).await?;
-        progress::settle(&mut stored.value, last, running, outcome);
-        told(&mut self.report, command, seen);
+        let timeout = command_timeout(stored.value.removals().count());
+        let outcome = self.step(snapshot, &mut running, timeout).await?;
+        progress::apply_outcome(&mut stored.value, last, running, outcome);
+        record_disruptions(&mut self.report, command, snapshot);
         Ok(true)
     }
 
-    /// Keeps new pods off the nodes of a command, then looks at them once more: between the decision and the taint the scheduler
-    /// may have bound pods that nobody looked at. Answers what is left of the command. The taints of a run that dies in here are
-    /// taken off again as those of no command.
-    async fn close(&mut self, seen: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
+    /// Taints the nodes of a command, then reads their pods again: between the decision and the taint the scheduler may have
+    /// bound pods that were not considered. Returns the remaining command. If the run dies here, a later one removes the taints
+    /// as those of no command.
+    async fn taint_and_recheck(&mut self, snapshot: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
         for removal in command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)) {
             self.taint(&removal.node).await?;
         }
-        let looks = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
-        let looked_at = if looks { &command.removals } else { &[][..] };
+        let recheck = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
+        let rechecked = if recheck { &command.removals } else { &[][..] };
         let mut pods = Vec::new();
-        for some in looked_at.chunks(READS_AT_ONCE) {
+        for some in rechecked.chunks(READ_CONCURRENCY) {
             let reads = some.iter().map(|removal| self.ports.cluster().read(&self.lease.cluster, Scope::Pods, Some(&removal.node)));
             for read in try_join_all(reads).await? {
                 pods.extend(read.unreadable_pods().cloned());
@@ -86,51 +88,51 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         let (left, arrivals) = without_arrivals(command, &pods);
-        let stays = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));
-        for removal in command.removals.iter().filter(stays) {
-            self.unmark(&removal.node).await?;
+        let kept = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));
+        for removal in command.removals.iter().filter(kept) {
+            self.untaint(&removal.node).await?;
         }
         for arrival in &arrivals {
             let message = format!("Kept after all: pod {} has come since", arrival.pod);
-            self.report.decide(seen.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
+            self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
         }
-        counts::dropped(&mut self.report, command.method, arrivals.len());
+        metrics::validation_failed(&mut self.report, command.method, arrivals.len());
         Ok(left)
     }
 
-    /// A node that is gone needs no mark.
+    /// A deleted node needs no taint.
     async fn taint(&self, node: &str) -> Result<(), HandleError> {
-        let patch = NodePatch { add_taints: vec![disrupted()], ..NodePatch::default() };
+        let patch = NodePatch { add_taints: vec![disrupted_taint()], ..NodePatch::default() };
         match self.ports.cluster().patch_node(&self.lease.cluster, node, "", &patch).await {
             Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Keeps new pods off the nodes, unless that is done, and says why on the claims. Answers which of them cannot be read: what becomes
-    /// of its machine nobody can say.
-    pub(crate) async fn mark(&self, seen: &Snapshot, running: &Running) -> Result<Option<ClaimName>, HandleError> {
-        for going in &running.removals {
+    /// Taints the nodes, unless that is done, and sets the disruption reason on the claims. Returns a claim that cannot be read,
+    /// if any: the state of its machine is unknown.
+    pub(crate) async fn set_reason(&self, snapshot: &Snapshot, running: &Running) -> Result<Option<ClaimName>, HandleError> {
+        for deleting in &running.removals {
             if !running.closed {
-                self.taint(&going.node).await?;
+                self.taint(&deleting.node).await?;
             }
-            // Read anew: its conditions were written a moment ago.
-            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
+            // Read again: its conditions were written a moment ago.
+            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
             let claim = match self.ports.store().get(&key).await {
                 Ok(Some(claim)) => claim,
                 Ok(None) => continue,
-                Err(StoreError::Unreadable { .. }) => return Ok(Some(going.claim.clone())),
+                Err(StoreError::Unreadable { .. }) => return Ok(Some(deleting.claim.clone())),
                 Err(error) => return Err(error.into()),
             };
             let mut next = claim.value.clone();
             let reason = running.method.reason().as_str();
-            conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, seen.now);
-            keep(self.ports.store(), &claim, next).await?;
+            conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, snapshot.now);
+            save_unless_conflict(self.ports.store(), &claim, next).await?;
         }
         Ok(None)
     }
 
-    /// Stores the replacements under the lease and rings launch. One that is stored already is left alone.
+    /// Stores the replacements under the lease and sends the launch doorbell. Those that are already stored are left alone.
     pub(crate) async fn launch(&self, running: &Running) -> Result<(), HandleError> {
         for claim in &running.replacements {
             match self.ports.store().create(self.lease, claim).await {
@@ -143,30 +145,30 @@ impl<P: Rights> Run<'_, P> {
             self.ports.queues().ring(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
         }
         for claim in &running.replacements {
-            // `sweep` shows what could not be shown now.
+            // `sweep` writes mirrors that failed here.
             let _ = self.ports.cluster().apply_mirror(&self.lease.cluster, &whittle_claims::mirror(claim)).await;
         }
         Ok(())
     }
 }
 
-/// Machines that stay and take pods of the command. Pure.
-pub(crate) fn nominations(command: &Command, seen: &Snapshot) -> BTreeMap<String, Timestamp> {
-    let until = seen.now.checked_add(NOMINATION).unwrap_or(seen.now);
+/// Remaining machines that take pods of the command. Pure.
+pub(crate) fn nominations(command: &Command, snapshot: &Snapshot) -> BTreeMap<String, Timestamp> {
+    let until = snapshot.now.checked_add(NOMINATION).unwrap_or(snapshot.now);
     let takes = |node: &&StateNode| command.destinations.iter().any(|name| name == node.name());
-    seen.nodes.iter().filter(takes).map(|node| (machine_key(node).to_owned(), until)).collect()
+    snapshot.nodes.iter().filter(takes).map(|node| (machine_key(node).to_owned(), until)).collect()
 }
 
-/// Tells each node's part in a command.
-fn told(report: &mut Report, command: &Command, seen: &Snapshot) {
+/// Records each node's part in a command.
+fn record_disruptions(report: &mut Report, command: &Command, snapshot: &Snapshot) {
     for removal in &command.removals {
         let subject = format!("node/{}", removal.node);
         let kind = format!("{}/{}", removal.instance_type, removal.capacity_type);
         let message = format!("{}: {} ({kind})", command.method.reason(), command.text_for(&removal.node));
-        report.decide(seen.now, DecisionKind::Disrupted, subject, message);
+        report.decide(snapshot.now, DecisionKind::Disrupted, subject, message);
     }
 }
 
-pub(crate) fn find<'a>(seen: &'a Snapshot, name: &ClaimName) -> Option<&'a Stored<Claim>> {
-    seen.claims.iter().find(|claim| claim.value.key.name == *name)
+pub(crate) fn find_claim<'a>(snapshot: &'a Snapshot, name: &ClaimName) -> Option<&'a Stored<Claim>> {
+    snapshot.claims.iter().find(|claim| claim.value.key.name == *name)
 }

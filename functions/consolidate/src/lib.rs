@@ -1,20 +1,20 @@
-//! Nodes that cost more than they give are taken out: decide, let it rest, look again, launch replacements, then end.
+//! Voluntary disruption: decide, wait for the validation delay, validate, launch replacements, then delete the old nodes.
 //!
-//! Everything that is under way stands in one record per cluster ([`state::Disruptions`]), which only this function
-//! writes: a run that dies anywhere is gone on with by the next one.
+//! Everything in progress is in one record per cluster ([`state::Disruptions`]), which only this function writes: the next run
+//! resumes one that died at any point.
 
-mod counts;
 mod execute;
-mod imagined;
+mod metrics;
 mod observe;
 mod progress;
-mod shows;
+mod publish;
+mod shadow_log;
 mod state;
 mod statics;
 #[cfg(test)]
 mod tests;
 
-pub use imagined::SHADOW;
+pub use shadow_log::SHADOW;
 pub use state::{Disruptions, Running};
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, 
 use whittle_core::schedule::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, WorkloadReader, end_turn, not_my_turn, rights, take_turn,
+    StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -38,21 +38,21 @@ rights! {
     Queues: Queues,
 }
 
-/// Longer than the largest pass, short enough that a crashed run costs less than a tick.
+/// Longer than the largest pass, short enough that a crashed run delays the next by less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(60);
-/// How soon a run looks again that found another one deciding for its cluster.
-const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(3);
-/// Kept of the time that is left for storing what was decided and for handing over.
-const HANDING_OVER: SignedDuration = SignedDuration::from_secs(8);
-/// Simulations that a second is sure to be enough for (`cargo xtask bench consolidation`: over a thousand on a whole core,
-/// of which the function has a little more than half).
-const SIMULATIONS_A_SECOND: i64 = 300;
-/// So many are made however little time is left: 1,000 nodes have had their turn after ten looks, within two minutes.
+/// Retry delay when another run holds the lease of the cluster.
+const RETRY_WHEN_HELD: SignedDuration = SignedDuration::from_secs(3);
+/// Reserved of the remaining time for storing the decisions and handing over.
+const HANDOVER_RESERVE: SignedDuration = SignedDuration::from_secs(8);
+/// A safe number of simulations per second (`cargo xtask bench consolidation`: over a thousand on a whole core, of which the
+/// function has a little more than half).
+const SIMULATIONS_PER_SECOND: i64 = 300;
+/// Simulations that a pass makes regardless of the remaining time: 1,000 nodes are covered by ten passes, within two minutes.
 const SIMULATIONS_MIN: u32 = 100;
-/// How often a cluster with machines of ours is looked at: a pod that leaves is noticed within this.
-const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(10);
+/// Interval of passes for a cluster with machines of ours: the departure of a pod is noticed within this.
+const PASS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
-/// One pass for a cluster: its ports, the lease that it writes under, and what it has done.
+/// One pass for a cluster: its ports, the lease that it writes under, and its report.
 pub(crate) struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,
@@ -60,101 +60,103 @@ pub(crate) struct Run<'a, P> {
     report: Report,
 }
 
-/// One pass for a cluster. Only one run decides for a cluster at a time; a later one ends with `Held`.
+/// One pass for a cluster. Only one run decides for a cluster at a time; another one retries later.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    let bell = Doorbell::Consolidate { cluster: cluster.clone() };
-    let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
+    let doorbell = Doorbell::Consolidate { cluster: cluster.clone() };
+    let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
     let outcome = Run { ports, settings, lease: &lease, report: Report::default() }.under_lease(cluster).await;
-    end_turn(ports.store(), &lease).await;
+    release_lease(ports.store(), &lease).await;
     outcome
 }
 
 impl<P: Rights> Run<'_, P> {
     async fn under_lease(mut self, cluster: &ClusterName) -> Result<Report, HandleError> {
-        let mut seen = load(self.ports, self.settings, cluster).await?;
-        if let Some(why) = seen.held(self.settings) {
+        let mut snapshot = load(self.ports, self.settings, cluster).await?;
+        if let Some(why) = snapshot.held(self.settings) {
             self.report.count(why);
             return Ok(self.report);
         }
         if !self.settings.shadow {
-            observe::pod_events(self.ports, &mut seen, &mut self.report).await?;
+            observe::record_pod_events(self.ports, &mut snapshot, &mut self.report).await?;
         }
         let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
         let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
         let before = stored.value.clone();
         if self.settings.shadow {
-            self.give_up_all(&seen, &mut stored).await?;
+            self.roll_back_all(&snapshot, &mut stored).await?;
         } else {
-            let moved = self.go_on(&seen, &mut stored).await?;
+            let moved = self.advance_commands(&snapshot, &mut stored).await?;
             if moved {
-                // Claims that now end must count as ending before anything else is decided.
-                seen = load(self.ports, self.settings, cluster).await?;
+                // Claims that are now being deleted must count as such before anything else is decided.
+                snapshot = load(self.ports, self.settings, cluster).await?;
             }
-            seen.mark_going(stored.value.going().cloned());
+            snapshot.mark_deleting(stored.value.deleting().cloned());
         }
-        if self.balance(&seen, &mut stored).await? {
-            // Machines that were just asked for, or are to go, count before anything else is decided.
-            seen = load(self.ports, self.settings, cluster).await?;
-            seen.mark_going(stored.value.going().cloned());
+        if self.reconcile_static_pools(&snapshot, &mut stored).await? {
+            // Machines that were just requested or marked for deletion count before anything else is decided.
+            snapshot = load(self.ports, self.settings, cluster).await?;
+            snapshot.mark_deleting(stored.value.deleting().cloned());
         }
-        stored.value.nominated.retain(|_, until| seen.now < *until);
-        seen.expect_also(&stored.value.nominated);
-        stored.value.record_drained(&seen);
-        let (decision, took) = decide(self.settings, &seen, &stored.value, self.ports.clock());
-        counts::evaluated(&mut self.report, &decision, &took);
+        stored.value.nominated.retain(|_, until| snapshot.now < *until);
+        snapshot.expect_also(&stored.value.nominated);
+        stored.value.track_moves(&snapshot);
+        let (decision, took) = decide(self.settings, &snapshot, &stored.value, self.ports.clock());
+        metrics::evaluation(&mut self.report, &decision, &took);
         stored.value.memory = decision.memory.clone();
-        if stored.value.gauged_at.is_none_or(|at| seen.now.duration_since(at) >= counts::EVERY) {
-            counts::states(&mut self.report, &decision);
-            shows::unreadable(self.ports, cluster, &seen, self.settings.shadow, &mut self.report).await;
-            stored.value.gauged_at = Some(seen.now);
+        if stored.value.gauged_at.is_none_or(|at| snapshot.now.duration_since(at) >= metrics::STATES_INTERVAL) {
+            metrics::states(&mut self.report, &decision);
+            publish::unreadable_objects(self.ports, cluster, &snapshot, self.settings.shadow, &mut self.report).await;
+            stored.value.gauged_at = Some(snapshot.now);
         }
-        imagined::note(&mut self.report, &mut stored.value, &decision, self.settings.shadow, seen.now);
-        let acted = self.act(&seen, &decision, &mut stored).await;
-        // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
-        shows::verdicts(self.ports, cluster, &seen, &decision, self.settings.shadow, &mut self.report).await?;
+        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, snapshot.now);
+        let acted = self.act(&snapshot, &decision, &mut stored).await;
+        // Reporting comes second: the longer a decision waits, the more pods have arrived meanwhile.
+        publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
         if !self.settings.shadow {
-            observe::conditions(self.ports, &seen, &decision, &mut self.report).await?;
+            observe::write_conditions(self.ports, &snapshot, &decision, &mut self.report).await?;
         }
         let next = acted?;
         let next = if self.report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
-        let again = plan_next_look(&seen, &before, next, &mut stored.value);
+        let next_delay = schedule_next_pass(&snapshot, &before, next, &mut stored.value);
         if stored.value != before {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
         }
-        if let Some(delay) = again {
+        if let Some(delay) = next_delay {
             self.ports.queues().ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
         }
         self.ports.store().append(cluster, &self.report.decisions).await?;
         Ok(self.report)
     }
 
-    /// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
+    /// Proposes a new command, or executes the proposed one after its validation delay if it is still valid. Returns when to run
+    /// again.
     async fn act(
         &mut self,
-        seen: &Snapshot,
+        snapshot: &Snapshot,
         decision: &Decision,
         stored: &mut Stored<Disruptions>,
     ) -> Result<Option<SignedDuration>, HandleError> {
         if self.settings.shadow {
-            // Found before the cluster was put into shadow mode: it is not to be executed any more.
+            // Proposed before shadow mode was switched on: it must not be executed any more.
             stored.value.resting = None;
             return Ok(None);
         }
         if let Some(proposal) = stored.value.resting.clone() {
-            if seen.now < proposal.execute_after {
-                return Ok(Some(proposal.execute_after.duration_since(seen.now)));
+            if snapshot.now < proposal.execute_after {
+                return Ok(Some(proposal.execute_after.duration_since(snapshot.now)));
             }
             stored.value.resting = None;
-            if self.validated(seen, &proposal, stored).await? {
+            if self.validate_and_start(snapshot, &proposal, stored).await? {
                 return Ok(None);
             }
-            // What no longer holds makes way at once for what this pass has found, by whichever method.
+            // An invalid proposal is replaced at once by what this pass found, by whichever method.
         }
         let Some(command) = decision.commands.first() else { return Ok(None) };
-        shows::found(&mut self.report, command, false, seen.now);
-        let proposal = Proposal { execute_after: rested(command.method, self.settings, seen.now), ..command.proposal(seen.now) };
-        if proposal.execute_after > seen.now {
-            let wait = proposal.execute_after.duration_since(seen.now);
+        publish::record_found(&mut self.report, command, false, snapshot.now);
+        let proposal =
+            Proposal { execute_after: execute_after(command.method, self.settings, snapshot.now), ..command.proposal(snapshot.now) };
+        if proposal.execute_after > snapshot.now {
+            let wait = proposal.execute_after.duration_since(snapshot.now);
             stored.value.resting = Some(proposal);
             return Ok(Some(wait));
         }
@@ -163,33 +165,38 @@ impl<P: Rights> Run<'_, P> {
                 self.report.count("handed_over");
                 break;
             }
-            if !is_refused(self.settings, seen, &stored.value, command, &mut self.report) {
-                self.start(seen, command, stored).await?;
+            if !is_rejected_by_checker(self.settings, snapshot, &stored.value, command, &mut self.report) {
+                self.start(snapshot, command, stored).await?;
             }
         }
         Ok(None)
     }
 
-    /// Executes what has rested, if it still holds; answers whether it does.
-    async fn validated(&mut self, seen: &Snapshot, proposal: &Proposal, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
-        let facts = stored.value.facts(seen);
+    /// Executes a proposal if it is still valid; returns whether it is.
+    async fn validate_and_start(
+        &mut self,
+        snapshot: &Snapshot,
+        proposal: &Proposal,
+        stored: &mut Stored<Disruptions>,
+    ) -> Result<bool, HandleError> {
+        let facts = stored.value.facts(snapshot);
         let memory = stored.value.memory.clone();
-        let rules = rules(self.settings, seen);
-        let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &memory, settings: &rules };
+        let rules = rules(self.settings, snapshot);
+        let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &memory, settings: &rules };
         match disruption::validate(input, proposal) {
             Ok(Validated { command, dropped }) => {
-                counts::dropped(&mut self.report, proposal.method, dropped);
-                if is_refused(self.settings, seen, &stored.value, &command, &mut self.report) {
+                metrics::validation_failed(&mut self.report, proposal.method, dropped);
+                if is_rejected_by_checker(self.settings, snapshot, &stored.value, &command, &mut self.report) {
                     return Ok(false);
                 }
-                self.start(seen, &command, stored).await
+                self.start(snapshot, &command, stored).await
             }
             Err(rejection) => {
-                shows::rejected(&mut self.report, proposal, &rejection, seen.now);
-                counts::dropped(&mut self.report, proposal.method, rejection.failed);
-                for note in rejection.events.iter().take(shows::EVENTS_MAX) {
-                    // The rejection stands in the decision log; the event is a courtesy.
-                    let _ = self.ports.cluster().publish(&self.lease.cluster, &shows::event_of(note, &seen.read)).await;
+                publish::record_rejected(&mut self.report, proposal, &rejection, snapshot.now);
+                metrics::validation_failed(&mut self.report, proposal.method, rejection.failed);
+                for note in rejection.events.iter().take(publish::EVENTS_MAX) {
+                    // The rejection is in the decision log; the event is best effort.
+                    let _ = self.ports.cluster().publish(&self.lease.cluster, &publish::event_of(note, &snapshot.read)).await;
                 }
                 Ok(false)
             }
@@ -197,42 +204,47 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Pools with a Node whose claim neither the table nor the cluster shows, while claims cannot be read: how many of their nodes are on
-/// their way out nobody knows. Pure.
-fn uncounted(seen: &Snapshot) -> BTreeMap<String, String> {
-    let Some(claim) = seen.hidden.first() else { return BTreeMap::new() };
-    let shown = |node: &Node| seen.objects.node_claims.iter().any(|mirror| mirror.status.provider_id == node.spec.provider_id);
-    let nodes = seen.objects.nodes.iter().filter(|node| !shown(node));
+/// Pools with a Node whose claim is neither in the table nor in the cluster, while claims cannot be read: how many of their nodes
+/// are being disrupted is unknown. Pure.
+fn uncountable_pools(snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let Some(claim) = snapshot.hidden.first() else { return BTreeMap::new() };
+    let shown = |node: &Node| snapshot.objects.node_claims.iter().any(|mirror| mirror.status.provider_id == node.spec.provider_id);
+    let nodes = snapshot.objects.nodes.iter().filter(|node| !shown(node));
     let pools = nodes.filter_map(|node| node.metadata.label(labels::NODE_POOL));
     pools.map(|pool| (pool.to_owned(), format!("its nodes cannot be counted: NodeClaim {claim} cannot be read"))).collect()
 }
 
-/// What the core decides on. Pure.
-fn rules(settings: &Settings, seen: &Snapshot) -> Rules {
+/// The rules that the core decides by. Pure.
+fn rules(settings: &Settings, snapshot: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
-    let solve = Options { promised: seen.promises(), ..whittle_snapshot::options(settings) };
-    Rules { spot_to_spot, static_capacity, solve, unreadable_pools: uncounted(seen), ..Rules::standard() }
+    let solve = Options { promised: snapshot.promises(), ..whittle_snapshot::options(settings) };
+    Rules { spot_to_spot, static_capacity, solve, unreadable_pools: uncountable_pools(snapshot), ..Rules::standard() }
 }
 
-/// What is left of the invocation, without what handing over takes.
+/// The remaining time of the invocation, less the reserve for handing over.
 fn time_left(clock: &impl Clock) -> SignedDuration {
     let left = clock.deadline().left(clock.now());
-    left.checked_sub(HANDING_OVER).unwrap_or_default().max(SignedDuration::ZERO)
+    left.checked_sub(HANDOVER_RESERVE).unwrap_or_default().max(SignedDuration::ZERO)
 }
 
-/// How many simulations half of the time that is left allows. What is not reached is first in the next pass. Pure.
+/// How many simulations half of the remaining time allows. Nodes that are not reached come first in the next pass. Pure.
 fn simulations(left: SignedDuration, most: u32) -> u32 {
-    let affordable = left.as_secs().saturating_mul(SIMULATIONS_A_SECOND) / 2;
+    let affordable = left.as_secs().saturating_mul(SIMULATIONS_PER_SECOND) / 2;
     u32::try_from(affordable).unwrap_or(u32::MAX).max(SIMULATIONS_MIN).min(most)
 }
 
-/// The decision, and how long each method took to be evaluated; the first is charged with what all have in common.
-fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &impl Clock) -> (Decision, BTreeMap<Method, SignedDuration>) {
-    let facts = known.facts(seen);
-    let rules = rules(settings, seen);
+/// The decision, and the evaluation time of each method; the first includes the work that all share.
+fn decide(
+    settings: &Settings,
+    snapshot: &Snapshot,
+    known: &Disruptions,
+    clock: &impl Clock,
+) -> (Decision, BTreeMap<Method, SignedDuration>) {
+    let facts = known.facts(snapshot);
+    let rules = rules(settings, snapshot);
     let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
-    let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
+    let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let (mut began, mut took) = (clock.now(), BTreeMap::new());
     let decision = disruption::decide_observed(input, &mut |method| {
         let now = clock.now();
@@ -242,31 +254,37 @@ fn decide(settings: &Settings, seen: &Snapshot, known: &Disruptions, clock: &imp
     (decision, took)
 }
 
-/// Whether a second opinion, which shares no code with the decision, forbids a command. That is told, and nothing is done.
-fn is_refused(settings: &Settings, seen: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
-    let (facts, rules) = (known.facts(seen), rules(settings, seen));
-    let input = disruption::Input { cluster: seen.input(), facts: &facts, memory: &known.memory, settings: &rules };
+/// Whether the checker, which shares no code with the decision, rejects a command. The rejection is recorded, and nothing is
+/// done.
+fn is_rejected_by_checker(settings: &Settings, snapshot: &Snapshot, known: &Disruptions, command: &Command, report: &mut Report) -> bool {
+    let (facts, rules) = (known.facts(snapshot), rules(settings, snapshot));
+    let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let wrong = check_command(&input, command);
-    shows::refused(report, command, &wrong, seen.now);
+    publish::record_refused(report, command, &wrong, snapshot.now);
     !wrong.is_empty()
 }
 
 /// When a command may be executed: drift at once, consolidation after the validation delay.
-fn rested(method: Method, settings: &Settings, now: Timestamp) -> Timestamp {
+fn execute_after(method: Method, settings: &Settings, now: Timestamp) -> Timestamp {
     let wait = if method.validation_wait().is_zero() { SignedDuration::ZERO } else { settings.validation_delay };
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// Sees to it that one doorbell is under way while the cluster has machines of ours, and that doorbells do not multiply.
-fn plan_next_look(seen: &Snapshot, before: &Disruptions, wanted: Option<SignedDuration>, next: &mut Disruptions) -> Option<SignedDuration> {
-    let machines = seen.claims.iter().any(|claim| claim.value.machine().is_some());
+/// Ensures that one doorbell is pending while the cluster has machines of ours, and that doorbells do not multiply.
+fn schedule_next_pass(
+    snapshot: &Snapshot,
+    before: &Disruptions,
+    wanted: Option<SignedDuration>,
+    next: &mut Disruptions,
+) -> Option<SignedDuration> {
+    let machines = snapshot.claims.iter().any(|claim| claim.value.machine().is_some());
     if !machines && next.is_idle() {
         next.next_look_at = None;
         return None;
     }
-    let delay = wanted.map_or(LOOK_EVERY, |wanted| wanted.min(LOOK_EVERY)).max(SignedDuration::from_secs(1));
-    let due = seen.now.checked_add(delay).unwrap_or(seen.now);
-    if before.next_look_at.is_some_and(|known| known > seen.now && known <= due) {
+    let delay = wanted.map_or(PASS_INTERVAL, |wanted| wanted.min(PASS_INTERVAL)).max(SignedDuration::from_secs(1));
+    let due = snapshot.now.checked_add(delay).unwrap_or(snapshot.now);
+    if before.next_look_at.is_some_and(|known| known > snapshot.now && known <= due) {
         return None;
     }
     next.next_look_at = Some(due);

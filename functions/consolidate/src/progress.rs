@@ -1,7 +1,7 @@
-//! Going on with commands: replacements first, then the end of the old nodes; or everything back.
+//! Advances commands: replacements first, then the deletion of the old nodes; or a rollback.
 
-use crate::counts;
-use crate::execute::{self, find};
+use crate::execute::{self, find_claim};
+use crate::metrics;
 use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
 use crate::{Rights, Run};
 use std::collections::BTreeSet;
@@ -16,83 +16,88 @@ use whittle_ports::{
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
 
-/// How a command stands after a step.
+/// The state of a command after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Waits,
+    Waiting,
     Done,
     RolledBack,
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Takes every command of the record one step further, and takes marks off nodes that no command names. Answers whether
-    /// claims were made or ended, so that the snapshot shows them no more as they are.
-    pub(crate) async fn go_on(&mut self, seen: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
+    /// Takes every command of the record one step further, and removes taints from nodes that belong to no command. Returns
+    /// whether claims were created or deleted, so that the snapshot is out of date.
+    pub(crate) async fn advance_commands(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut left = Vec::new();
         let mut launched = false;
-        let patience = command_timeout(stored.value.removals().count());
+        let timeout = command_timeout(stored.value.removals().count());
         for running in stored.value.running.clone() {
             let mut next = running;
-            if is_shadowed(seen, &next) {
-                self.take_back(seen, &next, SHADOW_BEGAN).await?;
-                undo(&mut stored.value, &next);
+            if is_shadowed(snapshot, &next) {
+                self.roll_back(snapshot, &next, SHADOW_ENABLED).await?;
+                forget_moves(&mut stored.value, &next);
                 continue;
             }
             launched |= !next.stored;
-            match self.step(seen, &mut next, patience).await? {
-                Outcome::Waits => left.push(next),
+            match self.step(snapshot, &mut next, timeout).await? {
+                Outcome::Waiting => left.push(next),
                 Outcome::Done => {}
-                Outcome::RolledBack => undo(&mut stored.value, &next),
+                Outcome::RolledBack => forget_moves(&mut stored.value, &next),
             }
         }
         let moved = left.len() < stored.value.running.len();
         if !moved && Safeguard::StraysOpened.stops(true) {
-            unmark_strays(self.ports, seen, &stored.value, &mut self.report).await?;
+            untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await?;
         }
         stored.value.running = left;
         Ok(moved || launched)
     }
 
-    /// One step of a command, which is given up when it takes longer than `patience`. Every part may be repeated.
-    pub(crate) async fn step(&mut self, seen: &Snapshot, running: &mut Running, patience: SignedDuration) -> Result<Outcome, HandleError> {
+    /// One step of a command, which is rolled back when it takes longer than `timeout`. Every part is idempotent.
+    pub(crate) async fn step(
+        &mut self,
+        snapshot: &Snapshot,
+        running: &mut Running,
+        timeout: SignedDuration,
+    ) -> Result<Outcome, HandleError> {
         if !running.stored {
-            if let Some(claim) = self.mark(seen, running).await? {
-                self.take_back(seen, running, &format!("the claim {claim} cannot be read")).await?;
+            if let Some(claim) = self.set_reason(snapshot, running).await? {
+                self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;
                 return Ok(Outcome::RolledBack);
             }
             self.launch(running).await?;
             running.stored = true;
-            running.shrink();
+            running.drop_stored_specs();
             if !running.replacements.is_empty() {
-                // What was read before they were stored does not show them.
-                return Ok(Outcome::Waits);
+                // The snapshot was read before they were stored.
+                return Ok(Outcome::Waiting);
             }
         }
-        match readiness(seen, running, patience) {
-            Readiness::Waiting => Ok(Outcome::Waits),
+        match readiness(snapshot, running, timeout) {
+            Readiness::Waiting => Ok(Outcome::Waiting),
             Readiness::Ready => {
-                let outcome = self.end_old(seen, running, patience).await?;
+                let outcome = self.delete_old_claims(snapshot, running, timeout).await?;
                 if outcome == Outcome::Done {
-                    // Before the command leaves its record: rather entered twice, under one id, than never.
-                    let (entry, record) = entry(seen, running);
+                    // Before the command leaves its record: rather recorded twice, under one id, than never.
+                    let (entry, record) = ledger_entry(snapshot, running);
                     self.ports.store().append(&self.lease.cluster, &[record]).await?;
-                    counts::saved(&mut self.report, &entry);
+                    metrics::savings(&mut self.report, &entry);
                 }
                 Ok(outcome)
             }
             Readiness::Lost(why) => {
-                self.take_back(seen, running, &why).await?;
+                self.roll_back(snapshot, running, &why).await?;
                 Ok(Outcome::RolledBack)
             }
         }
     }
 
-    /// Takes the marks of a command off its nodes and claims. What is being ended already is not kept.
-    async fn take_back(&mut self, seen: &Snapshot, running: &Running, why: &str) -> Result<(), HandleError> {
-        for going in &running.removals {
-            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
-            // Read anew: its conditions were written a moment ago. One that cannot be read may be ending: once it can be, its node is
-            // opened as that of no command.
+    /// Removes the taints and reasons of a command from its nodes and claims. Claims that are already being deleted are not kept.
+    async fn roll_back(&mut self, snapshot: &Snapshot, running: &Running, why: &str) -> Result<(), HandleError> {
+        for deleting in &running.removals {
+            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
+            // Read again: its conditions were written a moment ago. A claim that cannot be read may be ending: once it can be
+            // read, its node is untainted as that of no command.
             let claim = match self.ports.store().get(&key).await {
                 Err(StoreError::Unreadable { .. }) => continue,
                 found => found?,
@@ -100,41 +105,41 @@ impl<P: Rights> Run<'_, P> {
             if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
                 continue;
             }
-            self.unmark(&going.node).await?;
+            self.untaint(&deleting.node).await?;
             if let Some(claim) = claim {
-                forget_reason(self.ports.store(), &claim).await?;
+                clear_disruption_reason(self.ports.store(), &claim).await?;
             }
-            self.report.decide(seen.now, DecisionKind::Kept, format!("node/{}", going.node), format!("Kept after all: {why}"));
+            self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", deleting.node), format!("Kept after all: {why}"));
         }
         self.report.count("rolled_back");
-        counts::failed(&mut self.report, seen, running);
+        metrics::command_failed(&mut self.report, snapshot, running);
         Ok(())
     }
 
-    /// Rolls every command back: the cluster was put into shadow mode while they ran. What they had launched stays, as after
-    /// any command that failed; what was being ended goes on when shadow mode ends.
-    pub(crate) async fn give_up_all(&mut self, seen: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<(), HandleError> {
+    /// Rolls every command back: the cluster was put into shadow mode while they ran. Their replacements stay, as after any
+    /// failed command; deletions continue when shadow mode ends.
+    pub(crate) async fn roll_back_all(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<(), HandleError> {
         for running in std::mem::take(&mut stored.value.running) {
-            self.take_back(seen, &running, SHADOW_BEGAN).await?;
-            undo(&mut stored.value, &running);
+            self.roll_back(snapshot, &running, SHADOW_ENABLED).await?;
+            forget_moves(&mut stored.value, &running);
         }
-        // Marks of a run that died before its command was stored, or while it was rolled back.
-        unmark_strays(self.ports, seen, &stored.value, &mut self.report).await
+        // Taints of a run that died before its command was stored, or during a rollback.
+        untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await
     }
 
-    /// Asks for the end of the old claims. One that somebody changed meanwhile is asked again in the next step.
-    async fn end_old(&mut self, seen: &Snapshot, running: &Running, patience: SignedDuration) -> Result<Outcome, HandleError> {
+    /// Requests the deletion of the old claims. One that somebody changed meanwhile is retried in the next step.
+    async fn delete_old_claims(&mut self, snapshot: &Snapshot, running: &Running, timeout: SignedDuration) -> Result<Outcome, HandleError> {
         let mut outcome = Outcome::Done;
-        for going in &running.removals {
-            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: going.claim.clone() };
-            // Read anew: its conditions were written a moment ago.
+        for deleting in &running.removals {
+            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
+            // Read again: its conditions were written a moment ago.
             let claim = match self.ports.store().get(&key).await {
                 Ok(Some(claim)) => claim,
                 Ok(None) => continue,
                 Err(StoreError::Unreadable { .. }) => {
-                    // It may be readable again before the command is too old; then it is left to whoever can read it.
-                    if seen.now.duration_since(running.started_at) <= patience {
-                        outcome = Outcome::Waits;
+                    // It may be readable again before the command times out; after that it is left to a release that can read it.
+                    if snapshot.now.duration_since(running.started_at) <= timeout {
+                        outcome = Outcome::Waiting;
                     }
                     continue;
                 }
@@ -142,11 +147,11 @@ impl<P: Rights> Run<'_, P> {
             };
             if !claim.value.is_ending() {
                 let message = format!("{}: part of command {}", running.method.reason(), running.id);
-                let deletion = claim.value.deletion_for(deletion_reason(running.method), message, seen.now);
-                match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), seen.now).await {
+                let deletion = claim.value.deletion_for(deletion_reason(running.method), message, snapshot.now);
+                match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await {
                     Ok(_) => self.report.count("disrupted"),
                     Err(HandleError::Store(StoreError::Conflict { .. })) => {
-                        outcome = Outcome::Waits;
+                        outcome = Outcome::Waiting;
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -154,14 +159,14 @@ impl<P: Rights> Run<'_, P> {
             }
             self.ports
                 .queues()
-                .ring(Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: going.claim.clone() }, SignedDuration::ZERO)
+                .ring(Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: deleting.claim.clone() }, SignedDuration::ZERO)
                 .await?;
         }
         Ok(outcome)
     }
 
-    pub(crate) async fn unmark(&self, node: &str) -> Result<(), HandleError> {
-        let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
+    pub(crate) async fn untaint(&self, node: &str) -> Result<(), HandleError> {
+        let patch = NodePatch { remove_taints: vec![execute::disrupted_taint()], ..NodePatch::default() };
         match self.ports.cluster().patch_node(&self.lease.cluster, node, "", &patch).await {
             Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -169,116 +174,119 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Puts a command's new state into the record.
-pub(crate) fn settle(state: &mut Disruptions, at: usize, next: Running, outcome: Outcome) {
+/// Stores a command's new state in the record.
+pub(crate) fn apply_outcome(state: &mut Disruptions, at: usize, next: Running, outcome: Outcome) {
     if outcome == Outcome::RolledBack {
-        undo(state, &next);
+        forget_moves(state, &next);
     }
     match outcome {
-        Outcome::Waits => state.running[at] = next,
+        Outcome::Waiting => state.running[at] = next,
         Outcome::Done | Outcome::RolledBack => {
             state.running.remove(at);
         }
     }
 }
 
-/// What a command remembered as moved has stayed.
-fn undo(state: &mut Disruptions, running: &Running) {
+/// Forgets the moves of a command that was rolled back.
+fn forget_moves(state: &mut Disruptions, running: &Running) {
     let launched: Vec<&str> = running.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
     state.memory.undo(&launched);
 }
 
-/// How far the replacements of a command are.
+/// The state of a command's replacements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
     Waiting,
-    /// They will not all come.
+    /// At least one will never be ready.
     Lost(String),
 }
 
-/// What the claims say of a command's replacements, which may take so long. Pure.
-pub(crate) fn readiness(seen: &Snapshot, running: &Running, patience: SignedDuration) -> Readiness {
+/// The state of a command's replacements, by their claims. Pure.
+pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedDuration) -> Readiness {
     let mut all = true;
     for replacement in &running.replacements {
         let name = &replacement.key.name;
-        match find(seen, name).map(|claim| &claim.value) {
-            // Created by this very run, after the snapshot was read.
-            None if !running.stored || running.started_at == seen.now || seen.is_hidden(name) => all = false,
+        match find_claim(snapshot, name).map(|claim| &claim.value) {
+            // Created by this run, after the snapshot was read.
+            None if !running.stored || running.started_at == snapshot.now || snapshot.is_hidden(name) => all = false,
             None => return Readiness::Lost(format!("replacement {name} was deleted")),
-            Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", ending_text(claim))),
-            Some(claim) if seen.is_deleted_by_hand(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
+            Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", failure_text(claim))),
+            Some(claim) if snapshot.is_deleted_by_user(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }
-    if Safeguard::ReplacementsReady.permits(all && !is_hidden(seen, running)) {
+    if Safeguard::ReplacementsReady.permits(all && !has_unreadable_pool(snapshot, running)) {
         return Readiness::Ready;
     }
-    if seen.now.duration_since(running.started_at) > patience {
+    if snapshot.now.duration_since(running.started_at) > timeout {
         return Readiness::Lost("the replacements were not ready in time".to_owned());
     }
     Readiness::Waiting
 }
 
-/// Whether a pool that a command takes nodes from cannot be read: whether they may still go nobody knows.
-fn is_hidden(seen: &Snapshot, running: &Running) -> bool {
+/// Whether a pool of the command cannot be read: whether its nodes may still be disrupted is unknown.
+fn has_unreadable_pool(snapshot: &Snapshot, running: &Running) -> bool {
     let kinds = [NodePool::KIND, "Provisioner"];
-    let mut odd = seen.read.unreadable.iter().filter(|odd| kinds.contains(&odd.kind.as_str())).map(|odd| odd.metadata.name.as_str());
+    let mut odd = snapshot.read.unreadable.iter().filter(|odd| kinds.contains(&odd.kind.as_str())).map(|odd| odd.metadata.name.as_str());
     odd.any(|name| running.ledger.node_pools.iter().any(|pool| NodePool::given_name(pool) == name))
 }
 
-fn ending_text(claim: &Claim) -> String {
-    claim.deletion.as_ref().map_or_else(|| claim.phase.word().to_owned(), |deletion| deletion.message.clone())
+fn failure_text(claim: &Claim) -> String {
+    claim.deletion.as_ref().map_or_else(|| claim.phase.name().to_owned(), |deletion| deletion.message.clone())
 }
 
-/// Why a command ends that shadow mode overtook.
-const SHADOW_BEGAN: &str = "shadow mode was switched on";
+/// Why a command is rolled back when shadow mode is switched on.
+const SHADOW_ENABLED: &str = "shadow mode was switched on";
 
-/// Whether a pool that a command takes nodes from is in shadow mode by now. Pure.
-pub(crate) fn is_shadowed(seen: &Snapshot, running: &Running) -> bool {
-    crate::statics::shadow_pools(seen).any(|pool| running.ledger.node_pools.iter().any(|of| of == pool))
+/// Whether a pool of the command is in shadow mode by now. Pure.
+pub(crate) fn is_shadowed(snapshot: &Snapshot, running: &Running) -> bool {
+    crate::statics::shadow_pools(snapshot).any(|pool| running.ledger.node_pools.iter().any(|of| of == pool))
 }
 
-/// The ledger's record of a command whose old machines end now. Pure.
-pub(crate) fn entry(seen: &Snapshot, running: &Running) -> (LedgerEntry, DecisionRecord) {
-    let prices =
-        running.replacements.iter().map(|replacement| find(seen, &replacement.key.name)?.value.machine().map(|machine| machine.price));
-    // What was launched may cost something else than the cheapest that was asked for.
+/// The ledger entry of a command whose old machines are deleted now. Pure.
+pub(crate) fn ledger_entry(snapshot: &Snapshot, running: &Running) -> (LedgerEntry, DecisionRecord) {
+    let prices = running
+        .replacements
+        .iter()
+        .map(|replacement| find_claim(snapshot, &replacement.key.name)?.value.machine().map(|machine| machine.price));
+    // The launched instances may cost more than the cheapest that was requested.
     let after: Option<Price> = prices.map(|price| price.filter(|price| *price > Price::ZERO)).sum();
-    let mut entry = LedgerEntry { at: seen.now, ..running.ledger.clone() };
+    let mut entry = LedgerEntry { at: snapshot.now, ..running.ledger.clone() };
     entry.after_nanos = after.unwrap_or(entry.after_nanos);
     let message = entry.to_string();
     let detail = serde_json::json!({ LedgerEntry::KEY: entry });
-    let record = DecisionRecord { at: seen.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail };
+    let record = DecisionRecord { at: snapshot.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail };
     (entry, record)
 }
 
-/// Nodes of ours that carry the mark although nothing is to happen to them: a command that was rolled back half way.
-pub(crate) async fn unmark_strays<P: Rights>(
+/// Removes the taint from our nodes that belong to no command: those of a partial rollback.
+pub(crate) async fn untaint_strays<P: Rights>(
     ports: P,
-    seen: &Snapshot,
+    snapshot: &Snapshot,
     known: &Disruptions,
     report: &mut Report,
 ) -> Result<(), HandleError> {
-    let going: BTreeSet<&str> = known.running.iter().flat_map(|running| &running.removals).map(|going| going.claim.as_str()).collect();
-    for claim in seen.claims.iter().filter(|claim| !claim.value.is_ending() && !going.contains(claim.value.key.name.as_str())) {
+    let in_commands: BTreeSet<&str> =
+        known.running.iter().flat_map(|running| &running.removals).map(|deleting| deleting.claim.as_str()).collect();
+    for claim in snapshot.claims.iter().filter(|claim| !claim.value.is_ending() && !in_commands.contains(claim.value.key.name.as_str())) {
         let Some(name) = claim.value.node_name() else { continue };
-        let node = seen.read.nodes.iter().find(|node| node.metadata.name == name && !node.metadata.is_deleting());
-        if let Some(node) = node.filter(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted()))) {
-            open_stray(ports, &claim.value.key, node, report).await?;
+        let node = snapshot.read.nodes.iter().find(|node| node.metadata.name == name && !node.metadata.is_deleting());
+        if let Some(node) = node.filter(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted_taint()))) {
+            untaint_stray(ports, &claim.value.key, node, report).await?;
         }
-        forget_reason(ports.store(), claim).await?;
+        clear_disruption_reason(ports.store(), claim).await?;
     }
     Ok(())
 }
 
-/// Opens a Node to pods again as it was read. One that somebody has changed since, or whose claim is to end by now or cannot be
-/// read, may have been closed anew: the next look sees that.
-async fn open_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, report: &mut Report) -> Result<(), HandleError> {
+/// Removes the taint from a Node at the version that was read. One that was changed since, or whose claim is being deleted by now
+/// or cannot be read, may have been tainted again: the next pass checks it.
+async fn untaint_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, report: &mut Report) -> Result<(), HandleError> {
     if readable(ports.store().get(claim).await)?.is_none_or(|known| known.value.is_ending()) {
         return Ok(());
     }
-    let patch = NodePatch { remove_taints: vec![execute::disrupted()], ..NodePatch::default() };
+    let patch = NodePatch { remove_taints: vec![execute::disrupted_taint()], ..NodePatch::default() };
     match ports.cluster().patch_node(&claim.cluster, &node.metadata.name, &node.metadata.resource_version, &patch).await {
         Ok(()) => report.count("unmarked"),
         Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => report.count("left_for_later"),
@@ -287,12 +295,12 @@ async fn open_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, report: 
     Ok(())
 }
 
-/// A claim that stays shows no reason for which it goes.
-async fn forget_reason<S: ClaimStore>(store: &S, claim: &Stored<Claim>) -> Result<(), HandleError> {
+/// A claim that is kept has no disruption reason.
+async fn clear_disruption_reason<S: ClaimStore>(store: &S, claim: &Stored<Claim>) -> Result<(), HandleError> {
     if !claim.value.is_ending() && conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
         let mut next = claim.value.clone();
         conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
-        crate::observe::keep(store, claim, next).await?;
+        crate::observe::save_unless_conflict(store, claim, next).await?;
     }
     Ok(())
 }

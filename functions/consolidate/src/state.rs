@@ -1,4 +1,4 @@
-//! What is under way in a cluster, as one record.
+//! The disruptions in progress of a cluster, as one record.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// There is one such record in a cluster.
 pub(crate) const NAME: &str = "current";
 
-/// How long a command may take while so many nodes are under way, before it is rolled back (disruption 11.2): the more
+/// How long a command may take before it is rolled back, by the number of nodes being disrupted (disruption 11.2): the more
 /// machines start at once, the longer each may take.
 pub(crate) fn command_timeout(nodes: usize) -> SignedDuration {
     let (least, most) = (SignedDuration::from_mins(10), SignedDuration::from_hours(1));
@@ -21,24 +21,26 @@ pub(crate) fn command_timeout(nodes: usize) -> SignedDuration {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disruptions {
-    /// Decided, and resting before it is checked again.
+    /// Decided, and waiting for its validation delay.
     pub resting: Option<Proposal>,
     /// Being executed.
     pub running: Vec<Running>,
-    /// Claims of static pools that are to go because there are more than `replicas`. Decided once and then ended, whoever
-    /// dies meanwhile: another choice in between would end more of them.
-    pub leaving: Vec<Leaving>,
-    /// What was last said of static pools that cannot be brought to their `replicas`, by pool.
-    pub statics_told: BTreeMap<String, String>,
-    /// Machines that take pods of a command that was started, by the name under which something is expected of them, until
-    /// when: they are not taken away meanwhile.
+    /// Claims of static pools above `replicas`, to be deleted. Chosen once and then deleted even if runs die meanwhile: another
+    /// choice in between would delete more of them.
+    #[serde(rename = "leaving")]
+    pub surplus: Vec<SurplusClaim>,
+    /// The last recorded reason why a static pool does not have its `replicas`, by pool.
+    #[serde(rename = "staticsTold")]
+    pub static_reasons: BTreeMap<String, String>,
+    /// Machines that take pods of a started command, by machine key, until when: they are not disrupted meanwhile.
     pub nominated: BTreeMap<String, Timestamp>,
     pub memory: Memory,
-    /// What shadow mode would do, as it was last told.
-    pub imagined: Vec<LedgerEntry>,
-    /// When states were last shown as gauges.
+    /// What shadow mode would do, as last recorded.
+    #[serde(rename = "imagined")]
+    pub shadow_commands: Vec<LedgerEntry>,
+    /// When the state gauges were last emitted.
     pub gauged_at: Option<Timestamp>,
-    /// When the doorbell that is under way rings.
+    /// When the pending doorbell is due.
     pub next_look_at: Option<Timestamp>,
 }
 
@@ -49,31 +51,31 @@ pub struct Running {
     pub id: String,
     pub method: Method,
     pub started_at: Timestamp,
-    /// Claims to end once all replacements are initialized.
-    pub removals: Vec<Going>,
-    /// Whole, until they are stored: a run that dies in between loses none. Then only their names are asked for.
+    /// Claims to delete once all replacements are initialized.
+    pub removals: Vec<DeletingMachine>,
+    /// Complete until they are stored, so that a run that dies in between loses none. After that only their names are needed.
     pub replacements: Vec<Claim>,
-    /// The nodes take no new pods any more. Known to the run alone that closed them.
+    /// The nodes are tainted. Known only to the run that tainted them.
     #[serde(skip)]
     pub closed: bool,
     /// The replacements are in the claim store; one that is missing from now on was deleted.
     pub stored: bool,
-    /// What is entered in the ledger once the old machines go; prices of replacements as expected.
+    /// The ledger entry for when the old machines are deleted, with the expected prices of replacements.
     pub ledger: LedgerEntry,
 }
 
-/// A machine that is to go.
+/// A machine that is to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Going {
+pub struct DeletingMachine {
     pub claim: ClaimName,
     pub node: String,
 }
 
-/// A claim of a static pool that is to go.
+/// A claim of a static pool that is to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Leaving {
+pub struct SurplusClaim {
     pub claim: ClaimName,
     pub node_pool: String,
     pub message: String,
@@ -87,9 +89,9 @@ impl Record for Disruptions {
 }
 
 impl Running {
-    /// Lets go of what replacements are once the claim store has them: the record of all commands is one item of the table,
-    /// which holds 400 KB. What is left reads as ever, so that an older release goes on with it.
-    pub(crate) fn shrink(&mut self) {
+    /// Drops the specs of replacements once the claim store has them: the record of all commands is one item of the table, which
+    /// holds at most 400 KB. The rest stays readable for an older release.
+    pub(crate) fn drop_stored_specs(&mut self) {
         for claim in &mut self.replacements {
             let spec = ClaimSpec { node_pool: claim.spec.node_pool.clone(), replaces: claim.spec.replaces.clone(), ..ClaimSpec::default() };
             claim.spec = spec;
@@ -100,51 +102,51 @@ impl Running {
 }
 
 impl Disruptions {
-    /// Nothing is resting or being executed.
+    /// Nothing is proposed or being executed.
     pub fn is_idle(&self) -> bool {
-        self.resting.is_none() && self.running.is_empty() && self.leaving.is_empty()
+        self.resting.is_none() && self.running.is_empty() && self.surplus.is_empty()
     }
 
-    /// Notes which moves have begun and which are over, by the pods that the API server shows: decisions leave out those that a
-    /// machine under way is promised to, and a node that waits for its replacement would seem to be empty.
-    pub(crate) fn record_drained(&mut self, seen: &Snapshot) {
-        self.memory.record_drained(&seen.read, seen.now);
+    /// Tracks which pod moves have begun and which are over, by the pods of the snapshot: decisions leave out pods that a
+    /// launching machine is promised to, and a node that waits for its replacement would seem to be empty.
+    pub(crate) fn track_moves(&mut self, snapshot: &Snapshot) {
+        self.memory.record_drained(&snapshot.read, snapshot.now);
     }
 
-    /// Machines that are to go.
-    pub(crate) fn removals(&self) -> impl Iterator<Item = &Going> {
+    /// Machines that are to be deleted by commands.
+    pub(crate) fn removals(&self) -> impl Iterator<Item = &DeletingMachine> {
         self.running.iter().flat_map(|running| &running.removals)
     }
 
-    /// Claims that are to go, as machines of a command or as what a static pool has too many.
-    pub(crate) fn going(&self) -> impl Iterator<Item = &ClaimName> {
-        self.removals().map(|going| &going.claim).chain(self.leaving.iter().map(|leaving| &leaving.claim))
+    /// Claims that are to be deleted, by commands or as surplus of a static pool.
+    pub(crate) fn deleting(&self) -> impl Iterator<Item = &ClaimName> {
+        self.removals().map(|removal| &removal.claim).chain(self.surplus.iter().map(|surplus| &surplus.claim))
     }
 
-    /// What the core has to know of claims beyond their objects: which a command names, which keep room for buffers, and
-    /// which may yet get a machine although they are to end.
-    pub(crate) fn facts(&self, seen: &Snapshot) -> BTreeMap<String, ClaimFacts> {
+    /// What the core has to know about claims beyond their objects: which are part of a command, which hold buffer pods, and
+    /// which may still get a machine although they are being deleted.
+    pub(crate) fn facts(&self, snapshot: &Snapshot) -> BTreeMap<String, ClaimFacts> {
         let mut facts: BTreeMap<String, ClaimFacts> = BTreeMap::new();
-        for (claim, expected) in seen.expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
+        for (claim, expected) in snapshot.expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
             facts.entry(claim.clone()).or_default().buffer_pods = expected.buffer_pods;
         }
-        // Also one that somebody deleted by hand, before `sweep` has put it on the claim.
-        let shown: BTreeSet<&str> = seen.objects.node_claims.iter().map(|claim| claim.metadata.name.as_str()).collect();
-        for claim in seen.claims.iter().map(|stored| &stored.value).filter(|claim| !shown.contains(claim.key.name.as_str())) {
+        // Includes claims whose object a user deleted before `sweep` has recorded it on the claim.
+        let shown: BTreeSet<&str> = snapshot.objects.node_claims.iter().map(|claim| claim.metadata.name.as_str()).collect();
+        for claim in snapshot.claims.iter().map(|stored| &stored.value).filter(|claim| !shown.contains(claim.key.name.as_str())) {
             if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
-                // A Provisioner has no `replicas`, so that its pool need not be told apart from a namesake here.
+                // A Provisioner has no `replicas`, so its pool need not be distinguished from a NodePool of the same name here.
                 let pool = (claim.spec.owner.kind != "Provisioner").then(|| claim.spec.node_pool.clone());
                 facts.entry(claim.key.name.as_str().to_owned()).or_default().pool_of_pending_launch = pool;
             }
         }
-        for claim in self.going() {
+        for claim in self.deleting() {
             facts.entry(claim.as_str().to_owned()).or_default().in_command = true;
         }
         facts
     }
 }
 
-/// The reason that a claim's deletion carries.
+/// The deletion reason of a claim.
 pub(crate) const fn deletion_reason(method: Method) -> DeletionReason {
     match method.reason() {
         Reason::Empty => DeletionReason::Empty,

@@ -1,9 +1,9 @@
 mod strays;
 
 use super::*;
-use crate::observe::fingerprint;
-use crate::progress::{self, Readiness, entry};
-use crate::state::{Going, Leaving};
+use crate::observe::pods_fingerprint;
+use crate::progress::{self, Readiness, ledger_entry};
+use crate::state::{DeletingMachine, SurplusClaim};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Node, Pod};
@@ -53,11 +53,11 @@ fn joined() -> Vec<Event> {
     ]
 }
 
-fn readiness(seen: &Snapshot, running: &Running) -> Readiness {
-    progress::readiness(seen, running, crate::state::command_timeout(1))
+fn readiness(snapshot: &Snapshot, running: &Running) -> Readiness {
+    progress::readiness(snapshot, running, crate::state::command_timeout(1))
 }
 
-fn snapshot(claims: Vec<Claim>, now: Timestamp) -> Snapshot {
+fn snapshot_of(claims: Vec<Claim>, now: Timestamp) -> Snapshot {
     let claims = claims.into_iter().map(|value| Stored { value, revision: Revision(1) }).collect();
     Snapshot::of(now, ClusterObjects::default(), claims, Vec::new(), BTreeMap::new())
 }
@@ -81,7 +81,7 @@ fn running(replacements: Vec<Claim>) -> Running {
         id: "c1".to_owned(),
         method: Method::SingleNode,
         started_at: at(0),
-        removals: vec![Going { claim: "old".into(), node: "node-old".to_owned() }],
+        removals: vec![DeletingMachine { claim: "old".into(), node: "node-old".to_owned() }],
         replacements,
         closed: false,
         stored: true,
@@ -98,7 +98,7 @@ fn the_record_of_many_commands_stays_far_below_what_an_item_of_the_table_holds()
     let mut command = running(vec![whole.clone(), Claim { key: claim("new-2").key, ..whole }]);
     let size = |command: &Running| serde_json::to_string(command).unwrap().len();
     let before = size(&command);
-    command.shrink();
+    command.drop_stored_specs();
     let names: Vec<&str> = command.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
     assert_eq!(names, ["new-1", "new-2"], "they are still waited for");
     assert!(command.replacements.iter().all(|claim| claim.spec.replaces.as_deref() == Some("c1")));
@@ -111,10 +111,10 @@ fn old_nodes_go_only_when_every_replacement_is_initialized() {
     let joined = after(&young, &joined());
     let ready = after(&joined, &[Event::NodeReady]);
     let command = running(vec![young.clone()]);
-    assert_eq!(readiness(&snapshot(vec![young.clone()], at(5)), &command), Readiness::Waiting);
-    assert_eq!(readiness(&snapshot(vec![joined], at(5)), &command), Readiness::Waiting);
-    assert_eq!(readiness(&snapshot(vec![ready], at(5)), &command), Readiness::Ready);
-    assert_eq!(readiness(&snapshot(vec![], at(5)), &running(vec![])), Readiness::Ready, "nothing to wait for");
+    assert_eq!(readiness(&snapshot_of(vec![young.clone()], at(5)), &command), Readiness::Waiting);
+    assert_eq!(readiness(&snapshot_of(vec![joined], at(5)), &command), Readiness::Waiting);
+    assert_eq!(readiness(&snapshot_of(vec![ready], at(5)), &command), Readiness::Ready);
+    assert_eq!(readiness(&snapshot_of(vec![], at(5)), &running(vec![])), Readiness::Ready, "nothing to wait for");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn the_ledger_names_what_the_replacements_really_cost() {
         let young = claim("new");
         let fleet = Machine { price: Price::from_nanos(price), ..machine() };
         let launched = after(&young, &[Event::LaunchBegun { client_token: "t".to_owned() }, Event::FleetAnswered(fleet)]);
-        let (_, record) = entry(&snapshot(vec![launched], at(60)), &running(vec![young]));
+        let (_, record) = ledger_entry(&snapshot_of(vec![launched], at(60)), &running(vec![young]));
         assert_eq!((record.subject.as_str(), record.at), ("ledger", at(60)));
         serde_json::from_value::<LedgerEntry>(record.detail["ledger"].clone()).unwrap()
     };
@@ -138,22 +138,22 @@ fn a_lost_replacement_rolls_the_command_back() {
     let command = running(vec![young.clone()]);
     let deletion = Deletion { reason: DeletionReason::LaunchTimeout, at: at(2), deadline: None, message: "no machine came".to_owned() };
     let ending = after(&young, &[Event::DeletionAsked(deletion)]);
-    assert!(matches!(readiness(&snapshot(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine came")));
-    assert!(matches!(readiness(&snapshot(vec![], at(5)), &command), Readiness::Lost(why) if why.contains("was deleted")));
+    assert!(matches!(readiness(&snapshot_of(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine came")));
+    assert!(matches!(readiness(&snapshot_of(vec![], at(5)), &command), Readiness::Lost(why) if why.contains("was deleted")));
     let late = at(601);
-    assert!(matches!(readiness(&snapshot(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
+    assert!(matches!(readiness(&snapshot_of(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
 }
 
 #[test]
 fn commands_finish_in_the_order_in_which_their_replacements_are_ready() {
     let (first, second) = (claim("first"), claim("second"));
     let ready = |young: &Claim| after(&after(young, &joined()), &[Event::NodeReady]);
-    let stands = |claims: Vec<Claim>, of: &Claim| readiness(&snapshot(claims, at(5)), &running(vec![of.clone()]));
+    let stands = |claims: Vec<Claim>, of: &Claim| readiness(&snapshot_of(claims, at(5)), &running(vec![of.clone()]));
     let claims = vec![first.clone(), ready(&second)];
     assert_eq!((stands(claims.clone(), &first), stands(claims, &second)), (Readiness::Waiting, Readiness::Ready));
     let both = running(vec![first.clone(), second.clone()]);
-    assert_eq!(readiness(&snapshot(vec![ready(&first), second.clone()], at(5)), &both), Readiness::Waiting, "one of its two");
-    assert_eq!(readiness(&snapshot(vec![ready(&first), ready(&second)], at(5)), &both), Readiness::Ready);
+    assert_eq!(readiness(&snapshot_of(vec![ready(&first), second.clone()], at(5)), &both), Readiness::Waiting, "one of its two");
+    assert_eq!(readiness(&snapshot_of(vec![ready(&first), ready(&second)], at(5)), &both), Readiness::Ready);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_command_may_take_longer_the_more_nodes_are_under_way() {
         assert_eq!(crate::state::command_timeout(nodes), SignedDuration::from_secs(seconds), "{nodes} nodes");
     }
     let command = running(vec![claim("new")]);
-    let stands = |patience| progress::readiness(&snapshot(vec![claim("new")], at(601)), &command, crate::state::command_timeout(patience));
+    let stands = |timeout| progress::readiness(&snapshot_of(vec![claim("new")], at(601)), &command, crate::state::command_timeout(timeout));
     assert!(matches!(stands(1), Readiness::Lost(_)));
     assert_eq!(stands(10_000), Readiness::Waiting);
 }
@@ -176,25 +176,25 @@ fn a_replacement_that_somebody_deletes_counts_as_lost_at_once() {
     let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
     let command = running(vec![young]);
     let deleted = |name: &str| ObjectMeta { name: name.to_owned(), deletion_timestamp: Some(at(3)), ..ObjectMeta::default() };
-    let seen = |objects: ClusterObjects| {
-        let claims = snapshot(vec![ready.clone()], at(5)).claims;
+    let readiness_with = |objects: ClusterObjects| {
+        let claims = snapshot_of(vec![ready.clone()], at(5)).claims;
         readiness(&Snapshot::of(at(5), objects, claims, Vec::new(), BTreeMap::new()), &command)
     };
     let object = |name: &str| NodeClaim { metadata: deleted(name), ..NodeClaim::default() };
-    assert_eq!(seen(ClusterObjects { node_claims: vec![object("other")], ..ClusterObjects::default() }), Readiness::Ready);
+    assert_eq!(readiness_with(ClusterObjects { node_claims: vec![object("other")], ..ClusterObjects::default() }), Readiness::Ready);
     let node = Node { metadata: deleted(ready.node_name().unwrap()), ..Node::default() };
     let of_claim = ClusterObjects { node_claims: vec![object("other"), object("new")], ..ClusterObjects::default() };
     for objects in [of_claim, ClusterObjects { nodes: vec![node], ..ClusterObjects::default() }] {
-        assert!(matches!(seen(objects), Readiness::Lost(why) if why.contains("by hand")));
+        assert!(matches!(readiness_with(objects), Readiness::Lost(why) if why.contains("by hand")));
     }
 }
 
 #[test]
 fn a_replacement_that_this_run_stores_is_not_taken_for_deleted() {
     let command = Running { started_at: at(5), ..running(vec![claim("new")]) };
-    assert_eq!(readiness(&snapshot(vec![], at(5)), &command), Readiness::Waiting);
+    assert_eq!(readiness(&snapshot_of(vec![], at(5)), &command), Readiness::Waiting);
     let unstored = Running { stored: false, ..running(vec![claim("new")]) };
-    assert_eq!(readiness(&snapshot(vec![], at(60)), &unstored), Readiness::Waiting);
+    assert_eq!(readiness(&snapshot_of(vec![], at(60)), &unstored), Readiness::Waiting);
 }
 
 fn pod(uid: &str, owner: &str) -> Pod {
@@ -212,10 +212,10 @@ fn only_workload_pods_make_a_pod_event() {
     let mut ending = pod("4", "ReplicaSet");
     ending.metadata.deletion_timestamp = Some(at(0));
     let other = pod("5", "ReplicaSet");
-    let alone = fingerprint([&web].into_iter());
-    assert_eq!(fingerprint([&daemon, &web, &ended, &ending].into_iter()), alone);
-    assert_ne!(fingerprint([&web, &other].into_iter()), alone);
-    assert_eq!(fingerprint([&web, &other].into_iter()), fingerprint([&other, &web].into_iter()), "order does not matter");
+    let alone = pods_fingerprint([&web].into_iter());
+    assert_eq!(pods_fingerprint([&daemon, &web, &ended, &ending].into_iter()), alone);
+    assert_ne!(pods_fingerprint([&web, &other].into_iter()), alone);
+    assert_eq!(pods_fingerprint([&web, &other].into_iter()), pods_fingerprint([&other, &web].into_iter()), "order does not matter");
 }
 
 #[test]
@@ -228,14 +228,14 @@ fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
     let old = after(&claim("old"), &joined());
     staying.spec.node_name = old.node_name().unwrap().to_owned();
     let node = staying.spec.node_name.clone();
-    let claims = snapshot(vec![old, replacement], at(10)).claims;
-    let seen = |pods| {
+    let claims = snapshot_of(vec![old, replacement], at(10)).claims;
+    let with_pods = |pods| {
         let read = ClusterObjects { pods, ..ClusterObjects::default() };
-        let mut seen = Snapshot::of(at(10), read, claims.clone(), Vec::new(), BTreeMap::new());
-        seen.mark_going(["old".into()]);
-        seen
+        let mut snapshot = Snapshot::of(at(10), read, claims.clone(), Vec::new(), BTreeMap::new());
+        snapshot.mark_deleting(["old".into()]);
+        snapshot
     };
-    let noted = |seen: &Snapshot| {
+    let noted = |snapshot: &Snapshot| {
         let earlier = Move {
             at: at(0),
             removed: Vec::new(),
@@ -247,25 +247,25 @@ fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
             move_counts: BTreeMap::new(),
         };
         let mut stored = Disruptions { memory: Memory { moves: vec![earlier], ..Memory::default() }, ..Disruptions::default() };
-        stored.record_drained(seen);
+        stored.track_moves(snapshot);
         (stored.memory.moves[0].undrained_at, stored.memory.moves[0].drained_at)
     };
-    let waiting = seen(vec![staying]);
+    let waiting = with_pods(vec![staying]);
     assert_eq!(waiting.objects.pods, [], "decisions leave the pod out");
     assert_eq!(noted(&waiting), (Some(at(10)), None));
-    assert_eq!(noted(&seen(Vec::new())), (None, Some(at(10))));
+    assert_eq!(noted(&with_pods(Vec::new())), (None, Some(at(10))));
 }
 
 #[test]
 fn machines_that_take_pods_of_a_command_are_not_taken_meanwhile() {
     let taking = after(&claim("taking"), &[joined(), vec![Event::NodeReady]].concat());
-    let seen = |now| {
+    let snapshot_at = |now| {
         let shown = whittle_claims::mirror(&taking);
         let objects = ClusterObjects { node_claims: vec![shown], ..ClusterObjects::default() };
-        let claims = snapshot(vec![taking.clone()], now).claims;
+        let claims = snapshot_of(vec![taking.clone()], now).claims;
         Snapshot::of(now, objects, claims, Vec::new(), BTreeMap::new())
     };
-    let mut snapshot = seen(at(0));
+    let mut snapshot = snapshot_at(at(0));
     let name = snapshot.nodes[0].name().to_owned();
     let command = Command {
         method: Method::SingleNode,
@@ -286,7 +286,7 @@ fn machines_that_take_pods_of_a_command_are_not_taken_meanwhile() {
 #[test]
 fn pod_events_within_ten_seconds_are_one() {
     let check = |last: Option<i64>, now: i64, want: i64| {
-        assert_eq!(crate::observe::stamp(last.map(at), at(now)), Some(at(want)), "{last:?}, then {now}");
+        assert_eq!(crate::observe::last_pod_event(last.map(at), at(now)), Some(at(want)), "{last:?}, then {now}");
     };
     check(None, 5, 5);
     check(Some(5), 14, 5);
@@ -297,15 +297,15 @@ fn pod_events_within_ten_seconds_are_one() {
 #[test]
 fn doorbells_do_not_multiply() {
     let ready = after(&claim("a"), &[joined(), vec![Event::NodeReady]].concat());
-    let seen = snapshot(vec![ready], at(0));
+    let snapshot = snapshot_of(vec![ready], at(0));
     let mut next = Disruptions::default();
-    assert_eq!(plan_next_look(&seen, &Disruptions::default(), None, &mut next), Some(LOOK_EVERY));
+    assert_eq!(schedule_next_pass(&snapshot, &Disruptions::default(), None, &mut next), Some(PASS_INTERVAL));
     let mut again = next.clone();
-    assert_eq!(plan_next_look(&seen, &next, None, &mut again), None, "one is under way");
+    assert_eq!(schedule_next_pass(&snapshot, &next, None, &mut again), None, "one is under way");
     let sooner = Some(SignedDuration::from_secs(3));
-    assert_eq!(plan_next_look(&seen, &next, sooner, &mut again), sooner, "but not soon enough");
-    let idle = snapshot(vec![], at(0));
-    assert_eq!(plan_next_look(&idle, &next, None, &mut again), None, "nothing of ours runs");
+    assert_eq!(schedule_next_pass(&snapshot, &next, sooner, &mut again), sooner, "but not soon enough");
+    let idle = snapshot_of(vec![], at(0));
+    assert_eq!(schedule_next_pass(&idle, &next, None, &mut again), None, "nothing of ours runs");
 }
 
 fn change(launch: usize) -> StaticChange {
@@ -317,13 +317,13 @@ fn change(launch: usize) -> StaticChange {
 fn a_static_pool_is_let_be_in_shadow_mode_and_while_a_claim_of_it_cannot_be_read() {
     let live = Settings::default();
     let none: [String; 0] = [];
-    assert_eq!(statics::held(&live, &change(2), &none), None);
-    assert_eq!(statics::held(&live, &change(2), &["other-1".to_owned(), "fixedly-1".to_owned()]), None);
-    let hidden = statics::held(&live, &change(2), &["fixed-1".to_owned()]).unwrap();
+    assert_eq!(statics::blocked_reason(&live, &change(2), &none), None);
+    assert_eq!(statics::blocked_reason(&live, &change(2), &["other-1".to_owned(), "fixedly-1".to_owned()]), None);
+    let hidden = statics::blocked_reason(&live, &change(2), &["fixed-1".to_owned()]).unwrap();
     assert_eq!(hidden, "its machines cannot be counted: NodeClaim fixed-1 cannot be read");
     let shadow = Settings { shadow: true, ..Settings::default() };
-    assert_eq!(statics::held(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and end 0");
-    assert!(statics::held(&live, &StaticChange { shadow: true, ..change(2) }, &none).is_some());
+    assert_eq!(statics::blocked_reason(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and end 0");
+    assert!(statics::blocked_reason(&live, &StaticChange { shadow: true, ..change(2) }, &none).is_some());
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn a_static_pool_whose_launch_failed_is_tried_again_after_a_minute() {
     let mut lost = claim("fixed-1");
     lost.spec.node_pool = "fixed".to_owned();
     let lost = after(&lost, &[Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() }]);
-    let rests = |now: i64, pool: &str| statics::rests_until(&snapshot(vec![lost.clone()], at(now)), pool);
+    let rests = |now: i64, pool: &str| statics::backoff_until(&snapshot_of(vec![lost.clone()], at(now)), pool);
     assert_eq!(rests(5, "fixed"), Some(at(61)));
     assert_eq!(rests(61, "fixed"), None);
     assert_eq!(rests(5, "other"), None);
@@ -344,12 +344,12 @@ fn a_claim_that_is_to_end_may_still_get_its_machine() {
     let begun = after(&begun, &[Event::LaunchBegun { client_token: "t".to_owned() }]);
     let deletion = Deletion { reason: DeletionReason::ScaledDown, at: at(2), deadline: None, message: String::new() };
     let ending = after(&begun, &[Event::DeletionAsked(deletion)]);
-    let leaving = Leaving { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
-    let state = Disruptions { leaving: vec![leaving], ..Disruptions::default() };
-    let facts = state.facts(&snapshot(vec![ending], at(5)));
+    let surplus = SurplusClaim { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
+    let state = Disruptions { surplus: vec![surplus], ..Disruptions::default() };
+    let facts = state.facts(&snapshot_of(vec![ending], at(5)));
     assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"));
     assert!(facts["fixed-2"].in_command, "one that is to go is nobody else's");
-    assert!(state.facts(&snapshot(vec![begun.clone()], at(5))).len() == 1, "one that stays is shown");
+    assert!(state.facts(&snapshot_of(vec![begun.clone()], at(5))).len() == 1, "one that stays is shown");
     assert!(!state.is_idle());
     let mut deleted = mirror(&begun);
     deleted.metadata.deletion_timestamp = Some(at(3));
@@ -367,18 +367,18 @@ fn a_pass_makes_as_many_simulations_as_its_time_allows_and_never_too_few_to_come
     check(1, 150);
     check(0, 100);
     // Five minutes are thirty looks; a thousand nodes have had their turn after ten of the shortest.
-    assert!(i64::from(SIMULATIONS_MIN) * 300 / LOOK_EVERY.as_secs() >= 2 * 1_000);
+    assert!(i64::from(SIMULATIONS_MIN) * 300 / PASS_INTERVAL.as_secs() >= 2 * 1_000);
 }
 
 #[test]
 fn a_command_is_overtaken_by_the_shadow_mode_of_any_of_its_pools() {
     let command = Running { ledger: LedgerEntry { node_pools: vec!["a".to_owned(), "b".to_owned()], ..ledger() }, ..running(vec![]) };
     let shadowed = |pool: &str| {
-        let mut seen = snapshot(vec![], at(0));
+        let mut snapshot = snapshot_of(vec![], at(0));
         let mut metadata = ObjectMeta::named(pool);
         metadata.annotations.insert(whittle_api::labels::SHADOW.to_owned(), "true".to_owned());
-        seen.objects.node_pools = vec![whittle_api::karpenter::NodePool { metadata, ..Default::default() }];
-        crate::progress::is_shadowed(&seen, &command)
+        snapshot.objects.node_pools = vec![whittle_api::karpenter::NodePool { metadata, ..Default::default() }];
+        crate::progress::is_shadowed(&snapshot, &command)
     };
     assert!(shadowed("b"));
     assert!(!shadowed("c"));
@@ -417,7 +417,7 @@ fn a_command_counts_once_and_each_of_its_nodes_with_its_pods() {
         execute_after: at(0),
     };
     let mut report = Report::default();
-    counts::started(&mut report, &snapshot(vec![], at(0)), &command);
+    metrics::command_started(&mut report, &snapshot_of(vec![], at(0)), &command);
     let sum = |metric: &str| report.metrics.iter().filter(|one| one.metric == metric).map(|one| one.by).sum::<u64>();
     assert_eq!(sum("karpenter_voluntary_disruption_decisions_total"), 1);
     assert_eq!(sum("karpenter_voluntary_disruption_decisions_by_nodepool_total"), 1);
@@ -445,7 +445,7 @@ fn decisions_are_counted_by_what_they_do_why_and_how() {
             execute_after: at(0),
         };
         let mut report = Report::default();
-        counts::started(&mut report, &snapshot(vec![], at(0)), &command);
+        metrics::command_started(&mut report, &snapshot_of(vec![], at(0)), &command);
         for metric in ["decisions_total", "decisions_by_nodepool_total"] {
             let metric = format!("karpenter_voluntary_disruption_{metric}");
             let found: Vec<_> = report.metrics.iter().filter(|one| one.metric == metric).collect();
@@ -466,9 +466,9 @@ fn decisions_are_counted_by_what_they_do_why_and_how() {
 #[test]
 fn nodes_that_no_longer_hold_are_counted_and_none_is_not() {
     let mut report = Report::default();
-    counts::dropped(&mut report, Method::Emptiness, 0);
+    metrics::validation_failed(&mut report, Method::Emptiness, 0);
     assert!(report.metrics.is_empty());
-    counts::dropped(&mut report, Method::SingleNode, 2);
+    metrics::validation_failed(&mut report, Method::SingleNode, 2);
     let one = &report.metrics[0];
     assert_eq!((one.metric, one.by), ("karpenter_voluntary_disruption_failed_validations_total", 2));
     assert_eq!(one.labels["consolidation_type"], "single");
@@ -478,7 +478,7 @@ fn nodes_that_no_longer_hold_are_counted_and_none_is_not() {
 fn events_about_a_claim_go_with_its_node_and_those_about_pools_and_pods_are_always_told() {
     let told = |object: &str| {
         let note = DisruptionEvent { object: object.to_owned(), reason: "DisruptionBlocked", message: String::new(), warning: false };
-        shows::is_news(&note, &["n"].into(), &["c"].into())
+        publish::is_new(&note, &["n"].into(), &["c"].into())
     };
     assert!(["node/n", "nodeclaim/c", "nodepool/p", "pod/default/p"].into_iter().all(told));
     assert!(!["node/other", "nodeclaim/n"].into_iter().any(told));
@@ -511,11 +511,11 @@ fn decision(why: KeepReason, notes: &[&str]) -> Decision {
 fn a_verdict_that_stands_is_told_again_every_quarter_of_an_hour_and_logged_once() {
     let mut stored = BTreeMap::new();
     let mut look = |minutes: i64, why: KeepReason, notes: &[&str]| {
-        let (decision, mut news) = (decision(why, notes), shows::News::default());
-        for (number, page) in shows::pages(&decision, &stored, at(minutes * 60), &mut news) {
+        let (decision, mut news) = (decision(why, notes), publish::NewVerdicts::default());
+        for (number, page) in publish::changed_pages(&decision, &stored, at(minutes * 60), &mut news) {
             stored.insert(number, Stored { value: page, revision: Revision::ABSENT });
         }
-        (news.changed.len(), news.to_tell.len())
+        (news.changed.len(), news.to_publish.len())
     };
     assert_eq!(look(0, KeepReason::NothingCheaper, &["node/n", "nodeclaim/c"]), (1, 1));
     assert_eq!(look(1, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
@@ -531,8 +531,8 @@ fn a_command_that_failed_counts_the_replacements_that_never_came_and_one_that_su
     let ready = after(&claim("new"), &[joined(), vec![Event::NodeReady]].concat());
     let command = running(vec![claim("new"), claim("lost")]);
     let mut report = Report::default();
-    counts::failed(&mut report, &snapshot(vec![ready], at(5)), &command);
+    metrics::command_failed(&mut report, &snapshot_of(vec![ready], at(5)), &command);
     assert_eq!((report.metrics[0].metric, report.metrics[0].by), ("karpenter_voluntary_disruption_queue_failures_total", 1));
-    counts::saved(&mut report, &ledger());
+    metrics::savings(&mut report, &ledger());
     assert_eq!(report.gauges[0].amount, whittle_ports::Amount::Dollars(Price::from_nanos(400)));
 }

@@ -1,7 +1,7 @@
-//! Notices that EC2 is about to take a machine, or has: recorded, replanned ahead of the loss, handed to `terminate`.
+//! Handles interruption notices of EC2: recorded, replanned ahead of the loss, handed to `terminate`.
 //!
-//! The one message whose content counts: the fact is stored on the claim before anything else happens. Unknown instances,
-//! repeats and late notices harm nothing.
+//! The only message whose content matters: it is stored on the claim before anything else happens. Unknown instances, repeats and
+//! late notices are harmless.
 
 #[cfg(test)]
 mod tests;
@@ -23,12 +23,12 @@ rights! {
     Queues: Queues,
 }
 
-/// So often a notice is judged anew because somebody wrote its claim at the same moment: those who write one claim are few.
-/// Then the message comes again.
-const TRIES_MAX: u32 = 5;
-/// So long after it was sent a notice comes again that names a machine which nobody knows: a call whose answer was lost is
-/// repeated by then, and the queue, which brings a message back after a minute, does not give it up as poisoned.
-const AWAITED: SignedDuration = SignedDuration::from_secs(90);
+/// Attempts to handle a notice against concurrent writers of its claim, of which there are few. After that the message is
+/// redelivered.
+const ATTEMPTS_MAX: u32 = 5;
+/// How long a notice of an unknown instance is redelivered: by then a call whose response was lost has been repeated, and the
+/// queue, which redelivers a message after a minute, does not move it to the dead-letter queue.
+const REDELIVER_FOR: SignedDuration = SignedDuration::from_secs(90);
 
 /// One run for a notice: its ports and settings, and what the notice says.
 struct Run<'a, P> {
@@ -38,7 +38,7 @@ struct Run<'a, P> {
     sent_at: Option<Timestamp>,
 }
 
-/// Handles the body of one message of the interruption queue. Text that is no event is an `Unreadable` error, to be dropped.
+/// Handles the body of one message of the interruption queue. Text that is not an event is an `Unreadable` error, to be dropped.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let notice = interruption::parse(body)
@@ -48,8 +48,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
     let run = Run { ports, settings, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
-        // One that fails takes no other of the same message with it; the message comes again.
-        if let Err(error) = run.one(instance, &mut report).await {
+        // A failed instance blocks no other of the same message; the message is redelivered.
+        if let Err(error) = run.handle_instance(instance, &mut report).await {
             failure.get_or_insert(error);
         }
     }
@@ -57,13 +57,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// A notice is judged on the newest state of its claim: nothing repeats it, so whoever writes the claim at the same moment
-    /// must not have it forgotten.
-    async fn one(&self, instance: &InstanceId, report: &mut Report) -> Result<(), HandleError> {
-        for _ in 0..TRIES_MAX {
+    /// Handles a notice for one instance, by the newest state of its claim: EC2 does not repeat it, so a concurrent writer of the
+    /// claim must not cause its loss.
+    async fn handle_instance(&self, instance: &InstanceId, report: &mut Report) -> Result<(), HandleError> {
+        for _ in 0..ATTEMPTS_MAX {
             let Some(claim) = self.ports.store().by_instance(instance).await? else {
                 report.count("unknown_instances");
-                let waits = self.kind.ends_claim() && !self.settings.shadow && is_young(self.sent_at, self.ports.clock().now());
+                let waits = self.kind.ends_claim() && !self.settings.shadow && may_be_too_early(self.sent_at, self.ports.clock().now());
                 if waits && self.has_launches().await? {
                     return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
                 }
@@ -74,18 +74,17 @@ impl<P: Rights> Run<'_, P> {
                 report.count("late");
                 return Ok(());
             }
-            match self.noticed(&claim, report).await {
+            match self.apply(&claim, report).await {
                 Err(HandleError::Store(StoreError::Conflict { .. })) if Safeguard::NoticeTriedAgain.stops(true) => {
                     report.count("contended")
                 }
                 outcome => return outcome,
             }
         }
-        Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: TRIES_MAX })
+        Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: ATTEMPTS_MAX })
     }
 
-    /// Whether any claim waits for EC2 to name its machine. Most notices of machines that nobody knows are other people's: they are
-    /// dropped at once.
+    /// Whether any claim waits for its instance. Most notices of unknown instances are not ours: they are dropped at once.
     async fn has_launches(&self) -> Result<bool, HandleError> {
         for cluster in &self.settings.clusters {
             let claims = self.ports.store().list(cluster).await?;
@@ -96,42 +95,41 @@ impl<P: Rights> Run<'_, P> {
         Ok(false)
     }
 
-    /// Does what a notice asks of a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing
-    /// was done.
-    async fn noticed(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
+    /// Applies a notice to a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing was done.
+    async fn apply(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, now)) {
             report.count("repeats");
-            // The run that stored it may have died before it rang.
+            // The run that stored it may have died before it sent the doorbells.
             if self.kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !self.settings.shadow {
-                self.ring(&claim.value).await?;
+                self.send_doorbells(&claim.value).await?;
             }
-            return self.remember_stock_out(&claim.value, now).await;
+            return self.store_stock_out(&claim.value, now).await;
         }
-        let ends =
-            self.kind.ends_claim() || self.kind == InterruptionKind::RebalanceRecommendation && self.takes_advice(&claim.value).await?;
+        let ends = self.kind.ends_claim()
+            || self.kind == InterruptionKind::RebalanceRecommendation && self.acts_on_rebalance(&claim.value).await?;
         let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
         let message = format!("{} for {instance}", self.kind.as_str());
         let subject = format!("nodeclaim/{}", claim.value.key.name);
         let cluster = &claim.value.key.cluster;
-        let mut told = Report::default();
+        let mut applied = Report::default();
         let ended = if ends && !self.settings.shadow {
-            let ended = self.mark(claim, &message, now).await?;
-            told.count("ended");
-            disrupted(&mut told, &claim.value, self.kind);
+            let ended = self.delete_claim(claim, &message, now).await?;
+            applied.count("ended");
+            count_disruption(&mut applied, &claim.value, self.kind);
             Some(ended)
         } else {
             None
         };
-        let remembered = self.remember_stock_out(&claim.value, now).await;
+        let remembered = self.store_stock_out(&claim.value, now).await;
         if let Some(ended) = &ended {
-            self.ring(&ended.value).await?;
+            self.send_doorbells(&ended.value).await?;
             let _ = self.ports.cluster().apply_mirror(cluster, &mirror(&ended.value)).await;
         }
-        told.decide(now, DecisionKind::Interrupted, subject, message.clone());
-        told.count("noted");
-        self.ports.store().append(cluster, &told.decisions).await?;
-        report.absorb(told);
+        applied.decide(now, DecisionKind::Interrupted, subject, message.clone());
+        applied.count("noted");
+        self.ports.store().append(cluster, &applied.decisions).await?;
+        report.absorb(applied);
         if !self.settings.shadow {
             self.publish(&claim.value, self.kind.event_reason(), self.kind.ends_claim(), &message).await;
             if ends {
@@ -141,33 +139,33 @@ impl<P: Rights> Run<'_, P> {
         remembered
     }
 
-    /// Whether a recommendation ends a machine: its pool says so, or says nothing and the deployment does. Asked only for
-    /// recommendations, which are few.
-    async fn takes_advice(&self, claim: &Claim) -> Result<bool, HandleError> {
+    /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
+    /// for recommendations, which are few.
+    async fn acts_on_rebalance(&self, claim: &Claim) -> Result<bool, HandleError> {
         let objects = self.ports.cluster().read(&claim.key.cluster, Scope::Nodes, None).await?;
         let converted = claim.spec.owner.kind == "Provisioner";
         let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
-        Ok(advice(objects.node_pools.iter().find(of_claim), self.settings.act_on_rebalance))
+        Ok(rebalance_setting(objects.node_pools.iter().find(of_claim), self.settings.act_on_rebalance))
     }
 
-    /// Marks the claim. What it ends for is stored before anything else happens.
-    async fn mark(&self, claim: &Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
-        // The notice counts from when AWS sent it, not from when it reached us; a clock that runs ahead changes nothing.
+    /// Requests the deletion of the claim. It is stored before anything else happens.
+    async fn delete_claim(&self, claim: &Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
+        // The notice counts from when AWS sent it, not from when it was received; a clock that runs ahead changes nothing.
         let noticed_at = self.sent_at.map_or(now, |sent| sent.min(now));
         let deletion = claim.value.deletion_for(reason(self.kind), message, noticed_at);
         advance(self.ports.store(), claim, &Event::DeletionAsked(deletion), now).await
     }
 
-    /// Pods get their new place while the old one still stands.
-    async fn ring(&self, ended: &Claim) -> Result<(), HandleError> {
+    /// Pods are rescheduled while their old machine still runs.
+    async fn send_doorbells(&self, ended: &Claim) -> Result<(), HandleError> {
         let key = ended.key.clone();
         self.ports.queues().ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
         self.ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
         Ok(())
     }
 
-    async fn remember_stock_out(&self, claim: &Claim, now: Timestamp) -> Result<(), HandleError> {
-        let Some(offering) = short_of(claim, self.kind) else { return Ok(()) };
+    async fn store_stock_out(&self, claim: &Claim, now: Timestamp) -> Result<(), HandleError> {
+        let Some(offering) = lacking_offering(claim, self.kind) else { return Ok(()) };
         let code = if self.kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
         let known = self.ports.store().stock_outs(now).await?;
         let old = known.iter().find(|out| out.offering == offering);
@@ -175,7 +173,7 @@ impl<P: Rights> Run<'_, P> {
         Ok(())
     }
 
-    /// Tells claim and Node; that they cannot be told stops nothing.
+    /// Publishes an Event on claim and Node. Best effort.
     async fn publish(&self, claim: &Claim, reason: &str, warning: bool, message: &str) {
         let event = |about| {
             let normal = ClusterEvent::normal(about, reason, message);
@@ -189,17 +187,16 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Whether a notice may be about a machine of which its launch has not heard yet.
-fn is_young(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
-    sent_at.is_some_and(|sent| now.duration_since(sent) < AWAITED)
+/// Whether a notice may be about an instance that its launch does not know yet.
+fn may_be_too_early(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+    sent_at.is_some_and(|sent| now.duration_since(sent) < REDELIVER_FOR)
 }
 
-/// What a pool says of recommendations. A word that nobody knows ends nothing, nor does a pool in shadow mode, nor one that
-/// is not there. Pure.
-fn advice(pool: Option<&NodePool>, otherwise: bool) -> bool {
+/// Whether a pool acts on rebalance recommendations. An unknown value, a pool in shadow mode and a missing pool do not. Pure.
+fn rebalance_setting(pool: Option<&NodePool>, otherwise: bool) -> bool {
     let Some(pool) = pool.filter(|pool| pool.metadata.annotation(labels::SHADOW) != Some("true")) else { return false };
     match pool.metadata.annotation(labels::ACT_ON_REBALANCE) {
-        Some(said) => said == "true",
+        Some(value) => value == "true",
         None => otherwise,
     }
 }
@@ -216,7 +213,7 @@ const fn reason(kind: InterruptionKind) -> DeletionReason {
     }
 }
 
-/// A claim that ends anyway is told again only if the notice leaves it less time.
+/// Whether a notice leaves a claim that is already being deleted less time.
 fn tightens(claim: &Claim, kind: InterruptionKind, now: Timestamp) -> bool {
     let asked = claim.deletion_for(reason(kind), "", now).deadline;
     let known = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
@@ -227,8 +224,8 @@ fn tightens(claim: &Claim, kind: InterruptionKind, now: Timestamp) -> bool {
     }
 }
 
-/// What EC2 has too little of, if it takes the machine back for that: that is left alone for a while.
-fn short_of(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
+/// The offering that EC2 lacks capacity of, if it interrupts the instance for that: it counts as unavailable for a while.
+fn lacking_offering(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
     let machine = claim.machine()?;
     match kind {
         InterruptionKind::SpotInterrupted => Some(OfferingKey {
@@ -243,14 +240,14 @@ fn short_of(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey> {
     }
 }
 
-fn disrupted(report: &mut Report, claim: &Claim, kind: InterruptionKind) {
+fn count_disruption(report: &mut Report, claim: &Claim, kind: InterruptionKind) {
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
-    let said = [
+    let labels = [
         ("reason", kind.as_str()),
         ("nodepool", &claim.spec.node_pool),
         ("capacity_type", capacity_type),
         ("consolidation_policy", ""),
         ("termination_mode", claim.termination_mode()),
     ];
-    report.metric("karpenter_nodeclaims_disrupted_total", said);
+    report.metric("karpenter_nodeclaims_disrupted_total", labels);
 }

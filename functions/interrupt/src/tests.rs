@@ -1,7 +1,7 @@
 mod contended;
 mod early;
 
-use crate::{advice, reason, short_of, tightens};
+use crate::{lacking_offering, reason, rebalance_setting, tightens};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, Machine, OfferingKey, step};
@@ -44,7 +44,7 @@ fn a_recommendation_ends_a_machine_only_where_its_pool_or_else_the_deployment_sa
     let check = |annotations: &[(&str, &str)], otherwise: bool, expected: bool| {
         let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
         pool.metadata.annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(advice(Some(&pool), otherwise), expected, "{annotations:?}, otherwise {otherwise}");
+        assert_eq!(rebalance_setting(Some(&pool), otherwise), expected, "{annotations:?}, otherwise {otherwise}");
     };
     check(&[], false, false);
     check(&[], true, true);
@@ -52,7 +52,7 @@ fn a_recommendation_ends_a_machine_only_where_its_pool_or_else_the_deployment_sa
     check(&[(labels::ACT_ON_REBALANCE, "false")], true, false);
     check(&[(labels::ACT_ON_REBALANCE, "yes")], true, false);
     check(&[(labels::ACT_ON_REBALANCE, "true"), (labels::SHADOW, "true")], true, false);
-    assert!(!advice(None, true), "a pool that is not there says nothing");
+    assert!(!rebalance_setting(None, true), "a pool that is not there says nothing");
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn what_ec2_takes_back_is_left_alone_for_a_while_be_it_a_spot_pool_or_a_reservat
     };
     let begun = step(&planned, &Event::LaunchBegun { client_token: "t".into() }, at(0)).unwrap();
     let claim = step(&begun, &Event::FleetAnswered(machine), at(0)).unwrap();
-    let told = |kind| short_of(&claim, kind);
+    let told = |kind| lacking_offering(&claim, kind);
     assert_eq!(told(InterruptionKind::CapacityReservationInterrupted), Some(OfferingKey::of_reservation("cr-1")));
     assert_eq!(told(InterruptionKind::SpotInterrupted).map(|key| key.to_string()).as_deref(), Some("spot m5.large in z"));
     assert_eq!(told(InterruptionKind::InstanceStopped), None);
-    assert_eq!(short_of(&planned, InterruptionKind::SpotInterrupted), None);
+    assert_eq!(lacking_offering(&planned, InterruptionKind::SpotInterrupted), None);
 }

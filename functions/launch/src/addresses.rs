@@ -1,4 +1,4 @@
-//! Addresses that launches have taken of subnets since EC2 counted them: the count is minutes old, a launch takes seconds.
+//! Subnet addresses that launches have used since EC2 last counted them: the count is minutes old, a launch takes seconds.
 
 use crate::batch::Batch;
 use crate::{Rights, Run};
@@ -10,16 +10,16 @@ use whittle_ec2::fleet::FleetInstance;
 use whittle_ports::{Clock, HandleError, Records, StoreError};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// By then every class has been looked at again, and EC2 has counted what was taken before.
-const KEPT: SignedDuration = SignedDuration::from_mins(10);
-/// EC2's count may lag behind the machines that it has just started by this much.
-const CATCHES_UP: SignedDuration = SignedDuration::from_secs(5);
-/// What is noted at once; more is of no use to anybody.
+/// By then every class has been refreshed, and EC2's count includes what was used before.
+const RETENTION: SignedDuration = SignedDuration::from_mins(10);
+/// EC2's count may lag this far behind the instances that it has just started.
+const EC2_COUNT_LAG: SignedDuration = SignedDuration::from_secs(5);
+/// Entries of the record; older ones make no difference to the choice of a subnet.
 const USES_MAX: usize = 200;
-/// Runs that note theirs at the same moment; whoever loses more often leaves it.
-const TRIED_MAX: usize = 3;
+/// Write attempts against concurrent runs; after that the entry is dropped.
+const WRITE_ATTEMPTS_MAX: usize = 3;
 
-/// What the machines of one call take of one subnet.
+/// The addresses that the instances of one call use in one subnet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Use {
     pub(crate) batch: String,
@@ -28,7 +28,7 @@ pub(crate) struct Use {
     pub(crate) at: Timestamp,
 }
 
-/// The latest of them. Written by `launch` alone, and only where a class has a choice of subnets.
+/// The most recent uses. Written by `launch` alone, and only where a class has a choice of subnets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SubnetUse {
     pub(crate) recent: Vec<Use>,
@@ -44,20 +44,20 @@ impl Record for SubnetUse {
         Self::NAME.to_owned()
     }
     fn expires_at(&self) -> Option<Timestamp> {
-        self.recent.iter().map(|one| one.at).max()?.checked_add(KEPT).ok()
+        self.recent.iter().map(|one| one.at).max()?.checked_add(RETENTION).ok()
     }
 }
 
-/// Whether a class has several subnets in one zone: elsewhere there is nothing to choose.
+/// Whether a class has several subnets in one zone; otherwise there is nothing to choose.
 pub(crate) fn has_choice(subnets: &[ResolvedSubnet]) -> bool {
     subnets.iter().enumerate().any(|(at, one)| subnets.iter().skip(at + 1).any(|other| other.zone == one.zone))
 }
 
-/// The addresses that are left of a class's subnets, by id: what EC2 counted, less what was taken since.
-pub(crate) fn left(class: &NodeClassRecord, uses: &[Use]) -> BTreeMap<String, u32> {
+/// The free addresses of a class's subnets, by id: what EC2 counted, less what has been used since.
+pub(crate) fn free_addresses(class: &NodeClassRecord, uses: &[Use]) -> BTreeMap<String, u32> {
     let mut free = class.free_addresses.clone();
     for one in uses {
-        let since = class.resolved_at.duration_since(one.at) < CATCHES_UP;
+        let since = class.resolved_at.duration_since(one.at) < EC2_COUNT_LAG;
         if let Some(count) = free.get_mut(&one.subnet).filter(|_| since) {
             *count = count.saturating_sub(one.addresses);
         }
@@ -66,8 +66,8 @@ pub(crate) fn left(class: &NodeClassRecord, uses: &[Use]) -> BTreeMap<String, u3
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Notes where the machines of a call came up. Losing that only makes the next choice a little worse.
-    pub(crate) async fn note_addresses(&self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
+    /// Records in which subnets the instances of a call started. Losing the entry only makes the next choice slightly worse.
+    pub(crate) async fn record_addresses(&self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
         let chooses = self.facts.class(&batch.node_class).is_some_and(|class| has_choice(&class.subnets));
         if !chooses || instances.is_empty() || batch.addresses == 0 {
             return Ok(());
@@ -76,7 +76,7 @@ impl<P: Rights> Run<'_, P> {
         for instance in instances {
             *by_subnet.entry(&instance.subnet_id).or_default() += batch.addresses;
         }
-        for _ in 0..TRIED_MAX {
+        for _ in 0..WRITE_ATTEMPTS_MAX {
             let now = self.ports.clock().now();
             let known = self.ports.store().read::<SubnetUse>(self.cluster, SubnetUse::NAME).await?;
             let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
@@ -84,7 +84,7 @@ impl<P: Rights> Run<'_, P> {
             if next.recent.iter().any(|one| one.batch == batch.id) {
                 return Ok(());
             }
-            next.recent.retain(|one| now.duration_since(one.at) < KEPT);
+            next.recent.retain(|one| now.duration_since(one.at) < RETENTION);
             let uses = by_subnet.iter().map(|(subnet, addresses)| {
                 let (batch, subnet) = (batch.id.clone(), (*subnet).to_owned());
                 Use { batch, subnet, addresses: *addresses, at: now }

@@ -1,8 +1,8 @@
-//! What a fleet's answer means for the claims it was asked for.
+//! What the response of CreateFleet means for the claims of the call.
 
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
-use crate::{FIRST_LOOK, LATER, SOON, machine};
+use crate::{FIRST_REGISTER_DELAY, RETRY_DELAY, USER_ACTION_RETRY_DELAY, machine};
 use crate::{Rights, Run};
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
@@ -16,19 +16,19 @@ use whittle_ports::{
 };
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
-/// Claims that are read or written at once.
-pub(crate) const AT_ONCE: usize = 16;
-/// What it takes to show some claims.
-const MIRRORED: SignedDuration = SignedDuration::from_secs(3);
-/// How soon EC2 is asked again what became of a fleet.
-const ASKED_AGAIN: SignedDuration = SignedDuration::from_secs(15);
-/// How long a call may stay without any word of its machines: EC2 shows what it has started much sooner.
-const UNTOLD_FOR: SignedDuration = SignedDuration::from_mins(2);
-/// How often a claim is asked to take a machine that others write at the same time.
-const TRIES: usize = 3;
+/// Claims that are read or written concurrently.
+pub(crate) const CONCURRENCY: usize = 16;
+/// Time to write the mirrors of one chunk of claims.
+const TIME_PER_MIRRORS: SignedDuration = SignedDuration::from_secs(3);
+/// Delay before EC2 is asked again about the instances of a fleet.
+const FLEET_POLL_DELAY: SignedDuration = SignedDuration::from_secs(15);
+/// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
+const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+/// Attempts to assign an instance to a claim that others write concurrently.
+const ASSIGN_ATTEMPTS_MAX: usize = 3;
 
-/// Losing a claim to another run, or finding it moved on, is a normal outcome.
-pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, HandleError> {
+/// Losing the race for a claim to another run, or finding that it has moved on, is a normal outcome.
+pub(crate) fn unless_conflict<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, HandleError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => Ok(None),
@@ -36,22 +36,22 @@ pub(crate) fn unless_moved<V>(outcome: Result<V, HandleError>) -> Result<Option<
     }
 }
 
-/// Whether EC2 has said what became of every machine of a call, and if only that there is none.
+/// Whether EC2 has accounted for every instance of a call, be it with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    InFull,
-    InPart {
-        /// When that was first so.
+pub(crate) enum Outcome {
+    Complete,
+    Incomplete {
+        /// When the outcome was first found to be incomplete.
         since: Timestamp,
     },
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Hands the machines out, remembers what was out of stock, and gives up or retries the claims that got none.
-    pub(crate) async fn settle(&mut self, batch: &Batch, answer: &FleetAnswer, told: Told) -> Result<(), HandleError> {
-        // Machines first: they run and cost.
-        let running = self.hand_out(batch, &answer.instances).await?;
-        self.note_addresses(batch, &answer.instances).await?;
+    /// Assigns the instances to claims, stores stock-outs, and gives up or retries the claims without an instance.
+    pub(crate) async fn settle(&mut self, batch: &Batch, answer: &FleetAnswer, outcome: Outcome) -> Result<(), HandleError> {
+        // Instances first: they run and cost money.
+        let running = self.assign_instances(batch, &answer.instances).await?;
+        self.record_addresses(batch, &answer.instances).await?;
         let outs = machine::stock_outs(&self.facts, batch, answer, &self.facts.stock_outs, self.ports.clock().now());
         if !outs.is_empty() {
             self.report.count("stock_outs");
@@ -61,50 +61,51 @@ impl<P: Rights> Run<'_, P> {
             return Ok(());
         }
         let now = self.ports.clock().now();
-        if let Told::InPart { since } = told
-            && Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < UNTOLD_FOR)
+        if let Outcome::Incomplete { since } = outcome
+            && Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < OUTCOME_TIMEOUT)
         {
-            // Machines may run that nobody has named yet: they are looked for before others are bought.
+            // Instances that no response named may be running: look for them before others are bought.
             self.report.count("untold");
             let message = "EC2 has not told what became of the fleet; it is asked again";
-            return self.keep_waiting(batch, CreateReason::LaunchFailed, message, ASKED_AGAIN).await;
+            return self.keep_waiting(batch, CreateReason::LaunchFailed, message, FLEET_POLL_DELAY).await;
         }
         let waiting = self.waiting(batch).await?;
         let quota = answer.errors.iter().find(|error| is_quota(error));
         if let (Some(error), Some(claim)) = (quota, waiting.first()) {
-            self.tell_quota(&claim.value, &error.code, &error.message).await;
+            self.publish_quota(&claim.value, &error.code, &error.message).await;
         }
         let reason_of = |error: &FleetPoolError| CreateReason::of(&format!("{}: {}", error.code, error.message));
-        let refused = answer.errors.iter().find(|error| is_a_persons(reason_of(error)));
+        let refused = answer.errors.iter().find(|error| needs_user_action(reason_of(error)));
         if let (Some(error), Some(claim)) = (refused, waiting.first()) {
-            self.tell_refused(&claim.value, reason_of(error), &error.message).await;
+            self.publish_refusal(&claim.value, reason_of(error), &error.message).await;
         }
-        match why_nothing(&answer.errors) {
+        match failure_without_instances(&answer.errors) {
             FleetFailure::InsufficientCapacity(message) => self.give_up(waiting, DeletionReason::InsufficientCapacity, &message).await,
             FleetFailure::Create { reason, message } => {
-                // The same token would be given the same answer: the next try is a new call.
+                // The same client token would return the same response, so the next attempt is a new call.
                 waiting.iter().for_each(|_| self.report.count("retried"));
                 let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-                self.under_new_name(waiting, &batch.id, Some(&erred), LATER).await
+                self.replace_token(waiting, &batch.id, Some(&erred), USER_ACTION_RETRY_DELAY).await
             }
         }
     }
 
-    /// Hands out what came of a call that nobody remembers. The members that get nothing ask under a name of their own.
-    pub(crate) async fn of_another(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
-        self.hand_out(batch, instances).await?;
+    /// Assigns the instances of a call that is not in the store. Members that get none are retried under a client token of their
+    /// own.
+    pub(crate) async fn adopt_unstored(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
+        self.assign_instances(batch, instances).await?;
         let waiting = self.waiting(batch).await?;
-        self.under_new_name(waiting, &batch.id, None, SOON).await
+        self.replace_token(waiting, &batch.id, None, RETRY_DELAY).await
     }
 
-    /// Has EC2 asked once more for the machines of a call that nobody remembers, before it is made.
-    pub(crate) async fn look_again(&self, batch: &Batch) -> Result<(), HandleError> {
+    /// Schedules a second look for the instances of a call that is not in the store, before it is made.
+    pub(crate) async fn retry_lookup(&self, batch: &Batch) -> Result<(), HandleError> {
         let message = "the plan is older than its launch; EC2 is asked once more whether it has brought machines already";
-        self.keep_waiting(batch, CreateReason::LaunchFailed, message, LATER).await
+        self.keep_waiting(batch, CreateReason::LaunchFailed, message, USER_ACTION_RETRY_DELAY).await
     }
 
-    /// Only a person can ask AWS for more: the NodePool says so. That nobody can be told stops nothing.
-    async fn tell_quota(&mut self, claim: &Claim, code: &str, message: &str) {
+    /// Only a person can request a quota increase, so the NodePool gets an Event. Publishing is best effort.
+    async fn publish_quota(&mut self, claim: &Claim, code: &str, message: &str) {
         self.report.count("quota");
         let (about, reason) = (Involved::owner(claim), CreateReason::of(&format!("{code}: {message}")));
         let advice = reason.advice();
@@ -113,8 +114,8 @@ impl<P: Rights> Run<'_, P> {
         let _ = self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
     }
 
-    /// A launch that a person has to make possible: an error in the log, a metric for an alarm, and an Event on the NodePool.
-    async fn tell_refused(&mut self, claim: &Claim, reason: CreateReason, said: &str) {
+    /// A launch that needs user action: an error in the log, a metric for an alarm, and an Event on the NodePool.
+    async fn publish_refusal(&mut self, claim: &Claim, reason: CreateReason, error_text: &str) {
         let (about, advice, pool) = (Involved::owner(claim), reason.advice(), claim.spec.node_pool.as_str());
         let remedy = match reason {
             CreateReason::SpotSlrCreationFailed => ": aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
@@ -123,21 +124,21 @@ impl<P: Rights> Run<'_, P> {
         tracing::error!(cluster = %claim.key.cluster, nodepool = pool, reason = reason.as_str(), "a launch was refused: {advice}{remedy}");
         self.report.count("refused");
         self.report.metric("whittle_launches_refused_total", [("nodepool", pool), ("reason", reason.as_str())]);
-        let text = format!("{advice}{remedy}. EC2 says {said}");
+        let text = format!("{advice}{remedy}. EC2 says {error_text}");
         let _ = self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
     }
 
-    /// The members that still wait for a machine of this batch.
+    /// The members that still wait for an instance of this batch.
     async fn waiting(&self, batch: &Batch) -> Result<Vec<Stored<Claim>>, HandleError> {
         let mut members = self.members(batch).await?;
         members.retain(|claim| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id));
         Ok(members)
     }
 
-    /// Gives each machine to a member that has none, and tells how many there are. Every machine that can be named is named, also
-    /// by a claim that is to end or has ended: then it is drained. A machine that has ended under its claim is given to nobody: a
-    /// call that is repeated answers with it for as long as EC2 remembers.
-    async fn hand_out(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<usize, HandleError> {
+    /// Assigns each instance to a member that has none, and returns how many run. Every instance that can be assigned is
+    /// assigned, even to a claim that is being deleted or has ended: then it is drained. An instance that has ended under its
+    /// claim is not assigned again: a repeated call returns it for as long as EC2 remembers its token.
+    async fn assign_instances(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<usize, HandleError> {
         let mut instances: Vec<&FleetInstance> = instances.iter().collect();
         instances.sort_by(|a, b| a.id.cmp(&b.id));
         let mut members = self.members(batch).await?;
@@ -148,8 +149,8 @@ impl<P: Rights> Run<'_, P> {
         let ended: BTreeSet<InstanceId> = members.iter().filter_map(ended).collect();
         instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
         let running = instances.len();
-        // All of them first: what else there is to do about them takes longer, and may fail.
-        let taken = self.give_all(batch, instances, &mut members).await?;
+        // Assign all of them first: everything else takes longer and may fail.
+        let taken = self.assign_all(batch, instances, &mut members).await?;
         let mut launched = false;
         for claim in &taken {
             let (name, now) = (&claim.value.key.name, self.ports.clock().now());
@@ -172,30 +173,31 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         if launched {
-            self.ports.queues().ring(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_LOOK).await?;
+            self.ports.queues().ring(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await?;
         }
-        for some in taken.chunks(AT_ONCE) {
-            if !self.ports.clock().deadline().has(self.ports.clock().now(), MIRRORED) {
-                break; // `sweep` shows what is missing
+        for some in taken.chunks(CONCURRENCY) {
+            if !self.ports.clock().deadline().has(self.ports.clock().now(), TIME_PER_MIRRORS) {
+                break; // `sweep` writes the missing ones
             }
             let mirrors: Vec<_> = some.iter().map(|claim| mirror(&claim.value)).collect();
-            let shown = join_all(mirrors.iter().map(|mirror| self.ports.cluster().apply_mirror(self.cluster, mirror))).await;
-            if shown.iter().all(Result::is_err) {
+            let written = join_all(mirrors.iter().map(|mirror| self.ports.cluster().apply_mirror(self.cluster, mirror))).await;
+            if written.iter().all(Result::is_err) {
                 break;
             }
         }
         Ok(running)
     }
 
-    /// Gives the machines away that nobody names yet, many at once: each to a member of its own, and what that leaves one by one.
-    async fn give_all(
+    /// Assigns the instances that no claim owns yet: first concurrently, each to its own waiting member, then the remaining ones
+    /// one by one.
+    async fn assign_all(
         &mut self,
         batch: &Batch,
         instances: Vec<&FleetInstance>,
         members: &mut [Stored<Claim>],
     ) -> Result<Vec<Stored<Claim>>, HandleError> {
         let mut unnamed = Vec::new();
-        for some in instances.chunks(AT_ONCE) {
+        for some in instances.chunks(CONCURRENCY) {
             let owned = try_join_all(some.iter().map(|instance| is_owned(self.ports.store(), &instance.id))).await?;
             unnamed.extend(some.iter().zip(owned).filter(|(_, owned)| !owned).map(|(instance, _)| *instance));
         }
@@ -204,10 +206,10 @@ impl<P: Rights> Run<'_, P> {
         let waiting: Vec<usize> = members.iter().enumerate().filter(|(_, claim)| waits(claim)).map(|(at, _)| at).collect();
         let (mut taken, mut left) = (Vec::new(), unnamed.split_off(unnamed.len().min(waiting.len())));
         let pairs: Vec<(&FleetInstance, usize)> = unnamed.into_iter().zip(waiting).collect();
-        for some in pairs.chunks(AT_ONCE) {
+        for some in pairs.chunks(CONCURRENCY) {
             let mut nexts = Vec::new();
             for (instance, at) in some {
-                nexts.push((*instance, *at, taking(&self.facts, batch, instance, &members[*at].value, self.ports.clock().now())?));
+                nexts.push((*instance, *at, with_instance(&self.facts, batch, instance, &members[*at].value, self.ports.clock().now())?));
             }
             let writes = nexts.iter().map(|(_, at, next)| save(self.ports.store(), &members[*at], next.clone()));
             let written = join_all(writes).await;
@@ -227,10 +229,10 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         for instance in left {
-            match self.give(batch, instance, members).await? {
+            match self.assign(batch, instance, members).await? {
                 Some(claim) => taken.push(claim),
                 None => {
-                    // `sweep` sees it twice and ends it.
+                    // `sweep` terminates it after seeing it twice.
                     tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
                     self.report.count("surplus");
                 }
@@ -239,10 +241,10 @@ impl<P: Rights> Run<'_, P> {
         Ok(taken)
     }
 
-    /// The claims of a call, as far as they are there and can be read: the machines of the others are told by their tags.
+    /// The claims of a call that exist and can be read; instances of the others are recognized by their tags.
     async fn members(&self, batch: &Batch) -> Result<Vec<Stored<Claim>>, HandleError> {
         let mut members = Vec::new();
-        for names in batch.members.chunks(AT_ONCE) {
+        for names in batch.members.chunks(CONCURRENCY) {
             let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: self.cluster.clone(), name: name.clone() }).collect();
             let found = join_all(keys.iter().map(|key| self.ports.store().get(key))).await;
             for claim in found {
@@ -252,8 +254,8 @@ impl<P: Rights> Run<'_, P> {
         Ok(members)
     }
 
-    /// The member that takes the machine: one that waits for it, else one that has ended without any.
-    async fn give(
+    /// The member that gets the instance: one that waits for it, otherwise one that ended without any.
+    async fn assign(
         &self,
         batch: &Batch,
         instance: &FleetInstance,
@@ -261,14 +263,18 @@ impl<P: Rights> Run<'_, P> {
     ) -> Result<Option<Stored<Claim>>, HandleError> {
         for wanted in [true, false] {
             for member in members.iter_mut() {
-                for _ in 0..TRIES {
+                for _ in 0..ASSIGN_ATTEMPTS_MAX {
                     let waits = matches!(&member.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
                     let ended = matches!(member.value.phase, Phase::Failed { .. } | Phase::Gone { machine: None, .. });
                     if !(if wanted { waits } else { ended }) {
                         break;
                     }
-                    match save(self.ports.store(), member, taking(&self.facts, batch, instance, &member.value, self.ports.clock().now())?)
-                        .await
+                    match save(
+                        self.ports.store(),
+                        member,
+                        with_instance(&self.facts, batch, instance, &member.value, self.ports.clock().now())?,
+                    )
+                    .await
                     {
                         Ok(saved) => {
                             *member = saved.clone();
@@ -277,7 +283,7 @@ impl<P: Rights> Run<'_, P> {
                         Err(HandleError::Store(StoreError::Conflict { .. })) => {}
                         Err(error) => return Err(error),
                     }
-                    // A twin of this run may have given the machine away; or the claim was changed since it was read.
+                    // A concurrent run may have assigned the instance, or the claim was changed since it was read.
                     if let Some(known) = self.ports.store().by_instance(&instance.id).await? {
                         return Ok(Some(known));
                     }
@@ -289,41 +295,41 @@ impl<P: Rights> Run<'_, P> {
         Ok(None)
     }
 
-    /// A call that did not succeed as a whole.
+    /// A call that failed as a whole.
     pub(crate) async fn failed(&mut self, batch: &Batch, error: CloudError) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let known = ApiError::client(&error.code, &error.message);
         if error.kind == CloudErrorKind::InsufficientCapacity && !known.is_fleet_quota() {
-            let outs = machine::all_struck(batch, &error.code, &error.message, &self.facts.stock_outs, now);
+            let outs = machine::whole_call_stock_outs(batch, &error.code, &error.message, &self.facts.stock_outs, now);
             self.ports.store().put_stock_outs(&outs).await?;
             let waiting = self.waiting(batch).await?;
             if let Some(claim) = waiting.first().filter(|_| known.is_vcpu_quota()) {
-                self.tell_quota(&claim.value, &error.code, &error.message).await;
+                self.publish_quota(&claim.value, &error.code, &error.message).await;
             }
             return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
         }
         let delay = match error.kind {
-            _ if known.is_fleet_quota() => LATER,
-            CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => LATER,
-            _ => SOON,
+            _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
+            CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => USER_ACTION_RETRY_DELAY,
+            _ => RETRY_DELAY,
         };
         self.report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
         if let Some(name) = batch.members.first().filter(|_| known.is_fleet_quota()) {
             let key = ClaimKey { cluster: self.cluster.clone(), name: name.clone() };
             if let Some(claim) = readable(self.ports.store().get(&key).await)? {
-                self.tell_quota(&claim.value, &error.code, &error.message).await;
+                self.publish_quota(&claim.value, &error.code, &error.message).await;
             }
         }
         let reason = CreateReason::of(&error.to_string());
-        if is_a_persons(reason)
+        if needs_user_action(reason)
             && let Some(claim) = self.waiting(batch).await?.first()
         {
-            self.tell_refused(&claim.value, reason, &error.to_string()).await;
+            self.publish_refusal(&claim.value, reason, &error.to_string()).await;
         }
         self.keep_waiting(batch, reason, &format!("{}: {error}", reason.advice()), delay).await
     }
 
-    /// The members go on waiting for the same call, which is looked at again after `delay`.
+    /// The members keep waiting for the same call, which is retried after `delay`.
     async fn keep_waiting(&self, batch: &Batch, reason: CreateReason, message: &str, delay: SignedDuration) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.to_owned() };
@@ -334,35 +340,35 @@ impl<P: Rights> Run<'_, P> {
             changed.push((claim, next));
         }
         let again = self.save_all(changed).await?;
-        if again.is_empty() { Ok(()) } else { self.ring_again(again, delay).await }
+        if again.is_empty() { Ok(()) } else { self.requeue(again, delay).await }
     }
 
-    /// Stores claims as they are to be, and tells which of them nobody else had changed meanwhile.
+    /// Stores changed claims and returns those that nobody else had changed since they were read.
     pub(crate) async fn save_all(&self, changed: Vec<(Stored<Claim>, Claim)>) -> Result<Vec<ClaimName>, HandleError> {
         let mut saved = Vec::new();
-        for some in changed.chunks(AT_ONCE) {
-            let writes = some.iter().map(|(read, next)| async move { unless_moved(save(self.ports.store(), read, next.clone()).await) });
+        for some in changed.chunks(CONCURRENCY) {
+            let writes = some.iter().map(|(read, next)| async move { unless_conflict(save(self.ports.store(), read, next.clone()).await) });
             let written = try_join_all(writes).await?;
             saved.extend(written.into_iter().flatten().map(|claim| claim.value.key.name));
         }
         Ok(saved)
     }
 
-    /// Rings again for claims that this run has moved on, so that a twin of it rings for none of them, or that wait for a person:
-    /// then seldom, and not beyond the launch timeout.
-    pub(crate) async fn ring_again(&self, claims: Vec<ClaimName>, delay: SignedDuration) -> Result<(), HandleError> {
+    /// Sends a delayed doorbell for claims that this run has moved on, so that a concurrent run sends none for them, or that wait
+    /// for user action: then rarely, and not beyond the launch timeout.
+    pub(crate) async fn requeue(&self, claims: Vec<ClaimName>, delay: SignedDuration) -> Result<(), HandleError> {
         Ok(self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims }, delay).await?)
     }
 
-    /// Gives claims another batch, one for all of them: the one they have cannot bring them machines any more.
-    pub(crate) async fn under_new_name(
+    /// Moves claims to one new batch: the call of their current one can launch nothing more for them.
+    pub(crate) async fn replace_token(
         &self,
         claims: Vec<Stored<Claim>>,
         old: &str,
         why: Option<&Event>,
         delay: SignedDuration,
     ) -> Result<(), HandleError> {
-        // The old name is part of the new one, so that no two tries of a claim are ever the same call.
+        // The old token is part of the new one, so that no two attempts of a claim are ever the same call.
         let mut names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
         names.push(ClaimName::new(old));
         let replaced = Event::TokenReplaced { from: old.to_owned(), to: plan::id_of(self.cluster, &names) };
@@ -370,13 +376,13 @@ impl<P: Rights> Run<'_, P> {
         let mut changed = Vec::new();
         for claim in claims {
             let erred = why.map_or_else(|| Ok(claim.value.clone()), |why| step(&claim.value, why, now));
-            // One that moved on meanwhile has no use for another name.
+            // A claim that moved on meanwhile needs no new token.
             let Ok(mut next) = erred.and_then(|claim| step(&claim, &replaced, now)) else { continue };
             next.look_again_at = now.checked_add(delay).ok();
             changed.push((claim, next));
         }
         let again = self.save_all(changed).await?;
-        if again.is_empty() { Ok(()) } else { self.ring_again(again, delay).await }
+        if again.is_empty() { Ok(()) } else { self.requeue(again, delay).await }
     }
 }
 
@@ -385,9 +391,9 @@ fn is_quota(error: &FleetPoolError) -> bool {
     known.is_vcpu_quota() || known.is_fleet_quota()
 }
 
-/// What the errors of a fleet mean for the claims that it brought nothing. Without room for another fleet no other offering
-/// would do better.
-fn why_nothing(errors: &[FleetPoolError]) -> FleetFailure {
+/// What the errors of a fleet mean for the claims without an instance. When the fleet quota is used up, no other offering would
+/// do better.
+fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
     match errors.iter().find(|error| ApiError::client(&error.code, &error.message).is_fleet_quota()) {
         Some(error) => {
             let reason = CreateReason::FleetQuotaExceeded;
@@ -397,8 +403,8 @@ fn why_nothing(errors: &[FleetPoolError]) -> FleetFailure {
     }
 }
 
-/// Whether trying again helps nothing before somebody has changed the account, its rights or the node class.
-const fn is_a_persons(reason: CreateReason) -> bool {
+/// Whether retries are futile until somebody has changed the account, its permissions or the node class.
+const fn needs_user_action(reason: CreateReason) -> bool {
     matches!(
         reason,
         CreateReason::SpotSlrCreationFailed
@@ -415,8 +421,8 @@ const fn is_a_persons(reason: CreateReason) -> bool {
     )
 }
 
-/// A claim as it is with a machine. Pure.
-fn taking(facts: &Facts, batch: &Batch, instance: &FleetInstance, claim: &Claim, now: Timestamp) -> Result<Claim, HandleError> {
+/// The claim with the instance assigned to it. Pure.
+fn with_instance(facts: &Facts, batch: &Batch, instance: &FleetInstance, claim: &Claim, now: Timestamp) -> Result<Claim, HandleError> {
     let machine = machine::machine(facts, batch, instance, &claim.spec, now);
     let mut next = step(claim, &Event::FleetAnswered(machine), now)?;
     next.look_again_at = None;

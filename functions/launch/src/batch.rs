@@ -1,4 +1,4 @@
-//! What one fleet call was, is or will be: stored before the call, so that a repeat is the same call.
+//! One fleet call with its parameters and outcome: stored before the call, so that a retry is the same call.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,35 +6,35 @@ use whittle_claims::Record;
 use whittle_ec2::fleet::{FleetRequest, Launch, LaunchTemplate};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
-/// Longer than EC2 remembers tokens, and than any claim waits for its machine.
-const KEPT: SignedDuration = SignedDuration::from_hours(48);
+/// Longer than EC2 remembers client tokens, and than any claim waits for its instance.
+const RETENTION: SignedDuration = SignedDuration::from_hours(48);
 
-/// A fleet call with everything that it says. Written by `launch` alone; only `fleet_id`, `open_since` and
-/// `looked_at` are written later.
+/// A fleet call with all its parameters. Written by `launch` alone; only `fleet_id`, `open_since` and `looked_at` change after it
+/// is created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// The name that claims in `Launching` carry, and the machines in a tag.
+    /// The client token: stored on claims in `Launching`, and in a tag of the instances.
     pub(crate) id: String,
-    /// The claims that the machines are for.
+    /// The claims that the instances are for.
     pub(crate) members: Vec<ClaimName>,
     pub(crate) node_class: String,
     pub(crate) request: FleetRequest,
     pub(crate) templates: Vec<LaunchTemplate>,
     pub(crate) tenancy: String,
     pub(crate) partition: Option<u32>,
-    /// Type, zone and id of the reservations that it may use.
+    /// Instance type, zone and id of the capacity reservations that the call may use.
     pub(crate) reservations: Vec<(String, String, String)>,
     pub(crate) created_at: Timestamp,
-    /// What each machine takes of its subnet.
+    /// Addresses that each instance uses of its subnet.
     #[serde(default)]
     pub(crate) addresses: u32,
-    /// The fleet that EC2 made of it, where its answer left machines open. Empty before.
+    /// The id of the fleet, if its response did not account for all instances. Empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) fleet_id: String,
-    /// When an answer left machines open for the first time. The call itself may have been made long after it was stored.
+    /// When a response first left instances unaccounted for. The call itself may have been made long after it was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) open_since: Option<Timestamp>,
-    /// When EC2 showed no machine of a call that may have been lost. The call has not been made since.
+    /// When EC2 showed no instance of a call that may have been lost. The call has not been made since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looked_at: Option<Timestamp>,
 }
@@ -45,17 +45,17 @@ impl Record for Batch {
         self.id.clone()
     }
     fn expires_at(&self) -> Option<Timestamp> {
-        self.created_at.checked_add(KEPT).ok()
+        self.created_at.checked_add(RETENTION).ok()
     }
 }
 
 impl Batch {
-    /// Whether its machines start with the EFA interfaces that its claims ask for.
+    /// Whether its instances start with the EFA interfaces that its claims request.
     pub(crate) fn has_efa(&self) -> bool {
         let interfaces = self.templates.iter().flat_map(|template| &template.interfaces);
         interfaces.filter_map(|interface| interface.interface_type.as_deref()).any(|kind| kind.starts_with("efa"))
     }
-    /// The launch, as the rules about its outcome take it.
+    /// The launch in the form that the rules about its outcome expect.
     pub(crate) fn launch(&self) -> Launch {
         let reservations = self.reservations.iter().map(|(name, zone, id)| ((name.clone(), zone.clone()), id.clone()));
         Launch {

@@ -1,6 +1,6 @@
-//! A fleet call: looked for before it is repeated, and asked after where its answer leaves machines open.
+//! One fleet call: its instances are looked up before it is repeated, and when its response does not account for all of them.
 
-use crate::answer::Told;
+use crate::answer::Outcome;
 use crate::batch::Batch;
 use crate::machine;
 use crate::{Rights, Run};
@@ -12,44 +12,44 @@ use whittle_ec2::instance::Instance;
 use whittle_ports::{Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Safeguard, StoreError};
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
-/// Launch templates that are made at once: EC2 takes few such calls a second.
-const TEMPLATES_AT_ONCE: usize = 5;
-/// Between two looks for the machines of a call that was lost.
-const BETWEEN_LOOKS: SignedDuration = SignedDuration::from_secs(28);
+/// Launch templates that are created concurrently: EC2 allows few such calls per second.
+const TEMPLATE_CONCURRENCY: usize = 5;
+/// Time between two lookups of the instances of a lost call.
+const LOOKUP_INTERVAL: SignedDuration = SignedDuration::from_secs(28);
 
 /// Whether this call may have been made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     First,
-    /// The same was stored before.
+    /// The stored call, made again.
     Repeat,
-    /// Nothing is stored of it. What runs under its name is looked for: another with that name may have been made.
+    /// Not in the store. Instances with its token are looked up first: another call with that token may have been made.
     New,
-    /// The same, and so long after its claims began that a call may well have been lost with its table: EC2 is asked twice.
+    /// Not in the store, and so old that a call may have been lost when the table was restored: EC2 is asked twice.
     Lost,
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Templates, then the fleet, then what its answer means.
+    /// Creates the launch templates, then the fleet, then settles its response.
     pub(crate) async fn call(&mut self, batch: &Batch, which: Call) -> Result<(), HandleError> {
         let mut ended = BTreeSet::new();
         if which != Call::First {
-            let shown = self.shown(batch).await?;
-            if shown.is_complete(batch) {
-                let answer = FleetAnswer { instances: shown.alive, ..FleetAnswer::default() };
-                return self.settle(batch, &answer, Told::InFull).await;
+            let found = self.find_instances(batch).await?;
+            if found.is_complete(batch) {
+                let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
+                return self.settle(batch, &answer, Outcome::Complete).await;
             }
-            if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(shown.is_any()) {
-                // It was another call, so that EC2 would start machines for all its members once more.
-                return self.of_another(batch, &shown.alive).await;
+            if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(found.is_any()) {
+                // That was another call, so EC2 would start instances for all its members once more.
+                return self.adopt_unstored(batch, &found.alive).await;
             }
-            if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!self.looked_twice(batch).await?) {
+            if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!self.is_missing_twice(batch).await?) {
                 self.report.count("looked_for");
-                return self.look_again(batch).await;
+                return self.retry_lookup(batch).await;
             }
-            ended = shown.ended;
+            ended = found.ended;
         }
-        for some in batch.templates.chunks(TEMPLATES_AT_ONCE) {
+        for some in batch.templates.chunks(TEMPLATE_CONCURRENCY) {
             let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
             if let Some(error) = made.into_iter().find_map(Result::err) {
                 return self.failed(batch, error).await;
@@ -57,50 +57,50 @@ impl<P: Rights> Run<'_, P> {
         }
         match self.ports.cloud().create_fleet(&batch.request).await {
             Ok(answer) => {
-                let (mut answer, since) = self.told_in_full(batch, answer).await?;
+                let (mut answer, since) = self.complete_response(batch, answer).await?;
                 answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
                 let known = answer.instances.len() + ended.len();
                 let is_open = answer.errors.is_empty() && known < batch.members.len();
-                let told = if is_open { Told::InPart { since } } else { Told::InFull };
-                self.settle(batch, &answer, told).await
+                let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
+                self.settle(batch, &answer, outcome).await
             }
             Err(error) => self.failed(batch, error).await,
         }
     }
 
-    /// Whether EC2 shows no machine of a lost call for the second time: one answer may be behind. From then on the call may have been
-    /// made.
-    async fn looked_twice(&self, batch: &Batch) -> Result<bool, HandleError> {
+    /// Whether EC2 shows no instance of a lost call for the second time: a single response may be stale. From then on the call
+    /// may have been made.
+    async fn is_missing_twice(&self, batch: &Batch) -> Result<bool, HandleError> {
         let now = self.ports.clock().now();
-        let twice = batch.looked_at.is_some_and(|at| now.duration_since(at) >= BETWEEN_LOOKS);
+        let twice = batch.looked_at.is_some_and(|at| now.duration_since(at) >= LOOKUP_INTERVAL);
         if batch.looked_at.is_some() && !twice {
             return Ok(false);
         }
         let Some(stored) = self.ports.store().read::<Batch>(self.cluster, &batch.id).await? else { return Ok(false) };
         if stored.value.looked_at != batch.looked_at {
-            return Ok(false); // another run is at it
+            return Ok(false); // another run handles it
         }
-        let noted = Batch { looked_at: (!twice).then_some(now), ..stored.value };
-        match self.ports.store().write(self.cluster, &noted, stored.revision).await {
+        let updated = Batch { looked_at: (!twice).then_some(now), ..stored.value };
+        match self.ports.store().write(self.cluster, &updated, stored.revision).await {
             Ok(_) => Ok(twice),
             Err(StoreError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Looks for the machines of a call that was made before. EC2 may not show all of them yet.
-    async fn shown(&self, batch: &Batch) -> Result<Shown, CloudError> {
+    /// Looks up the instances of a call that was made before. EC2 may not show all of them yet.
+    async fn find_instances(&self, batch: &Batch) -> Result<FoundInstances, CloudError> {
         let found = self.ports.cloud().tagged(labels::TAG_LAUNCH, &batch.id).await?;
         let (alive, ended): (Vec<_>, Vec<_>) = found.into_iter().partition(Instance::is_alive);
-        Ok(Shown {
-            alive: alive.iter().map(machine::as_answered).collect(),
+        Ok(FoundInstances {
+            alive: alive.iter().map(machine::as_fleet_instance).collect(),
             ended: ended.into_iter().map(|instance| instance.id).collect(),
         })
     }
 
-    /// An answer that names too few machines and does not say why may be that of a repeat: then the fleet itself is asked, and the
-    /// machines by their tag. What nobody knows yet stays open. Tells since when that is so, too.
-    async fn told_in_full(&self, batch: &Batch, mut answer: FleetAnswer) -> Result<(FleetAnswer, Timestamp), HandleError> {
+    /// A response with too few instances and no errors may be that of a repeated call: then the fleet is described, and the
+    /// instances are looked up by tag. What is unknown after that stays open. Also returns since when.
+    async fn complete_response(&self, batch: &Batch, mut answer: FleetAnswer) -> Result<(FleetAnswer, Timestamp), HandleError> {
         let since = batch.open_since.unwrap_or_else(|| self.ports.clock().now());
         if answer.instances.len() >= batch.members.len() || !answer.errors.is_empty() {
             return Ok((answer, since));
@@ -108,54 +108,54 @@ impl<P: Rights> Run<'_, P> {
         if answer.fleet_id.is_empty() {
             answer.fleet_id.clone_from(&batch.fleet_id);
         }
-        self.note_open(batch, &answer.fleet_id, since).await?;
+        self.store_open_fleet(batch, &answer.fleet_id, since).await?;
         if !answer.fleet_id.is_empty() {
             match self.ports.cloud().fleet(&answer.fleet_id, &batch.request).await {
-                Ok(known) => join(&mut answer, known.unwrap_or_default()),
+                Ok(known) => merge(&mut answer, known.unwrap_or_default()),
                 Err(error) => {
                     tracing::warn!(%error, batch = %batch.id, fleet = %answer.fleet_id, "EC2 does not tell what became of a fleet")
                 }
             }
         }
-        let alive = self.shown(batch).await?.alive;
-        join(&mut answer, FleetAnswer { instances: alive, ..FleetAnswer::default() });
+        let alive = self.find_instances(batch).await?.alive;
+        merge(&mut answer, FleetAnswer { instances: alive, ..FleetAnswer::default() });
         Ok((answer, since))
     }
 
-    /// Keeps since when the machines of a fleet are not all known, and its name, so that it can be asked after even if no answer
-    /// names it again.
-    async fn note_open(&self, batch: &Batch, fleet_id: &str, since: Timestamp) -> Result<(), HandleError> {
+    /// Stores since when the instances of a fleet are not all known, and the fleet's id, so that it can be described even if no
+    /// later response contains it.
+    async fn store_open_fleet(&self, batch: &Batch, fleet_id: &str, since: Timestamp) -> Result<(), HandleError> {
         if batch.fleet_id == fleet_id && batch.open_since == Some(since) {
             return Ok(());
         }
         let Some(stored) = self.ports.store().read::<Batch>(self.cluster, &batch.id).await? else { return Ok(()) };
-        let noted = Batch { fleet_id: fleet_id.to_owned(), open_since: stored.value.open_since.or(Some(since)), ..stored.value };
-        match self.ports.store().write(self.cluster, &noted, stored.revision).await {
-            // A twin of this run notes the same.
+        let updated = Batch { fleet_id: fleet_id.to_owned(), open_since: stored.value.open_since.or(Some(since)), ..stored.value };
+        match self.ports.store().write(self.cluster, &updated, stored.revision).await {
+            // A concurrent run records the same.
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// What EC2 shows of a call that was made before.
-struct Shown {
+/// The instances that EC2 shows of a call that was made before.
+struct FoundInstances {
     alive: Vec<FleetInstance>,
     ended: BTreeSet<InstanceId>,
 }
 
-impl Shown {
+impl FoundInstances {
     fn is_any(&self) -> bool {
         !self.alive.is_empty() || !self.ended.is_empty()
     }
-    /// Every machine of the call is known, so that it need not be repeated.
+    /// Whether every instance of the call is known, so that it need not be repeated.
     fn is_complete(&self, batch: &Batch) -> bool {
         self.alive.len() + self.ended.len() >= batch.members.len()
     }
 }
 
-/// What two answers say about one fleet.
-fn join(answer: &mut FleetAnswer, other: FleetAnswer) {
+/// Merges two responses about one fleet.
+fn merge(answer: &mut FleetAnswer, other: FleetAnswer) {
     let known: BTreeSet<InstanceId> = answer.instances.iter().map(|instance| instance.id.clone()).collect();
     answer.instances.extend(other.instances.into_iter().filter(|instance| !known.contains(&instance.id)));
     answer.errors.extend(other.errors);

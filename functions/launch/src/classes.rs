@@ -1,4 +1,4 @@
-//! Whether the classes that launches go by are still those of the cluster: what is stored of a class is as old as its last look.
+//! Whether the stored classes are still those of the cluster: a stored class is as old as its last refresh.
 
 use crate::{Rights, Run};
 use futures::future::join_all;
@@ -10,8 +10,8 @@ use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Sought};
 use whittle_units::SignedDuration;
 
 impl<P: Rights> Run<'_, P> {
-    /// The stored classes that these claims mean and that somebody has changed since, or deleted. An API server that does not answer
-    /// keeps nobody from launching: what it would say matters less than the machines.
+    /// The stored classes of these claims that have been changed or deleted since their refresh. An API server that does not
+    /// respond blocks no launch: capacity matters more than the latest spec.
     pub(crate) async fn changed(&mut self, due: &[Stored<Claim>]) -> BTreeSet<String> {
         let meant: BTreeMap<String, &NodeClassRecord> =
             due.iter().filter_map(|claim| self.facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
@@ -23,7 +23,7 @@ impl<P: Rights> Run<'_, P> {
         let mut changed = BTreeSet::new();
         for (name, record, answer) in join_all(asked).await {
             match answer {
-                Ok(presence) if is_other(record, &presence) => {
+                Ok(presence) if has_changed(record, &presence) => {
                     changed.insert(name);
                 }
                 Ok(_) => {}
@@ -36,8 +36,8 @@ impl<P: Rights> Run<'_, P> {
         changed
     }
 
-    /// Has changed classes looked at, once for the claims that wait for it: should that get lost, `sweep` asks for it again.
-    pub(crate) async fn look(&self, due: &[Stored<Claim>]) -> Result<(), HandleError> {
+    /// Requests a refresh of changed classes, once for the claims that wait for it. If the request is lost, `sweep` repeats it.
+    pub(crate) async fn request_refresh(&self, due: &[Stored<Claim>]) -> Result<(), HandleError> {
         let waits = |claim: &Claim| self.facts.class_of(claim).is_some_and(|record| self.facts.changed.contains(&record.name()));
         if due.iter().any(|claim| waits(&claim.value) && !has_waited(&claim.value)) {
             self.ports.queues().ring(Doorbell::Refresh { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
@@ -46,22 +46,22 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Whether the cluster has another class, or another spec of it, than was looked at. Pure.
-fn is_other(record: &NodeClassRecord, presence: &Presence) -> bool {
+/// Whether the cluster has another class, or another spec of it, than the stored one. Pure.
+fn has_changed(record: &NodeClassRecord, presence: &Presence) -> bool {
     let known = &record.class.metadata;
     match presence {
         Presence::There { uid, generation, .. } => {
             let other = !uid.is_empty() && !known.uid.is_empty() && *uid != known.uid;
             other || generation.is_some() && known.generation.is_some() && *generation != known.generation
         }
-        // `refresh` makes sure, and closes what is stored.
+        // `refresh` confirms it and closes the stored class.
         Presence::Gone => true,
         Presence::KindUnknown => false,
     }
 }
 
-/// Whether an earlier run has said of a claim that it waits for its class.
+/// Whether an earlier run has recorded that a claim waits for its class.
 fn has_waited(claim: &Claim) -> bool {
-    let said = conditions::find(&claim.conditions, LAUNCHED);
-    said.is_some_and(|said| said.reason == CreateReason::NodeClassReadinessUnknown.as_str())
+    let launched = conditions::find(&claim.conditions, LAUNCHED);
+    launched.is_some_and(|launched| launched.reason == CreateReason::NodeClassReadinessUnknown.as_str())
 }

@@ -1,4 +1,4 @@
-//! What a claim learns from the machine that came for it. Pure.
+//! What a claim records of its instance. Pure.
 
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
@@ -12,7 +12,7 @@ use whittle_ec2::instance_types::{instance_type, quota_of};
 use whittle_snapshot::{EVERY, unavailable};
 use whittle_units::{Price, ProviderId, Resources, Timestamp};
 
-/// The machine as the claim keeps it. A type that the catalog no longer knows has no size; the Node will tell.
+/// The machine as the claim stores it. A type that the catalog no longer has gets no capacity here; the Node reports it.
 pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, planned: &ClaimSpec, now: Timestamp) -> Machine {
     let mut overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
     let price = overrides.find(|each| each.instance_type == instance.instance_type && each.zone == instance.zone).map(|each| each.price);
@@ -56,8 +56,8 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, pl
     out
 }
 
-/// A machine that was found by its tag, as the fleet would have answered it.
-pub(crate) fn as_answered(instance: &Instance) -> FleetInstance {
+/// An instance that was found by its tag, in the form of a CreateFleet response.
+pub(crate) fn as_fleet_instance(instance: &Instance) -> FleetInstance {
     FleetInstance {
         id: instance.id.clone(),
         instance_type: instance.instance_type.clone(),
@@ -68,15 +68,16 @@ pub(crate) fn as_answered(instance: &Instance) -> FleetInstance {
     }
 }
 
-/// What an answer closes for a while, also where machines came.
+/// Offerings that a response marks as unavailable for a while, even if it launched instances.
 pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
     let Some(parts) = facts.parts(&batch.node_class) else { return Vec::new() };
     let none = unavailable(&[], facts.now);
-    let passing = answer.errors.iter().flat_map(|error| shared(batch, error).into_iter().map(|key| (key, error.code.as_str())));
+    let passing = answer.errors.iter().flat_map(|error| shared_stock_outs(batch, error).into_iter().map(|key| (key, error.code.as_str())));
     let passing: BTreeMap<OfferingKey, &str> = passing.collect();
-    let lasting = FleetAnswer { errors: answer.errors.iter().filter(|error| is_lack(batch, error)).cloned().collect(), ..answer.clone() };
+    let lasting =
+        FleetAnswer { errors: answer.errors.iter().filter(|error| lacks_capacity(batch, error)).cloned().collect(), ..answer.clone() };
     let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
-    // What only one placement group lacks is no news for anybody else.
+    // A lack within one placement group concerns nobody else.
     let pools = closed.pools.into_iter().filter(|pool| pool.placement_group.is_none()).map(|pool| OfferingKey {
         instance_type: pool.instance_type,
         zone: pool.zone,
@@ -92,21 +93,20 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
         error.or(lasting.errors.first()).map_or("", |error| error.code.as_str())
     };
     let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
-    let lacking = pools.chain(whole).chain(reservations).map(|key| struck(key.clone(), code_of(&key), known, now));
+    let lacking = pools.chain(whole).chain(reservations).map(|key| stock_out(key.clone(), code_of(&key), known, now));
     passing.into_iter().map(|(key, code)| StockOut::for_now(key, code, now)).chain(lacking).collect()
 }
 
-/// Whether an error says that EC2 has no such machines: neither a quota of the account, nor addresses, nor the rules of a
-/// placement group say anything about them.
-fn is_lack(batch: &Batch, error: &FleetPoolError) -> bool {
+/// Whether an error means that EC2 lacks capacity: an account quota, subnet addresses and the rules of a placement group do not.
+fn lacks_capacity(batch: &Batch, error: &FleetPoolError) -> bool {
     let known = ApiError::client(&error.code, &error.message);
     let quota = known.is_vcpu_quota() && batch.request.capacity_type != labels::CAPACITY_RESERVED;
     !known.is_subnet_full() && !quota && !known.is_fleet_quota() && !known.is_spread_group_limit()
 }
 
-/// What an error closes that offerings share: a subnet of the call, or a quota. What EC2 does not attribute to a pool may
+/// The shared resource that an error reports as used up: a subnet of the call, or a quota. An error without a capacity pool may
 /// concern any of the call.
-fn shared(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> {
+fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> {
     let known = ApiError::client(&error.code, &error.message);
     let overrides = || batch.request.configs.iter().flat_map(|config| &config.overrides);
     if known.is_subnet_full() {
@@ -124,15 +124,15 @@ fn shared(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> {
     quotas.into_iter().map(|quota| OfferingKey::of_quota(quota, &batch.request.capacity_type)).collect()
 }
 
-/// What a call closes that EC2 refused as a whole.
-pub(crate) fn all_struck(batch: &Batch, code: &str, message: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
+/// Offerings that are unavailable after a call that EC2 rejected as a whole.
+pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
     let error = FleetPoolError { code: code.to_owned(), message: message.to_owned(), instance_type: String::new(), zone: String::new() };
-    if !is_lack(batch, &error) {
-        return shared(batch, &error).into_iter().map(|key| StockOut::for_now(key, code, now)).collect();
+    if !lacks_capacity(batch, &error) {
+        return shared_stock_outs(batch, &error).into_iter().map(|key| StockOut::for_now(key, code, now)).collect();
     }
     if batch.request.capacity_type == labels::CAPACITY_RESERVED {
         let ids: BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
-        return ids.into_iter().map(|id| struck(OfferingKey::of_reservation(id), code, known, now)).collect();
+        return ids.into_iter().map(|id| stock_out(OfferingKey::of_reservation(id), code, known, now)).collect();
     }
     let overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
     let keys: BTreeSet<OfferingKey> = overrides
@@ -142,10 +142,10 @@ pub(crate) fn all_struck(batch: &Batch, code: &str, message: &str, known: &[Stoc
             capacity_type: batch.request.capacity_type.clone(),
         })
         .collect();
-    keys.into_iter().map(|key| struck(key, code, known, now)).collect()
+    keys.into_iter().map(|key| stock_out(key, code, known, now)).collect()
 }
 
-fn struck(key: OfferingKey, code: &str, known: &[StockOut], now: Timestamp) -> StockOut {
+fn stock_out(key: OfferingKey, code: &str, known: &[StockOut], now: Timestamp) -> StockOut {
     let old = known.iter().find(|out| out.offering == key);
     StockOut::struck(old, key.clone(), code, now)
 }

@@ -1,4 +1,4 @@
-//! From planned claims to fleet calls: one call for claims that ask for the same. Pure.
+//! From planned claims to fleet calls: one call for claims with equal requests. Pure.
 
 use crate::addresses::{self, Use};
 use crate::batch::Batch;
@@ -14,34 +14,34 @@ use whittle_ec2::user_data::ClusterAccess;
 use whittle_snapshot::{ClassParts, Reserved, unavailable};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
-/// Machines of one call. A fleet takes more, but a call's errors should concern few claims.
+/// Instances of one call. A fleet allows more, but a call's errors should concern few claims.
 const BATCH_MAX: usize = 100;
 
-/// What launches are planned from.
+/// The facts that launches are planned from.
 pub(crate) struct Facts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Vec<NodeClassRecord>,
-    /// Names of those records whose class is another by now.
+    /// Names of the records whose class has changed since.
     pub(crate) changed: BTreeSet<String>,
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
-    /// Addresses that earlier launches took.
+    /// Addresses that earlier launches use.
     pub(crate) uses: Vec<Use>,
     pub(crate) reserved: Reserved,
     pub(crate) access: ClusterAccess,
-    /// What becomes of a claim whose `minValues` the types of one call cannot keep.
+    /// What happens to a claim whose `minValues` the types of one call cannot satisfy.
     pub(crate) min_values: MinValuesPolicy,
     /// When all this was read.
     pub(crate) now: Timestamp,
 }
 
-/// Claims that ask for the same machine.
+/// Claims with equal requests.
 pub(crate) struct Group {
     pub(crate) node_class: String,
     pub(crate) launch: Launch,
     pub(crate) claims: Vec<Stored<Claim>>,
 }
 
-/// Groups of claims that share a call, and the claims for which there is none.
+/// Groups of claims that share a call, and the claims for which no call can be made.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) groups: Vec<Group>,
@@ -53,16 +53,16 @@ impl Facts {
     pub(crate) fn class(&self, name: &str) -> Option<&NodeClassRecord> {
         self.classes.iter().find(|record| record.name() == name)
     }
-    /// What decides which types the class of a batch can buy; `None` for a class that is gone or cannot be read.
+    /// What determines the instance types of a batch's class; `None` for a class that was deleted or cannot be read.
     pub(crate) fn parts(&self, name: &str) -> Option<ClassParts> {
         ClassParts::of(self.class(name)?, &self.reserved).ok()
     }
-    /// The class that a claim means.
+    /// The class that a claim refers to.
     pub(crate) fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
         NodeClassRecord::meant(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")
     }
 
-    /// The launch of one claim on its own.
+    /// The launch of a single claim.
     fn launch(&self, claim: &Claim) -> Result<Launch, LaunchError> {
         let name = &claim.spec.node_class.name;
         let record = self.class_of(claim).filter(|record| !record.class.metadata.is_deleting());
@@ -70,7 +70,7 @@ impl Facts {
         if self.changed.contains(&record.name()) {
             return Err(LaunchError::NodeClassChanged(name.clone()));
         }
-        if !record.is_ready() && is_unknown(record) {
+        if !record.is_ready() && is_readiness_unknown(record) {
             return Err(LaunchError::NodeClassUnknown(name.clone()));
         }
         if !record.is_ready() {
@@ -82,7 +82,8 @@ impl Facts {
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);
         let mut claim = mirror(claim);
-        // EC2's own prices stand in the call: as priorities they would only take the choice of spot pools from it (ADR 9).
+        // The call carries EC2's own prices: overlaid prices as priorities would only take the choice of spot pools from EC2 (ADR
+        // 9).
         claim.metadata.annotations.remove(labels::PRICE_OVERLAY_APPLIED);
         prepare(&LaunchInput {
             claim: &claim,
@@ -90,13 +91,13 @@ impl Facts {
             catalog: &self.catalog,
             types: &types,
             cluster: &self.access,
-            free_addresses: &addresses::left(record, &self.uses),
+            free_addresses: &addresses::free_addresses(record, &self.uses),
             min_values: self.min_values,
         })
     }
 
-    /// The types that the plan named; nothing else is ever launched for it. A static pool's claim names none: any type that
-    /// its requirements allow will do.
+    /// The types that the plan named; no other is ever launched for it. A static pool's claim names none: any type that its
+    /// requirements allow will do.
     fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<InstanceType> {
         let named: BTreeSet<&str> = claim.spec.instance_types.iter().map(String::as_str).collect();
         let mut types = resolve_some(&self.catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default();
@@ -104,13 +105,13 @@ impl Facts {
         types
     }
 
-    /// Claims in the order of their names; equal launches are grouped.
+    /// Groups claims with equal launches, in the order of their names.
     pub(crate) fn plan(&self, mut claims: Vec<Stored<Claim>>) -> Plan {
         claims.sort_by(|a, b| a.value.key.name.cmp(&b.value.key.name));
         let mut plan = Plan::default();
         let mut known: BTreeMap<String, Result<Launch, LaunchError>> = BTreeMap::new();
         for claim in claims {
-            let outcome = known.entry(shape(&claim.value)).or_insert_with(|| self.launch(&claim.value));
+            let outcome = known.entry(launch_key(&claim.value)).or_insert_with(|| self.launch(&claim.value));
             match outcome {
                 Err(error) => plan.refused.push((claim, error.clone())),
                 Ok(launch) => {
@@ -126,17 +127,17 @@ impl Facts {
                 }
             }
         }
-        self.place(&mut plan.groups);
+        self.choose_subnets(&mut plan.groups);
         plan
     }
 
-    /// Each group goes to the subnets that the groups before it leave most addresses in.
-    fn place(&self, groups: &mut [Group]) {
+    /// Each group uses the subnets in which the groups before it leave most addresses.
+    fn choose_subnets(&self, groups: &mut [Group]) {
         let full = unavailable(&self.stock_outs, self.now).subnets;
         let mut uses = self.uses.clone();
         for group in groups {
             let Some(record) = self.class(&group.node_class).filter(|record| addresses::has_choice(&record.subnets)) else { continue };
-            let chosen = subnets(&record.resolved_class(), &addresses::left(record, &uses), &full);
+            let chosen = subnets(&record.resolved_class(), &addresses::free_addresses(record, &uses), &full);
             group.launch.move_to(&chosen);
             let machines = u32::try_from(group.claims.len()).unwrap_or(u32::MAX);
             let addresses = group.launch.addresses_in_flight.saturating_mul(machines);
@@ -146,42 +147,42 @@ impl Facts {
     }
 }
 
-/// A type as the plan of a claim counted on it. NodeOverlays may have changed since; the plan has not.
+/// Gives a type the capacity that the claim was planned with. NodeOverlays may have changed since; the plan has not.
 pub(crate) fn resize(instance_type: &mut InstanceType, planned: &ClaimSpec) {
     for (name, amount) in planned.extra_of(&instance_type.name).into_iter().flat_map(|extra| extra.iter()) {
         instance_type.capacity.set(name, amount);
     }
 }
 
-/// Whether nothing is known to be wrong with a class, only not yet all of it known: its profile may be a moment away.
-fn is_unknown(record: &NodeClassRecord) -> bool {
+/// Whether a class is not ready only because not all of it is known yet, such as its instance profile.
+fn is_readiness_unknown(record: &NodeClassRecord) -> bool {
     let ready = conditions::find(&record.class.status.conditions, conditions::READY);
     ready.is_some_and(|ready| ready.status == ConditionStatus::Unknown)
 }
 
-/// Everything of a claim that its launch depends on: claims of one shape are worked out once.
-fn shape(claim: &Claim) -> String {
+/// Everything of a claim that its launch depends on: equal claims are computed once.
+fn launch_key(claim: &Claim) -> String {
     let spec = &claim.spec;
     let parts = (&spec.node_pool, &spec.node_class, &spec.labels, &spec.annotations, &spec.requirements);
     let rest = (&spec.instance_types, &spec.extra_capacity, &spec.taints, &spec.startup_taints, &spec.requests, &spec.owner.kind);
     serde_json::to_string(&(parts, rest)).unwrap_or_else(|_| claim.key.name.to_string())
 }
 
-/// What tells a claim from all others in the names of batches. One that was made by hand may have had a predecessor of its
-/// name, whose machine must not be taken for its own.
+/// What identifies a claim in the ids of batches. A standalone NodeClaim may have had a predecessor of the same name, whose
+/// instance must not be taken for its own.
 pub(crate) fn token_of(claim: &Claim) -> ClaimName {
-    match &claim.spec.made_by_hand {
+    match &claim.spec.standalone_uid {
         Some(uid) => ClaimName::new(format!("{}/{uid}", claim.key.name)),
         None => claim.key.name.clone(),
     }
 }
 
-/// The name of the batch that these claims form.
+/// The id of the batch that these claims form.
 pub(crate) fn id_of(cluster: &ClusterName, claims: &[ClaimName]) -> String {
     batch_id(cluster.as_str(), claims.iter().map(ClaimName::as_str))
 }
 
-/// The call for the claims that are under way as `id`.
+/// The call for the claims that are launching as `id`.
 pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch: &Launch, now: Timestamp) -> Batch {
     let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
     let mut request = batched(launch.request.clone(), id, count);

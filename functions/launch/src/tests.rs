@@ -6,10 +6,10 @@ mod repeated;
 mod used_up;
 
 use crate::addresses::SubnetUse;
-use crate::again::NextTry;
 use crate::batch::Batch;
 use crate::is_due;
 use crate::plan::{batch, id_of};
+use crate::retry::NextTry;
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Record, step};
 use whittle_ec2::fleet::{FleetRequest, Launch};
@@ -34,7 +34,7 @@ fn to_end(claim: &Claim) -> Claim {
 
 #[track_caller]
 fn check_due(claim: &Claim, now: i64, expected: bool) {
-    assert_eq!(is_due(claim, at(now)), expected, "{} at {now}", claim.phase.word());
+    assert_eq!(is_due(claim, at(now)), expected, "{} at {now}", claim.phase.name());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_same_batch_is_the_same_call() {
 fn a_name_that_is_used_again_by_hand_is_another_launch() {
     let token = |uid: Option<&str>| {
         let mut claim = planned();
-        claim.spec.made_by_hand = uid.map(str::to_owned);
+        claim.spec.standalone_uid = uid.map(str::to_owned);
         id_of(&ClusterName::new("c"), &[crate::plan::token_of(&claim)])
     };
     assert_eq!(token(Some("uid-1")), token(Some("uid-1")), "whoever begins it begins the same");

@@ -1,4 +1,4 @@
-//! Node classes: what they name is looked up, and what became of it is kept and shown.
+//! Resolves node classes: looks up what they select, stores the result and writes it to their status.
 
 use std::collections::BTreeMap;
 use whittle_api::karpenter::Ec2NodeClass;
@@ -10,7 +10,7 @@ use whittle_ec2::node_class::{Found, choose_reservations, ssm_images, status};
 use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
 
-/// The class as it is resolved: one that names neither role nor profile gets the operator's, if there is one.
+/// The class with defaults: one without role and instance profile gets the operator's, if there is one.
 pub(crate) fn with_defaults(class: &Ec2NodeClass, settings: &Settings) -> Ec2NodeClass {
     let mut class = class.clone();
     if class.spec.role.is_none() && class.spec.instance_profile.is_none() {
@@ -22,21 +22,21 @@ pub(crate) fn with_defaults(class: &Ec2NodeClass, settings: &Settings) -> Ec2Nod
     class
 }
 
-/// What was found for a class.
-pub(crate) struct Looked {
+/// What was looked up for a class.
+pub(crate) struct Lookup {
     pub(crate) found: Found,
     pub(crate) free_addresses: BTreeMap<String, u32>,
     pub(crate) fence: FenceFacts,
 }
 
-/// Looks up everything that a class names. A failed lookup fails the whole: what is known from before stays.
-pub(crate) async fn find<C: Discovery>(
+/// Looks up everything that a class selects. If any lookup fails, the stored results are kept.
+pub(crate) async fn look_up<C: Discovery>(
     cloud: &C,
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &Ec2NodeClass,
     settings: &Settings,
-) -> Result<Looked, CloudError> {
+) -> Result<Lookup, CloudError> {
     let spec = &class.spec;
     let aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
     let alias_error = aliases.filter_map(|alias| ssm_images(alias, &info.version).err()).next();
@@ -45,7 +45,7 @@ pub(crate) async fn find<C: Discovery>(
         let terms = spec.capacity_reservation_selector_terms.as_deref().unwrap_or_default();
         if settings.scheduling.reserved_capacity { cloud.capacity_reservations(terms).await.map(Some) } else { Ok(None) }
     };
-    // Launches wait for all of it: what only reads is asked for at once.
+    // Launches wait for all of it: read-only calls run concurrently.
     let subnets = cloud.subnets(&spec.subnet_selector_terms);
     let security_groups = cloud.security_groups(&spec.security_group_selector_terms);
     let (subnets, security_groups, images, reservations) = futures::try_join!(subnets, security_groups, images, reservations)?;
@@ -57,19 +57,19 @@ pub(crate) async fn find<C: Discovery>(
     vpcs.dedup();
     let has_service_cidr = !info.service_cidr.is_empty();
     let found = Found { subnets, security_groups, images, reservations, alias_error, instance_profile, has_service_cidr };
-    Ok(Looked { found, free_addresses, fence: FenceFacts { role, vpcs } })
+    Ok(Lookup { found, free_addresses, fence: FenceFacts { role, vpcs } })
 }
 
-/// That AWS refuses a call which a class needs. What was known of the class goes on to count: an image or a subnet less would have
-/// all of its nodes replaced.
-pub(crate) fn lookup_refused(class: &Ec2NodeClass, error: &CloudError) -> ClusterEvent {
+/// The Event for a class whose lookup AWS refuses. The stored results stay valid: dropping an image or a subnet would replace all
+/// of its nodes.
+pub(crate) fn refused_event(class: &Ec2NodeClass, error: &CloudError) -> ClusterEvent {
     let remedy = "let the role of refresh make this call; SSM parameters of your own belong into the stack's parameter ImageParameters";
     let message = format!("{error}. Until that is mended nothing new of the class is seen: {remedy}");
     ClusterEvent::warning(Involved::object(class), "LookupRefused", message)
 }
 
-/// The instance profile of a class, if there is one, and the role that it holds, if that is known. For a role that the cluster
-/// may not have no profile is made.
+/// The instance profile of a class, if there is one, and its role, if known. No profile is created for a role that the cluster
+/// may not use.
 async fn profile<C: Discovery>(
     cloud: &C,
     cluster: &ClusterName,
@@ -83,13 +83,13 @@ async fn profile<C: Discovery>(
             Err(error) => Err(error),
         },
         (None, Some(role)) if !settings.permits_node_role(cluster, role) => Ok((None, Some(role.clone()))),
-        // Nothing is made in shadow mode; plans need to know only that there will be one.
+        // Nothing is created in shadow mode; plans only need the name.
         (None, Some(role)) if settings.shadow => {
             Ok((Some(cloud.instance_profile_name(cluster, &class.metadata.name, role)), Some(role.clone())))
         }
         (None, Some(role)) => match cloud.ensure_instance_profile(cluster, &class.metadata.name, role).await {
             Ok(name) => Ok((Some(name), Some(role.clone()))),
-            // The class waits for its profile, and says so; everything else of it is known.
+            // The class waits for its profile, and its status shows that; everything else is known.
             Err(error) if matches!(error.kind, CloudErrorKind::NotFound | CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
                 tracing::warn!(%error, class = %class.metadata.name, "no instance profile");
                 Ok((None, Some(role.clone())))
@@ -100,28 +100,28 @@ async fn profile<C: Discovery>(
     }
 }
 
-/// The class with its new status and hash, and the record that launches go by. `now` is when the look began.
-pub(crate) fn resolved(
+/// The class with its new status and hash, and the record for launches. `now` is when the lookup began.
+pub(crate) fn resolve(
     class: &Ec2NodeClass,
     settings: &Settings,
     info: &ClusterInfo,
-    looked: Looked,
+    lookup: Lookup,
     now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
-    let Looked { found, free_addresses, fence } = looked;
+    let Lookup { found, free_addresses, fence } = lookup;
     let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
     for sentence in &chosen.unknown {
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
     }
-    let mut shown = class.clone();
-    shown.status = status(class, found, now);
+    let mut updated = class.clone();
+    updated.status = status(class, found, now);
     let hash = hashes::node_class(class, &info.certificate_authority);
-    shown.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), hash.clone());
-    shown.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
+    updated.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), hash.clone());
+    updated.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
     let mut record = NodeClassRecord {
-        subnets: shown.status.subnets.clone(),
-        security_groups: shown.status.security_groups.clone(),
-        amis: shown.status.amis.clone(),
+        subnets: updated.status.subnets.clone(),
+        security_groups: updated.status.security_groups.clone(),
+        amis: updated.status.amis.clone(),
         instance_profile: String::new(),
         hash,
         problems: Vec::new(),
@@ -133,19 +133,19 @@ pub(crate) fn resolved(
     };
     for refusal in settings.class_refusals(&info.name, &info.vpc, &record) {
         tracing::error!(class = %class.metadata.name, "the class may not be used: {refusal}");
-        refuse(&mut shown, &class.status.conditions, &refusal, now);
+        refuse(&mut updated, &class.status.conditions, &refusal, now);
     }
-    record.instance_profile = shown.status.instance_profile.clone().unwrap_or_default();
-    record.problems = problems(&shown, class);
-    record.class = shown.clone();
-    (shown, record)
+    record.instance_profile = updated.status.instance_profile.clone().unwrap_or_default();
+    record.problems = problems(&updated, class);
+    record.class = updated.clone();
+    (updated, record)
 }
 
-/// Shows on a class that it may not be used.
-fn refuse(shown: &mut Ec2NodeClass, before: &[Condition], refusal: &ClassRefusal, now: Timestamp) {
+/// Sets conditions on a class that it may not be used.
+fn refuse(updated: &mut Ec2NodeClass, before: &[Condition], refusal: &ClassRefusal, now: Timestamp) {
     let (part, reason) = match refusal {
         ClassRefusal::Role { .. } => {
-            shown.status.instance_profile = None;
+            updated.status.instance_profile = None;
             (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")
         }
         ClassRefusal::Vpc { .. } => (conditions::SUBNETS_READY, "OtherVPC"),
@@ -153,25 +153,25 @@ fn refuse(shown: &mut Ec2NodeClass, before: &[Condition], refusal: &ClassRefusal
     let message = refusal.to_string();
     let ready = format!("{part}: {message}");
     for (name, reason, message) in [(part, reason, &message), (conditions::READY, "UnhealthyDependents", &ready)] {
-        conditions::set(&mut shown.status.conditions, name, ConditionStatus::False, reason, message, now);
-        // It may have been something else for the moment between this and the look.
+        conditions::set(&mut updated.status.conditions, name, ConditionStatus::False, reason, message, now);
+        // The status computed by the lookup must not reset the transition time.
         let since = conditions::find(before, name).filter(|known| known.status == ConditionStatus::False);
-        let own = shown.status.conditions.iter_mut().find(|condition| condition.type_ == name);
+        let own = updated.status.conditions.iter_mut().find(|condition| condition.type_ == name);
         if let (Some(since), Some(own)) = (since, own) {
             own.last_transition_time = since.last_transition_time;
         }
     }
 }
 
-/// One sentence per thing that keeps the class from being used.
-fn problems(shown: &Ec2NodeClass, class: &Ec2NodeClass) -> Vec<String> {
+/// One sentence per problem that keeps the class from being used.
+fn problems(updated: &Ec2NodeClass, class: &Ec2NodeClass) -> Vec<String> {
     if class.metadata.is_deleting() {
         return vec!["the class is being deleted".to_owned()];
     }
-    if conditions::is_true(&shown.status.conditions, conditions::READY) {
+    if conditions::is_true(&updated.status.conditions, conditions::READY) {
         return Vec::new();
     }
-    let mut all: Vec<String> = shown
+    let mut all: Vec<String> = updated
         .status
         .conditions
         .iter()

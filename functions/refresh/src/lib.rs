@@ -1,13 +1,13 @@
-//! What there is to buy, and for whom: the region's catalog, node classes resolved, pools judged.
+//! Refreshes the region's catalog, resolves node classes, and updates the status of NodePools.
 
+mod catalog_age;
 mod classes;
-mod ending;
-mod looked;
-mod missed;
+mod deletion;
+mod missing_classes;
 #[cfg(test)]
 mod tests;
 
-use ending::{Ending, unless_changed};
+use deletion::{ClassDeletions, unless_conflict};
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
@@ -25,8 +25,8 @@ rights! {
     Queues: Queues,
 }
 
-/// How long a class that is to end has been closed to launches before it is looked whether anything uses it.
-const CLOSED_FOR: SignedDuration = SignedDuration::from_secs(15);
+/// How long a deleted class is closed to launches before its users are checked.
+const CLOSE_DELAY: SignedDuration = SignedDuration::from_secs(15);
 
 /// One run for a cluster: its ports and settings.
 pub(crate) struct Run<'a, P> {
@@ -35,49 +35,49 @@ pub(crate) struct Run<'a, P> {
     cluster: &'a ClusterName,
 }
 
-/// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
-/// at the end.
+/// Refreshes catalog, cluster facts, classes and pools. Each part continues when another fails; the first error is returned at
+/// the end.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let run = Run { ports, settings, cluster };
-    let catalog = run.catalog(&mut report).await;
+    let catalog = run.refresh_catalog(&mut report).await;
     let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-    run.keep(&ClusterRecord { info: info.clone() }, &mut report).await?;
+    run.store_if_changed(&ClusterRecord { info: info.clone() }, &mut report).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     // Statuses and finalizers are Karpenter's to write while it runs.
-    let beside = objects.running_karpenter(ports.clock().now()).is_some();
-    let settings = &Settings { shadow: settings.shadow || beside, ..settings.clone() };
+    let karpenter_runs = objects.running_karpenter(ports.clock().now()).is_some();
+    let settings = &Settings { shadow: settings.shadow || karpenter_runs, ..settings.clone() };
     let run = Run { settings, ..run };
     let mut failure = None;
     let leaves = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
     for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
-        // Before EC2 is asked: what is started meanwhile is then surely not left out of both its count and ours.
+        // Before EC2 is asked: an instance that is started meanwhile is then in EC2's count or in ours.
         let asked_at = ports.clock().now();
-        match classes::find(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(looked) => run.resolve(&info, &class, (looked, asked_at), &mut report).await?,
-            // What was known of the class stays; the next run asks again.
+        match classes::look_up(ports.cloud(), cluster, &info, &class, settings).await {
+            Ok(lookup) => run.resolve(&info, &class, (lookup, asked_at), &mut report).await?,
+            // The stored results are kept; the next run retries.
             Err(error) => {
                 report.count("classes_failed");
                 if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
-                    // That nobody can be told stops nothing.
-                    let _ = ports.cluster().publish(cluster, &classes::lookup_refused(&class, &error)).await;
+                    // Best effort.
+                    let _ = ports.cluster().publish(cluster, &classes::refused_event(&class, &error)).await;
                 }
                 failure.get_or_insert(HandleError::Cloud(error));
             }
         }
     }
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
-    // After the records: a claim that was made with one of them is seen.
+    // After the records: a claim that was launched with one of them is seen.
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
-    let ending = Ending { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
-    if let Err(error) = ending.run(&mut report).await {
+    let deletions = ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
+    if let Err(error) = deletions.run(&mut report).await {
         failure.get_or_insert(error);
     }
-    run.judge_pools(&objects, &mut report).await?;
+    run.update_pools(&objects, &mut report).await?;
     if report.counted("classes_closed") + report.counted("classes_missed") > 0 {
-        // What was decided with the class before it was closed has been stored by then.
-        ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
+        // By then decisions that used the class before it was closed have been stored.
+        ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
     }
     if report.counted("changed") > 0 {
         ports.queues().ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
@@ -87,10 +87,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Reads the region's catalog, unless that was done not long ago, and stores it if it differs. A twin of this run that stored
-    /// it first stored the same.
-    async fn catalog(&self, report: &mut Report) -> Result<(), HandleError> {
-        if self.is_fresh().await? {
+    /// Reads the region's catalog, unless that was done recently, and stores it if it differs. A concurrent run that stored it
+    /// first stored the same.
+    async fn refresh_catalog(&self, report: &mut Report) -> Result<(), HandleError> {
+        if self.is_catalog_fresh().await? {
             report.count("catalog_fresh");
             return Ok(());
         }
@@ -105,11 +105,11 @@ impl<P: Rights> Run<'_, P> {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.note_look(at).await
+        self.record_catalog_read(at).await
     }
 
     /// Stores a record if it differs from the stored one.
-    async fn keep<R: Record + PartialEq>(&self, record: &R, report: &mut Report) -> Result<(), HandleError> {
+    async fn store_if_changed<R: Record + PartialEq>(&self, record: &R, report: &mut Report) -> Result<(), HandleError> {
         let known = self.ports.store().read::<R>(self.cluster, &record.name()).await?;
         if known.as_ref().is_some_and(|known| known.value == *record) {
             return Ok(());
@@ -127,42 +127,43 @@ impl<P: Rights> Run<'_, P> {
         &self,
         info: &ClusterInfo,
         class: &whittle_api::karpenter::Ec2NodeClass,
-        (looked, asked_at): (classes::Looked, Timestamp),
+        (lookup, asked_at): (classes::Lookup, Timestamp),
         report: &mut Report,
     ) -> Result<(), HandleError> {
-        let (shown, record) = classes::resolved(class, self.settings, info, looked, asked_at);
+        let (updated, record) = classes::resolve(class, self.settings, info, lookup, asked_at);
         let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &record.name()).await?;
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
         match known.filter(only_time_differs) {
-            // Machines are taken off what EC2 says is free only if they started after it said so.
+            // Only machines that started after EC2's count are subtracted from it, so its time must be current.
             Some(known) if !record.free_reserved.is_empty() => {
-                unless_changed(self.ports.store().write(self.cluster, &record, known.revision).await)?;
+                unless_conflict(self.ports.store().write(self.cluster, &record, known.revision).await)?;
             }
             Some(_) => {}
-            None => self.keep(&record, report).await?,
+            None => self.store_if_changed(&record, report).await?,
         }
-        let shown = if self.settings.shadow { shown } else { ending::held(&shown) };
-        if shown != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &shown).await.is_err() {
+        let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
+        if updated != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &updated).await.is_err()
+        {
             report.count("statuses_failed");
         }
         report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
         Ok(())
     }
 
-    async fn judge_pools(&self, objects: &whittle_api::ClusterObjects, report: &mut Report) -> Result<(), HandleError> {
+    async fn update_pools(&self, objects: &whittle_api::ClusterObjects, report: &mut Report) -> Result<(), HandleError> {
         let classes: Vec<NodeClassRecord> =
             self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
         let claims = self.ports.store().list(self.cluster).await?;
         let health: Vec<PoolHealth> = self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
         let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
         for pool in &objects.node_pools {
-            let judged = pool_status(pool, facts, self.ports.clock().now());
-            if judged.status == pool.status || self.settings.shadow {
+            let updated = pool_status(pool, facts, self.ports.clock().now());
+            if updated.status == pool.status || self.settings.shadow {
                 continue;
             }
-            match self.ports.cluster().write_node_pool_status(self.cluster, &judged).await {
-                // A pool that became ready may take pods that wait.
+            match self.ports.cluster().write_node_pool_status(self.cluster, &updated).await {
+                // A pool that became ready may take pending pods.
                 Ok(()) => report.count("changed"),
                 Err(_) => report.count("statuses_failed"),
             }

@@ -85,7 +85,7 @@ fn a_class_that_cannot_be_read_or_is_missing_from_lists_is_not_closed() {
         let mut simulation = world();
         simulation.world().hide_always("EC2NodeClass", "default", named);
         for _ in 0..4 {
-            simulation.run_for(crate::missed::APART);
+            simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
             assert_eq!(run(&simulation).counted("classes_closed"), 0, "named: {named}");
         }
         assert!(record(&simulation).unwrap().is_ready() || !record(&simulation).unwrap().class.metadata.is_deleting());
@@ -106,7 +106,7 @@ fn a_node_claim_of_another_controller_that_cannot_be_read_holds_every_class() {
     simulation.world().hide_always("NodeClaim", "theirs", true);
     delete_class(&simulation);
     for _ in 0..4 {
-        simulation.run_for(crate::missed::APART);
+        simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
         run(&simulation);
     }
     assert!(class(&simulation).is_some());
@@ -224,7 +224,7 @@ fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_a
     delete_class(&simulation);
     assert_eq!(class(&simulation), None);
     run(&simulation);
-    simulation.run_for(crate::missed::APART);
+    simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
     run(&simulation);
     run(&simulation);
     assert_eq!(made(&simulation), (1, 1));
@@ -254,12 +254,12 @@ fn a_class_that_one_answer_lacks_is_open_until_another_lacks_it_too() {
     assert!(!closed(&simulation), "launches go on");
     // It is there again: the next miss is a first one.
     run(&simulation);
-    simulation.run_for(crate::missed::APART * 2);
+    simulation.run_for(crate::missing_classes::CONFIRM_AFTER * 2);
     assert_eq!(lacking(&simulation).counted("classes_missed"), 1);
     assert!(!closed(&simulation));
     // Twice in one moment is once.
     assert_eq!(lacking(&simulation).counted("classes_closed"), 0);
-    simulation.run_for(crate::missed::APART);
+    simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
     assert_eq!(lacking(&simulation).counted("classes_closed"), 1);
     assert_eq!(made(&simulation), (1, 1), "and even then nothing is deleted yet");
 }
@@ -668,10 +668,10 @@ fn a_refused_lookup_is_told_on_the_class_and_changes_nothing_of_what_is_known() 
 
 #[test]
 fn what_every_release_remembered_stays_readable() {
-    use crate::looked::CatalogLook;
-    use crate::missed::Missed;
+    use crate::catalog_age::CatalogRead;
+    use crate::missing_classes::MissingClass;
     use whittle_claims::Record;
-    golden::check::<Missed>(Missed::KIND, Missed::VERSION);
-    golden::check::<CatalogLook>(CatalogLook::KIND, CatalogLook::VERSION);
+    golden::check::<MissingClass>(MissingClass::KIND, MissingClass::VERSION);
+    golden::check::<CatalogRead>(CatalogRead::KIND, CatalogRead::VERSION);
     golden::check::<ClusterRecord>(ClusterRecord::KIND, ClusterRecord::VERSION);
 }

@@ -1,4 +1,4 @@
-//! What a Node needs to be registered, and what it lacks to be ready (lifecycle 7, 8). Pure.
+//! What a Node needs to be registered, and what it lacks to be initialized (lifecycle 7, 8). Pure.
 
 use whittle_api::k8s::{Kind, Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
@@ -14,20 +14,20 @@ pub(crate) fn nodes_of<'a>(claim: &Claim, nodes: &'a [Node]) -> Vec<&'a Node> {
     nodes.iter().filter(|node| !id.is_empty() && node.spec.provider_id == id).collect()
 }
 
-/// Whether a Node that cannot be read may be that of a claim's machine: then nobody knows that it has not joined.
+/// Whether an unreadable Node may be that of a claim's machine: then it may have joined.
 pub(crate) fn may_have_joined(claim: &Claim, objects: &ClusterObjects) -> bool {
     let Some(machine) = claim.machine() else { return false };
     let mut odd = objects.unreadable_of(Node::KIND);
     odd.any(|odd| odd.provider_id.is_empty() || odd.provider_id == machine.provider_id.as_str())
 }
 
-/// Joined without the taint that keeps pods away until its labels are there.
-pub(crate) fn joined_unguarded(node: &Node) -> bool {
+/// Whether a Node joined without the taint that keeps pods away until it has its labels.
+pub(crate) fn lacks_unregistered_taint(node: &Node) -> bool {
     !node.metadata.labels.contains_key(labels::REGISTERED) && !node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
 }
 
-/// What makes a Node the claim's, or `None` when nothing is missing. `mirror_uid` is the uid that the API server gave to
-/// the mirror; without it no owner is set, because an owner that does not exist would have the Node collected.
+/// The patch that registers a Node, or `None` when nothing is missing. `mirror_uid` is the mirror's uid in the API server;
+/// without it no owner is set, because the garbage collector deletes a Node whose owner does not exist.
 pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>) -> Option<NodePatch> {
     let mut wanted = labels_of(claim);
     wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
@@ -55,8 +55,7 @@ pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>)
     (patch != NodePatch::default()).then_some(patch)
 }
 
-/// The node as it is after a registration, as far as readiness looks at it: the one that was read may still lack startup
-/// taints.
+/// The Node after its registration, as far as initialization depends on it: the one that was read may still lack startup taints.
 pub(crate) fn registered(claim: &Claim, node: &Node) -> Node {
     let mut after = node.clone();
     if let Some(patch) = registration(claim, node, None) {
@@ -78,12 +77,12 @@ fn owner(claim: &Claim, node: &Node, uid: &str) -> Option<OwnerReference> {
     })
 }
 
-/// Whether the kubelet says that the node is ready.
+/// Whether the Node is Ready.
 pub(crate) fn is_ready(node: &Node) -> bool {
     conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
-/// Why a registered node cannot take all its pods yet: reason and message of the `Initialized` condition.
+/// Why a registered Node is not initialized yet: reason and message of the `Initialized` condition.
 pub(crate) fn not_initialized(claim: &Claim, node: &Node) -> Option<(&'static str, String)> {
     if !is_ready(node) {
         return Some(("NodeNotReady", "Node status is NotReady".to_owned()));

@@ -1,8 +1,8 @@
-//! Nodes that joined become their claims' nodes: labels, taints, finalizer, then readiness; late claims are given up.
+//! Registers and initializes Nodes that joined: labels, taints, finalizer, then readiness; late claims are given up.
 
 mod decide;
-mod feedback;
 mod poll;
+mod pool_health;
 #[cfg(test)]
 mod tests;
 
@@ -25,11 +25,11 @@ rights! {
     Queues: Queues,
 }
 
-/// Instances named in one run: CreateTags is throttled, and nothing waits for the names.
-const TAGGED_PER_RUN: usize = 10;
+/// Instances tagged in one run: CreateTags is throttled, and nothing waits for the tags.
+const TAGGED_PER_RUN_MAX: usize = 10;
 
-/// What one claim takes at most when everybody answers.
-const ONE_CLAIM: SignedDuration = SignedDuration::from_secs(1);
+/// Upper bound of the time for one claim.
+const TIME_PER_CLAIM: SignedDuration = SignedDuration::from_secs(1);
 
 /// One run for a cluster: its ports, and the objects that it read.
 pub(crate) struct Run<'a, P> {
@@ -38,7 +38,7 @@ pub(crate) struct Run<'a, P> {
     objects: &'a ClusterObjects,
 }
 
-/// Looks at every claim that waits for its node, and at every node that waits to be ready.
+/// Handles every claim that waits for its Node, and every Node that waits to be initialized.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let claims = ports.store().list(cluster).await?;
@@ -51,23 +51,23 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let mut tagged = 0;
     let mut outcomes = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
-        if !ports.clock().deadline().has(ports.clock().now(), ONE_CLAIM) {
-            // The next look begins with those that are left.
+        if !ports.clock().deadline().has(ports.clock().now(), TIME_PER_CLAIM) {
+            // The next run begins with the remaining ones.
             report.count("handed_over");
             waiting = true;
             break;
         }
         let before = claim.value.clone();
-        match run.one(claim, &mut report).await {
+        match run.reconcile(claim, &mut report).await {
             Ok(claim) => {
-                outcomes.extend(feedback::pool_of(&before, &objects).zip(feedback::outcome(&before, &claim.value)));
+                outcomes.extend(pool_health::pool_of(&before, &objects).zip(pool_health::outcome(&before, &claim.value)));
                 waiting |= is_waiting(&claim.value, ports.clock().now());
-                if tagged < TAGGED_PER_RUN && wants_tags(&claim.value) {
+                if tagged < TAGGED_PER_RUN_MAX && wants_tags(&claim.value) {
                     tagged += 1;
-                    run.name_instance(claim, &mut report).await;
+                    run.tag_instance(claim, &mut report).await;
                 }
             }
-            // Somebody else was first, or the Node changed since it was read: the next look sees it.
+            // Lost a race, or the Node changed since it was read: the next run handles it.
             Err(
                 HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_),
             ) => {
@@ -79,14 +79,14 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         }
     }
     ports.store().append(cluster, &report.decisions).await?;
-    run.remember(outcomes, &mut report).await?;
+    run.store_outcomes(outcomes, &mut report).await?;
     if waiting {
-        run.look_again().await?;
+        run.requeue().await?;
     }
     Ok(report)
 }
 
-/// Claims that time or a node can move on.
+/// Claims that a timeout or a Node can advance.
 fn may_need_work(claim: &Claim) -> bool {
     match &claim.phase {
         Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. } => true,
@@ -96,7 +96,7 @@ fn may_need_work(claim: &Claim) -> bool {
     }
 }
 
-/// Claims for whose node it is worth looking again soon. One that has a startup taint nobody takes away waits for ticks.
+/// Claims that are worth polling. One whose startup taint is never removed waits for ticks after a while.
 fn is_waiting(claim: &Claim, now: Timestamp) -> bool {
     match &claim.phase {
         Phase::Launched { .. } => true,
@@ -110,7 +110,7 @@ fn wants_tags(claim: &Claim) -> bool {
 }
 
 impl<P: Rights> Run<'_, P> {
-    async fn one(&self, claim: Stored<Claim>, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+    async fn reconcile(&self, claim: Stored<Claim>, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         let now = self.ports.clock().now();
         let before = claim.clone();
         let nodes = decide::nodes_of(&claim.value, &self.objects.nodes);
@@ -119,16 +119,16 @@ impl<P: Rights> Run<'_, P> {
             _ => nodes.iter().map(|node| (*node).clone()).collect(),
         };
         let mut claim = match (&claim.value.phase, nodes.as_slice()) {
-            // Of several it is not clear which one is the machine's: none is drained.
+            // With several Nodes it is not clear which one is the machine's: none is drained.
             (Phase::Draining { .. }, [node]) => {
                 let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
                 advance(self.ports.store(), &claim, &joined, now).await?
             }
-            // The timeout would end the machine: only what is still seen by then counts.
-            (Phase::Launched { .. }, [node]) if !gave_up(&claim.value) || is_overdue(&claim.value, now) => {
+            // At the timeout only the Nodes that still exist count.
+            (Phase::Launched { .. }, [node]) if !has_ambiguous_nodes(&claim.value) || is_overdue(&claim.value, now) => {
                 self.register(claim, node, report).await?
             }
-            (Phase::Launched { .. }, nodes) => self.note_missing(claim, nodes.len(), now).await?,
+            (Phase::Launched { .. }, nodes) => self.record_missing(claim, nodes.len(), now).await?,
             _ => claim,
         };
         if let Phase::Registered { .. } = claim.value.phase {
@@ -136,14 +136,14 @@ impl<P: Rights> Run<'_, P> {
         }
         if let Liveness::Overdue(reason) = claim.value.liveness(now)
             && !decide::may_have_joined(&claim.value, self.objects)
-            && !self.has_come(&claim.value).await?
+            && !self.has_instance(&claim.value).await?
         {
             let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
             let deletion = claim.value.deletion_for(reason, message.clone(), now);
             claim = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), now).await?;
             let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());
             report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
-            disrupted(report, &claim.value);
+            count_disruption(report, &claim.value);
             report.count("given_up");
             self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
         }
@@ -154,16 +154,16 @@ impl<P: Rights> Run<'_, P> {
         Ok(claim)
     }
 
-    /// Whether a machine has come for a claim that knows of none: the table may be older than the cluster. `launch` hands it out,
-    /// or `sweep` gives it to the claim.
-    async fn has_come(&self, claim: &Claim) -> Result<bool, HandleError> {
+    /// Whether an instance exists for a claim without a machine: the table may be older than the cluster. `launch` or `sweep`
+    /// assigns it.
+    async fn has_instance(&self, claim: &Claim) -> Result<bool, HandleError> {
         if claim.machine().is_some() {
             return Ok(false);
         }
-        let shown = self.objects.node_claims.iter().find(|shown| claim.is_shown_by(shown));
+        let mirror = self.objects.node_claims.iter().find(|mirror| claim.is_shown_by(mirror));
         let owned =
-            |node: &Node| shown.is_some_and(|shown| node.metadata.owner_references.iter().any(|owner| owner.uid == shown.metadata.uid));
-        if shown.is_some_and(|shown| !shown.status.provider_id.is_empty()) || self.objects.nodes.iter().any(owned) {
+            |node: &Node| mirror.is_some_and(|mirror| node.metadata.owner_references.iter().any(|owner| owner.uid == mirror.metadata.uid));
+        if mirror.is_some_and(|mirror| !mirror.status.provider_id.is_empty()) || self.objects.nodes.iter().any(owned) {
             return Ok(true);
         }
         let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
@@ -175,8 +175,8 @@ impl<P: Rights> Run<'_, P> {
         Ok(false)
     }
 
-    async fn note_missing(&self, claim: Stored<Claim>, nodes: usize, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
-        if gave_up(&claim.value) {
+    async fn record_missing(&self, claim: Stored<Claim>, nodes: usize, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
+        if has_ambiguous_nodes(&claim.value) {
             return Ok(claim);
         }
         let mut next = claim.value.clone();
@@ -192,8 +192,8 @@ impl<P: Rights> Run<'_, P> {
         let key = &claim.value.key;
         let name = &node.metadata.name;
         let mirror_uid =
-            self.objects.node_claims.iter().find(|shown| claim.value.is_shown_by(shown)).map(|mirror| mirror.metadata.uid.as_str());
-        if decide::joined_unguarded(node) {
+            self.objects.node_claims.iter().find(|mirror| claim.value.is_shown_by(mirror)).map(|mirror| mirror.metadata.uid.as_str());
+        if decide::lacks_unregistered_taint(node) {
             let message =
                 format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
             let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
@@ -238,8 +238,8 @@ impl<P: Rights> Run<'_, P> {
         Ok(ready)
     }
 
-    /// Gives the instance its names (lifecycle 10): only what is missing. Failures are left for the next run.
-    async fn name_instance(&self, claim: Stored<Claim>, report: &mut Report) {
+    /// Adds missing tags to the instance (lifecycle 10). Failures are retried by the next run.
+    async fn tag_instance(&self, claim: Stored<Claim>, report: &mut Report) {
         let (Some(machine), Some(node)) = (claim.value.machine(), claim.value.node_name()) else { return };
         let Ok(Some(instance)) = self.ports.cloud().instance(&machine.instance_id).await else { return };
         let wanted = [
@@ -263,8 +263,8 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Two Nodes once had this machine's id: registration is not tried again, the timeout decides.
-fn gave_up(claim: &Claim) -> bool {
+/// Whether two Nodes once had this machine's id: registration is not retried, the timeout decides.
+fn has_ambiguous_nodes(claim: &Claim) -> bool {
     whittle_api::conditions::find(&claim.conditions, REGISTERED).is_some_and(|condition| condition.status == ConditionStatus::False)
 }
 
@@ -272,8 +272,8 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
     matches!(claim.liveness(now), Liveness::Overdue(_))
 }
 
-/// Counts a claim that is to end without having been of use.
-fn disrupted(report: &mut Report, claim: &Claim) {
+/// Counts the disruption of a claim that never became ready.
+fn count_disruption(report: &mut Report, claim: &Claim) {
     let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) else { return };
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
     report.metric(

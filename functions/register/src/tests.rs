@@ -1,6 +1,6 @@
 mod over_sim;
 
-use crate::decide::{joined_unguarded, nodes_of, not_initialized, registration};
+use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, Machine, step};
@@ -116,11 +116,11 @@ fn taints_are_not_synced_where_the_node_says_so() {
 
 #[test]
 fn a_node_that_joined_without_its_guard_is_noticed() {
-    assert!(!joined_unguarded(&node()));
-    assert!(joined_unguarded(&ready(node())));
+    assert!(!lacks_unregistered_taint(&node()));
+    assert!(lacks_unregistered_taint(&ready(node())));
     let mut registered = ready(node());
     registered.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
-    assert!(!joined_unguarded(&registered));
+    assert!(!lacks_unregistered_taint(&registered));
 }
 
 #[track_caller]
@@ -156,7 +156,7 @@ mod golden;
 
 #[test]
 fn the_next_look_that_every_release_stored_stays_readable() {
-    use crate::poll::NextLook;
+    use crate::poll::NextRun;
     use whittle_claims::Record;
-    golden::check::<NextLook>(NextLook::KIND, NextLook::VERSION);
+    golden::check::<NextRun>(NextRun::KIND, NextRun::VERSION);
 }

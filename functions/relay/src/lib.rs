@@ -1,7 +1,7 @@
-//! The relay: a webhook of the API server, or a signed post from inside a cluster, becomes a doorbell.
+//! The relay: turns a webhook call of the API server, or a signed request from inside a cluster, into a doorbell.
 //!
-//! Whatever comes in, the API server is answered "allowed" at once: the relay must never slow or block it. A request
-//! that is not authenticated rings nothing and learns nothing.
+//! The API server always gets the response "allowed" at once: the relay must never slow or block it. An unauthenticated request
+//! triggers nothing and learns nothing.
 
 mod secret;
 #[cfg(test)]
@@ -22,7 +22,7 @@ rights! {
 /// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB; the API server's own bound is 3 MB.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// A call of the Function URL.
+/// A request to the Function URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// `/<cluster's secret>/<cluster>` from a webhook, `/<cluster>` from a signed caller.
@@ -32,7 +32,7 @@ pub struct Request<'a> {
     pub signed_by: Option<&'a str>,
 }
 
-/// What the caller is told.
+/// The response to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
@@ -40,7 +40,7 @@ pub struct Response {
     pub body: String,
 }
 
-/// Why a request rings nothing.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the request is not authenticated: sign it, or use the secret path")]
@@ -67,7 +67,7 @@ impl Refusal {
     }
 }
 
-/// The parts of an AdmissionReview that matter; the object itself is not looked at.
+/// The parts of an AdmissionReview that matter; the object itself is not read.
 #[derive(Debug, Deserialize)]
 struct Review {
     request: ReviewRequest,
@@ -87,14 +87,14 @@ struct ReviewResource {
     resource: String,
 }
 
-/// What a request is answered, and what it rings.
+/// The response to a request, and the doorbell that it triggers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub response: Response,
-    pub bell: Option<Doorbell>,
+    pub doorbell: Option<Doorbell>,
 }
 
-/// Answers a call and rings. A bell that cannot be rung does not change the answer: the tick comes anyway.
+/// Handles a request and sends its doorbell. A failure to send does not change the response: the next tick does the work.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'_>) -> Result<(Response, Report), HandleError> {
     let mut report = Report::default();
     let verdict = match decide(settings, request) {
@@ -108,9 +108,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'
             return Ok((Response { status: refusal.status(), body }, report));
         }
     };
-    if let Some(bell) = verdict.bell {
-        let cluster = bell.cluster().clone();
-        match ports.queues().ring(bell, SignedDuration::ZERO).await {
+    if let Some(doorbell) = verdict.doorbell {
+        let cluster = doorbell.cluster().clone();
+        match ports.queues().ring(doorbell, SignedDuration::ZERO).await {
             Ok(()) => report.count("rung"),
             Err(error) => {
                 report.count("not_rung");
@@ -121,9 +121,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'
     Ok((verdict.response, report))
 }
 
-/// Who may ring, and for what. Pure.
+/// Authenticates a request and derives its doorbell. Pure.
 pub fn decide(settings: &Settings, request: Request<'_>) -> Result<Verdict, Refusal> {
-    // Authentication first: who is not let in learns nothing about clusters or sizes.
+    // Authentication first: an unauthenticated caller learns nothing about clusters or sizes.
     let cluster = authenticated_cluster(settings, request)?;
     if request.body.len() > BODY_BYTES_MAX {
         return Err(Refusal::TooLarge);
@@ -134,11 +134,11 @@ pub fn decide(settings: &Settings, request: Request<'_>) -> Result<Verdict, Refu
         "kind": "AdmissionReview",
         "response": {"uid": review.request.uid, "allowed": true},
     });
-    let bell = if review.request.dry_run { None } else { bell_of(&review.request.resource.resource, cluster) };
-    Ok(Verdict { response: Response { status: 200, body: answer.to_string() }, bell })
+    let doorbell = if review.request.dry_run { None } else { doorbell_of(&review.request.resource.resource, cluster) };
+    Ok(Verdict { response: Response { status: 200, body: answer.to_string() }, doorbell })
 }
 
-fn bell_of(resource: &str, cluster: ClusterName) -> Option<Doorbell> {
+fn doorbell_of(resource: &str, cluster: ClusterName) -> Option<Doorbell> {
     match resource {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Doorbell::Schedule { cluster }),
@@ -155,7 +155,7 @@ fn authenticated_cluster(settings: &Settings, request: Request<'_>) -> Result<Cl
         Some((secret, cluster)) => (Some(secret), cluster),
         None => (None, path),
     };
-    let by_secret = secret.is_some_and(|given| secret::opens(settings, given, cluster));
+    let by_secret = secret.is_some_and(|given| secret::authenticates(settings, given, cluster));
     let by_signature = request.signed_by.is_some_and(|caller| settings.permits_caller(cluster, caller));
     if !by_secret && !by_signature {
         let is_old = secret.is_some_and(|given| secret::is_stored(settings, given));

@@ -21,7 +21,7 @@ fn ask(path: &str, body: &[u8], signed_by: Option<&str>) -> Result<Verdict, Refu
 #[track_caller]
 fn check_bell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
     let verdict = ask(&format!("/{DEMO}/demo"), &review(resource, dry_run), None).unwrap();
-    assert_eq!(verdict.bell, want, "{resource}");
+    assert_eq!(verdict.doorbell, want, "{resource}");
     assert_eq!(verdict.response.status, 200);
     let answer: serde_json::Value = serde_json::from_str(&verdict.response.body).unwrap();
     assert_eq!(answer["response"], serde_json::json!({"uid": "u-1", "allowed": true}));

@@ -1,18 +1,18 @@
-//! Pending pods become NodeClaims: under the cluster's lease, read everything, solve, check, store.
+//! Plans NodeClaims for pending pods: under the cluster's lease, read everything, solve, check, store.
 
-mod shown;
 mod state;
+mod status_writes;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use state::{Turn, TurnPage, Unplaced};
+use state::{Round, RoundPage, Unplaced};
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, mirror};
 use whittle_core::checker::{self, Violation};
 use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval, Records, RegionStore, Report,
-    Settings, StatusWriter, WorkloadReader, end_turn, not_my_turn, rights, take_turn,
+    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_units::{ClusterName, SignedDuration};
@@ -26,10 +26,10 @@ rights! {
 
 /// Long enough for the largest plan, short enough that a crashed run delays the next by less than a tick.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
-/// Kept of the time that is left for telling everybody of the claims that were made; the next run makes the others.
-const ANNOUNCED: SignedDuration = SignedDuration::from_secs(5);
-/// How soon a run looks again that found another one deciding for its cluster.
-const HELD_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+/// Reserved of the remaining time for announcing the created claims; the next run creates the others.
+const RESERVE_FOR_ANNOUNCE: SignedDuration = SignedDuration::from_secs(5);
+/// Retry delay when another run holds the lease of the cluster.
+const RETRY_WHEN_HELD: SignedDuration = SignedDuration::from_secs(2);
 
 /// One run for a cluster: its ports and settings.
 pub(crate) struct Run<'a, P> {
@@ -38,92 +38,99 @@ pub(crate) struct Run<'a, P> {
     cluster: &'a ClusterName,
 }
 
-/// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; a later one ends with `Held`.
+/// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; another one retries later.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    let bell = Doorbell::Schedule { cluster: cluster.clone() };
-    let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
+    let doorbell = Doorbell::Schedule { cluster: cluster.clone() };
+    let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
     let outcome = Run { ports, settings, cluster }.under_lease(&lease).await;
-    end_turn(ports.store(), &lease).await;
+    release_lease(ports.store(), &lease).await;
     outcome
 }
 
 impl<P: Rights> Run<'_, P> {
     async fn under_lease(&self, lease: &Lease) -> Result<Report, HandleError> {
-        let seen = load(self.ports, self.settings, self.cluster).await?;
-        if let Some(why) = seen.held(self.settings) {
+        let snapshot = load(self.ports, self.settings, self.cluster).await?;
+        if let Some(why) = snapshot.held(self.settings) {
             let mut report = Report::default();
             report.count(why);
             return Ok(report);
         }
-        let now = seen.now;
-        let input = seen.input();
+        let now = snapshot.now;
+        let input = snapshot.input();
         let unplaced = state::read::<Unplaced>(self.ports.store(), self.cluster).await;
-        let turn = state::read_pages::<TurnPage>(self.ports.store(), self.cluster).await;
+        let round = state::read_pages::<RoundPage>(self.ports.store(), self.cluster).await;
         let mut options = whittle_snapshot::options(self.settings);
         options.work_budget = Some(self.settings.scheduling.work_budget);
-        options.cursor = Turn::joined(turn.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
-        options.promised = seen.promises();
+        options.cursor = Round::joined(round.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
+        options.promised = snapshot.promises();
         options.settled = unplaced.value.0.settled(&input, &options);
         let begun = self.ports.clock().now();
         let plan = checked(&input, &options, self.cluster)?;
         let mut report = Report::default();
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
-        write::longest_wait(&mut report, &seen, &plan);
+        write::longest_wait(&mut report, &snapshot, &plan);
         let mut created = Vec::new();
         for new in &plan.claims {
-            if !self.ports.clock().deadline().has(self.ports.clock().now(), ANNOUNCED) {
+            if !self.ports.clock().deadline().has(self.ports.clock().now(), RESERVE_FOR_ANNOUNCE) {
                 report.count("handed_over");
                 break;
             }
-            let claim = claim_of(new, &seen, self.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
+            let claim = claim_of(new, &snapshot, self.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
             if !self.settings.shadow {
                 self.ports.store().create(lease, &claim).await?;
             }
-            write::explain_claim(&mut report, &claim, new, now);
+            write::record_claim(&mut report, &claim, new, now);
             created.push(claim);
         }
-        for left in write::news(&plan, &seen.buffers).take(write::LEFT_OUT_MAX) {
-            write::explain_left_out(&mut report, left, now);
+        for left in write::new_reasons(&plan, &snapshot.buffers).take(write::LEFT_OUT_MAX) {
+            write::record_left_out(&mut report, left, now);
         }
-        self.expect(&seen, &plan, &mut report).await;
+        self.store_expected(&snapshot, &plan, &mut report).await;
         if !self.settings.shadow {
-            self.announce(&seen, &plan, &created, &mut report).await?;
-            self.statuses(&seen, &plan, &mut report).await;
+            self.announce(&snapshot, &plan, &created, &mut report).await?;
+            self.write_statuses(&snapshot, &plan, &mut report).await;
         }
-        // Only now: what nobody has been told of yet must be found out again.
-        state::keep(self.ports.store(), self.cluster, &unplaced, &Unplaced(Memory::after(&input, &options, &plan)), &mut report).await;
-        state::keep_pages(self.ports.store(), self.cluster, turn, &Turn::after(&plan).pages(), &mut report).await;
+        // Only now: what has not been announced yet must be recomputed.
+        state::write_if_changed(
+            self.ports.store(),
+            self.cluster,
+            &unplaced,
+            &Unplaced(Memory::after(&input, &options, &plan)),
+            &mut report,
+        )
+        .await;
+        state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
         self.ports.store().append(self.cluster, &report.decisions).await?;
         Ok(report)
     }
 
-    /// Notes on which machines pods are expected, so that none of these is taken away meanwhile.
-    async fn expect(&self, seen: &Snapshot, plan: &Plan, report: &mut Report) {
-        let expected = write::expected(seen, plan);
-        if expected != seen.expected {
+    /// Stores on which machines pods are expected, so that these are not disrupted meanwhile.
+    async fn store_expected(&self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
+        let expected = write::expected(snapshot, plan);
+        if expected != snapshot.expected {
             let stored = state::read_pages::<ExpectedPage>(self.ports.store(), self.cluster).await;
-            state::keep_pages(self.ports.store(), self.cluster, stored, &ExpectedPage::of(expected), report).await;
+            state::write_pages(self.ports.store(), self.cluster, stored, &ExpectedPage::of(expected), report).await;
         }
     }
 
-    /// Tells everybody: the launch function first, because all else is shown again by later runs.
-    async fn announce(&self, seen: &Snapshot, plan: &Plan, created: &[Claim], report: &mut Report) -> Result<(), HandleError> {
+    /// Announces the plan: to the launch function first, because later runs repeat all else.
+    async fn announce(&self, snapshot: &Snapshot, plan: &Plan, created: &[Claim], report: &mut Report) -> Result<(), HandleError> {
         if !created.is_empty() {
             let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
             self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims }, SignedDuration::ZERO).await?;
         }
-        // Pods that a machine of this plan took the last reserved place from are planned for as soon as that place is gone.
+        // Pods that lost the last reserved capacity to a machine of this plan are planned again as soon as it is used.
         let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
         if plan.cursor.is_some() || deferred || report.counted("handed_over") > 0 {
             self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
         }
         for claim in created {
-            // `sweep` shows what could not be shown now.
+            // `sweep` writes mirrors that failed here.
             if self.ports.cluster().apply_mirror(self.cluster, &mirror(claim)).await.is_err() {
                 report.count("mirrors_failed");
             }
         }
-        for event in write::events(plan, created, seen).into_iter().take(write::EVENTS_MAX) {
+        for event in write::events(plan, created, snapshot).into_iter().take(write::EVENTS_MAX) {
             if self.ports.cluster().publish(self.cluster, &event).await.is_err() {
                 report.count("events_failed");
             }
@@ -132,8 +139,8 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// The best plan that the checker accepts. Where it finds fault, what is right of the better packing is kept, or the plain
-/// packing, should that have more pods in the right place.
+/// The best plan that the checker accepts. If it finds violations, the valid part of the better packing is kept, or Karpenter's
+/// packing, if that schedules more pods.
 fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Result<Plan, HandleError> {
     let plan = schedule::solve(input, options);
     let wrong = checker::check(input, options, &plan);
@@ -155,7 +162,7 @@ fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Resul
     }
 }
 
-/// A plan that is wrong as a whole is not executed at all: waiting for the next run costs less than a wrong machine.
+/// A plan that is invalid as a whole is not executed: waiting for the next run costs less than a wrong machine.
 fn refuse_wrong(violations: &[Violation], cluster: &ClusterName) -> Result<(), HandleError> {
     const SHOWN: usize = 5;
     if violations.is_empty() {

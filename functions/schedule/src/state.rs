@@ -1,5 +1,5 @@
-//! What one planning run leaves to the next, as records that only this function writes. Losing them costs time, not
-//! correctness: everything is then considered anew.
+//! The state that one planning run passes to the next, as records that only this function writes. Losing them costs time, not
+//! correctness: everything is then considered again.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,12 @@ use whittle_core::schedule::{Cursor, Memory, Plan, Reason};
 use whittle_ports::{RecordRemoval, Records, Report};
 use whittle_units::{ClusterName, fnv1a};
 
-/// There is one record of what is left out in a cluster.
+/// There is one record of unscheduled pods in a cluster.
 const NAME: &str = "current";
-/// Pods on one page of a turn: 16 bytes each, well below the size that one item may have.
-const TURN_PAGE: usize = 16_000;
+/// Pods on one page: 16 bytes each, well below the size limit of an item.
+const PODS_PER_PAGE: usize = 16_000;
 
-/// Pods without a place, and the world that left them without.
+/// Unscheduled pods, and the cluster state for which that holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Unplaced(pub(crate) Memory);
@@ -27,54 +27,54 @@ impl Record for Unplaced {
     }
 }
 
-/// Where a run that was out of budget stopped: the waiting pods that had their turn in this round, as hashes of their uids.
-/// Two pods of one hash share their turn, which costs one of them a round at most.
+/// Where a run that was out of budget stopped: the pending pods that were considered in this round, as hashes of their uids. Two
+/// pods with one hash count as one, which delays one of them by a round at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turn(BTreeSet<u64>);
+pub(crate) struct Round(BTreeSet<u64>);
 
-/// A part of a [`Turn`].
+/// A part of a [`Round`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct TurnPage {
+pub(crate) struct RoundPage {
     page: u16,
-    /// Sixteen digits for each pod.
+    /// Sixteen hexadecimal digits for each pod.
     considered: String,
 }
 
-impl Record for TurnPage {
+impl Record for RoundPage {
     const KIND: &'static str = "planning-round";
     fn name(&self) -> String {
         format!("page-{:02}", self.page)
     }
 }
 
-impl Turn {
-    /// After `plan`: of those that had their turn only the ones that still wait are asked about again.
+impl Round {
+    /// The round after `plan`: of the considered pods only those that are still pending are kept.
     pub(crate) fn after(plan: &Plan) -> Self {
         let Some(cursor) = &plan.cursor else { return Self::default() };
         let waiting = plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| &left.pod.uid);
         Self(waiting.filter(|uid| cursor.considered.contains(*uid)).map(fnv1a).collect())
     }
 
-    /// What the pages of an earlier run say together; what is no page of ours says nothing.
-    pub(crate) fn joined<'p>(pages: impl IntoIterator<Item = &'p TurnPage>) -> Self {
+    /// The round in the pages of an earlier run; invalid pages are ignored.
+    pub(crate) fn joined<'p>(pages: impl IntoIterator<Item = &'p RoundPage>) -> Self {
         let parse = |digits: &[u8]| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
         Self(pages.into_iter().flat_map(|page| page.considered.as_bytes().chunks(16)).filter_map(parse).collect())
     }
 
-    pub(crate) fn pages(&self) -> Vec<TurnPage> {
+    pub(crate) fn pages(&self) -> Vec<RoundPage> {
         let all: Vec<u64> = self.0.iter().copied().collect();
         let page = |(n, hashes): (usize, &[u64])| {
             let mut considered = String::with_capacity(16 * hashes.len());
             for hash in hashes {
                 let _ = write!(considered, "{hash:016x}");
             }
-            TurnPage { page: u16::try_from(n).unwrap_or(u16::MAX), considered }
+            RoundPage { page: u16::try_from(n).unwrap_or(u16::MAX), considered }
         };
-        all.chunks(TURN_PAGE).enumerate().map(page).collect()
+        all.chunks(PODS_PER_PAGE).enumerate().map(page).collect()
     }
 
-    /// Those of `pods` that had their turn.
+    /// Those of `pods` that were considered.
     pub(crate) fn cursor<'p>(&self, pods: impl IntoIterator<Item = &'p Pod>) -> Cursor {
         if self.0.is_empty() {
             return Cursor::default();
@@ -84,19 +84,19 @@ impl Turn {
     }
 }
 
-/// The record as it was left; a new one where there is none, or none that can be read.
+/// The stored record; a default one if there is none, or none that can be read.
 pub(crate) async fn read<R: Record + Default>(store: &impl Records, cluster: &ClusterName) -> Stored<R> {
     let stored = store.read::<R>(cluster, NAME).await.ok().flatten();
     stored.unwrap_or_else(|| Stored { value: R::default(), revision: Revision::ABSENT })
 }
 
-/// The pages of a kind as they were left; none where they cannot be read.
+/// The stored pages of a kind; none if they cannot be read.
 pub(crate) async fn read_pages<R: Record>(store: &impl Records, cluster: &ClusterName) -> Vec<Stored<R>> {
     store.read_all::<R>(cluster).await.unwrap_or_default()
 }
 
 /// Writes the record if it changed. Nothing depends on it, so a failure is only counted.
-pub(crate) async fn keep<R: Record + PartialEq>(
+pub(crate) async fn write_if_changed<R: Record + PartialEq>(
     store: &impl Records,
     cluster: &ClusterName,
     was: &Stored<R>,
@@ -108,8 +108,8 @@ pub(crate) async fn keep<R: Record + PartialEq>(
     }
 }
 
-/// Brings the pages of a kind to what they should be: writes those that changed, removes those that are over.
-pub(crate) async fn keep_pages<R: Record + PartialEq>(
+/// Updates the pages of a kind: writes those that changed, removes those that are no longer needed.
+pub(crate) async fn write_pages<R: Record + PartialEq>(
     store: &(impl Records + RecordRemoval),
     cluster: &ClusterName,
     was: Vec<Stored<R>>,

@@ -1,5 +1,5 @@
-use crate::state::{Turn, TurnPage, Unplaced};
-use crate::{checked, shown, write};
+use crate::state::{Round, RoundPage, Unplaced};
+use crate::{checked, status_writes, write};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -45,20 +45,20 @@ fn snapshot(pods: Vec<Pod>) -> Snapshot {
 }
 
 /// One run as the function makes it, with what an earlier one left.
-fn run(pods: &[Pod], unplaced: &mut Unplaced, turn: &mut Turn, budget: u64) -> Plan {
-    let seen = snapshot(pods.to_vec());
-    let input = seen.input();
+fn run(pods: &[Pod], unplaced: &mut Unplaced, round: &mut Round, budget: u64) -> Plan {
+    let snapshot = snapshot(pods.to_vec());
+    let input = snapshot.input();
     let mut options: Options = whittle_snapshot::options(&Settings::default());
     options.work_budget = Some(budget);
-    options.cursor = turn.cursor(pods);
+    options.cursor = round.cursor(pods);
     options.settled = unplaced.0.settled(&input, &options);
     let plan = checked(&input, &options, &ClusterName::new("c")).unwrap();
     *unplaced = Unplaced(Memory::after(&input, &options, &plan));
-    *turn = Turn::after(&plan);
+    *round = Round::after(&plan);
     // Between two runs everything passes through the store.
     *unplaced = serde_json::from_str(&serde_json::to_string(unplaced).unwrap()).unwrap();
-    let pages: Vec<TurnPage> = serde_json::from_str(&serde_json::to_string(&turn.pages()).unwrap()).unwrap();
-    *turn = Turn::joined(&pages);
+    let pages: Vec<RoundPage> = serde_json::from_str(&serde_json::to_string(&round.pages()).unwrap()).unwrap();
+    *round = Round::joined(&pages);
     plan
 }
 
@@ -92,10 +92,10 @@ fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
 /// How long the longest wait is shown to be, in seconds.
 fn longest_wait(pods: Vec<Pod>) -> Option<i64> {
     use whittle_ports::{Amount, Report};
-    let seen = snapshot(pods);
-    let plan = checked(&seen.input(), &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
+    let snapshot = snapshot(pods);
+    let plan = checked(&snapshot.input(), &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
     let mut report = Report::default();
-    write::longest_wait(&mut report, &seen, &plan);
+    write::longest_wait(&mut report, &snapshot, &plan);
     report.gauges.iter().find(|gauge| gauge.metric == "whittle_pods_longest_wait_seconds").map(|gauge| match gauge.amount {
         Amount::Time(waited) => waited.as_secs(),
         ref other => panic!("{other:?}"),
@@ -131,19 +131,19 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
     };
     let mut also_odd = shunning("odd");
     also_odd.spec.node_selector.insert(labels::HOSTNAME.into(), "there".into());
-    let seen = snapshot(vec![shunning("shuns"), also_odd, pod("large", 40)]);
-    let input = seen.input();
+    let snapshot = snapshot(vec![shunning("shuns"), also_odd, pod("large", 40)]);
+    let input = snapshot.input();
     let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
-    let warned: Vec<String> = write::events(&plan, &[], &seen).into_iter().map(|event| event.name).collect();
+    let warned: Vec<String> = write::events(&plan, &[], &snapshot).into_iter().map(|event| event.name).collect();
     assert_eq!((plan.left_out.len(), warned), (3, vec!["large".to_owned(), "odd".to_owned()]));
 }
 
 #[test]
 fn a_pool_hears_when_what_it_says_of_its_machines_cost_counts_for_nothing() {
     let told = |text: &str, pods: usize| {
-        let mut seen = snapshot(Vec::new());
-        seen.objects.node_pools[0].metadata.annotations.insert(labels::MACHINE_COST.to_owned(), text.to_owned());
-        shown::odd_costs(&seen, &Plan { pods, ..Plan::default() })
+        let mut snapshot = snapshot(Vec::new());
+        snapshot.objects.node_pools[0].metadata.annotations.insert(labels::MACHINE_COST.to_owned(), text.to_owned());
+        status_writes::invalid_costs(&snapshot, &Plan { pods, ..Plan::default() })
     };
     assert_eq!((told("0.2", 1).len(), told("cheap", 0).len()), (0, 0), "nothing is wrong, or nothing is asked");
     let [event] = &told("cheap", 1)[..] else { panic!("one event") };
@@ -166,7 +166,7 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
     let near = Affinity { pod_affinity: Some(PodAffinity { required: vec![term], ..Default::default() }), ..Default::default() };
     let mut pods = vec![large("a-first", None), large("b-starts", Some(near))];
     pods.extend((0..4).map(|n| pod(&format!("small-{n}"), 3)));
-    let mut seen = snapshot(pods);
+    let mut snapshot = snapshot(pods);
     let mut small = four();
     let mut elsewhere = small.offerings[0].clone();
     elsewhere.requirements[1] = Requirement::is_in(labels::ZONE, ["b"]);
@@ -177,8 +177,8 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
     sixteen.requirements[2] = Requirement::is_in(labels::INSTANCE_TYPE, ["sixteen"]);
     sixteen.capacity = Resources::from([("cpu", Quantity::from_units(16)), ("pods", Quantity::from_units(10))]);
     sixteen.offerings.iter_mut().for_each(|offering| offering.price = Price::from_dollars(1.6));
-    seen.catalog.insert("default".to_owned(), Arc::new(vec![small, sixteen].into()));
-    let input = seen.input();
+    snapshot.catalog.insert("default".to_owned(), Arc::new(vec![small, sixteen].into()));
+    let input = snapshot.input();
     let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
     let left: Vec<&str> = plan.left_out.iter().map(|left| left.pod.name.as_str()).collect();
     assert_eq!((left, plan.scheduled()), (vec!["b-starts"], 5));
@@ -191,11 +191,11 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
 fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
     let mut pods: Vec<Pod> = (0..4).map(|n| pod(&format!("giant-{n}"), 100 + n)).collect();
     pods.extend((0..40).map(|n| pod(&format!("small-{n:02}"), 3)));
-    let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
+    let (mut unplaced, mut round) = (Unplaced::default(), Round::default());
     let mut placed: BTreeSet<String> = BTreeSet::new();
     for runs in 1.. {
         assert!(runs < 60, "{} of 40 placed", placed.len());
-        let plan = run(&pods, &mut unplaced, &mut turn, 5);
+        let plan = run(&pods, &mut unplaced, &mut round, 5);
         placed.extend(plan.claims.iter().flat_map(|claim| &claim.pods).map(|pod| pod.name.clone()));
         pods.retain(|pod| !placed.contains(&pod.metadata.name));
         if plan.cursor.is_none() && !plan.left_out.iter().any(|left| left.reason == Reason::OutOfBudget) {
@@ -209,15 +209,15 @@ fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
 #[test]
 fn a_run_with_nothing_new_says_nothing_again_and_one_with_news_does() {
     let pods = [pod("giant", 100)];
-    let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
+    let (mut unplaced, mut round) = (Unplaced::default(), Round::default());
     let told = |plan: &Plan| write::events(plan, &[], &snapshot(Vec::new())).len();
-    let first = run(&pods, &mut unplaced, &mut turn, 1000);
+    let first = run(&pods, &mut unplaced, &mut round, 1000);
     assert_eq!((told(&first), first.work > 0), (1, true));
-    let second = run(&pods, &mut unplaced, &mut turn, 1000);
+    let second = run(&pods, &mut unplaced, &mut round, 1000);
     assert_eq!((told(&second), second.work), (0, 0), "it is not even looked at");
     assert_eq!(second.left_out[0].reason.to_string(), first.left_out[0].reason.to_string());
     let changed = [pod("giant", 101)];
-    assert_eq!(told(&run(&changed, &mut unplaced, &mut turn, 1000)), 1);
+    assert_eq!(told(&run(&changed, &mut unplaced, &mut round, 1000)), 1);
 }
 
 /// A plan that ran out of budget after `considered` pods found no place.
@@ -233,27 +233,27 @@ fn cut_off(considered: usize) -> Plan {
 #[test]
 fn a_turn_knows_all_pods_that_had_it_however_many() {
     let plan = cut_off(50_000);
-    let turn = Turn::after(&plan);
-    let pages = turn.pages();
+    let round = Round::after(&plan);
+    let pages = round.pages();
     assert_eq!(pages.iter().map(Record::name).collect::<Vec<_>>(), ["page-00", "page-01", "page-02", "page-03"]);
     assert!(pages.iter().all(|page| serde_json::to_string(page).unwrap().len() < 300_000), "each fits into one item");
     let pods: Vec<Pod> = plan.left_out.iter().map(|left| pod(&left.pod.uid, 1)).collect();
-    assert_eq!(Turn::joined(&pages).cursor(&pods), plan.cursor.unwrap());
-    assert_eq!(Turn::after(&Plan::default()).pages(), [], "a round that is over leaves nothing");
+    assert_eq!(Round::joined(&pages).cursor(&pods), plan.cursor.unwrap());
+    assert_eq!(Round::after(&Plan::default()).pages(), [], "a round that is over leaves nothing");
 }
 
 #[test]
 fn runs_of_a_round_never_ask_a_pod_twice_before_all_others() {
     // Each pod is of a kind of its own: alike ones are refused together.
     let pods: Vec<Pod> = (0..9000).map(|n| pod(&format!("giant-{n:05}"), 100 + n)).collect();
-    let (mut unplaced, mut turn) = (Unplaced::default(), Turn::default());
-    let first = run(&pods, &mut unplaced, &mut turn, 5900);
+    let (mut unplaced, mut round) = (Unplaced::default(), Round::default());
+    let first = run(&pods, &mut unplaced, &mut round, 5900);
     let had = |plan: &Plan| -> BTreeSet<String> {
         plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| left.pod.uid.clone()).collect()
     };
     let (before, waiting) = (had(&first), 9000 - had(&first).len());
     assert!(before.len() > 8000 && waiting > 0, "{} had their turn", before.len());
-    let second = run(&pods, &mut Unplaced::default(), &mut turn, u64::try_from(waiting / 2).unwrap());
+    let second = run(&pods, &mut Unplaced::default(), &mut round, u64::try_from(waiting / 2).unwrap());
     assert!(!had(&second).is_empty());
     assert!(had(&second).is_disjoint(&before), "{} were asked again", had(&second).intersection(&before).count());
 }
@@ -263,8 +263,8 @@ mod golden;
 
 #[test]
 fn what_every_release_left_to_the_next_run_stays_readable() {
-    use crate::state::{TurnPage, Unplaced};
+    use crate::state::{RoundPage, Unplaced};
     use whittle_claims::Record;
     golden::check::<Unplaced>(Unplaced::KIND, Unplaced::VERSION);
-    golden::check::<TurnPage>(TurnPage::KIND, TurnPage::VERSION);
+    golden::check::<RoundPage>(RoundPage::KIND, RoundPage::VERSION);
 }

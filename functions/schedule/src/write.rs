@@ -10,19 +10,19 @@ use whittle_ports::{Amount, ClusterEvent, Involved, Report};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// The condition of a pod that tells whether the scheduler has found it a node.
+/// The condition of a pod that tells whether the scheduler has found a node for it.
 const POD_SCHEDULED: &str = "PodScheduled";
-/// Events of one run; the rest is in the decision log.
+/// Events of one run; the decision log has all of them.
 pub(crate) const EVENTS_MAX: usize = 100;
-/// Pods left out whose reason is recorded in one run: the same few reasons repeat from there on.
+/// Unscheduled pods whose reason is recorded in one run: beyond that the same few reasons repeat.
 pub(crate) const LEFT_OUT_MAX: usize = 100;
 
-/// Why a claim is what it is, as a sentence and as data.
-pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
+/// Records why a claim was planned, as a sentence and as data.
+pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
     let cheapest = new.why.cheapest.as_ref().map_or_else(String::new, |offer| format!(", cheapest {offer}"));
     let pods: Vec<String> = new.pods.iter().map(PodRef::key).collect();
     let message = format!("for {} pods, out of {} instance types{cheapest}", pods.len(), new.instance_types.len());
-    let passed: Vec<String> = new.why.passed_over.iter().map(|said| format!("{}: {}", said.node_pool, said.cause)).collect();
+    let passed: Vec<String> = new.why.passed_over.iter().map(|rejected| format!("{}: {}", rejected.node_pool, rejected.cause)).collect();
     let detail = serde_json::json!({
         "nodePool": new.node_pool, "pods": pods, "instanceTypes": new.instance_types.len(), "priceNanos": new.cheapest_price,
         "offerings": new.offerings, "passedOver": passed, "narrowed": new.why.narrowed,
@@ -37,44 +37,44 @@ pub(crate) fn explain_claim(report: &mut Report, claim: &Claim, new: &NewClaim, 
     report.metric("karpenter_nodeclaims_created_total", labels);
 }
 
-/// What dashboards show of a run: pods that waited, pods that wait on, and the time that the plan took.
+/// Emits gauges of a run: pending pods, unscheduled pods, and the duration of the plan.
 pub(crate) fn gauges(report: &mut Report, plan: &Plan, took: SignedDuration) {
     let labels = [("controller", "provisioner")];
     let count = |number: usize| Amount::Count(u64::try_from(number).unwrap_or(u64::MAX));
     let left_out = |of: fn(&str) -> bool| count(plan.left_out.iter().filter(|left| of(left.reason.category())).count());
     report.gauge("karpenter_scheduler_queue_depth", labels, count(plan.pods));
     report.gauge("karpenter_scheduler_ignored_pods_count", [], left_out(|category| category == "ignored"));
-    // Who waits for a reservation, or for the next run, has not been found unschedulable.
+    // A pod that waits for a reservation, or for the next run, is not unschedulable.
     let unschedulable = left_out(|category| !["ignored", "reserved", "out-of-budget"].contains(&category));
     report.gauge("karpenter_scheduler_unschedulable_pods_count", labels, unschedulable);
     report.gauge("karpenter_scheduler_scheduling_duration_seconds", labels, Amount::Time(took));
 }
 
-/// Shows how long the pod has waited that has waited longest of those that the plan has to do with; nothing while none waits.
-pub(crate) fn longest_wait(report: &mut Report, seen: &Snapshot, plan: &Plan) {
+/// Emits the longest wait of the pods in the plan, if any is pending.
+pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan) {
     let left = plan.left_out.iter().filter(|left| left.reason.category() != "ignored").map(|left| &left.pod);
     let placed = plan.claims.iter().flat_map(|new| &new.pods).chain(plan.placements.iter().flat_map(|placement| &placement.pods));
     let waiting: BTreeSet<&str> = left.chain(placed).map(|pod| pod.uid.as_str()).collect();
-    let pods = seen.objects.pods.iter().filter(|pod| pod.spec.node_name.is_empty() && waiting.contains(pod.metadata.uid.as_str()));
-    // Since the scheduler first failed on it; before that nobody could have helped.
+    let pods = snapshot.objects.pods.iter().filter(|pod| pod.spec.node_name.is_empty() && waiting.contains(pod.metadata.uid.as_str()));
+    // Since the scheduler first failed on it; before that no machine could have helped.
     let since = |pod: &Pod| pod.condition(POD_SCHEDULED).and_then(|found| found.last_transition_time).or(pod.metadata.creation_timestamp);
     if let Some(first) = pods.filter_map(since).min() {
-        let waited = seen.now.duration_since(first).max(SignedDuration::ZERO);
+        let waited = snapshot.now.duration_since(first).max(SignedDuration::ZERO);
         report.gauge("whittle_pods_longest_wait_seconds", [], Amount::Time(waited));
     }
 }
 
-/// Why a pod has no place: per NodePool the cause, which constraint rules out how many types, and the nearest miss.
-pub(crate) fn explain_left_out(report: &mut Report, left: &LeftOut, now: Timestamp) {
+/// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss.
+pub(crate) fn record_left_out(report: &mut Report, left: &LeftOut, now: Timestamp) {
     let mut detail = serde_json::json!({ "category": left.reason.category() });
     if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
-        detail["nodePools"] = says.iter().map(pool_says).collect();
+        detail["nodePools"] = says.iter().map(pool_detail).collect();
     }
     report.explain(now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), left.reason.to_string(), detail);
     report.count("left_out");
 }
 
-fn pool_says(says: &PoolRejection) -> serde_json::Value {
+fn pool_detail(says: &PoolRejection) -> serde_json::Value {
     const RULED_OUT_MAX: usize = 5;
     let ruled_out = says.ruled_out.iter().take(RULED_OUT_MAX);
     serde_json::json!({
@@ -86,50 +86,50 @@ fn pool_says(says: &PoolRejection) -> serde_json::Value {
     })
 }
 
-/// Uids of pods that only stand for the room of a buffer: nobody is told about them, and they are expected nowhere.
-fn pretend(buffers: &Buffers) -> BTreeSet<&str> {
+/// Uids of virtual pods of buffers: they get no Events, and are expected on no machine.
+fn virtual_pods(buffers: &Buffers) -> BTreeSet<&str> {
     buffers.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect()
 }
 
-/// Pods that are left out, as far as it was not said before; not those of buffers, whose status says it.
-pub(crate) fn news<'p>(plan: &'p Plan, buffers: &Buffers) -> impl Iterator<Item = &'p LeftOut> {
-    let pretend: BTreeSet<String> = pretend(buffers).into_iter().map(str::to_owned).collect();
+/// Pods that are unscheduled for a new reason; not those of buffers, whose status shows it.
+pub(crate) fn new_reasons<'p>(plan: &'p Plan, buffers: &Buffers) -> impl Iterator<Item = &'p LeftOut> {
+    let virtual_pods: BTreeSet<String> = virtual_pods(buffers).into_iter().map(str::to_owned).collect();
     let is_new = |left: &&LeftOut| !matches!(left.reason, Reason::Unchanged { .. });
-    plan.left_out.iter().filter(is_new).filter(move |left| !pretend.contains(&left.pod.uid))
+    plan.left_out.iter().filter(is_new).filter(move |left| !virtual_pods.contains(&left.pod.uid))
 }
 
-/// What is expected of machines after `plan`: real pods on their way, room for buffers.
-pub(crate) fn expected(seen: &Snapshot, plan: &Plan) -> BTreeMap<String, Expectation> {
-    let pretend = pretend(&seen.buffers);
-    let keys: BTreeMap<&str, &str> = seen.nodes.iter().map(|node| (node.name(), machine_key(node))).collect();
+/// Pods and buffer capacity that are expected on machines after `plan`.
+pub(crate) fn expected(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Expectation> {
+    let virtual_pods = virtual_pods(&snapshot.buffers);
+    let keys: BTreeMap<&str, &str> = snapshot.nodes.iter().map(|node| (node.name(), machine_key(node))).collect();
     let key = |name: &str| keys.get(name).map(|key| (*key).to_owned());
-    let real = |pods: &[PodRef]| pods.iter().any(|pod| !pretend.contains(pod.uid.as_str()));
-    let bound = seen.objects.pods.iter().filter(|pod| !pod.spec.node_name.is_empty());
+    let real = |pods: &[PodRef]| pods.iter().any(|pod| !virtual_pods.contains(pod.uid.as_str()));
+    let bound = snapshot.objects.pods.iter().filter(|pod| !pod.spec.node_name.is_empty());
     let bound: BTreeSet<&str> = bound.map(|pod| pod.metadata.uid.as_str()).collect();
     let span = |pods: &[PodRef]| if pods.iter().any(|pod| bound.contains(pod.uid.as_str())) { HELD_BACK } else { NOMINATION };
     let nominated = plan.placements.iter().filter(|placement| real(&placement.pods));
     let nominated = nominated.filter_map(|placement| Some((key(&placement.node)?, span(&placement.pods))));
-    let buffered = buffers::virtual_pods_by_machine(plan, &seen.buffers.list);
+    let buffered = buffers::virtual_pods_by_machine(plan, &snapshot.buffers.list);
     let buffered = buffered.iter().filter_map(|(name, count)| Some((key(name)?, *count))).collect();
-    expected_after(&seen.expected, &nominated.collect(), &buffered, seen.now)
+    expected_after(&snapshot.expected, &nominated.collect(), &buffered, snapshot.now)
 }
 
-/// What the pods' owners are told: where each pod should go, or why it cannot.
-pub(crate) fn events(plan: &Plan, created: &[Claim], seen: &Snapshot) -> Vec<ClusterEvent> {
-    let pretend = pretend(&seen.buffers);
-    let is_real = |pod: &&PodRef| !pretend.contains(pod.uid.as_str());
+/// Events on pods: where each should be scheduled, or why it cannot.
+pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec<ClusterEvent> {
+    let virtual_pods = virtual_pods(&snapshot.buffers);
+    let is_real = |pod: &&PodRef| !virtual_pods.contains(pod.uid.as_str());
     let on_new = plan.claims.iter().zip(created).flat_map(|(new, claim)| {
         let target = format!("nodeclaim/{}", claim.key.name);
         new.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     let on_old = plan.placements.iter().flat_map(|placement| {
-        let is_claim = seen.claims.iter().any(|claim| claim.value.key.name.as_str() == placement.node);
+        let is_claim = snapshot.claims.iter().any(|claim| claim.value.key.name.as_str() == placement.node);
         let target = format!("{}/{}", if is_claim { "nodeclaim" } else { "node" }, placement.node);
         placement.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
-    // What was said before is not said again: the pod still shows it.
-    let told = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_opt_out();
-    let failed = news(plan, &seen.buffers).filter(told).map(failed);
+    // Unchanged reasons are not published again: the pod still shows them.
+    let is_published = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !left.reason.is_opt_out();
+    let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(failed);
     on_new.chain(on_old).chain(failed).collect()
 }
 

@@ -1,8 +1,8 @@
-//! Machines that belong to no claim: each gets one that is to end, so that `terminate` drains it.
+//! Machines without a claim: orphans get one that is being deleted, so that `terminate` drains them.
 
 use crate::Rights;
-use crate::act::Act;
-use crate::adopt::{Found, Place};
+use crate::adopt::{Adoptable, Place};
+use crate::execute::Executor;
 use std::sync::Arc;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{
@@ -14,35 +14,35 @@ use whittle_ports::{ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues
 use whittle_snapshot::warm;
 use whittle_units::{ClaimName, Price, Resources, SignedDuration, Timestamp};
 
-/// Making a claim for an orphan takes a moment under the cluster's lease.
+/// Creating a claim for an orphan takes a moment under the cluster's lease.
 const LEASE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Giving machines their claims back takes one lease; a run that takes longer goes on with the next sweep.
-pub(crate) const LEASE_OF_MANY: SignedDuration = SignedDuration::from_secs(30);
+/// Restoring claims takes one lease; what takes longer is left to the next sweep.
+pub(crate) const ADOPTION_LEASE: SignedDuration = SignedDuration::from_secs(30);
 
-/// What stands in the place of a launch on machines that somebody else started: `terminate` may end none without that tag.
+/// The value of the launch tag on instances that somebody else started: `terminate` may not terminate any without that tag.
 const ADOPTED: &str = "adopted";
 
-/// What machines cost today, as far as that is known.
+/// Current prices, as far as known.
 pub(crate) async fn prices<P: Rights>(ports: P) -> Option<Arc<Catalog>> {
     let blob = ports.store().catalog().await.ok().flatten()?;
     warm::catalog(&blob.value).ok()
 }
 
-/// Gives a machine that serves its claim back: the one that waits for it, one in the place of an ended one of its name, or
-/// one under a name of its own.
-pub(crate) async fn take_in<P: Rights>(
+/// Restores the claim of a serving machine: the one that waits for it, one in place of an ended one of the same name, or one
+/// under a name of its own.
+pub(crate) async fn adopt_machine<P: Rights>(
     ports: P,
     lease: &Lease,
     claims: &[Stored<Claim>],
     objects: &ClusterObjects,
-    found: &Found,
+    found: &Adoptable,
     prices: Option<&Catalog>,
     report: &mut Report,
 ) -> Result<(), HandleError> {
     let id = &found.instance.id;
     if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
-        // Before the claim: one whose machine nobody may end would drain it and get no further.
+        // Before the claim: without permission to terminate its instance, a claim would drain it and get stuck.
         ports.cloud().tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
     }
     let now = ports.clock().now();
@@ -58,7 +58,7 @@ pub(crate) async fn take_in<P: Rights>(
     };
     match kept {
         Ok(_) => {}
-        // Somebody was faster: the next sweep sees what is left to do.
+        // Lost a race: the next sweep does what is left.
         Err(StoreError::Conflict { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     }
@@ -74,8 +74,9 @@ pub(crate) async fn take_in<P: Rights>(
     Ok(())
 }
 
-impl<P: Rights> Act<'_, P> {
-    /// Gives an orphan a claim that is to end: the one that it came for, if that has ended without it, else one of its own.
+impl<P: Rights> Executor<'_, P> {
+    /// Gives an orphan a claim that is being deleted: the one that it was launched for, if that has ended without it, otherwise
+    /// one of its own.
     pub(crate) async fn collect(&self, instance: &Instance, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let ended_without = |claim: &&Stored<Claim>| {
@@ -85,7 +86,7 @@ impl<P: Rights> Act<'_, P> {
         let name = if let Some(claim) = self.claims.iter().find(ended_without) {
             let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
             if next.machine().is_none() {
-                // The claim says that this machine has ended, EC2 that it runs: a claim of its own asks again.
+                // The claim says that this machine has ended, EC2 that it runs: a new claim terminates it again.
                 self.adopt_orphan(instance, now).await?
             } else {
                 save(self.ports.store(), claim, next).await?;
@@ -101,7 +102,7 @@ impl<P: Rights> Act<'_, P> {
         Ok(())
     }
 
-    /// A claim for a machine that has none; it is to end from its beginning.
+    /// A claim for a machine that has none; it is created as draining.
     async fn adopt_orphan(&self, instance: &Instance, now: Timestamp) -> Result<ClaimName, HandleError> {
         let name = ClaimName::new(format!("orphan-{}", instance.id));
         let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
@@ -120,14 +121,14 @@ impl<P: Rights> Act<'_, P> {
         let created = self.ports.store().create(&lease, &claim).await;
         let _ = self.ports.store().release(&lease).await;
         match created {
-            // A sweep before us made it; its doorbell may have been lost.
+            // An earlier sweep created it; its doorbell may have been lost.
             Ok(_) | Err(StoreError::Conflict { .. }) => Ok(name),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// A machine that is only known to be ended.
+/// A machine that is only adopted to be terminated.
 pub(crate) fn machine(instance: &Instance) -> Machine {
     Machine {
         instance_id: instance.id.clone(),

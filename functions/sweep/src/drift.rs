@@ -1,6 +1,6 @@
-//! Machines against what their node class asks for now, and hashes that an older version of ours wrote (disruption 13).
+//! Drift of machines from their current node class, and hashes that an older release wrote (disruption 13).
 //!
-//! What the pool's side says is found by `consolidate`, which also acts on the condition: here it is only noted. Pure.
+//! Drift from the pool is found by `consolidate`, which also acts on the condition: here it is only recorded. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{NodePool, ResolvedAmi};
@@ -11,8 +11,8 @@ use whittle_core::requirements::{from_labels, from_requirements};
 use whittle_ec2::instance::Instance;
 use whittle_units::{InstanceId, Timestamp};
 
-/// Claims that should show something else than they do, as they should be.
-pub(crate) fn judge<'c>(
+/// Claims whose drift conditions or hashes change, with their new state.
+pub(crate) fn find_drift<'c>(
     claims: &'c [Stored<Claim>],
     objects: &ClusterObjects,
     classes: &[NodeClassRecord],
@@ -21,7 +21,7 @@ pub(crate) fn judge<'c>(
 ) -> Vec<(&'c Stored<Claim>, Claim)> {
     let instances: BTreeMap<&InstanceId, &Instance> = instances.iter().map(|instance| (&instance.id, instance)).collect();
     let launched = claims.iter().filter(|stored| !stored.value.is_ending() && holds(&stored.value, conditions::LAUNCHED));
-    let judged = launched.filter_map(|stored| {
+    let drifted = launched.filter_map(|stored| {
         let claim = &stored.value;
         let converted = claim.spec.owner.kind == "Provisioner";
         let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
@@ -37,11 +37,10 @@ pub(crate) fn judge<'c>(
         }
         (next != *claim).then_some((stored, next))
     });
-    judged.collect()
+    drifted.collect()
 }
 
-/// Hashes of another version cannot be compared: they become those of today. A claim that has drifted keeps its hash, and
-/// so stays drifted.
+/// Hashes of another version cannot be compared: they are recomputed. A drifted claim keeps its hash, and so stays drifted.
 fn rehash(claim: &mut Claim, pool: &NodePool, class: Option<&NodeClassRecord>) {
     let of_pool = (labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION);
     rewrite(claim, of_pool, hashes::NODE_POOL_VERSION, || hashes::node_pool(pool));
@@ -66,7 +65,7 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
     let shown = mirror(claim);
     let labels = labels_of(claim);
     let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
-    // As EC2 says: a machine that fell back to on-demand has not drifted, whatever its labels still say.
+    // By EC2's data: an instance that fell back to on-demand has not drifted, whatever its labels still say.
     let reserved = instance.capacity_type == labels::CAPACITY_RESERVED;
     let ids = |ids: &mut dyn Iterator<Item = &String>| ids.cloned().collect::<BTreeSet<String>>();
     let class = NodeClassFacts {
@@ -76,26 +75,26 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
         security_groups: ids(&mut record.security_groups.iter().map(|group| &group.id)),
         subnets: ids(&mut record.subnets.iter().map(|subnet| &subnet.id)),
         capacity_reservations: ids(&mut record.class.status.capacity_reservations.iter().map(|reservation| &reservation.id)),
-        // Groups are launched into by name, and no machine changes its own.
+        // Placement groups are launched into by name, and no instance changes its own.
         placement_group: label(labels::PLACEMENT_GROUP_ID),
     };
     let machine = MachineFacts {
         security_groups: instance.security_groups.iter().cloned().collect(),
         subnet: instance.subnet_id.clone(),
-        // Open reservations take in machines that did not ask for them.
+        // Open reservations also match instances that did not target them.
         capacity_reservation: instance.reservation.clone().filter(|_| reserved).unwrap_or_default(),
     };
     cloud_drift(&shown, &class, &machine)
 }
 
-/// The image that the class gives to a machine with these labels: the first that fits.
+/// The image of the class for a machine with these labels: the first that matches.
 fn image_for(images: &[ResolvedAmi], labels: &BTreeMap<String, String>) -> Option<String> {
     let machine = from_labels(labels);
     let fits = |image: &&ResolvedAmi| machine.compatible(&from_requirements(&image.requirements), |_| false).is_ok();
     images.iter().find(fits).map(|image| image.id.clone())
 }
 
-/// Shows what was found, unless the pool's side has drifted too, which comes first.
+/// Sets the condition, unless it records drift from the pool, which comes first.
 fn note(claim: &mut Claim, found: Option<CloudDrift>, now: Timestamp) {
     let Some(found) = found else { return };
     let known = conditions::find(&claim.conditions, conditions::DRIFTED).filter(|known| known.status == ConditionStatus::True);
@@ -199,7 +198,7 @@ mod tests {
     fn judged(scene: &Scene) -> Option<Claim> {
         let objects = ClusterObjects { node_pools: vec![scene.pool.clone()], ..ClusterObjects::default() };
         let claims = [Stored { value: scene.claim.clone(), revision: Revision(1) }];
-        let found = judge(&claims, &objects, std::slice::from_ref(&scene.class), std::slice::from_ref(&scene.instance), at(60));
+        let found = find_drift(&claims, &objects, std::slice::from_ref(&scene.class), std::slice::from_ref(&scene.instance), at(60));
         found.into_iter().next().map(|(_, next)| next)
     }
 

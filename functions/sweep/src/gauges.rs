@@ -1,4 +1,4 @@
-//! What dashboards show of pools and claims, once a sweep. Pure.
+//! Gauges about pools and claims, emitted once per sweep. Pure.
 
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
@@ -7,12 +7,11 @@ use whittle_claims::{Claim, Stored};
 use whittle_ports::{Amount, Report};
 use whittle_units::{Price, Timestamp};
 
-/// A claim in the table that cannot be read, among the kinds of objects that cannot.
+/// The kind label of a claim in the table that cannot be read.
 const STORED: &str = "stored NodeClaim";
 
-/// Shows each pool's usage, limits, cost and machines, and how many claims are in which phase. `pools` carry the status of
-/// this moment.
-pub(crate) fn show(report: &mut Report, pools: &[NodePool], claims: &[Stored<Claim>]) {
+/// Emits each pool's usage, limits, cost and machines, and the number of claims by phase. `pools` carry their current status.
+pub(crate) fn pools(report: &mut Report, pools: &[NodePool], claims: &[Stored<Claim>]) {
     for pool in pools {
         let name = pool.metadata.name.as_str();
         for (resource, amount) in pool.status.resources.iter() {
@@ -29,28 +28,28 @@ pub(crate) fn show(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cla
     }
     let mut phases: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
-        *phases.entry((claim.spec.node_pool.as_str(), claim.phase.word())).or_default() += 1;
+        *phases.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
     }
     for ((pool, phase), count) in phases {
         report.gauge("whittle_nodeclaims", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
     }
 }
 
-/// Shows claims that stand in one phase for too long.
+/// Emits claims that stay in one phase for too long.
 pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], now: Timestamp) {
     let mut stuck: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_stuck(now)) {
-        *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.word())).or_default() += 1;
-        tracing::warn!(claim = %claim.key, phase = claim.phase.word(), "a NodeClaim is stuck");
+        *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
+        tracing::warn!(claim = %claim.key, phase = claim.phase.name(), "a NodeClaim is stuck");
     }
     for ((pool, phase), count) in stuck {
         report.gauge("whittle_nodeclaims_stuck", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
     }
 }
 
-/// Shows what cannot be read, in the cluster or of `stored` claims in the table, kinds that are not served although claims go by
-/// them, and claims whose pool is not there.
-pub(crate) fn unseen(report: &mut Report, objects: &ClusterObjects, stored: usize, without_pool: &BTreeMap<String, u64>) {
+/// Emits objects that cannot be read, the number of `stored` claims that cannot be read, required kinds that are not served, and
+/// claims whose pool is missing.
+pub(crate) fn unreadable(report: &mut Report, objects: &ClusterObjects, stored: usize, missing_pool: &BTreeMap<String, u64>) {
     let mut unreadable: BTreeMap<&str, u64> = BTreeMap::new();
     for odd in &objects.unreadable {
         *unreadable.entry(odd.kind.as_str()).or_default() += 1;
@@ -61,11 +60,11 @@ pub(crate) fn unseen(report: &mut Report, objects: &ClusterObjects, stored: usiz
     for (kind, count) in unreadable {
         report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));
     }
-    // Old kinds are absent from every cluster of today.
+    // Legacy kinds are absent from every current cluster.
     for kind in ["NodePool", "NodeClaim", "EC2NodeClass"].into_iter().filter(|kind| objects.lacks_kind(kind)) {
         report.gauge("whittle_kinds_absent", [("kind", kind)], Amount::Count(1));
     }
-    for (pool, count) in without_pool {
+    for (pool, count) in missing_pool {
         report.gauge("whittle_nodeclaims_without_nodepool", [("nodepool", pool.as_str())], Amount::Count(*count));
     }
 }

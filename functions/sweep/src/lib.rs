@@ -1,19 +1,19 @@
-//! Everything compared with everything: what was lost is sent again, what expired ends, what belongs to nobody goes.
+//! Reconciles claims, instances and objects: resends lost doorbells, deletes expired claims, collects orphans.
 //!
-//! Contradictions are acted on only when two sweeps, at least half a minute apart, saw them. Machines are never ended here:
-//! a claim that names them is made or found, and `terminate` drains it.
+//! Contradictions are acted on only when two sweeps, at least half a minute apart, saw them. Instances are never terminated here:
+//! a claim for them is created or found, and `terminate` drains it.
 
-mod act;
 mod adopt;
-mod beside;
-mod by_hand;
 mod collect;
+mod compare;
 mod drift;
+mod execute;
 mod gauges;
 mod health;
-mod judge;
+mod karpenter;
 mod release;
 mod reservations;
+mod standalone;
 mod templates;
 #[cfg(test)]
 mod tests;
@@ -22,8 +22,8 @@ mod unreadable;
 
 pub use uninstall::uninstall;
 
-use act::Act;
-use judge::{Seen, judge};
+use compare::{SweepInput, compare};
+use execute::Executor;
 use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Leases, Listing,
@@ -49,16 +49,16 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     }
     let asked = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
     if let Some(asked) = &asked {
-        report = uninstall::go_on(ports, cluster, &asked.value).await?;
+        report = uninstall::continue_uninstall(ports, cluster, &asked.value).await?;
     }
-    // Instances first: one that is launched while we read is then not seen without the claim that names it.
+    // Instances first: one that is launched while we read is then not seen without its claim.
     let instances = ports.cloud().of_cluster(cluster).await?;
     let templates = ports.cloud().launch_templates(cluster).await?;
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     if let Some(object) = objects.running_karpenter(ports.clock().now()) {
-        beside::refuse(ports, cluster, &objects, object, &mut report).await;
+        karpenter::refuse(ports, cluster, &objects, object, &mut report).await;
         return Ok(report);
     }
     let sightings: Vec<Stored<Sighting>> = ports.store().read_all::<Sighting>(cluster).await?;
@@ -66,7 +66,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let now = ports.clock().now();
-    let mut findings = judge(&Seen {
+    let mut findings = compare(&SweepInput {
         claims: &claims,
         unreadable: &unreadable,
         objects: &objects,
@@ -86,29 +86,29 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         tracing::warn!(?unreadable, "claims cannot be read: orphans are not looked for");
         report.count("unreadable");
     }
-    gauges::unseen(&mut report, &objects, unreadable.len(), &findings.without_pool);
+    gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);
     gauges::stuck(&mut report, &claims, now);
-    let act = Act { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
-    let outcome = act.run(findings, &mut report).await;
-    let noted = drifted(ports, drift::judge(&claims, &objects, &classes, &instances, now), &mut report).await;
+    let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
+    let outcome = executor.run(findings, &mut report).await;
+    let stored_drift = store_drift(ports, drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
-    gauges::show(&mut report, &pools, &claims);
+    gauges::pools(&mut report, &pools, &claims);
     for (wanted, _) in pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status) {
-        // `refresh` writes it when the class changes; what neither could write now is written with the next tick.
+        // `refresh` also writes it when the class changes; a failed write is retried at the next tick.
         let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
         report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
     }
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;
     }
-    outcome.and(noted).map(|()| report)
+    outcome.and(stored_drift).map(|()| report)
 }
 
-/// Stores what claims show of drift; a claim that somebody changed meanwhile is looked at again by the next sweep.
-async fn drifted<P: Rights>(ports: P, changed: Vec<(&Stored<Claim>, Claim)>, report: &mut Report) -> Result<(), HandleError> {
+/// Stores drift conditions on claims; a claim that was changed meanwhile is checked again by the next sweep.
+async fn store_drift<P: Rights>(ports: P, changed: Vec<(&Stored<Claim>, Claim)>, report: &mut Report) -> Result<(), HandleError> {
     for (claim, next) in changed {
-        if !ports.clock().deadline().has(ports.clock().now(), act::PIECE) {
+        if !ports.clock().deadline().has(ports.clock().now(), execute::TIME_PER_STEP) {
             report.count("handed_over");
             break;
         }

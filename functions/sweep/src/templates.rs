@@ -1,4 +1,4 @@
-//! Launch templates that a call may still name: those of the calls that are under way.
+//! Launch templates that a call may still use: those of the calls in progress.
 
 use crate::Rights;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use whittle_claims::{Claim, Phase, Record, Stored};
 use whittle_ports::{HandleError, Records};
 use whittle_units::ClusterName;
 
-/// A call as `launch` keeps it, and of it only what it starts machines from.
+/// A call as `launch` stores it, reduced to its launch templates.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchedFrom {
     id: String,
@@ -30,14 +30,15 @@ impl Record for LaunchedFrom {
     }
 }
 
-/// What is in use, and whether that is all of it.
+/// The templates in use, and whether the list is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InUse {
     pub(crate) names: BTreeSet<String>,
     pub(crate) is_whole: bool,
 }
 
-/// The templates of all calls that claims wait for. A claim whose call is not stored yet, or that cannot be read, may need any.
+/// The templates of all calls that claims wait for. A claim whose call is not stored yet, or that cannot be read, may need any of
+/// them.
 pub(crate) async fn in_use<P: Rights>(
     ports: P,
     cluster: &ClusterName,

@@ -1,12 +1,12 @@
 mod adopt;
 mod broken;
-mod by_hand;
-mod leaving;
 mod over_sim;
 mod reservations;
+mod standalone;
+mod uninstall;
 mod unreadable;
 
-use crate::judge::{Findings, Seen, judge};
+use crate::compare::{Findings, SweepInput, compare};
 use crate::templates::{InUse, LaunchedFrom};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
@@ -138,9 +138,9 @@ fn scene(claim: Claim) -> Scene {
 }
 
 impl Scene {
-    fn judge(&self, sightings: &[Sighting], now: i64) -> Findings {
+    fn compare(&self, sightings: &[Sighting], now: i64) -> Findings {
         let claims: Vec<Stored<Claim>> = self.claims.iter().map(|value| Stored { value: value.clone(), revision: Revision(1) }).collect();
-        judge(&Seen {
+        compare(&SweepInput {
             claims: &claims,
             unreadable: &self.unreadable,
             objects: &self.objects,
@@ -156,8 +156,8 @@ impl Scene {
     }
     /// What a sweep at 100 s finds, and one `later` seconds after it that sees the same.
     fn twice(&self, later: i64) -> (Findings, Findings) {
-        let first = self.judge(&[], 100);
-        let second = self.judge(&first.note, 100 + later);
+        let first = self.compare(&[], 100);
+        let second = self.compare(&first.note, 100 + later);
         (first, second)
     }
 }
@@ -169,7 +169,7 @@ fn change(mut scene: Scene, change: impl FnOnce(&mut Scene)) -> Scene {
 
 #[track_caller]
 fn check_ends(scene: &Scene, reason: DeletionReason) {
-    let ends: Vec<DeletionReason> = scene.judge(&[], 100).end.iter().map(|end| end.reason).collect();
+    let ends: Vec<DeletionReason> = scene.compare(&[], 100).end.iter().map(|end| end.reason).collect();
     assert_eq!(ends, [reason]);
 }
 
@@ -190,7 +190,7 @@ fn check_never_ends(scene: &Scene) {
 
 #[test]
 fn where_all_is_well_nothing_is_done() {
-    assert_eq!(scene(registered()).judge(&[], 100), Findings::default());
+    assert_eq!(scene(registered()).compare(&[], 100), Findings::default());
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn conditions_follow_the_generation_of_the_object_which_grows_when_it_is_deleted
             whittle_api::conditions::observe(&mut shown.status.conditions, Some(observed));
         })
     };
-    assert!(shown_of(1, 1).judge(&[], 100).mirrors.is_empty());
-    assert!(shown_of(2, 2).judge(&[], 100).mirrors.is_empty());
-    assert_eq!(shown_of(2, 1).judge(&[], 100).mirrors.len(), 1);
+    assert!(shown_of(1, 1).compare(&[], 100).mirrors.is_empty());
+    assert!(shown_of(2, 2).compare(&[], 100).mirrors.is_empty());
+    assert_eq!(shown_of(2, 1).compare(&[], 100).mirrors.len(), 1);
 }
 
 #[test]
@@ -289,9 +289,9 @@ fn an_expired_claim_ends_once() {
     let mut claim = registered();
     claim.spec.expire_after = NillableDuration::from_secs(100);
     check_ends(&scene(claim.clone()), DeletionReason::Expired);
-    assert!(scene(claim.clone()).judge(&[], 99).end.is_empty());
+    assert!(scene(claim.clone()).compare(&[], 99).end.is_empty());
     let ending = step(&claim, &to_end(), at(20)).unwrap();
-    assert!(scene(ending).judge(&[], 200).end.is_empty());
+    assert!(scene(ending).compare(&[], 200).end.is_empty());
 }
 
 #[test]
@@ -303,9 +303,9 @@ fn deletion_by_hand_keeps_the_deadline_that_was_stated() {
             meta.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), stated.into());
         })
     };
-    let end = deleted(&at(500).to_string()).judge(&[], 100).end.remove(0);
+    let end = deleted(&at(500).to_string()).compare(&[], 100).end.remove(0);
     assert_eq!((end.asked_at, end.stated), (Some(at(90)), Some(at(500))));
-    let end = deleted("soon").judge(&[], 100).end.remove(0);
+    let end = deleted("soon").compare(&[], 100).end.remove(0);
     assert_eq!((end.reason, end.stated), (DeletionReason::Requested, None), "what is no time forces nothing");
 }
 
@@ -315,11 +315,11 @@ fn a_contradiction_that_goes_away_starts_anew() {
         s.instances.clear();
         s.objects.nodes = vec![node(false)];
     });
-    let first = lost.judge(&[], 100);
+    let first = lost.compare(&[], 100);
     assert_eq!(first.note.len(), 1);
-    let well = scene(registered()).judge(&first.note, 130);
+    let well = scene(registered()).compare(&first.note, 130);
     assert_eq!(well.forget, ["claim/default-1 without instance"]);
-    assert!(lost.judge(&[], 160).end.is_empty());
+    assert!(lost.compare(&[], 160).end.is_empty());
 }
 
 /// The orphans that a sweep confirms half a minute after it first saw them.
@@ -369,13 +369,13 @@ fn an_instance_that_somebody_accounts_for_is_no_orphan() {
 
 #[test]
 fn lost_doorbells_are_rung_again_when_they_are_overdue() {
-    let launch = |claim: &Claim, now| scene(claim.clone()).judge(&[], now).launch.len();
+    let launch = |claim: &Claim, now| scene(claim.clone()).compare(&[], now).launch.len();
     assert_eq!((launch(&planned(), 9), launch(&planned(), 10)), (0, 1));
     let mut launching = after(&[begun()]);
     launching.look_again_at = Some(at(60));
     assert_eq!((launch(&launching, 69), launch(&launching, 70)), (0, 1));
     let mut ending = step(&registered(), &to_end(), at(10)).unwrap();
-    let terminate = |claim: &Claim, now| scene(claim.clone()).judge(&[], now).terminate.len();
+    let terminate = |claim: &Claim, now| scene(claim.clone()).compare(&[], now).terminate.len();
     assert_eq!((terminate(&ending, 19), terminate(&ending, 20)), (0, 1));
     ending.look_again_at = Some(at(60));
     assert_eq!((terminate(&ending, 69), terminate(&ending, 70)), (0, 1));
@@ -384,15 +384,15 @@ fn lost_doorbells_are_rung_again_when_they_are_overdue() {
 #[test]
 fn mirrors_follow_their_claims() {
     let missing = change(scene(registered()), |s| s.objects.node_claims.clear());
-    assert_eq!(missing.judge(&[], 100).mirrors.len(), 1);
+    assert_eq!(missing.compare(&[], 100).mirrors.len(), 1);
     let stale = change(scene(registered()), |s| s.objects.node_claims[0].status.node_name.clear());
-    assert_eq!(stale.judge(&[], 100).mirrors.len(), 1);
+    assert_eq!(stale.compare(&[], 100).mirrors.len(), 1);
     let labelled = change(scene(registered()), |s| {
         s.objects.node_claims[0].metadata.labels.insert("users".into(), "own".into());
     });
-    assert!(labelled.judge(&[], 100).mirrors.is_empty(), "others may add labels");
+    assert!(labelled.compare(&[], 100).mirrors.is_empty(), "others may add labels");
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
-    let left = scene(gone).judge(&[], 100);
+    let left = scene(gone).compare(&[], 100);
     assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the object of an ended claim has to go");
 }
 
@@ -431,7 +431,7 @@ fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
     let due = |change_it: fn(&mut Scene)| {
         change(change(reservations::reserved(), |s| s.objects.node_classes = vec![s.classes[0].class.clone()]), change_it)
     };
-    let refreshes = |change_it| due(change_it).judge(&[], 100).refresh;
+    let refreshes = |change_it| due(change_it).compare(&[], 100).refresh;
     assert!(!refreshes(|_| {}), "it is known");
     assert!(refreshes(|s| s.classes.clear()));
     assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "another of its name was deleted before");
@@ -440,7 +440,7 @@ fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
         let mut scene = due(|_| {});
         scene.classes[0].class.metadata.generation = seen;
         scene.objects.node_classes[0].metadata.generation = now;
-        scene.judge(&[], 100).refresh
+        scene.compare(&[], 100).refresh
     };
     assert!(edited(Some(1), Some(2)), "its spec was changed since");
     assert!(!edited(Some(2), Some(2)) && !edited(Some(2), None) && !edited(Some(3), Some(2)));
@@ -451,7 +451,7 @@ fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
     ] {
         let mut scene = due(never);
         scene.classes.clear();
-        assert!(!scene.judge(&[], 100).refresh, "nothing is launched of it");
+        assert!(!scene.compare(&[], 100).refresh, "nothing is launched of it");
     }
 }
 
@@ -462,7 +462,7 @@ fn a_machine_whose_class_is_gone_serves_on() {
     assert!(scene.objects.node_classes.is_empty() && scene.classes.is_empty());
     check_never_ends(&scene);
     let claims = [Stored { value: scene.claims[0].clone(), revision: Revision(1) }];
-    let noted = crate::drift::judge(&claims, &scene.objects, &[], &scene.instances, at(100));
+    let noted = crate::drift::find_drift(&claims, &scene.objects, &[], &scene.instances, at(100));
     let drifted = |claim: &Claim| whittle_api::conditions::find(&claim.conditions, whittle_api::conditions::DRIFTED).is_some();
     assert!(noted.iter().all(|(_, next)| !drifted(next) && next.deletion.is_none()), "nor has it drifted");
 }
@@ -510,7 +510,7 @@ fn a_sweep_shows_what_pools_have_and_cost() {
     pool.status.resources.set("cpu", whittle_units::Quantity::from_units(2));
     pool.spec.limits.set("cpu", whittle_units::Quantity::from_units(10));
     let claims = [dear, planned()].map(|value| Stored { value, revision: Revision(1) });
-    crate::gauges::show(&mut report, &[pool], &claims);
+    crate::gauges::pools(&mut report, &[pool], &claims);
     let shown: Vec<String> = report
         .gauges
         .iter()
@@ -538,7 +538,7 @@ fn nothing_that_stands_still_or_cannot_be_read_is_left_out_of_what_alarms_watch(
     crate::gauges::stuck(&mut report, &claims, at(899));
     assert_eq!(report.gauges, []);
     crate::gauges::stuck(&mut report, &claims, at(3_600));
-    crate::gauges::unseen(&mut report, &ClusterObjects::default(), 2, &BTreeMap::new());
+    crate::gauges::unreadable(&mut report, &ClusterObjects::default(), 2, &BTreeMap::new());
     let shown: Vec<String> = report
         .gauges
         .iter()

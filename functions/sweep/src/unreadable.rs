@@ -1,6 +1,6 @@
-//! What objects that cannot be read, and kinds that are not served, stand for: they count as there. Pure.
+//! Objects that cannot be read, and kinds that are not served, count as existing. Pure.
 
-use crate::judge::{ALL_MISSING, BETWEEN_SIGHTINGS, Missing, owner_of};
+use crate::compare::{ALL_MISSING_PATIENCE, Missing, SIGHTING_INTERVAL, owner_of};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
@@ -9,29 +9,29 @@ use whittle_ec2::instance::Instance;
 use whittle_ports::Sought;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// The kind of old pools.
+/// The kind of legacy pools.
 const PROVISIONER: &str = "Provisioner";
 
-/// A machine whose node has not joined by then has been given up by whoever started it: registration may take 15 minutes.
-const UNNAMED_SPARED: SignedDuration = SignedDuration::from_hours(1);
+/// By this age a machine without a node has been given up by its controller: registration may take 15 minutes.
+const UNNAMED_GRACE: SignedDuration = SignedDuration::from_hours(1);
 
-/// How a claim's pool stands.
+/// The state of a claim's pool.
 pub(crate) enum Pool {
-    /// There, or hidden by what cannot be read.
+    /// It exists, or may be among the unreadable objects.
     There,
     Deleting,
     Missing(Missing),
 }
 
-/// How the NodeClaim of a claim stands.
-pub(crate) enum Shown<'a> {
+/// The state of a claim's NodeClaim.
+pub(crate) enum MirrorState<'a> {
     There(&'a ObjectMeta),
-    /// Its kind is not served, or it may be one whose name cannot be read.
+    /// Its kind is not served, or an object whose name cannot be read may be it.
     Unknown,
     Missing,
 }
 
-/// A claim's pool, which may be there although nobody can read it.
+/// The state of a claim's pool, which may exist although it cannot be read.
 pub(crate) fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
     let owner = &claim.spec.owner;
     if owner.name.is_empty() {
@@ -53,27 +53,27 @@ pub(crate) fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
 /// How long a pool has to be missing.
 pub(crate) fn patience(objects: &ClusterObjects) -> SignedDuration {
     let hidden = objects.unreadable.iter().any(|odd| [NodePool::KIND, PROVISIONER].contains(&odd.kind.as_str()));
-    if objects.node_pools.is_empty() && !hidden { ALL_MISSING } else { BETWEEN_SIGHTINGS }
+    if objects.node_pools.is_empty() && !hidden { ALL_MISSING_PATIENCE } else { SIGHTING_INTERVAL }
 }
 
-/// The NodeClaim that shows a claim.
-pub(crate) fn shown<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Shown<'a> {
-    if let Some(shown) = objects.node_claims.iter().find(|shown| claim.is_shown_by(shown)) {
-        return Shown::There(&shown.metadata);
+/// The state of the NodeClaim of a claim.
+pub(crate) fn mirror_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> MirrorState<'a> {
+    if let Some(node_claim) = objects.node_claims.iter().find(|node_claim| claim.is_shown_by(node_claim)) {
+        return MirrorState::There(&node_claim.metadata);
     }
     let name = claim.key.name.as_str();
     let is_its = |odd: &&Unreadable| {
-        let uid = claim.spec.made_by_hand.as_ref();
+        let uid = claim.spec.standalone_uid.as_ref();
         odd.metadata.name == name && uid.is_none_or(|uid| *uid == odd.metadata.uid)
     };
     match objects.unreadable_of(NodeClaim::KIND).find(is_its) {
-        Some(odd) => Shown::There(&odd.metadata),
-        None if objects.lacks_kind(NodeClaim::KIND) || objects.is_unreadable(NodeClaim::KIND, "") => Shown::Unknown,
-        None => Shown::Missing,
+        Some(odd) => MirrorState::There(&odd.metadata),
+        None if objects.lacks_kind(NodeClaim::KIND) || objects.is_unreadable(NodeClaim::KIND, "") => MirrorState::Unknown,
+        None => MirrorState::Missing,
     }
 }
 
-/// Nodes of a claim's machine, or that may be, of which no more can be read.
+/// Unreadable Nodes that are, or may be, of a claim's machine.
 pub(crate) fn nodes_of<'a>(claim: &'a Claim, objects: &'a ClusterObjects) -> impl Iterator<Item = &'a Unreadable> {
     let id = claim.machine().map(|machine| machine.provider_id.as_str());
     let name = claim.node_name();
@@ -88,29 +88,29 @@ pub(crate) fn may_be_node(provider_id: &str, objects: &ClusterObjects) -> bool {
     objects.unreadable_of(Node::KIND).any(|odd| odd.provider_id.is_empty() || odd.provider_id == provider_id)
 }
 
-/// Machines that NodeClaims name which cannot be read.
+/// Provider ids that unreadable NodeClaims name.
 pub(crate) fn machines(objects: &ClusterObjects) -> impl Iterator<Item = &str> {
     objects.unreadable_of(NodeClaim::KIND).map(|odd| odd.provider_id.as_str()).filter(|id| !id.is_empty())
 }
 
-/// Whether any machine may belong to a NodeClaim that nobody can read.
+/// Whether any machine may belong to an unreadable NodeClaim.
 pub(crate) fn hides_machines(claims: &[Stored<Claim>], objects: &ClusterObjects) -> bool {
     hidden(claims, objects).next().is_some()
 }
 
-/// NodeClaims of which nobody can read whose machine they name. Of those that show our own claims the claims know more.
+/// Unreadable NodeClaims whose provider id is unknown. For mirrors of our own claims the claims know it.
 fn hidden<'o>(claims: &'o [Stored<Claim>], objects: &'o ClusterObjects) -> impl Iterator<Item = &'o Unreadable> {
     let is_ours = |odd: &Unreadable| claims.iter().any(|claim| claim.value.key.name.as_str() == odd.metadata.name);
     objects.unreadable_of(NodeClaim::KIND).filter(move |odd| odd.provider_id.is_empty() && !is_ours(odd))
 }
 
-/// Whether this machine may belong to a NodeClaim that nobody can read: the one that names it, that its tag names, or that owns
-/// its Node. One that has none of these may be any's, until it should have joined long ago.
+/// Whether this machine may belong to an unreadable NodeClaim: one that names it, that its tag names, or that owns its Node. A
+/// machine without any of these may belong to any of them, until its node should have joined long ago.
 pub(crate) fn may_be_hidden(instance: &Instance, claims: &[Stored<Claim>], objects: &ClusterObjects, now: Timestamp) -> bool {
     let id = instance.provider_id();
     let nodes: Vec<&Node> = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str()).collect();
     let owns = |odd: &Unreadable| nodes.iter().flat_map(|node| &node.metadata.owner_references).any(|owner| owner.uid == odd.metadata.uid);
-    let unnamed = now.duration_since(instance.launched_at) < UNNAMED_SPARED;
+    let unnamed = now.duration_since(instance.launched_at) < UNNAMED_GRACE;
     let named = instance.tags.get(labels::TAG_NODE_CLAIM);
     let may_own = |odd: &Unreadable| {
         let name = &odd.metadata.name;

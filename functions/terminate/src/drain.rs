@@ -1,4 +1,4 @@
-//! Which pods of a node go next, and how (lifecycle 14 to 17). Pure.
+//! Which pods of a node are evicted or deleted next (lifecycle 14 to 17). Pure.
 
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
@@ -8,28 +8,28 @@ use whittle_core::pods::{Protection, do_not_disrupt, tolerates};
 use whittle_ports::Safeguard;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A pod that is still there this long after it should have gone is not waited for.
+/// A pod that still exists this long after its deletion timestamp is not waited for.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// What a pass over a node's pods does.
+/// What a run does with a node's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drain {
-    /// Pods that have to be gone before the node may go.
+    /// Pods that have to leave before the node may be deleted.
     pub(crate) waiting: usize,
-    /// To be evicted now, through the API that asks budgets: the first group that is not empty.
+    /// To be evicted now, through the eviction API, which respects PodDisruptionBudgets: the first group that is not empty.
     pub(crate) evict: Vec<PodKey>,
-    /// To be deleted now whatever budgets say, because the deadline leaves just their grace period; with seconds.
+    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period; with its seconds.
     pub(crate) force: Vec<(PodKey, i64)>,
-    /// When the next pod will have to be forced.
+    /// When the next pod will have to be deleted.
     pub(crate) next_force_at: Option<Timestamp>,
 }
 
-/// The taint that marks a node on its way out.
+/// The taint of a node that is being disrupted.
 pub(crate) fn disrupted() -> Taint {
     Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
 }
 
-/// Whether a pod leaves with its node's draining at all.
+/// Whether a pod is drained at all.
 pub(crate) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     !pod.is_terminal() && !tolerates(&pod.spec.tolerations, &disrupted()) && !pod.is_static() && !is_stuck(pod, now)
 }
@@ -44,7 +44,7 @@ fn group(pod: &Pod) -> u8 {
     2 * u8::from(critical) + u8::from(pod.is_daemon())
 }
 
-/// The moment from which a pod has to be forced to be gone by `deadline`.
+/// The time at which a pod has to be deleted to have ended by `deadline`.
 fn force_at(pod: &Pod, deadline: Timestamp) -> Option<Timestamp> {
     let grace = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds?);
     deadline.checked_sub(grace).ok()
@@ -58,7 +58,7 @@ fn needs_force(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
     }
 }
 
-/// The owner asked to leave the pod where it is, under the annotation's name of today or an older one.
+/// Whether the owner protects the pod, with the current annotation or an older one.
 fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     do_not_disrupt(pod, now) == Protection::Active || pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true")
 }
@@ -82,13 +82,13 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Timestamp>, now: T
     Drain {
         waiting: waiting.len(),
         evict: evict.map(|pod| key(pod)).collect(),
-        // Never zero: that would take the object away while its containers may still run.
+        // Never zero: that would delete the object while its containers may still run.
         force: force.iter().map(|pod| (key(pod), left.max(1))).collect(),
         next_force_at: deadline.and_then(|deadline| not_yet.filter_map(|pod| force_at(pod, deadline)).min()),
     }
 }
 
-/// Names of volume attachments of `node` that have to go before its machine may end.
+/// Names of volume attachments of `node` that have to be deleted before its instance may be terminated.
 pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> Vec<String> {
     let staying: BTreeSet<String> = objects
         .pods
@@ -104,7 +104,7 @@ pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> 
         })
         .map(|attachment| attachment.metadata.name.clone())
         .collect();
-    // Whose volume it is cannot be read: it may be in use.
+    // Its volume cannot be read, so it may be in use.
     let hidden = objects.unreadable_of(VolumeAttachment::KIND).filter(|odd| odd.node_name == node);
     names.extend(hidden.map(|odd| odd.metadata.name.clone()));
     names.sort();

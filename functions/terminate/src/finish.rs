@@ -1,6 +1,6 @@
-//! The end of a machine, and of what stood for it in the cluster.
+//! Terminates an instance, then releases its objects in the cluster.
 
-use crate::{LATER, Next, SOON};
+use crate::{Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
@@ -13,17 +13,18 @@ use whittle_ports::{
 };
 use whittle_units::{Price, ProviderId, Resources, SignedDuration, Timestamp};
 
-/// Longer than any launch invocation: after this, a fleet call that nobody answered for has brought what it will bring.
-const LAUNCH_SETTLES: SignedDuration = SignedDuration::from_mins(2);
-/// EC2 shows what has ended for an hour. What it does not show at all has to be missed for so long: its answers may lag.
-const MISSED: SignedDuration = SignedDuration::from_secs(30);
-/// How the claim says since when.
-const MISSED_SINCE: &str = "EC2 has not shown the instance since ";
-/// How soon a claim that was being launched is looked at again.
-const LAUNCH_POLL: SignedDuration = SignedDuration::from_secs(15);
+/// Longer than any launch invocation: after this, an unfinished fleet call launches nothing more.
+const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
+/// EC2 shows terminated instances for an hour. One that it does not show at all has to be missing for this long: its responses
+/// may be stale.
+const CONFIRM_MISSING_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// The message by which a claim records since when its instance is missing.
+const MISSING_SINCE: &str = "EC2 has not shown the instance since ";
+/// Poll interval of a claim whose launch was in progress.
+const LAUNCH_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 impl<P: Rights> Run<P> {
-    /// Asks EC2 to end the machine, then waits for its confirmation.
+    /// Asks EC2 to terminate the instance, then waits for its confirmation.
     pub(crate) async fn end_machine(&mut self) -> Result<Next, HandleError> {
         let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
         self.ports.cloud().terminate(&machine.instance_id).await?;
@@ -33,38 +34,40 @@ impl<P: Rights> Run<P> {
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         self.report.count("termination_sent");
         let _ = self.ports.cluster().apply_mirror(&self.claim.value.key.cluster, &mirror(&self.claim.value)).await;
-        Ok(Next::Again(LATER))
+        Ok(Next::RequeueAfter(POLL_DELAY))
     }
 
-    /// Looks whether the machine has ended. Only then do the finalizers go, the Node's first.
+    /// Checks whether the instance has terminated. Only then are the finalizers removed, the Node's first.
     pub(crate) async fn confirm(&mut self, node: Option<&str>) -> Result<Next, HandleError> {
         let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
         let instance = self.ports.cloud().instance(&machine.instance_id).await?;
-        if instance.is_none() && may_be_unshown(&machine, self.ports.clock().now()) {
+        if instance.is_none() && may_be_too_young(&machine, self.ports.clock().now()) {
             self.ports.cloud().terminate(&machine.instance_id).await?;
-            return Ok(Next::Again(LATER));
+            return Ok(Next::RequeueAfter(POLL_DELAY));
         }
-        if instance.is_none() && Safeguard::EndSeenTwice.stops(missed_for(&self.claim.value, self.ports.clock().now()) < MISSED) {
-            if missed_since(&self.claim.value).is_none() {
-                self.say(&format!("{MISSED_SINCE}{}", self.ports.clock().now())).await?;
+        if instance.is_none()
+            && Safeguard::EndSeenTwice.stops(missing_for(&self.claim.value, self.ports.clock().now()) < CONFIRM_MISSING_FOR)
+        {
+            if missing_since(&self.claim.value).is_none() {
+                self.set_terminating_message(&format!("{MISSING_SINCE}{}", self.ports.clock().now())).await?;
             }
-            return Ok(Next::Again(LATER));
+            return Ok(Next::RequeueAfter(POLL_DELAY));
         }
-        if instance.is_some() && missed_since(&self.claim.value).is_some() {
-            self.say("").await?;
+        if instance.is_some() && missing_since(&self.claim.value).is_some() {
+            self.set_terminating_message("").await?;
         }
         if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
             if instance.state != InstanceState::ShuttingDown {
                 // The first request may have been lost.
                 self.ports.cloud().terminate(&machine.instance_id).await?;
             }
-            return Ok(Next::Again(LATER));
+            return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         let now = self.ports.clock().now();
         if let Some(name) = node
             && let Some(node) = self.release_node(name).await?
         {
-            node_ended(&mut self.report, &self.claim.value, &machine, &node, now);
+            count_node(&mut self.report, &self.claim.value, &machine, &node, now);
         }
         let ended = advance(self.ports.store(), &self.claim, &Event::MachineGone, now).await?;
         let pool = self.claim.value.spec.node_pool.clone();
@@ -75,22 +78,22 @@ impl<P: Rights> Run<P> {
         let labels = [("nodepool", pool.as_str()), ("capacity_type", &machine.capacity_type), ("zone", &machine.zone)];
         self.report.metric("karpenter_nodeclaims_terminated_total", labels);
         let asked_at = self.claim.value.deletion.as_ref().map(|deletion| deletion.at);
-        lasted(&mut self.report, "karpenter_nodeclaims_termination_duration_seconds", &pool, asked_at, now);
+        emit_duration(&mut self.report, "karpenter_nodeclaims_termination_duration_seconds", &pool, asked_at, now);
         let sent_at = find(&self.claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
-        lasted(&mut self.report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
-        // The claim has ended in any case; `sweep` takes the finalizer off an object that could not be reached now.
-        self.let_go().await
+        emit_duration(&mut self.report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
+        // The claim has ended in any case; `sweep` removes the finalizer of an object that could not be reached now.
+        self.release_mirror().await
     }
 
-    /// Says on the claim how its machine ends.
-    async fn say(&mut self, message: &str) -> Result<(), HandleError> {
+    /// Sets the message of the claim's InstanceTerminating condition.
+    async fn set_terminating_message(&mut self, message: &str) -> Result<(), HandleError> {
         let mut next = self.claim.value.clone();
         next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, self.ports.clock().now());
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         Ok(())
     }
 
-    /// Takes our finalizer off the Node, if it is still this machine's. Returns the Node if it was there.
+    /// Removes our finalizer from the Node, if it is still this machine's. Returns the Node if it existed.
     async fn release_node(&self, name: &str) -> Result<Option<Node>, HandleError> {
         let claim = &self.claim.value;
         let cluster = &claim.key.cluster;
@@ -108,12 +111,12 @@ impl<P: Rights> Run<P> {
         }
     }
 
-    /// Lets the mirror of a claim go that has ended, unless it shows a machine that the claim knows nothing of: the table is older than
-    /// the cluster, and `sweep` gives the machine its claim back.
-    pub(crate) async fn let_go(&self) -> Result<Next, HandleError> {
+    /// Releases the mirror of an ended claim, unless it names an instance that the claim does not know: then the table is older
+    /// than the cluster, and `sweep` restores the claim of that instance.
+    pub(crate) async fn release_mirror(&self) -> Result<Next, HandleError> {
         let claim = &self.claim.value;
         if Safeguard::ShownMachinesKept.stops(claim.instance().is_none())
-            && let Some(next) = self.shown_machine().await?
+            && let Some(next) = self.instance_of_mirror().await?
         {
             return Ok(next);
         }
@@ -123,8 +126,8 @@ impl<P: Rights> Run<P> {
         Ok(Next::Done)
     }
 
-    /// What to do about the machine that the mirror of a claim shows which never knew of one; `None` where there is none.
-    async fn shown_machine(&self) -> Result<Option<Next>, HandleError> {
+    /// What to do about the instance in the mirror of a claim that never had one; `None` if there is none.
+    async fn instance_of_mirror(&self) -> Result<Option<Next>, HandleError> {
         let claim = &self.claim.value;
         let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
         let Presence::There { uid, provider_id, .. } = self.ports.cluster().seek(cluster, Sought::NodeClaim, name).await? else {
@@ -144,65 +147,67 @@ impl<P: Rights> Run<P> {
                 tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
                 Ok(Some(Next::Done))
             }
-            // Whoever waits for the NodeClaim to go waits for its machine to end.
-            Some(instance) if instance.state == InstanceState::ShuttingDown => Ok(Some(Next::Again(LATER))),
+            // The NodeClaim is only deleted after its instance has terminated.
+            Some(instance) if instance.state == InstanceState::ShuttingDown => Ok(Some(Next::RequeueAfter(POLL_DELAY))),
             // EC2 may not show it yet.
-            None if self.ports.clock().now().duration_since(ended_at) < LAUNCH_SETTLES => Ok(Some(Next::Again(LAUNCH_POLL))),
+            None if self.ports.clock().now().duration_since(ended_at) < LAUNCH_SETTLED_AFTER => {
+                Ok(Some(Next::RequeueAfter(LAUNCH_POLL_INTERVAL)))
+            }
             _ => Ok(None),
         }
     }
 
-    /// A claim that is to end while its launch was under way: once the launch must have settled, what it brought is drained,
-    /// and if it brought nothing the claim ends.
+    /// A claim that is deleted while its launch is in progress: once the launch must have settled, its instance is drained, and
+    /// if there is none the claim ends.
     pub(crate) async fn abandon_launch(&mut self, token: &str, since: Timestamp) -> Result<Next, HandleError> {
         let now = self.ports.clock().now();
         let asked_at = self.claim.value.deletion.as_ref().map_or(since, |deletion| deletion.at);
-        if Safeguard::LaunchSettles.stops(now.duration_since(since.max(asked_at)) < LAUNCH_SETTLES) {
-            return Ok(Next::Again(LAUNCH_POLL));
+        if Safeguard::LaunchSettles.stops(now.duration_since(since.max(asked_at)) < LAUNCH_SETTLED_AFTER) {
+            return Ok(Next::RequeueAfter(LAUNCH_POLL_INTERVAL));
         }
         for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
             if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? {
-                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(found(&instance)), now).await?;
+                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_of(&instance)), now).await?;
                 self.report.count("late_machines");
-                return Ok(Next::Again(SOON));
+                return Ok(Next::RequeueAfter(SHORT_DELAY));
             }
         }
         self.claim = advance(self.ports.store(), &self.claim, &Event::LaunchAbandoned, now).await?;
         self.report.count("abandoned");
-        self.let_go().await
+        self.release_mirror().await
     }
 }
 
-/// EC2 may not show a machine that it has only just started: not to see it proves nothing yet.
-fn may_be_unshown(machine: &Machine, now: Timestamp) -> bool {
-    Safeguard::YoungMachineAwaited.stops(now.duration_since(machine.launched_at) < LAUNCH_SETTLES)
+/// EC2 may not yet show an instance that it has just started: its absence proves nothing.
+fn may_be_too_young(machine: &Machine, now: Timestamp) -> bool {
+    Safeguard::YoungMachineAwaited.stops(now.duration_since(machine.launched_at) < LAUNCH_SETTLED_AFTER)
 }
 
-/// The first answer of EC2 that did not show the machine, as the claim says.
-fn missed_since(claim: &Claim) -> Option<Timestamp> {
-    find(&claim.conditions, INSTANCE_TERMINATING)?.message.strip_prefix(MISSED_SINCE)?.parse().ok()
+/// When EC2 first did not show the instance, as recorded on the claim.
+fn missing_since(claim: &Claim) -> Option<Timestamp> {
+    find(&claim.conditions, INSTANCE_TERMINATING)?.message.strip_prefix(MISSING_SINCE)?.parse().ok()
 }
 
-fn missed_for(claim: &Claim, now: Timestamp) -> SignedDuration {
-    missed_since(claim).map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+fn missing_for(claim: &Claim, now: Timestamp) -> SignedDuration {
+    missing_since(claim).map_or(SignedDuration::ZERO, |since| now.duration_since(since))
 }
 
-/// How long something lasted of which the beginning is known.
-fn lasted(report: &mut Report, metric: &'static str, pool: &str, since: Option<Timestamp>, now: Timestamp) {
+/// Emits the duration since a known start.
+fn emit_duration(report: &mut Report, metric: &'static str, pool: &str, since: Option<Timestamp>, now: Timestamp) {
     if let Some(since) = since {
         report.gauge(metric, [("nodepool", pool)], Amount::Time(now.duration_since(since)));
     }
 }
 
-fn node_ended(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node, now: Timestamp) {
+fn count_node(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node, now: Timestamp) {
     let pool = claim.spec.node_pool.as_str();
     report.metric("karpenter_nodes_terminated_total", [("nodepool", pool), ("zone", machine.zone.as_str())]);
-    lasted(report, "karpenter_nodes_termination_duration_seconds", pool, node.metadata.deletion_timestamp, now);
-    lasted(report, "karpenter_nodes_lifetime_duration_seconds", pool, node.metadata.creation_timestamp, now);
+    emit_duration(report, "karpenter_nodes_termination_duration_seconds", pool, node.metadata.deletion_timestamp, now);
+    emit_duration(report, "karpenter_nodes_lifetime_duration_seconds", pool, node.metadata.creation_timestamp, now);
 }
 
-/// A machine that is only known to be ended: its size does not matter any more.
-fn found(instance: &Instance) -> Machine {
+/// A machine that is only adopted to be terminated: its capacity does not matter any more.
+fn machine_of(instance: &Instance) -> Machine {
     Machine {
         instance_id: instance.id.clone(),
         provider_id: instance.provider_id(),

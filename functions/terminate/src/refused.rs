@@ -1,33 +1,33 @@
-//! EC2 or the API server refuses, and goes on refusing until somebody mends it: what is said, to whom, and what they can do.
+//! Errors of EC2 or the API server that persist until somebody fixes their cause: what is reported, where, and the remedy.
 
 use crate::{Rights, Run};
 use whittle_claims::Claim;
 use whittle_ec2::errors::CreateReason;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter};
 
-/// EC2's code where an instance has termination protection.
-const PROTECTED: &str = "OperationNotPermitted";
-/// The call whose refusal the instance itself may be the cause of.
-const END: &str = "TerminateInstances";
+/// EC2's error code for an instance with termination protection.
+const TERMINATION_PROTECTED: &str = "OperationNotPermitted";
+/// The call that may fail because of the instance's own attributes.
+const TERMINATE_CALL: &str = "TerminateInstances";
 
-/// Why, as the metric has it, and what a person can do about it.
+/// The reason for the metric, and the remedy for the user.
 fn cause(error: &CloudError) -> (&'static str, String) {
     let role = "let the role of terminate make this call";
     match (&error.kind, error.code.as_str(), error.call) {
-        (_, PROTECTED, _) => ("TerminationProtection", "switch the instance's termination protection off".to_owned()),
+        (_, TERMINATION_PROTECTED, _) => ("TerminationProtection", "switch the instance's termination protection off".to_owned()),
         (CloudErrorKind::Unauthorized, _, call) => {
-            let said = CreateReason::of(&format!("{}: {}", error.code, error.message)).advice();
+            let advice = CreateReason::of(&format!("{}: {}", error.code, error.message)).advice();
             let tags = "; it may end what has the tags eks:eks-cluster-name, karpenter.sh/nodepool and whittle.dev/launch: put them back";
-            ("Unauthorized", format!("{said}: {role}{}", if call == END { tags } else { "" }))
+            ("Unauthorized", format!("{advice}: {role}{}", if call == TERMINATE_CALL { tags } else { "" }))
         }
         _ => ("Refused", "see what EC2 says, or end the instance by hand".to_owned()),
     }
 }
 
 impl<P: Rights> Run<P> {
-    /// Tells people that EC2 does not let the machine of a claim end: an error in the log, a metric for an alarm, and an Event on
-    /// NodeClaim and Node. That they cannot be told stops nothing.
-    pub(crate) async fn tell(&mut self, error: &CloudError) {
+    /// Reports that EC2 refuses to terminate the instance of a claim: an error in the log, a metric for an alarm, and an Event on
+    /// NodeClaim and Node. Best effort.
+    pub(crate) async fn report_refusal(&mut self, error: &CloudError) {
         let claim = &self.claim.value;
         let machine = claim.machine().map(|machine| format!("instance {}", machine.instance_id));
         let what = machine.unwrap_or_else(|| format!("what was launched for NodeClaim {}", claim.key.name));
@@ -43,9 +43,9 @@ impl<P: Rights> Run<P> {
     }
 }
 
-/// The API server stopped the work on a claim. That somebody was quicker is nobody's business; that it does not answer, or lets
-/// nobody in, holds up every drain, and counts as a failed run for the alarm, although the claim is looked at again soon.
-pub(crate) fn by_cluster(claim: &Claim, error: &ClusterError, report: &mut Report) {
+/// Reports an error of the API server. A lost race is not worth a report; an API server that does not respond or denies access
+/// holds up every drain, and counts as a failed run for the alarm, although the claim is retried soon.
+pub(crate) fn report_cluster_error(claim: &Claim, error: &ClusterError, report: &mut Report) {
     if matches!(error, ClusterError::Conflict { .. } | ClusterError::NotFound { .. } | ClusterError::EvictionForbidden { .. }) {
         return;
     }

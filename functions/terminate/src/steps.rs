@@ -1,8 +1,8 @@
-//! One pass over a node that is being emptied.
+//! One step of a node's drain.
 
 use crate::drain::{self, Drain};
 use crate::hold::{self, Stage};
-use crate::{LATER, Next, SOON};
+use crate::{Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
@@ -16,28 +16,28 @@ use whittle_ports::{
 };
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Evictions of one run: an API server has other users, and the next run is a second away.
+/// Evictions of one run: the API server has other clients, and the next run is a second away.
 const EVICTIONS_PER_RUN: usize = 50;
-/// Evictions of a cluster in a second, and at once after a pause: its nodes share them, however many are drained together.
+/// Evictions of a cluster per second, and the burst: its nodes share them, however many are drained together.
 const EVICTIONS_PER_SECOND: u32 = 100;
-/// Events of one look about objects that cannot be read.
+/// Events of one run about objects that cannot be read.
 const UNREADABLE_MAX: usize = 5;
-/// What an eviction takes at most when the API server answers at all.
-const ONE_CALL: SignedDuration = SignedDuration::from_secs(1);
-/// A kubelet that was silent for so long, of a machine that EC2 does not show, will not speak again.
-const LONG_SILENT: SignedDuration = SignedDuration::from_mins(5);
-/// A pod may have been bound just before the taint was seen, so that an empty node is watched for this long.
+/// Upper bound for one eviction call.
+const TIME_PER_EVICTION: SignedDuration = SignedDuration::from_secs(1);
+/// A kubelet that has been silent this long, of an instance that EC2 does not show, is taken for dead.
+const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
 impl<P: Rights> Run<P> {
     pub(crate) async fn drain(&mut self, node: &Node, objects: &ClusterObjects) -> Result<Next, HandleError> {
-        if self.machine_is_lost(node).await {
+        if self.is_machine_lost(node).await {
             return self.end_machine().await;
         }
-        self.close_to_pods(node).await?;
+        self.taint_and_delete_objects(node).await?;
         let now = self.ports.clock().now();
         let deadline = self.claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
-        self.note(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
+        self.set_condition(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
         let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
         if let Some(deadline) = deadline {
             let message = format!("All pods will be deleted by {deadline}");
@@ -47,22 +47,22 @@ impl<P: Rights> Run<P> {
             }
         }
         if plan.waiting > 0 {
-            if let Some(delay) = self.held(node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
+            if let Some(delay) = self.hold_delay(node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
                 self.report.count("held_for_replacement");
                 plan.evict.clear();
                 if plan.force.is_empty() {
-                    return Ok(Next::Again(delay));
+                    return Ok(Next::RequeueAfter(delay));
                 }
             }
             let moved = self.move_pods(node, &plan).await?;
-            return Ok(Next::Again(until_next(&plan, moved, now)));
+            return Ok(Next::RequeueAfter(next_delay(&plan, moved, now)));
         }
         let since = find(&self.claim.value.conditions, DRAINED).and_then(|drained| drained.last_transition_time).unwrap_or(now);
         let watched = now.duration_since(since);
         if !conditions::is_true(&self.claim.value.conditions, DRAINED) && Safeguard::EmptyNodeWatched.stops(watched < DRAIN_AT_LEAST) {
-            return Ok(Next::Again(DRAIN_AT_LEAST - watched));
+            return Ok(Next::RequeueAfter(DRAIN_AT_LEAST - watched));
         }
-        if self.note(DRAINED, ConditionStatus::True, DRAINED, now).await? {
+        if self.set_condition(DRAINED, ConditionStatus::True, DRAINED, now).await? {
             self.report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "no pod is left that has to go");
             self.report.metric("karpenter_nodes_drained_total", [("nodepool", &self.claim.value.spec.node_pool)]);
             self.report.count("drained");
@@ -70,22 +70,22 @@ impl<P: Rights> Run<P> {
         let attached = drain::attached(objects, &node.metadata.name, now);
         let overdue = is_overdue(&self.claim.value, now);
         if Safeguard::VolumesDetached.stops(!attached.is_empty()) && !overdue {
-            self.note(VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
+            self.set_condition(VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
             let waits = ClusterEvent::normal(Involved::object(node), "AwaitingVolumeDetachment", awaiting(&attached));
             self.publish(waits).await;
-            return Ok(Next::Again(SOON));
+            return Ok(Next::RequeueAfter(SHORT_DELAY));
         }
         let (status, reason) = if attached.is_empty() {
             (ConditionStatus::True, VOLUMES_DETACHED)
         } else {
             (ConditionStatus::False, "TerminationGracePeriodElapsed")
         };
-        self.note(VOLUMES_DETACHED, status, reason, now).await?;
+        self.set_condition(VOLUMES_DETACHED, status, reason, now).await?;
         self.end_machine().await
     }
 
-    /// Pods that cannot be read leave like all others, by the eviction API or their grace period; they say so themselves.
-    pub(crate) async fn take_in_unreadable(&mut self, objects: &mut ClusterObjects) {
+    /// Pods that cannot be read are drained like all others, by the eviction API or their grace period; each gets an Event.
+    pub(crate) async fn include_unreadable_pods(&mut self, objects: &mut ClusterObjects) {
         let pods: Vec<_> = objects.unreadable_pods().cloned().collect();
         objects.pods.extend(pods);
         for odd in objects.unreadable.iter().filter(|odd| [Pod::KIND, Node::KIND].contains(&odd.kind.as_str())).take(UNREADABLE_MAX) {
@@ -94,23 +94,23 @@ impl<P: Rights> Run<P> {
         }
     }
 
-    /// When to look again while the pods wait for a plan, or for a machine that is coming for them; see [`hold`].
-    async fn held(&self, node: &Node, objects: &ClusterObjects, now: Timestamp) -> Result<Option<SignedDuration>, HandleError> {
+    /// When to check again while the pods wait for a plan, or for a machine that is launching for them; see [`hold`].
+    async fn hold_delay(&self, node: &Node, objects: &ClusterObjects, now: Timestamp) -> Result<Option<SignedDuration>, HandleError> {
         let claim = &self.claim.value;
         let Some(deletion) = claim.deletion.as_ref() else { return Ok(None) };
         match hold::stage(deletion, &objects.pods, &node.metadata.name, now) {
-            Stage::Move => Ok(None),
-            Stage::Planning(delay) => Ok(Some(delay)),
-            stage @ (Stage::Asking(delay) | Stage::Launching(delay)) => {
+            Stage::Drain => Ok(None),
+            Stage::AwaitingSpotPlan(delay) => Ok(Some(delay)),
+            stage @ (Stage::AwaitingPlan(delay) | Stage::AwaitingMachine(delay)) => {
                 let claims = self.ports.store().list(&claim.key.cluster).await?;
                 let coming = claims.iter().any(|other| hold::is_awaited(&other.value, deletion.at));
-                Ok((coming == matches!(stage, Stage::Launching(_))).then_some(delay))
+                Ok((coming == matches!(stage, Stage::AwaitingMachine(_))).then_some(delay))
             }
         }
     }
 
-    /// The answer has pods of a Node that it does not have. The collector takes pods away whose Node is gone, so such an answer
-    /// proves nothing: only the deadline, or a machine of which EC2 says that it does not run, makes it true.
+    /// The response has pods of a Node that it lacks. The pod garbage collector deletes pods of deleted Nodes, so such a response
+    /// proves nothing: only the deadline, or an instance that EC2 reports as not running, confirms it.
     pub(crate) async fn pods_contradict(&self, node: &str, objects: &ClusterObjects) -> bool {
         let now = self.ports.clock().now();
         let deadline = self.claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
@@ -119,32 +119,32 @@ impl<P: Rights> Run<P> {
         }
         let Some(machine) = self.claim.value.machine() else { return false };
         match self.ports.cloud().instance(&machine.instance_id).await {
-            // One that EC2 does not show has not ended for that.
+            // An instance that EC2 does not show has not necessarily terminated.
             Ok(instance) => Safeguard::PodsContradict.stops(instance.is_none_or(|instance| instance.is_alive())),
-            Err(error) => unanswered(&error),
+            Err(error) => runs_without_answer(&error),
         }
     }
 
-    /// The kubelet is silent, and EC2 says that the machine does not run or has not shown it for [`LONG_SILENT`]: there is nothing left
-    /// to drain. One of the two alone proves nothing.
-    async fn machine_is_lost(&self, node: &Node) -> bool {
-        let said = find(&node.status.conditions, conditions::READY);
-        let ready = said.is_some_and(|ready| ready.status == ConditionStatus::True);
-        let silent_since = said.map_or(node.metadata.creation_timestamp, |said| said.last_transition_time);
+    /// The kubelet is silent, and EC2 reports that the instance does not run or has not shown it for [`KUBELET_DEAD_AFTER`]: there is
+    /// nothing left to drain. Either one alone proves nothing.
+    async fn is_machine_lost(&self, node: &Node) -> bool {
+        let ready_condition = find(&node.status.conditions, conditions::READY);
+        let ready = ready_condition.is_some_and(|ready| ready.status == ConditionStatus::True);
+        let silent_since = ready_condition.map_or(node.metadata.creation_timestamp, |ready| ready.last_transition_time);
         let Some(machine) = self.claim.value.machine().filter(|_| Safeguard::KubeletAsked.permits(!ready)) else { return false };
         let runs = |instance: Instance| matches!(instance.state, InstanceState::Pending | InstanceState::Running);
         match self.ports.cloud().instance(&machine.instance_id).await {
             Ok(Some(instance)) => !Safeguard::Ec2Asked.stops(runs(instance)),
-            // EC2 shows for an hour what has ended: what it does not show at all it may only not show now.
-            Ok(None) => {
-                !Safeguard::Ec2Asked.stops(silent_since.is_none_or(|since| self.ports.clock().now().duration_since(since) < LONG_SILENT))
-            }
-            Err(error) => !unanswered(&error),
+            // EC2 shows terminated instances for an hour: one that it does not show at all may only be missing from this
+            // response.
+            Ok(None) => !Safeguard::Ec2Asked
+                .stops(silent_since.is_none_or(|since| self.ports.clock().now().duration_since(since) < KUBELET_DEAD_AFTER)),
+            Err(error) => !runs_without_answer(&error),
         }
     }
 
-    /// Node and mirror show that they are going, and no new pod comes: each part only if it is missing.
-    async fn close_to_pods(&self, node: &Node) -> Result<(), HandleError> {
+    /// Taints the Node, and deletes Node and mirror: each part only if it is missing.
+    async fn taint_and_delete_objects(&self, node: &Node) -> Result<(), HandleError> {
         let claim = &self.claim.value;
         let (cluster, meta) = (&claim.key.cluster, &node.metadata);
         let taint = drain::disrupted();
@@ -160,7 +160,7 @@ impl<P: Rights> Run<P> {
             } else {
                 BTreeMap::from([(labels::EXCLUDE_BALANCERS.to_owned(), "karpenter".to_owned())])
             },
-            // A Node without the finalizer would vanish with its pods when it is deleted below.
+            // Without the finalizer the Node would vanish with its pods when it is deleted below.
             add_finalizer: (!guarded && !meta.is_deleting()).then(|| labels::TERMINATION_FINALIZER.to_owned()),
             ..NodePatch::default()
         };
@@ -174,8 +174,8 @@ impl<P: Rights> Run<P> {
         Ok(())
     }
 
-    /// Evicts and forces. A pod whose call fails keeps no other from moving: it is tried again with the next look. Returns
-    /// whether any pod moved.
+    /// Evicts and deletes pods. A failed call blocks no other pod: it is retried by the next run. Returns whether any pod was
+    /// moved.
     async fn move_pods(&mut self, node: &Node, plan: &Drain) -> Result<bool, HandleError> {
         let cluster = &self.claim.value.key.cluster;
         let reason = self.claim.value.deletion.as_ref().map_or("", |deletion| deletion.reason.eviction_reason());
@@ -200,7 +200,7 @@ impl<P: Rights> Run<P> {
         let wanted = plan.evict.len().min(EVICTIONS_PER_RUN);
         let allowed = self.may_evict(wanted).await?;
         if allowed < wanted {
-            // There is more to do than the bucket lets: not a reason to look less often.
+            // There is more to do than the rate limit allows: no reason to run less often.
             moved = true;
             self.report.count("evictions_shared");
         }
@@ -223,9 +223,9 @@ impl<P: Rights> Run<P> {
                     held.push(format!("evicting pod {}/{} violates a PDB ({message})", pod.namespace, pod.name));
                 }
                 Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
-                // The rest has to wait as well.
+                // The others have to wait as well.
                 Err(ClusterError::Throttled { .. }) => break,
-                // So is everything else when nobody answers.
+                // The API server is unavailable for all other calls, too.
                 Err(error @ (ClusterError::Unavailable { .. } | ClusterError::NoAccess { .. })) => return Err(error.into()),
                 Err(error) => failed.push(error),
             }
@@ -241,7 +241,7 @@ impl<P: Rights> Run<P> {
         Ok(moved)
     }
 
-    /// How many pods this run may evict: all, or a part where other nodes of the cluster are drained too.
+    /// How many pods this run may evict: all, or a share if other nodes of the cluster are drained too.
     async fn may_evict(&self, wanted: usize) -> Result<usize, HandleError> {
         let cluster = &self.claim.value.key.cluster;
         if !Safeguard::EvictionsShared.stops(true) {
@@ -255,7 +255,7 @@ impl<P: Rights> Run<P> {
             match self.ports.store().take_tokens(&name, &full, count, now).await {
                 Ok(true) => break,
                 Ok(false) => count /= 4,
-                // Others took theirs at the same moment.
+                // Lost the race for tokens.
                 Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => count = 0,
                 Err(error) => return Err(error.into()),
             }
@@ -263,8 +263,8 @@ impl<P: Rights> Run<P> {
         Ok(usize::try_from(count).unwrap_or(wanted))
     }
 
-    /// Stores a condition on the claim if it changes anything; never turns `Drained` back.
-    async fn note(&mut self, type_: &str, status: ConditionStatus, reason: &str, now: Timestamp) -> Result<bool, HandleError> {
+    /// Stores a condition on the claim if it changes anything; never resets `Drained`.
+    async fn set_condition(&mut self, type_: &str, status: ConditionStatus, reason: &str, now: Timestamp) -> Result<bool, HandleError> {
         if status == ConditionStatus::Unknown && conditions::is_true(&self.claim.value.conditions, type_) {
             return Ok(false);
         }
@@ -273,12 +273,12 @@ impl<P: Rights> Run<P> {
             return Ok(false);
         }
         self.claim = save(self.ports.store(), &self.claim, next).await?;
-        // The mirror is for people; the claim is the truth.
+        // The mirror is informational; the claim is authoritative.
         let _ = self.ports.cluster().apply_mirror(&self.claim.value.key.cluster, &mirror(&self.claim.value)).await;
         Ok(true)
     }
 
-    /// Tells it; that nobody can be told stops nothing.
+    /// Publishes an Event. Best effort.
     async fn publish(&self, event: ClusterEvent) {
         let cluster = &self.claim.value.key.cluster;
         let _ = self.ports.cluster().publish(cluster, &event).await;
@@ -290,22 +290,22 @@ pub(crate) fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
     claim.deletion.as_ref().and_then(|deletion| deletion.deadline).is_some_and(|deadline| now > deadline)
 }
 
-/// A machine that EC2 said nothing about counts as running: its drain goes on without the answer, as it does in an outage.
-fn unanswered(error: &CloudError) -> bool {
+/// An instance without a response from EC2 counts as running: its drain continues, as in an outage.
+fn runs_without_answer(error: &CloudError) -> bool {
     tracing::warn!(%error, "EC2 did not say whether a machine runs");
     true
 }
 
-/// The next call is begun only if it can end within the invocation.
+/// The next call is begun only if it can complete within the invocation.
 fn has_time(clock: &impl Clock) -> bool {
-    clock.deadline().has(clock.now(), ONE_CALL)
+    clock.deadline().has(clock.now(), TIME_PER_EVICTION)
 }
 
-/// A second while pods move; less often while all that are left are held, but never past the moment to force one.
-fn until_next(plan: &Drain, moved: bool, now: Timestamp) -> SignedDuration {
+/// One second while pods move; longer while all remaining ones are blocked, but never past the time to delete one.
+fn next_delay(plan: &Drain, moved: bool, now: Timestamp) -> SignedDuration {
     let leaving = plan.waiting > plan.evict.len() + plan.force.len();
-    let delay = if moved || leaving { SOON } else { LATER };
-    let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SOON).max(SOON));
+    let delay = if moved || leaving { SHORT_DELAY } else { POLL_DELAY };
+    let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
     to_force.map_or(delay, |at| at.min(delay))
 }
 

@@ -1,4 +1,4 @@
-//! A NodeClaim as Whittle keeps it. The object in the cluster is only a mirror of it.
+//! A NodeClaim as Whittle stores it. The object in the cluster is only a mirror of it.
 
 use crate::phase::Phase;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use whittle_api::karpenter::{NodeClaim, NodeClassReference, Requirement};
 use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference};
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, Timestamp};
 
-/// What finds a claim.
+/// The key of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimKey {
     pub cluster: ClusterName,
@@ -28,7 +28,7 @@ impl fmt::Display for ClaimKey {
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// The expected revision of what must not exist yet.
+    /// The expected revision of a value that must not exist yet.
     pub const ABSENT: Self = Self(0);
     /// The revision after this one.
     #[must_use]
@@ -44,7 +44,7 @@ pub struct Stored<T> {
     pub revision: Revision,
 }
 
-/// A pod, by namespace and name; the uid tells a successor of the same name apart.
+/// A pod, by namespace and name; the uid distinguishes it from a successor of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodKey {
     pub namespace: String,
@@ -62,7 +62,7 @@ pub struct ClaimSpec {
     pub node_class: NodeClassReference,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Those of the NodeClaim object, the instance types among them.
+    /// The requirements of the NodeClaim object, including the instance types.
     pub requirements: Vec<Requirement>,
     /// Candidate types, cheapest first.
     pub instance_types: Vec<String>,
@@ -78,16 +78,16 @@ pub struct ClaimSpec {
     /// The disruption that this claim replaces nodes for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// The uid of the NodeClaim that somebody made by hand and that this claim answers: only that object shows it, and no
-    /// other is made in its place. `None` where the plan was ours, and so is the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made_by_hand: Option<String>,
-    /// What NodeOverlays said of the candidate types: the plan counts on it, and so does the launch.
+    /// The uid of the standalone NodeClaim that this claim belongs to: only that object is its mirror, and no other is created in
+    /// its place. `None` for a planned claim, whose object is ours.
+    #[serde(rename = "made_by_hand", default, skip_serializing_if = "Option::is_none")]
+    pub standalone_uid: Option<String>,
+    /// Extra capacity of the candidate types by NodeOverlays: plan and launch rely on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_capacity: Vec<ExtraCapacity>,
 }
 
-/// Resources that types have beside, or instead of, what EC2 says of them.
+/// Resources that types have in addition to, or instead of, those that EC2 reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraCapacity {
     /// By name.
@@ -96,14 +96,14 @@ pub struct ExtraCapacity {
 }
 
 impl ClaimSpec {
-    /// What the plan counts on of a type that EC2 does not know of.
+    /// The extra capacity of a type.
     pub fn extra_of(&self, instance_type: &str) -> Option<&Resources> {
         let named = |extra: &&ExtraCapacity| extra.instance_types.iter().any(|name| name == instance_type);
         self.extra_capacity.iter().find(named).map(|extra| &extra.resources)
     }
 }
 
-/// The machine behind a claim, from the moment that EC2 named it.
+/// The machine of a claim, from the moment that EC2 returned the instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     pub instance_id: InstanceId,
@@ -120,7 +120,7 @@ pub struct Machine {
     pub launched_at: Timestamp,
 }
 
-/// Why a claim is to end. The texts are the `reason` of metrics and events.
+/// Why a claim is deleted. The texts are the `reason` of metrics and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeletionReason {
@@ -134,10 +134,10 @@ pub enum DeletionReason {
     Rebalance,
     InstanceStopped,
     InstanceGone,
-    /// The mirror or the Node was deleted by hand.
+    /// A user deleted the mirror or the Node.
     Requested,
     NodePoolDeleted,
-    /// A static NodePool is to have fewer machines.
+    /// A static NodePool was scaled down.
     ScaledDown,
     LaunchTimeout,
     RegistrationTimeout,
@@ -148,13 +148,13 @@ pub enum DeletionReason {
 }
 
 impl DeletionReason {
-    /// The instance is lost at a time that we do not choose, so its pods go without asking budgets.
+    /// Whether the instance is lost at a time that we do not choose, so that its pods are moved regardless of budgets.
     pub const fn is_involuntary(self) -> bool {
         matches!(self, Self::SpotInterruption | Self::InstanceStopped | Self::InstanceGone)
     }
 }
 
-/// That a claim is to end, since when, and until when draining may wait.
+/// The deletion of a claim: why, since when, and until when draining may wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deletion {
     pub reason: DeletionReason,
@@ -166,43 +166,43 @@ pub struct Deletion {
     pub message: String,
 }
 
-/// A claim: plan, phase, conditions.
+/// A claim: spec, phase, conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     pub key: ClaimKey,
-    /// Ours, so that it is known before the mirror exists, which gets another one of the API server's; that of the object where
-    /// it was made by hand.
+    /// Generated by us, so that it is known before the mirror exists, which gets another one from the API server; that of the
+    /// object if it is standalone.
     pub uid: String,
     pub created_at: Timestamp,
     pub spec: ClaimSpec,
     pub phase: Phase,
-    /// Set once, never taken back.
+    /// Set once, never reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<Deletion>,
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// Annotations that came after creation (launch, tagging).
+    /// Annotations that were added after creation (launch, tagging).
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_pod_event_at: Option<Timestamp>,
-    /// Which workload pods were on the node when `consolidate` last looked; another value is a pod event.
+    /// A hash of the workload pods on the node at the last pass of `consolidate`; a change is a pod event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_fingerprint: Option<u64>,
-    /// When a delayed doorbell for this claim is due. A later moment means that nobody else has to ring.
+    /// When the delayed doorbell for this claim is due. While it is in the future no other has to be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_again_at: Option<Timestamp>,
-    /// Since when looks of `terminate` miss the Node of a machine that is to end.
+    /// Since when the Node of a terminating machine has been missing in the reads of `terminate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_missing_since: Option<Timestamp>,
 }
 
 impl Claim {
-    /// The machine, if EC2 has named one.
+    /// The machine, if there is one.
     pub fn machine(&self) -> Option<&Machine> {
         self.phase.machine()
     }
-    /// The instance that the claim names, also after its end.
+    /// The instance of the claim, also after its end.
     pub fn instance(&self) -> Option<&InstanceId> {
         match &self.phase {
             Phase::Gone { machine, .. } => machine.as_ref(),
@@ -214,21 +214,21 @@ impl Claim {
     pub fn node_name(&self) -> Option<&str> {
         self.phase.node_name()
     }
-    /// Whether an object of the cluster shows this claim. One that was made by hand may have a successor of its name, which
-    /// is another.
+    /// Whether an object of the cluster is the mirror of this claim. A standalone one may have a successor of the same name,
+    /// which is not.
     pub fn is_shown_by(&self, shown: &NodeClaim) -> bool {
         let same_name = shown.metadata.name == self.key.name.as_str();
-        same_name && self.spec.made_by_hand.as_ref().is_none_or(|uid| *uid == shown.metadata.uid)
+        same_name && self.spec.standalone_uid.as_ref().is_none_or(|uid| *uid == shown.metadata.uid)
     }
-    /// The uid that the claim's object must have; empty where any object of its name is ours.
+    /// The uid that the claim's object must have; empty if any object of its name is ours.
     pub fn object_uid(&self) -> &str {
-        self.spec.made_by_hand.as_deref().unwrap_or_default()
+        self.spec.standalone_uid.as_deref().unwrap_or_default()
     }
     /// True while the claim may still have a machine or get one.
     pub fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Gone { .. } | Phase::Failed { .. })
     }
-    /// True when the claim is on its way out.
+    /// True when the claim is being deleted or has ended.
     pub fn is_ending(&self) -> bool {
         self.deletion.is_some() || !self.is_live()
     }

@@ -8,14 +8,14 @@ use whittle_units::Timestamp;
 pub enum DecisionKind {
     /// A NodeClaim was planned.
     Planned,
-    /// A pod was left out.
+    /// A pod was not scheduled.
     Unschedulable,
     Launched,
     LaunchFailed,
     Registered,
     Initialized,
     Disrupted,
-    /// A node was looked at and left alone.
+    /// A node was evaluated and kept.
     Kept,
     Interrupted,
     Drained,
@@ -23,15 +23,15 @@ pub enum DecisionKind {
     Collected,
 }
 
-/// One decision. `subject` is what it is about (`pod/default/web-0`, `nodeclaim/default-x7k2p`, `node/ip-10-0-0-1`).
+/// One decision. `subject` is its object (`pod/default/web-0`, `nodeclaim/default-x7k2p`, `node/ip-10-0-0-1`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionRecord {
     pub at: Timestamp,
     pub kind: DecisionKind,
     pub subject: String,
-    /// One sentence for people.
+    /// One sentence for users.
     pub message: String,
-    /// The structure behind the sentence.
+    /// The structured data of the sentence.
     #[serde(default)]
     pub detail: serde_json::Value,
 }

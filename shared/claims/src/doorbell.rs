@@ -1,33 +1,34 @@
-//! Messages between functions. They only say "look again"; whoever reads one looks at the state and nothing else.
+//! Messages between functions. They only trigger a run; the receiver decides by the stored state alone.
 
 use crate::function::Function;
 use serde::{Deserialize, Serialize};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
-/// The queue of plans collects for a second, so that the pods of one burst are one plan.
+/// Delay of the planning queue: it batches for a second, so that the pods of one burst are one plan.
 pub const PLAN_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// The queue of `consolidate` lets ten seconds pass, which is how often a cluster with machines is looked at.
+/// Delay of the queue of `consolidate`: the interval of its passes for a cluster with machines.
 pub const CONSOLIDATE_DELAY: SignedDuration = SignedDuration::from_secs(10);
-/// Doorbells of one queue and cluster within this are one message, at most: a burst of pods is a burst of doorbells.
-const SAME_DOORBELL_MAX: SignedDuration = SignedDuration::from_secs(1);
-/// A bell that is due so soon after its queue's own delay is sent all the same: too early costs a look, the tick up to a minute.
-const TOO_EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
+/// Longest time within which doorbells of one queue and cluster are deduplicated: a burst of pods is a burst of doorbells.
+const DEDUPLICATION_WINDOW_MAX: SignedDuration = SignedDuration::from_secs(1);
+/// A doorbell that is due this soon after its queue's own delay is sent anyway: too early costs one run, waiting for the tick up
+/// to a minute.
+const EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
 
-/// How a doorbell that is due in some time is put on its queue.
+/// How a delayed doorbell is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// Each message of a standard queue has its own delay.
     Delayed(SignedDuration),
-    /// A FIFO queue delays all its messages alike.
+    /// A FIFO queue delays all its messages equally.
     InTurn,
-    /// It would come far too early, find nothing due and ring again, over and over: the tick rings it.
+    /// It would arrive far too early, find nothing due and be sent again, over and over: the tick sends it.
     LeftToTick,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "bell", rename_all = "camelCase")]
 pub enum Doorbell {
-    /// Pods may be waiting.
+    /// Pods may be pending.
     Schedule { cluster: ClusterName },
     /// Nodes may be disrupted.
     Consolidate { cluster: ClusterName },
@@ -35,7 +36,7 @@ pub enum Doorbell {
     Launch { cluster: ClusterName, claims: Vec<ClaimName> },
     /// Nodes may have joined or changed.
     Register { cluster: ClusterName },
-    /// This claim may have to end, or its ending may go on.
+    /// This claim may have to be terminated, or its termination may continue.
     Terminate { cluster: ClusterName, claim: ClaimName },
     /// Node classes, types or prices may have changed.
     Refresh { cluster: ClusterName },
@@ -44,7 +45,7 @@ pub enum Doorbell {
 }
 
 impl Doorbell {
-    /// The function that it wakes.
+    /// The function that it triggers.
     pub const fn function(&self) -> Function {
         match self {
             Self::Schedule { .. } => Function::Schedule,
@@ -56,7 +57,7 @@ impl Doorbell {
             Self::Sweep { .. } => Function::Sweep,
         }
     }
-    /// The cluster that it rings for: the FIFO group.
+    /// Its cluster: the FIFO message group.
     pub const fn cluster(&self) -> &ClusterName {
         match self {
             Self::Schedule { cluster }
@@ -68,7 +69,7 @@ impl Doorbell {
             | Self::Sweep { cluster } => cluster,
         }
     }
-    /// The delay of the FIFO queue that it belongs to, unless the deployment sets another; `None` for a standard queue.
+    /// The delay of its FIFO queue, unless the deployment sets another; `None` for a standard queue.
     pub const fn queue_delay(&self) -> Option<SignedDuration> {
         match self {
             Self::Schedule { .. } => Some(PLAN_DELAY),
@@ -76,11 +77,11 @@ impl Doorbell {
             _ => None,
         }
     }
-    /// The id under which a FIFO queue that delays its messages by `queue_delay` takes this doorbell, sent at `now`: it drops
-    /// what repeats an id. `unique` is a name that no other doorbell has.
+    /// The deduplication id of this doorbell, sent at `now` to a FIFO queue with `queue_delay`: the queue drops messages with a
+    /// repeated id. `unique` returns a unique name.
     ///
-    /// A dropped doorbell must never have come after the run that the first one started. So those of one id are sent within
-    /// half the queue's delay, and the other half is what the clocks of two senders may differ by. A queue without a delay
+    /// A doorbell must not be dropped if it was sent after the run that the first one started. So doorbells with one id are sent
+    /// within half the queue's delay, and the other half is the tolerance for clock skew of two senders. A queue without a delay
     /// delivers at once: there every doorbell is a message of its own.
     #[must_use]
     pub fn deduplication_id(&self, queue_delay: SignedDuration, now: Timestamp, unique: impl FnOnce() -> String) -> String {
@@ -89,11 +90,11 @@ impl Doorbell {
             Self::Consolidate { .. } => "consolidate",
             _ => "other",
         };
-        let window = SAME_DOORBELL_MAX.min(queue_delay / 2).as_millis();
+        let window = DEDUPLICATION_WINDOW_MAX.min(queue_delay / 2).as_millis();
         if window <= 0 {
             return format!("{kind}-{}", unique());
         }
-        // A queue whose ids are not kept apart by group would take one cluster's doorbell for another's.
+        // Without the cluster a queue whose ids are not scoped by group would drop another cluster's doorbell.
         format!("{}-{kind}-{}", self.cluster(), i128::from(now.as_millisecond()).div_euclid(window) * window)
     }
     /// How it is sent when it is due in `delay`.
@@ -101,7 +102,7 @@ impl Doorbell {
     pub fn sending(&self, delay: SignedDuration) -> Sending {
         match self.queue_delay() {
             None => Sending::Delayed(delay),
-            Some(own) if delay <= own + TOO_EARLY_MAX => Sending::InTurn,
+            Some(own) if delay <= own + EARLY_MAX => Sending::InTurn,
             Some(_) => Sending::LeftToTick,
         }
     }
@@ -117,21 +118,21 @@ mod tests {
         NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string()
     }
 
-    fn id(bell: &Doorbell, delay_ms: i64, now_ms: i64) -> String {
+    fn id(doorbell: &Doorbell, delay_ms: i64, now_ms: i64) -> String {
         let now = Timestamp::from_millisecond(1_800_000_000_000 + now_ms).expect("in range");
-        bell.deduplication_id(SignedDuration::from_millis(delay_ms), now, uuid_like)
+        doorbell.deduplication_id(SignedDuration::from_millis(delay_ms), now, uuid_like)
     }
 
     /// Whatever the delay: of two doorbells with one id, the second was sent before the first one could be read, also where
     /// the clock of either sender is wrong by a quarter of the delay.
     #[test]
     fn a_doorbell_is_never_taken_for_one_that_was_read_already() {
-        let bell = Doorbell::Schedule { cluster: "demo".into() };
+        let doorbell = Doorbell::Schedule { cluster: "demo".into() };
         for delay in [0, 1, 2, 100, 1_000, 2_000, 5_000, 60_000] {
             for first in (0..4_000).step_by(50) {
                 for later in (0..4_000).step_by(50).filter(|later| *later >= delay) {
                     for skew in [-delay / 4, 0, delay / 4] {
-                        let (left, right) = (id(&bell, delay, first + skew), id(&bell, delay, first + later - skew));
+                        let (left, right) = (id(&doorbell, delay, first + skew), id(&doorbell, delay, first + later - skew));
                         assert_ne!(left, right, "delay {delay}: rung at {first}, and {later} later, clocks off by {skew}");
                     }
                 }
@@ -141,21 +142,21 @@ mod tests {
 
     #[test]
     fn a_burst_of_doorbells_is_few_messages() {
-        let bell = Doorbell::Schedule { cluster: "demo".into() };
+        let doorbell = Doorbell::Schedule { cluster: "demo".into() };
         for (delay, expected) in [(1_000, 4), (2_000, 2), (60_000, 2)] {
-            let ids: std::collections::BTreeSet<String> = (0..2_000).map(|at| id(&bell, delay, at)).collect();
+            let ids: std::collections::BTreeSet<String> = (0..2_000).map(|at| id(&doorbell, delay, at)).collect();
             assert_eq!(ids.len(), expected, "two seconds of doorbells on a queue that waits {delay} ms");
         }
         let consolidate = Doorbell::Consolidate { cluster: "demo".into() };
-        assert_ne!(id(&bell, 10_000, 0), id(&consolidate, 10_000, 0));
+        assert_ne!(id(&doorbell, 10_000, 0), id(&consolidate, 10_000, 0));
     }
 
     /// What SQS takes.
     #[test]
     fn an_id_is_short() {
-        let bell = Doorbell::Consolidate { cluster: "c".repeat(100).as_str().into() };
+        let doorbell = Doorbell::Consolidate { cluster: "c".repeat(100).as_str().into() };
         let now = Timestamp::from_millisecond(1_800_000_000_000).expect("in range");
-        assert!(bell.deduplication_id(SignedDuration::ZERO, now, || "u".repeat(32)).len() <= 128);
-        assert!(bell.deduplication_id(CONSOLIDATE_DELAY, now, String::new).len() <= 128);
+        assert!(doorbell.deduplication_id(SignedDuration::ZERO, now, || "u".repeat(32)).len() <= 128);
+        assert!(doorbell.deduplication_id(CONSOLIDATE_DELAY, now, String::new).len() <= 128);
     }
 }

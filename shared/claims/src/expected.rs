@@ -1,26 +1,26 @@
-//! What is expected of machines that exist: pods that are on their way to them, and room that is kept on them.
+//! What is expected on existing machines: pods that are about to be bound to them, and capacity reserved for buffers.
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// How long a planned pod may take to be bound to a machine that exists (scheduling 2): twice the longest batch.
+/// How long a planned pod may take to be bound to an existing machine (scheduling 2): twice the longest batch.
 pub const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
-/// How long a machine is kept for pods that still run on a node that is going: they may be held there by a budget, and the
-/// next run that expects them on it comes with the tick.
+/// How long a machine is kept for pods that still run on a node being drained: a budget may block their eviction, and the next
+/// run that expects them comes with the tick.
 pub const HELD_BACK: SignedDuration = SignedDuration::from_secs(75);
-/// Machines on one page: some 60 bytes each, far below the size that one item may have.
+/// Machines on one page: some 60 bytes each, far below the size limit of an item.
 const PAGE: usize = 4000;
 
-/// What the latest planning run expects of one machine.
+/// What the latest planning run expects on one machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Expectation {
-    /// Real pods are on their way: it is not disrupted before this.
+    /// Real pods are about to be bound: it is not disrupted before this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nominated_until: Option<Timestamp>,
-    /// How many pods of capacity buffers have their place on it: it is not empty while there are any.
+    /// Number of capacity buffer pods on it: it is not empty while there are any.
     #[serde(skip_serializing_if = "is_zero")]
     pub buffer_pods: u32,
 }
@@ -30,8 +30,8 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Expectations of a cluster's machines, by the NodeClaim's name, or the Node's where there is no claim. Written by
-/// `schedule` alone, in pages of bounded size.
+/// Expectations on a cluster's machines, by the NodeClaim's name, or the Node's if there is no claim. Written by `schedule`
+/// alone, in pages of bounded size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExpectedPage {
@@ -40,12 +40,12 @@ pub struct ExpectedPage {
 }
 
 impl ExpectedPage {
-    /// What all pages say together.
+    /// The expectations of all pages.
     pub fn joined(pages: impl IntoIterator<Item = Self>) -> BTreeMap<String, Expectation> {
         pages.into_iter().flat_map(|page| page.machines).collect()
     }
 
-    /// Expectations cut into pages.
+    /// Splits expectations into pages.
     pub fn of(all: BTreeMap<String, Expectation>) -> Vec<Self> {
         let mut pages: Vec<Self> = Vec::new();
         for (n, entry) in all.into_iter().enumerate() {
@@ -60,8 +60,8 @@ impl ExpectedPage {
     }
 }
 
-/// What holds after a run at `now`: machines in `nominated` are expected to take pods for so long, earlier nominations stand
-/// until they end, and the counts of buffer pods are replaced as a whole. Machines of which nothing is expected are left out.
+/// The expectations after a run at `now`: machines in `nominated` are expected to take pods for that long, earlier nominations
+/// last until they end, and the counts of buffer pods are replaced. Machines without expectations are left out.
 pub fn expected_after(
     before: &BTreeMap<String, Expectation>,
     nominated: &BTreeMap<String, SignedDuration>,
@@ -91,7 +91,7 @@ impl Record for ExpectedPage {
         format!("page-{:02}", self.page)
     }
     fn expires_at(&self) -> Option<Timestamp> {
-        // Counts of buffer pods hold until the next run says something else.
+        // Counts of buffer pods are valid until the next run replaces them.
         let lasting = self.machines.values().any(|expected| expected.buffer_pods > 0);
         if lasting { None } else { self.machines.values().filter_map(|expected| expected.nominated_until).max() }
     }

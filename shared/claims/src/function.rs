@@ -1,4 +1,4 @@
-//! The Lambda functions, and what the template of the stack says of each.
+//! The Lambda functions, and their settings in the stack's template.
 
 use std::fmt;
 use whittle_units::SignedDuration;
@@ -31,11 +31,10 @@ impl Function {
         Self::Sweep,
     ];
 
-    /// How long one of its invocations may last, its messages stay away while they are worked on, and how often they are
-    /// tried: as the template of the stack says.
+    /// The function's timeout, and its queue's visibility timeout and maximum receives, as in the stack's template.
     pub const fn limits(self) -> Limits {
         let (timeout, visibility, receives) = match self {
-            // It has no queue: the webhook calls again.
+            // It has no queue: the webhook retries.
             Self::Relay => (5, 30, 3),
             Self::Schedule => (30, 45, 3),
             Self::Launch | Self::Register => (30, 180, 3),
@@ -51,7 +50,7 @@ impl Function {
     pub const fn is_reserved(self) -> bool {
         matches!(self, Self::Relay | Self::Interrupt)
     }
-    /// Its name: of its binary, in logs and in metrics.
+    /// The name of its binary, in logs and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Relay => "relay",
@@ -67,14 +66,14 @@ impl Function {
     }
 }
 
-/// What the template says of a function and its queue.
+/// Settings of a function and its queue in the template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// After this an invocation is ended.
+    /// The invocation timeout.
     pub timeout: SignedDuration,
-    /// After this a message that was received comes again.
+    /// The visibility timeout: after this a received message is delivered again.
     pub visibility: SignedDuration,
-    /// So often a message is received before it is parked.
+    /// How often a message is received before it moves to the dead-letter queue.
     pub receives: u32,
 }
 

@@ -18,8 +18,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What an invocation gets that asks for the lease at `now`: a newer token if the old lease ended or is its own,
-    /// nothing otherwise.
+    /// The lease for an invocation that acquires it at `now`: with a newer token if the old lease has expired or is its own,
+    /// `None` otherwise.
     pub fn acquire(old: Option<&Self>, cluster: &ClusterName, owner: &str, now: Timestamp, until: Timestamp) -> Option<Self> {
         let token = match old {
             Some(held) if held.expires_at > now && held.owner != owner => return None,

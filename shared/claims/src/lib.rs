@@ -1,7 +1,6 @@
-//! The claim machine: phases, records, leases, buckets and memories as values.
+//! The state machine of claims: phases, records, leases, token buckets and stock-outs as values.
 //!
-//! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Writing it is the
-//! adapters' work.
+//! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Adapters store the result.
 
 mod bucket;
 mod claim;
@@ -30,7 +29,7 @@ pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
 pub use mirror::{annotations_of, holds, labels_of, mirror};
 pub use phase::Phase;
-pub use pool_health::{LaunchOutcome, PoolHealth, show_health};
+pub use pool_health::{LaunchOutcome, PoolHealth, update_health};
 pub use record::{FenceFacts, NodeClassRecord, Record, Sighting};
 pub use stock_out::{OfferingKey, StockOut};
 pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};

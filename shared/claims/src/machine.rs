@@ -1,9 +1,9 @@
 //! The transitions of a claim, as a pure function from a claim, an event and the time to a claim.
 //!
-//! Every event may come twice, late, or after the claim has ended. What is already reflected changes nothing. What cannot be
-//! true (a second machine for one claim, a node under another name) is an [`IllegalStep`], and the claim stays as it was.
-//! One rule goes before all others: a machine that EC2 named is never forgotten before EC2 said that it has ended, or the
-//! user said that it is not ours any more.
+//! Every event may arrive twice, late, or after the claim has ended. One that is already reflected changes nothing. One that
+//! cannot be true (a second machine for one claim, a node under another name) is an [`IllegalStep`], and the claim is unchanged.
+//! One rule precedes all others: an instance is never forgotten before EC2 has confirmed its termination, or the user has
+//! released it.
 
 use crate::claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Machine};
 use crate::phase::Phase;
@@ -16,35 +16,37 @@ use whittle_units::Timestamp;
 pub enum Event {
     /// The intent to call CreateFleet is being stored, under this idempotency token.
     LaunchBegun { client_token: String },
-    /// The claim's token belongs to a fleet call that went without it; it gets another. `from` guards against being late.
+    /// The claim's token belongs to a fleet call that was made without the claim; it gets another. `from` guards against late
+    /// events.
     TokenReplaced { from: String, to: String },
-    /// EC2 named the machine.
+    /// EC2 returned the instance.
     FleetAnswered(Machine),
-    /// No machine came, and none will.
+    /// There is no machine, and there will be none.
     LaunchFailed { reason: DeletionReason, message: String },
-    /// The call failed in a way that may pass; `reason` goes to the `Launched` condition.
+    /// The call failed, perhaps transiently; `reason` goes to the `Launched` condition.
     LaunchErred { reason: String, message: String },
-    /// A claim that is to end was being launched, and it is now certain that no machine came of it.
+    /// The launch of a deleted claim is now certain to have produced no machine.
     LaunchAbandoned,
     /// The Node carries our labels and taints.
     NodeJoined { node_name: String },
     /// The Node is ready for pods.
     NodeReady,
-    /// EC2 calls the machine on-demand, although it was started in a capacity reservation: it ended, or the machine left it.
+    /// EC2 reports the instance as on-demand, although it was started in a capacity reservation: the reservation ended, or the
+    /// instance left it.
     ReservationLeft,
-    /// The claim is to end.
+    /// The deletion of the claim was requested.
     DeletionAsked(Deletion),
-    /// EC2 was asked to end the machine.
+    /// EC2 was asked to terminate the instance.
     TerminationSent,
-    /// The machine runs on and is nobody's any more: the only way to forget one that has not ended, and the user asked for it.
+    /// The machine is released and keeps running: the only way to forget one that has not ended, on the user's request.
     LetGo,
-    /// EC2 said that the machine has ended, and nothing of it is left in the cluster.
+    /// EC2 confirmed the termination, and no object of the machine is left in the cluster.
     MachineGone,
 }
 
 impl Event {
-    /// The event's word, for logs and errors.
-    pub const fn word(&self) -> &'static str {
+    /// The event's name, for logs and errors.
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::LaunchBegun { .. } => "LaunchBegun",
             Self::TokenReplaced { .. } => "TokenReplaced",
@@ -73,7 +75,7 @@ pub struct IllegalStep {
     pub why: &'static str,
 }
 
-/// Longest text of a failed launch in a condition; more is cut off (lifecycle 1).
+/// Longest failure text in a condition; the rest is truncated (lifecycle 1).
 const MESSAGE_MAX: usize = 300;
 
 impl Claim {
@@ -104,7 +106,7 @@ impl Claim {
         }
     }
 
-    /// Sets a condition that is not part of a transition, and what follows for `Ready`. Returns whether anything changed.
+    /// Sets a condition that is not part of a transition, and updates `Ready`. Returns whether anything changed.
     pub fn note(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str, now: Timestamp) -> bool {
         let changed = conditions::set(&mut self.conditions, type_, status, reason, message, now);
         if changed && [LAUNCHED, REGISTERED, INITIALIZED].contains(&type_) {
@@ -118,7 +120,7 @@ impl Claim {
     }
 
     fn illegal(&self, event: &Event, why: &'static str) -> IllegalStep {
-        IllegalStep { claim: self.key.clone(), phase: self.phase.word(), event: event.word(), why }
+        IllegalStep { claim: self.key.clone(), phase: self.phase.name(), event: event.name(), why }
     }
 }
 
@@ -140,7 +142,7 @@ fn set_ready(list: &mut Vec<Condition>, now: Timestamp) {
     conditions::set(list, READY, status, reason, &message, now);
 }
 
-/// The claim after an event. What the claim already reflects gives the same claim again.
+/// The claim after an event. An event that is already reflected returns the same claim.
 pub fn step(claim: &Claim, event: &Event, now: Timestamp) -> Result<Claim, IllegalStep> {
     let mut next = claim.clone();
     match event {
@@ -176,11 +178,11 @@ fn launching(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Ill
         (Phase::Launching { client_token, .. }, Event::TokenReplaced { to, .. }) if client_token == to => return Ok(()),
         (Phase::Launching { .. }, Event::LaunchAbandoned) if ending => Phase::Gone { machine: None, since: now },
         (Phase::Planned | Phase::Launching { .. }, Event::LaunchErred { reason, message }) => {
-            let text = cut(message);
+            let text = truncate(message);
             claim.note(LAUNCHED, ConditionStatus::Unknown, reason, &text, now);
             return Ok(());
         }
-        // An error of a call that another run has answered meanwhile.
+        // A late error of a call that another run has completed.
         (_, Event::LaunchErred { .. }) => return Ok(()),
         (Phase::Gone { .. } | Phase::Failed { .. }, Event::LaunchAbandoned) => return Ok(()),
         _ => return Err(claim.illegal(event, "only a planned claim begins a launch, and only under one token")),
@@ -188,7 +190,7 @@ fn launching(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Ill
     Ok(())
 }
 
-fn cut(message: &str) -> String {
+fn truncate(message: &str) -> String {
     if message.chars().count() <= MESSAGE_MAX {
         return message.to_owned();
     }
@@ -200,7 +202,7 @@ fn launch_failed(claim: &mut Claim, reason: DeletionReason, message: &str, now: 
     if !matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
         return;
     }
-    let text = cut(message);
+    let text = truncate(message);
     claim.note(LAUNCHED, ConditionStatus::Unknown, reason.condition_reason(), &text, now);
     claim.phase = Phase::Failed { reason: reason.condition_reason().to_owned(), message: text.clone(), since: now };
     claim.deletion.get_or_insert(Deletion { reason, at: now, deadline: None, message: text });
@@ -216,11 +218,11 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
             };
             claim.hold(LAUNCHED, now);
         }
-        // That machine ended under this claim already; the answer is only late.
+        // That machine has already ended under this claim; the response is only late.
         Phase::Gone { machine: Some(ended), .. } if ended.instance_id == machine.instance_id => {}
-        // The answer came after the end: the machine runs and is paid for, so it is drained.
+        // The response came after the end: the instance runs and is billed, so it is drained.
         Phase::Failed { .. } | Phase::Gone { .. } => {
-            forget_ending(claim);
+            clear_termination(claim);
             claim.phase = Phase::Draining { machine: machine.clone(), node_name: None, since: now };
             claim.hold(LAUNCHED, now);
             claim.deletion.get_or_insert(Deletion {
@@ -239,8 +241,8 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
     Ok(())
 }
 
-/// What was noted while an earlier machine of this claim ended, or was to end by some time, says nothing of the next one.
-fn forget_ending(claim: &mut Claim) {
+/// Clears the state of an earlier machine's termination, which does not apply to the next one.
+fn clear_termination(claim: &mut Claim) {
     if claim.instance().is_some() {
         claim.deletion = None;
     }
@@ -280,7 +282,7 @@ fn node_ready(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Il
     }
 }
 
-/// The labels follow, so that prices and NodePools' requirements see what the machine is.
+/// Updates the labels too, so that prices and NodePools' requirements see the actual capacity type.
 fn reservation_left(claim: &mut Claim) {
     let Some(machine) = claim.phase.machine_mut().filter(|machine| machine.capacity_type == labels::CAPACITY_RESERVED) else { return };
     labels::CAPACITY_ON_DEMAND.clone_into(&mut machine.capacity_type);
@@ -288,7 +290,7 @@ fn reservation_left(claim: &mut Claim) {
     machine.labels.retain(|key, _| !labels::OF_RESERVATIONS.contains(&key.as_str()));
 }
 
-/// The first reason stays; of two deadlines the earlier holds.
+/// The first reason is kept; of two deadlines the earlier applies.
 fn deletion_asked(claim: &mut Claim, asked: &Deletion, now: Timestamp) {
     if !claim.is_live() {
         return;
@@ -308,7 +310,7 @@ fn deletion_asked(claim: &mut Claim, asked: &Deletion, now: Timestamp) {
         Phase::Registered { machine, node_name, .. } | Phase::Initialized { machine, node_name, .. } => {
             Phase::Draining { machine: machine.clone(), node_name: Some(node_name.clone()), since: now }
         }
-        // A launch under way may yet bring a machine: it is waited for, then drained.
+        // A launch in progress may still produce a machine: it is awaited, then drained.
         Phase::Launching { .. } | Phase::Draining { .. } | Phase::Terminating { .. } | Phase::Failed { .. } | Phase::Gone { .. } => return,
     };
 }
@@ -322,7 +324,7 @@ fn ending(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Illega
         (Phase::Draining { machine, .. } | Phase::Terminating { machine, .. }, Event::MachineGone) => {
             Phase::Gone { machine: Some(machine.clone()), since: now }
         }
-        // A machine that EC2 was asked to end cannot be kept.
+        // An instance that EC2 was asked to terminate cannot be kept.
         (
             Phase::Launched { machine }
             | Phase::Registered { machine, .. }

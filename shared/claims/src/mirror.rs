@@ -30,8 +30,7 @@ impl DeletionReason {
         }
     }
 
-    /// The `reason` label of `karpenter_nodeclaims_disrupted_total`; `None` where the reference counts nothing
-    /// (lifecycle 11).
+    /// The `reason` label of `karpenter_nodeclaims_disrupted_total`; `None` where Karpenter counts nothing (lifecycle 11).
     pub const fn metric_reason(self) -> Option<&'static str> {
         Some(match self {
             Self::Empty => "empty",
@@ -52,7 +51,7 @@ impl DeletionReason {
         })
     }
 
-    /// What the reference writes as reason of an eviction: that of a voluntary disruption, or a fixed word.
+    /// Karpenter's reason of an eviction: that of a voluntary disruption, or a fixed text.
     pub const fn eviction_reason(self) -> &'static str {
         match self {
             Self::Empty | Self::Underutilized | Self::Drifted | Self::SpotInterruption => self.condition_reason(),
@@ -61,9 +60,9 @@ impl DeletionReason {
     }
 }
 
-/// The object that shows `claim`. A claim that has ended has no finalizer, so that its object can go. A deletion that was
-/// asked for shows as `deletionTimestamp`, which decisions read and writers ignore: the API server sets its own. A uid says
-/// that somebody made the object by hand, so that it is changed and never created.
+/// The NodeClaim object of `claim`. A claim that has ended has no finalizer, so that its object can be deleted. A requested
+/// deletion becomes `deletionTimestamp`, which decisions read and writers ignore: the API server sets its own. A uid means that
+/// the object is standalone, so that it is updated and never created.
 #[must_use]
 pub fn mirror(claim: &Claim) -> NodeClaim {
     let machine = claim.machine().or(match &claim.phase {
@@ -105,7 +104,7 @@ pub fn mirror(claim: &Claim) -> NodeClaim {
     }
 }
 
-/// The labels of a claim and of its node: what the launch resolved, under what was planned (the plan wins).
+/// The labels of a claim and of its node: those that the launch resolved, overridden by the planned ones.
 #[must_use]
 pub fn labels_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
     let mut all = claim.machine().map(|machine| machine.labels.clone()).unwrap_or_default();
@@ -116,14 +115,14 @@ pub fn labels_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
     if !claim.spec.node_class.name.is_empty() {
         all.insert(labels::EC2_NODE_CLASS.to_owned(), claim.spec.node_class.name.clone());
     }
-    // Workloads of alpha times select by the old key, so nodes of a Provisioner carry both.
+    // Legacy workloads select by the alpha key, so nodes of a Provisioner carry both.
     if claim.spec.owner.kind == "Provisioner" {
         all.insert(labels::PROVISIONER_NAME.to_owned(), claim.spec.owner.name.clone());
     }
     all
 }
 
-/// The annotations of a claim and of its node: the launch's go over the plan's.
+/// The annotations of a claim and of its node: the planned ones, overridden by those of the launch.
 #[must_use]
 pub fn annotations_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
     let mut all = claim.spec.annotations.clone();
@@ -139,7 +138,7 @@ fn rfc3339_seconds(at: whittle_units::Timestamp) -> String {
     whittle_units::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// Whether the claim carries a condition that is True.
+/// Whether a condition of the claim is True.
 #[must_use]
 pub fn holds(claim: &Claim, condition: &str) -> bool {
     conditions::is_true(&claim.conditions, condition)

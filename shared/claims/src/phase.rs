@@ -4,32 +4,32 @@ use crate::claim::Machine;
 use serde::{Deserialize, Serialize};
 use whittle_units::Timestamp;
 
-/// Where a claim stands. The transitions are in `machine`.
+/// The phase of a claim. The transitions are in `machine`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "camelCase")]
 pub enum Phase {
-    /// Decided and stored, nothing asked of EC2.
+    /// Decided and stored; no call to EC2 yet.
     Planned,
-    /// The intent is stored, the fleet call may have happened.
+    /// The intent is stored; the fleet call may have happened.
     Launching { client_token: String, since: Timestamp, attempts: u32 },
-    /// EC2 named the machine.
+    /// EC2 has returned the instance.
     Launched { machine: Machine },
     /// The Node joined and carries our labels and taints.
     Registered { machine: Machine, node_name: String, since: Timestamp },
-    /// The Node is ready for pods.
+    /// The Node is initialized and ready for pods.
     Initialized { machine: Machine, node_name: String, since: Timestamp },
-    /// Pods are being moved away. The Node may never have joined.
+    /// Pods are being drained. The Node may never have joined.
     Draining { machine: Machine, node_name: Option<String>, since: Timestamp },
-    /// EC2 was asked to end the machine; not confirmed yet.
+    /// EC2 was asked to terminate the instance; not confirmed yet.
     Terminating { machine: Machine, node_name: Option<String>, since: Timestamp },
-    /// Never had a machine, and will not get one.
+    /// It never had a machine, and will not get one.
     Failed { reason: String, message: String, since: Timestamp },
-    /// The machine has ended. The record stays for a while, so that late answers find it.
+    /// The machine has ended. The record is kept for a while, so that late responses find it.
     Gone { machine: Option<Machine>, since: Timestamp },
 }
 
 impl Phase {
-    /// The machine, if EC2 has named one that may still run.
+    /// The machine, if there is one that may still run.
     pub fn machine(&self) -> Option<&Machine> {
         match self {
             Self::Launched { machine }
@@ -58,8 +58,8 @@ impl Phase {
             Self::Planned | Self::Launching { .. } | Self::Launched { .. } | Self::Failed { .. } | Self::Gone { .. } => None,
         }
     }
-    /// The phase's word, as logs and tables print it.
-    pub const fn word(&self) -> &'static str {
+    /// The phase's name, as logs and tables print it.
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Planned => "Planned",
             Self::Launching { .. } => "Launching",

@@ -8,12 +8,12 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::{Condition, ConditionStatus};
 use whittle_units::Timestamp;
 
-/// So many outcomes are remembered.
-const REMEMBERED: usize = 4;
-/// So many failures among them make a pool unhealthy, however few outcomes there are.
-const UNHEALTHY_FROM: usize = 2;
+/// Number of outcomes that are stored.
+const OUTCOMES_MAX: usize = 4;
+/// Number of failures among them that makes a pool unhealthy, however few outcomes there are.
+const FAILURES_UNHEALTHY: usize = 2;
 
-/// How the launch of one claim came out.
+/// The outcome of the launch of one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "camelCase")]
 pub enum LaunchOutcome {
@@ -24,7 +24,7 @@ pub enum LaunchOutcome {
 }
 
 impl LaunchOutcome {
-    /// What a claim that is given up by a timeout says about its pool.
+    /// The outcome of a claim that is given up by a timeout.
     #[must_use]
     pub fn given_up(claim: &Claim) -> Self {
         let launched = conditions::find(&claim.conditions, LAUNCHED);
@@ -54,16 +54,16 @@ impl Record for PoolHealth {
 }
 
 impl PoolHealth {
-    /// The memory after more outcomes of a pool. What was remembered of another version of pool or class is dropped; where
-    /// nothing is remembered, the condition that the pool shows stands for it.
+    /// The health after more outcomes of a pool. Outcomes of another version of pool or class are dropped; without any, the
+    /// pool's current condition is used instead.
     #[must_use]
     pub fn after(known: Option<&Self>, pool: &NodePool, class_generation: Option<i64>, new: &[LaunchOutcome]) -> Self {
         let mut outcomes = match known.filter(|known| known.is_of(pool, class_generation)) {
             Some(known) => known.outcomes.clone(),
-            None => seeds(pool, class_generation),
+            None => outcomes_of_condition(pool, class_generation),
         };
         outcomes.extend_from_slice(new);
-        outcomes.drain(..outcomes.len().saturating_sub(REMEMBERED));
+        outcomes.drain(..outcomes.len().saturating_sub(OUTCOMES_MAX));
         Self {
             pool: pool.metadata.name.clone(),
             pool_uid: pool.metadata.uid.clone(),
@@ -80,38 +80,38 @@ impl PoolHealth {
 
     fn verdict(&self) -> Option<(ConditionStatus, &str, &str)> {
         let failures = || self.outcomes.iter().filter(|outcome| matches!(outcome, LaunchOutcome::Failed { .. }));
-        if failures().count() >= UNHEALTHY_FROM
+        if failures().count() >= FAILURES_UNHEALTHY
             && let Some(LaunchOutcome::Failed { reason, message }) = failures().next_back()
         {
             return Some((ConditionStatus::False, reason, message));
         }
-        // A single failure is no proof, and without a success nothing is known.
+        // A single failure is no proof, and without a success the health is unknown.
         let joined = self.outcomes.contains(&LaunchOutcome::Registered);
         joined.then_some((ConditionStatus::True, NODE_REGISTRATION_HEALTHY, ""))
     }
 }
 
-fn shown(pool: &NodePool, class_generation: Option<i64>) -> Option<&Condition> {
+fn current_condition(pool: &NodePool, class_generation: Option<i64>) -> Option<&Condition> {
     let known = conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY)?;
     let current = pool.status.node_class_observed_generation == class_generation && known.observed_generation == pool.metadata.generation;
     current.then_some(known)
 }
 
-fn seeds(pool: &NodePool, class_generation: Option<i64>) -> Vec<LaunchOutcome> {
-    match shown(pool, class_generation) {
+fn outcomes_of_condition(pool: &NodePool, class_generation: Option<i64>) -> Vec<LaunchOutcome> {
+    match current_condition(pool, class_generation) {
         Some(known) if known.status == ConditionStatus::True => vec![LaunchOutcome::Registered],
         Some(known) if known.status == ConditionStatus::False => {
             let failed = LaunchOutcome::Failed { reason: known.reason.clone(), message: known.message.clone() };
-            vec![failed; UNHEALTHY_FROM]
+            vec![failed; FAILURES_UNHEALTHY]
         }
         _ => Vec::new(),
     }
 }
 
-/// Brings `NodeRegistrationHealthy` of a pool up to date. `class_generation` is that of the class that the pool names.
-pub fn show_health(pool: &mut NodePool, class_generation: Option<i64>, health: Option<&PoolHealth>, now: Timestamp) {
+/// Updates the condition `NodeRegistrationHealthy` of a pool. `class_generation` is that of the pool's class.
+pub fn update_health(pool: &mut NodePool, class_generation: Option<i64>, health: Option<&PoolHealth>, now: Timestamp) {
     let health = health.filter(|health| health.is_of(pool, class_generation));
-    let fresh = shown(pool, class_generation).is_none();
+    let fresh = current_condition(pool, class_generation).is_none();
     let generation = pool.metadata.generation;
     let list = &mut pool.status.conditions;
     match health.and_then(PoolHealth::verdict) {
@@ -150,7 +150,7 @@ mod tests {
             let failed = || LaunchOutcome::Failed { reason: format!("Reason{outcome}"), message: "why".into() };
             let outcome = if outcome == 's' { LaunchOutcome::Registered } else { failed() };
             let next = PoolHealth::after(health.as_ref(), pool, Some(class_generation), &[outcome]);
-            show_health(pool, Some(class_generation), Some(&next), now());
+            update_health(pool, Some(class_generation), Some(&next), now());
             health = Some(next);
         }
         health.unwrap()
@@ -163,7 +163,7 @@ mod tests {
     #[track_caller]
     fn check(outcomes: &str, expected: ConditionStatus) {
         let mut pool = pool(1);
-        show_health(&mut pool, Some(1), None, now());
+        update_health(&mut pool, Some(1), None, now());
         assert_eq!(status(&pool), Unknown, "nothing is known at first");
         let health = play(&mut pool, None, 1, outcomes);
         assert!(health.outcomes.len() <= 4);
@@ -196,11 +196,11 @@ mod tests {
         let mut changed = pool(1);
         let health = play(&mut changed, None, 1, "ff");
         changed.metadata.generation = Some(2);
-        show_health(&mut changed, Some(1), Some(&health), now());
+        update_health(&mut changed, Some(1), Some(&health), now());
         assert_eq!(status(&changed), Unknown);
         let mut class_changed = pool(1);
         let health = play(&mut class_changed, None, 1, "ff");
-        show_health(&mut class_changed, Some(2), Some(&health), now());
+        update_health(&mut class_changed, Some(2), Some(&health), now());
         assert_eq!((status(&class_changed), class_changed.status.node_class_observed_generation), (Unknown, Some(2)));
         let again = play(&mut class_changed, Some(health), 2, "f");
         assert_eq!((again.outcomes.len(), status(&class_changed)), (1, Unknown));
@@ -216,7 +216,7 @@ mod tests {
         play(&mut unhealthy, None, 1, "ff");
         assert_eq!(play(&mut unhealthy, None, 1, "s").outcomes.len(), 3);
         assert_eq!(status(&unhealthy), False);
-        show_health(&mut unhealthy, Some(1), None, now());
+        update_health(&mut unhealthy, Some(1), None, now());
         assert_eq!(status(&unhealthy), False, "without a memory the condition stays");
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let health = play(&mut old, None, 1, "ff");
         let mut new = pool(1);
         new.metadata.uid = "another".into();
-        show_health(&mut new, Some(1), Some(&health), now());
+        update_health(&mut new, Some(1), Some(&health), now());
         assert_eq!(status(&new), Unknown);
     }
 }

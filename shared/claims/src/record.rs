@@ -1,4 +1,4 @@
-//! Small records beside the claims: kept by cluster, kind and name, each with a version.
+//! Small records besides the claims: stored by cluster, kind and name, each with a version.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub trait Record: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     const VERSION: u32 = 1;
     /// Unique among the records of its kind in a cluster.
     fn name(&self) -> String;
-    /// When the record may be forgotten; `None` keeps it.
+    /// When the record may be deleted; `None` keeps it.
     fn expires_at(&self) -> Option<Timestamp> {
         None
     }
@@ -29,32 +29,32 @@ pub struct NodeClassRecord {
     pub amis: Vec<ResolvedAmi>,
     pub instance_profile: String,
     pub hash: String,
-    /// Empty when ready; else one sentence per thing that is missing.
+    /// Empty when ready; otherwise one sentence per problem.
     pub problems: Vec<String>,
-    /// By subnet id, when it was resolved: launches go where most are left.
+    /// Free addresses by subnet id, as of `resolved_at`: launches go where most are left.
     #[serde(default)]
     pub free_addresses: std::collections::BTreeMap<String, u32>,
-    /// By reservation id, as EC2 said when it was asked: machines that were started since are not taken off.
+    /// Free instances by reservation id, as of `resolved_at`: later launches are not subtracted.
     #[serde(default)]
     pub free_reserved: std::collections::BTreeMap<String, u32>,
-    /// What the cluster's fences are held against; `None` in records of releases that had none.
+    /// Facts for the cluster's fences; `None` in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<FenceFacts>,
-    /// When EC2 was asked. Moves with every look while the class has reservations, else only when something changed.
+    /// When EC2 was asked. Updated by every refresh while the class has reservations, otherwise only when something changed.
     pub resolved_at: Timestamp,
 }
 
-/// What a class reaches beyond its cluster.
+/// What a class refers to beyond its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceFacts {
-    /// The role that its nodes would have (empty: none); `None` where nobody could look it up.
+    /// The role that its nodes would have (empty: none); `None` if it could not be looked up.
     pub role: Option<String>,
     /// The VPCs of its subnets and security groups, sorted.
     pub vpcs: Vec<String>,
 }
 
-/// Stands before the names of classes that came from templates of the old kind.
-const OLD_KIND: &str = "AWSNodeTemplate/";
+/// Prefix of the names of classes that were converted from legacy templates.
+const TEMPLATE_PREFIX: &str = "AWSNodeTemplate/";
 
 impl NodeClassRecord {
     /// The class with the status that was resolved for it, whatever the object in the cluster shows by now.
@@ -67,19 +67,19 @@ impl NodeClassRecord {
         class.status.instance_profile = Some(self.instance_profile.clone());
         class
     }
-    /// The record that is kept for a class. Old and new kinds may share a name, so theirs stand apart.
+    /// The name of a class's record. Legacy and current kinds may share a name, so their records differ.
     #[must_use]
     pub fn name_of(class: &Ec2NodeClass) -> String {
         let name = &class.metadata.name;
-        if class.is_converted_template() { format!("{OLD_KIND}{name}") } else { name.clone() }
+        if class.is_converted_template() { format!("{TEMPLATE_PREFIX}{name}") } else { name.clone() }
     }
     /// The name of the class whose record is called `record`.
     #[must_use]
     pub fn given_name(record: &str) -> &str {
-        record.strip_prefix(OLD_KIND).unwrap_or(record)
+        record.strip_prefix(TEMPLATE_PREFIX).unwrap_or(record)
     }
-    /// The record of the class that somebody means by a name: what came from a Provisioner means a class that came from an
-    /// AWSNodeTemplate, everybody else one that did not. Where only one has that name it is meant.
+    /// The record of the class that a name refers to: from a Provisioner to a class that was converted from an AWSNodeTemplate,
+    /// otherwise to one that was not. If only one has that name, it is that one.
     #[must_use]
     pub fn meant<'a>(records: &'a [Self], name: &str, by_converted: bool) -> Option<&'a Self> {
         let mut named = records.iter().filter(|record| record.class.metadata.name == name);
@@ -98,7 +98,7 @@ impl Record for NodeClassRecord {
     }
 }
 
-/// A contradiction seen once: nothing is done before it is seen again after a stated delay.
+/// A contradiction that was seen once: it is only acted on when it is seen again after a delay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
     /// What was seen: `instance/i-0abc without claim`, `claim/x without instance`.
@@ -108,7 +108,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// The subject of a NodeClaim of ours that no claim is behind: plans wait for its adoption, but not for ever.
+    /// The subject of a managed NodeClaim without a claim: plans wait for its adoption, but not forever.
     #[must_use]
     pub fn unclaimed(node_claim: &str) -> String {
         format!("nodeclaim/{node_claim} unclaimed")

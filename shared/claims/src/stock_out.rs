@@ -1,12 +1,12 @@
-//! Memory of offerings that EC2 could not deliver, shared by the clusters of a region.
+//! Offerings that EC2 could not deliver, shared by the clusters of a region.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use whittle_api::labels;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A type in a zone with a capacity type; or, in the place of the type, what else can be used up: a capacity reservation or a
-/// subnet by its id, a quota of the account by its name.
+/// An instance type in a zone with a capacity type; or, instead of the type, another resource that can be used up: a capacity
+/// reservation or a subnet by its id, a quota of the account by its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OfferingKey {
     pub instance_type: String,
@@ -14,38 +14,38 @@ pub struct OfferingKey {
     pub capacity_type: String,
 }
 
-/// In the place of the capacity type.
-const OF_SUBNET: &str = "subnet";
-/// Stands before the name of a quota; no instance type begins so.
-const OF_QUOTA: &str = "quota:";
+/// Used instead of the capacity type.
+const SUBNET_MARKER: &str = "subnet";
+/// Prefix of a quota's name; no instance type begins so.
+const QUOTA_PREFIX: &str = "quota:";
 
 impl OfferingKey {
-    /// What is remembered of a capacity reservation that is used up. Its id says type and zone.
+    /// The key of a capacity reservation that is used up. Its id implies type and zone.
     #[must_use]
     pub fn of_reservation(id: &str) -> Self {
         Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: labels::CAPACITY_RESERVED.to_owned() }
     }
-    /// What is remembered of a subnet without free addresses. Whoever has no use for the subnet is not concerned.
+    /// The key of a subnet without free addresses. Launches into other subnets are not affected.
     #[must_use]
     pub fn of_subnet(id: &str) -> Self {
-        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: OF_SUBNET.to_owned() }
+        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: SUBNET_MARKER.to_owned() }
     }
-    /// The id of the subnet that it stands for, if it does.
+    /// The id of the subnet, if it is the key of one.
     #[must_use]
     pub fn subnet(&self) -> Option<&str> {
-        (self.capacity_type == OF_SUBNET).then_some(self.instance_type.as_str())
+        (self.capacity_type == SUBNET_MARKER).then_some(self.instance_type.as_str())
     }
-    /// What is remembered of a quota of the account: no type that counts against it can be had with this capacity type.
+    /// The key of an account quota that is used up: no type that counts against it can be launched with this capacity type.
     #[must_use]
     pub fn of_quota(quota: &str, capacity_type: &str) -> Self {
-        Self { instance_type: format!("{OF_QUOTA}{quota}"), zone: "*".to_owned(), capacity_type: capacity_type.to_owned() }
+        Self { instance_type: format!("{QUOTA_PREFIX}{quota}"), zone: "*".to_owned(), capacity_type: capacity_type.to_owned() }
     }
-    /// The name of the quota that it stands for, if it does.
+    /// The name of the quota, if it is the key of one.
     #[must_use]
     pub fn quota(&self) -> Option<&str> {
-        self.instance_type.strip_prefix(OF_QUOTA)
+        self.instance_type.strip_prefix(QUOTA_PREFIX)
     }
-    /// The id of the reservation that it stands for, if it does.
+    /// The id of the reservation, if it is the key of one.
     #[must_use]
     pub fn reservation(&self) -> Option<&str> {
         (self.capacity_type == labels::CAPACITY_RESERVED).then_some(self.instance_type.as_str())
@@ -58,7 +58,7 @@ impl fmt::Display for OfferingKey {
     }
 }
 
-/// An offering to leave alone until a moment; each further strike waits longer.
+/// An offering that is unavailable until some time; each further failure extends the wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockOut {
     pub offering: OfferingKey,
@@ -68,18 +68,18 @@ pub struct StockOut {
     pub strikes: u32,
 }
 
-/// The first stay away, as the reference's cache has it.
-const FIRST_STAY: SignedDuration = SignedDuration::from_mins(3);
-/// A quota has room again as soon as any machine that counts against it ends.
-const QUOTA_STAY: SignedDuration = SignedDuration::from_mins(1);
-/// No offering is given up for longer than this.
-const LONGEST_STAY: SignedDuration = SignedDuration::from_mins(30);
-/// A strike within this after the end of the one before it is a further one.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(1);
+/// The first wait, as in Karpenter's cache of unavailable offerings.
+const FIRST_WAIT: SignedDuration = SignedDuration::from_mins(3);
+/// A quota is free again as soon as any machine that counts against it ends.
+const SHARED_WAIT: SignedDuration = SignedDuration::from_mins(1);
+/// No offering is unavailable for longer than this.
+const WAIT_MAX: SignedDuration = SignedDuration::from_mins(30);
+/// A failure within this time after the end of the previous wait is a further one.
+const REPEAT_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
 impl StockOut {
-    /// The memory after one more failure at `now`: 3 minutes, doubling to 30. A failure while the offering is already
-    /// left alone (a late answer) is the same strike.
+    /// The stock-out after one more failure at `now`: 3 minutes, doubling to 30. A failure while the offering is already
+    /// unavailable (a late response) counts as the same one.
     #[must_use]
     pub fn struck(old: Option<&Self>, offering: OfferingKey, code: &str, now: Timestamp) -> Self {
         let strikes = match old {
@@ -87,23 +87,23 @@ impl StockOut {
             Some(old) if old.is_remembered(now) => old.strikes.saturating_add(1),
             _ => 1,
         };
-        let stay = FIRST_STAY.checked_mul(1 << strikes.saturating_sub(1).min(8)).unwrap_or(LONGEST_STAY).min(LONGEST_STAY);
+        let stay = FIRST_WAIT.checked_mul(1 << strikes.saturating_sub(1).min(8)).unwrap_or(WAIT_MAX).min(WAIT_MAX);
         let until = now.checked_add(stay).unwrap_or(Timestamp::MAX);
         Self { offering, code: code.to_owned(), until, strikes }
     }
-    /// The memory of what comes and goes with other machines of the account, such as addresses and quotas: for as long after
-    /// every failure, however many came before.
+    /// The stock-out of a resource that other machines of the account free again, such as addresses and quotas: the wait is the
+    /// same after every failure.
     #[must_use]
     pub fn for_now(offering: OfferingKey, code: &str, now: Timestamp) -> Self {
-        let stay = if offering.quota().is_some() { QUOTA_STAY } else { FIRST_STAY };
+        let stay = if offering.quota().is_some() { SHARED_WAIT } else { FIRST_WAIT };
         let until = now.checked_add(stay).unwrap_or(Timestamp::MAX);
         Self { offering, code: code.to_owned(), until, strikes: 1 }
     }
-    /// Whether a strike at `now` would be a further one: until then the memory has to be kept.
+    /// Whether a failure at `now` would be a further one: until then the stock-out has to be kept.
     pub fn is_remembered(&self, now: Timestamp) -> bool {
-        now.duration_since(self.until) < REMEMBERED
+        now.duration_since(self.until) < REPEAT_WINDOW
     }
-    /// Whether the offering is to be left alone at `now`.
+    /// Whether the offering is unavailable at `now`.
     pub fn holds(&self, now: Timestamp) -> bool {
         self.until > now
     }

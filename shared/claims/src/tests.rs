@@ -57,14 +57,14 @@ fn run(events: &[Event]) -> Result<Claim, IllegalStep> {
 
 #[track_caller]
 fn check(events: &[Event], phase: &str) {
-    assert_eq!(run(events).unwrap().phase.word(), phase);
+    assert_eq!(run(events).unwrap().phase.name(), phase);
 }
 
 #[track_caller]
 fn check_refused(events: &[Event]) {
     let (last, before) = events.split_last().unwrap();
     let claim = run(before).unwrap();
-    assert!(step(&claim, last, at(1000)).is_err(), "{last:?} in {}", claim.phase.word());
+    assert!(step(&claim, last, at(1000)).is_err(), "{last:?} in {}", claim.phase.name());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_second_machine_is_drained_as_if_it_were_the_first() {
     (ended.node_missing_since, ended.look_again_at) = (Some(at(6)), Some(at(7)));
     let gone = step(&ended, &Event::MachineGone, at(8)).unwrap();
     let next = step(&gone, &Event::FleetAnswered(machine("i-2")), at(60)).unwrap();
-    assert_eq!((next.phase.word(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
+    assert_eq!((next.phase.name(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
     let asked = next.deletion.unwrap();
     assert_eq!((asked.reason, asked.at, asked.deadline), (DeletionReason::RolledBack, at(60), None), "not by the first one's deadline");
     assert!(next.conditions.iter().all(|known| !notes.contains(&known.type_.as_str())));
@@ -155,7 +155,7 @@ fn a_launch_is_repeated_only_under_its_own_token() {
 fn a_node_that_joins_while_its_claim_ends_is_drained_too() {
     let claim = run(&[begun(), answered(), asked(), joined()]).unwrap();
     assert_eq!(claim.node_name(), Some("n"));
-    assert_eq!(claim.phase.word(), "Draining");
+    assert_eq!(claim.phase.name(), "Draining");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_long_launch_error_is_cut() {
     let launched = conditions::find(&claim.conditions, conditions::LAUNCHED).unwrap();
     assert_eq!((launched.status, launched.message.len()), (ConditionStatus::Unknown, 303));
     assert!(launched.message.ends_with("..."));
-    assert_eq!(claim.phase.word(), "Launching");
+    assert_eq!(claim.phase.name(), "Launching");
 }
 
 #[track_caller]
@@ -412,7 +412,7 @@ proptest! {
             prop_assert!(!was_ending || claim.is_ending());
             if claim.is_ending() {
                 let serves = matches!(claim.phase, Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. });
-                prop_assert!(!serves, "{}", claim.phase.word());
+                prop_assert!(!serves, "{}", claim.phase.name());
             }
         }
     }

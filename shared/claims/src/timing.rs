@@ -1,4 +1,4 @@
-//! What time alone does to a claim: liveness, expiry, deadlines.
+//! Transitions of a claim that depend on time alone: liveness, expiry, deadlines.
 
 use crate::claim::{Claim, Deletion, DeletionReason};
 use crate::phase::Phase;
@@ -9,25 +9,25 @@ use whittle_units::{SignedDuration, Timestamp};
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 /// A claim whose node has not joined is given up after this long.
 pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
-/// A claim that was to be given up and still stands after this long is stuck: several ticks have looked at it.
+/// A claim that is overdue and still exists after this long is stuck: several ticks have handled it.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// How long pods without a deadline may take to leave before somebody should look: a budget, or an owner, holds them.
-const LONG_DRAIN: SignedDuration = SignedDuration::from_hours(1);
-/// How long EC2 takes at most to end a machine; those without a hypervisor take a quarter of an hour.
-const LONG_END: SignedDuration = SignedDuration::from_mins(30);
-/// What EC2 leaves between the spot warning and the loss of the machine.
+/// How long a drain without a deadline may take before it is reported: a budget, or an owner, blocks it.
+const DRAIN_STUCK_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// How long EC2 takes at most to terminate an instance; bare metal takes a quarter of an hour.
+const TERMINATION_STUCK_AFTER: SignedDuration = SignedDuration::from_mins(30);
+/// The time between a spot interruption warning and the loss of the instance.
 pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
-/// How long an ended claim is kept: late answers of EC2 and `whittle explain` still find it.
-const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
+/// How long an ended claim is kept: late responses of EC2 and `whittle explain` still find it.
+const RETENTION_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
-/// How a young claim is doing.
+/// The liveness of a claim that is not registered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// Registered, or on its way out: no clock runs.
+    /// Registered, or being deleted: no timeout applies.
     Settled,
-    /// In time; look again after the span.
+    /// In time; check again after the span.
     Waiting(SignedDuration),
-    /// To be given up, for this reason.
+    /// Overdue: to be deleted for this reason.
     Overdue(DeletionReason),
 }
 
@@ -47,8 +47,7 @@ impl Claim {
         if elapsed >= limit { Liveness::Overdue(reason) } else { Liveness::Waiting(limit - elapsed) }
     }
 
-    /// Whether the claim stands in its phase for longer than anything that goes well takes. Nothing is decided by it: people
-    /// are told.
+    /// Whether the claim has been in its phase for longer than normal. Nothing is decided by it; it is only reported.
     pub fn is_stuck(&self, now: Timestamp) -> bool {
         let longer = |since: Timestamp, span: SignedDuration| now.duration_since(since) >= span;
         match &self.phase {
@@ -56,21 +55,21 @@ impl Claim {
                 Some(deletion) => longer(deletion.at, STUCK_AFTER),
                 None => now.checked_sub(STUCK_AFTER).is_ok_and(|before| matches!(self.liveness(before), Liveness::Overdue(_))),
             },
-            // The node joined, and never was ready for pods.
+            // The node joined, but never became ready for pods.
             Phase::Registered { since, .. } => longer(*since, REGISTRATION_TIMEOUT + STUCK_AFTER),
             Phase::Draining { since, .. } => match self.deletion.as_ref().and_then(|deletion| deletion.deadline) {
                 Some(deadline) => longer(deadline.max(*since), STUCK_AFTER),
-                None => longer(*since, LONG_DRAIN),
+                None => longer(*since, DRAIN_STUCK_AFTER),
             },
-            Phase::Terminating { since, .. } => longer(*since, LONG_END),
+            Phase::Terminating { since, .. } => longer(*since, TERMINATION_STUCK_AFTER),
             Phase::Initialized { .. } | Phase::Failed { .. } | Phase::Gone { .. } => false,
         }
     }
 
-    /// When the table may forget the claim; `None` while it lives.
+    /// When the table may delete the claim; `None` while it is live.
     pub fn forgotten_at(&self) -> Option<Timestamp> {
         match &self.phase {
-            Phase::Failed { since, .. } | Phase::Gone { since, .. } => since.checked_add(KEPT_AFTER_END).ok(),
+            Phase::Failed { since, .. } | Phase::Gone { since, .. } => since.checked_add(RETENTION_AFTER_END).ok(),
             Phase::Planned
             | Phase::Launching { .. }
             | Phase::Launched { .. }
@@ -81,7 +80,7 @@ impl Claim {
         }
     }
 
-    /// When the claim's node has to go because of its age; `None` for never.
+    /// When the claim expires because of its age; `None` for never.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.created_at.checked_add(self.spec.expire_after.span()?).ok()
     }
@@ -95,11 +94,11 @@ impl Claim {
         }
     }
 
-    /// That the claim is to end at `now`, with the deadline that its `terminationGracePeriod` gives.
+    /// The deletion of the claim at `now`, with the deadline that follows from its `terminationGracePeriod`.
     #[must_use]
     pub fn deletion_for(&self, reason: DeletionReason, message: impl Into<String>, now: Timestamp) -> Deletion {
         let own = self.spec.termination_grace_period.as_ref().and_then(|grace| now.checked_add(grace.span()).ok());
-        // EC2 takes a spot machine two minutes after its warning: what has not moved by then is lost anyway.
+        // EC2 reclaims a spot instance two minutes after its warning: pods that have not moved by then are lost anyway.
         let forced = match reason {
             DeletionReason::SpotInterruption => now.checked_add(SPOT_NOTICE).ok(),
             DeletionReason::Unhealthy => Some(now),

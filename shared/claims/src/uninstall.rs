@@ -1,37 +1,37 @@
-//! That Whittle is to leave a cluster.
+//! The uninstallation of Whittle from a cluster.
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// So long a cluster is left alone after it was asked for: by then the deployment does not serve it any more.
-const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// How long the record is kept after the request: by then the deployment does not serve the cluster any more.
+const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// What becomes of the machines.
+/// What happens to the machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LeftNodes {
-    /// Drained and ended, as when their NodeClaims are deleted.
+    /// Drained and terminated, as when their NodeClaims are deleted.
     #[default]
     Drain,
-    /// Left running as they are, as nodes that nobody manages.
+    /// Left running as unmanaged nodes.
     Keep,
 }
 
-/// The event that asks for it.
+/// The event that requests it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UninstallRequest {
     pub cluster: ClusterName,
     #[serde(default)]
     pub nodes: LeftNodes,
-    /// Only say what would be done.
+    /// Only report what would be done.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// Whittle leaves, or has left, the cluster: nothing new is launched. Written by `sweep` alone; removing it lets Whittle
-/// come back.
+/// Whittle is being, or has been, uninstalled from the cluster: nothing new is launched. Written by `sweep` alone; removing it
+/// reactivates Whittle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uninstall {
     pub asked_at: Timestamp,
@@ -49,6 +49,6 @@ impl Record for Uninstall {
         Self::NAME.to_owned()
     }
     fn expires_at(&self) -> Option<Timestamp> {
-        self.asked_at.checked_add(KEPT).ok()
+        self.asked_at.checked_add(RETENTION).ok()
     }
 }

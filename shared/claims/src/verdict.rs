@@ -1,12 +1,12 @@
-//! What disruption says about every node, kept so that `whittle explain` can answer at any time.
+//! The verdict of disruption on every node, stored so that `whittle explain` can show it at any time.
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_units::{Timestamp, fnv1a};
 
-/// Pages of verdicts in a cluster: few enough to read them all at once, enough that 5,000 nodes stay far below the
-/// size that one item may have.
+/// Pages of verdicts in a cluster: few enough to read them all at once, enough that 5,000 nodes stay far below the size limit of
+/// an item.
 const PAGES: u64 = 16;
 
 /// The verdict on one node.
@@ -16,9 +16,9 @@ pub struct NodeVerdict {
     pub code: String,
     /// One sentence.
     pub text: String,
-    /// When it was last known to hold.
+    /// When it was last confirmed.
     pub at: Timestamp,
-    /// When events last told it. Absent in records of before that was noted.
+    /// When events were last published for it. Absent in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_at: Option<Timestamp>,
 }
@@ -35,7 +35,7 @@ impl VerdictPage {
     pub const fn empty(page: u8) -> Self {
         Self { page, verdicts: BTreeMap::new() }
     }
-    /// The page that a node's verdict stands on.
+    /// The page of a node's verdict.
     pub fn page_of(node: &str) -> u8 {
         u8::try_from(fnv1a(node) % PAGES).unwrap_or(0)
     }

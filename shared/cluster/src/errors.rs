@@ -96,7 +96,7 @@ impl Failure {
     }
 
     /// Whether another address, certificate or token may help.
-    pub(crate) fn is_of_the_door(&self) -> bool {
+    pub(crate) fn is_of_connection(&self) -> bool {
         self.is_silence || self.class == Class::Unauthenticated
     }
 

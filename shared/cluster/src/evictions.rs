@@ -1,6 +1,6 @@
 //! Moving pods away.
 
-use crate::door::{Ask, Clusters, Failed};
+use crate::connection::{Ask, Clusters, Failed};
 use crate::errors::Class;
 use crate::path;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Whether a Karpenter runs in a cluster: its lease, and its Deployment where leader election is off.
 
-use crate::door::{Ask, Clusters};
+use crate::connection::{Ask, Clusters};
 use crate::errors::Class;
 use serde::Deserialize;
 use whittle_api::{KarpenterSign, ObjectMeta};

@@ -3,7 +3,7 @@
 //! Requests are made by hand over `kube`'s client: answers are parsed into our slim types, so that a snapshot holds only
 //! what decisions look at. All writes carry the field manager `whittle`.
 
-mod door;
+mod connection;
 mod errors;
 mod evictions;
 mod karpenter;
@@ -17,7 +17,7 @@ mod status;
 mod tests;
 mod workloads;
 
-pub use door::Clusters;
+pub use connection::Clusters;
 
 /// Who writes, in managed fields and events.
 pub(crate) const FIELD_MANAGER: &str = "whittle";

@@ -1,6 +1,6 @@
 //! Changes of metadata that must not undo what others wrote meanwhile.
 
-use crate::door::{Ask, Clusters};
+use crate::connection::{Ask, Clusters};
 use crate::errors::Class;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use whittle_ports::{ClusterAccess, ClusterError};
 use whittle_units::ClusterName;
 
 /// Tries of a change that names no revision, when others write the same object.
-const TRIES_MAX: u32 = 4;
+const ATTEMPTS_MAX: u32 = 4;
 
 /// An object of which only the metadata matters.
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ impl<A: ClusterAccess> Clusters<A> {
         T: serde::de::DeserializeOwned + Send,
         F: Fn(&T) -> Option<(String, Value)> + Send + Sync,
     {
-        for _ in 0..TRIES_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let object: T = match self.send(cluster, &Ask::get(path.to_owned())).await {
                 Ok(object) => object,
                 Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(false),

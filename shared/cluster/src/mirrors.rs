@@ -1,6 +1,6 @@
 //! NodeClaim mirrors.
 
-use crate::door::{Ask, Clusters};
+use crate::connection::{Ask, Clusters};
 use crate::errors::Class;
 use crate::path;
 use serde_json::{Value, json};

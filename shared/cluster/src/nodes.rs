@@ -1,6 +1,6 @@
 //! Changes of Nodes.
 
-use crate::door::{Ask, Clusters};
+use crate::connection::{Ask, Clusters};
 use crate::errors::Class;
 use crate::metadata::Bare;
 use crate::path;

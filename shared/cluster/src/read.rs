@@ -1,6 +1,6 @@
 //! Snapshots.
 
-use crate::door::{Ask, Clusters};
+use crate::connection::{Ask, Clusters};
 use crate::errors::Class;
 use crate::path;
 use futures::try_join;
@@ -286,7 +286,7 @@ impl<A: ClusterAccess> Clusters<A> {
         })
     }
 
-    async fn beside(&self, cluster: &ClusterName, objects: ClusterObjects) -> Result<ClusterObjects, ClusterError> {
+    async fn with_karpenter(&self, cluster: &ClusterName, objects: ClusterObjects) -> Result<ClusterObjects, ClusterError> {
         Ok(ClusterObjects { karpenter: self.karpenter(cluster).await?, ..objects })
     }
 
@@ -386,8 +386,8 @@ fn on_node(name: &str) -> String {
 impl<A: ClusterAccess> ClusterReader for Clusters<A> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         match (scope, node) {
-            (Scope::All, _) => self.beside(cluster, self.read_all(cluster).await?).await,
-            (Scope::Nodes, _) => self.beside(cluster, self.read_nodes(cluster).await?).await,
+            (Scope::All, _) => self.with_karpenter(cluster, self.read_all(cluster).await?).await,
+            (Scope::Nodes, _) => self.with_karpenter(cluster, self.read_nodes(cluster).await?).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
             (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),

@@ -1,6 +1,6 @@
 //! Events, and the status of what the user owns.
 
-use crate::door::{Ask, Clusters};
+use crate::connection::{Ask, Clusters};
 use crate::errors::Class;
 use crate::metadata::Bare;
 use crate::path;
@@ -35,7 +35,7 @@ fn event_name(event: &ClusterEvent, now: Timestamp) -> String {
     format!("{}.{:016x}", event.name, hash.finish())
 }
 
-fn cut(message: &str) -> &str {
+fn truncate(message: &str) -> &str {
     let end = (0..=MESSAGE_MAX.min(message.len())).rev().find(|&end| message.is_char_boundary(end));
     &message[..end.unwrap_or(0)]
 }
@@ -54,7 +54,7 @@ fn event_object(event: &ClusterEvent, namespace: &str, now: Timestamp) -> Value 
             "uid": event.uid,
         },
         "reason": event.reason,
-        "message": cut(&event.message),
+        "message": truncate(&event.message),
         "type": if event.warning { "Warning" } else { "Normal" },
         "source": { "component": crate::FIELD_MANAGER },
         "firstTimestamp": seconds,
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_between_characters() {
-        assert_eq!(cut("short"), "short");
-        assert_eq!(cut(&"é".repeat(600)).len(), 1024);
-        assert_eq!(cut(&format!("x{}", "é".repeat(600))).len(), 1023);
+        assert_eq!(truncate("short"), "short");
+        assert_eq!(truncate(&"é".repeat(600)).len(), 1024);
+        assert_eq!(truncate(&format!("x{}", "é".repeat(600))).len(), 1023);
     }
 }

@@ -1,7 +1,7 @@
 //! The way to an API server, with a server that answers as the test says.
 
 use crate::Clusters;
-use crate::door::{Ask, Failed};
+use crate::connection::{Ask, Failed};
 use base64::Engine;
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -1,6 +1,6 @@
 //! What makes pods: selectors of all, templates of single ones.
 
-use crate::door::{Ask, Clusters, Failed};
+use crate::connection::{Ask, Clusters, Failed};
 use crate::errors::Class;
 use crate::path;
 use crate::read::Fresh;

@@ -13,13 +13,13 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use std::time::Duration;
 
 /// Tries of a call. Creations under one lease meet on the lease.
-const TRIES_MAX: u32 = 6;
+const ATTEMPTS_MAX: u32 = 6;
 /// The longest pause before the second try; it doubles. A transaction takes some 10 ms.
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// How often, and after which pauses, a call is tried.
 pub(crate) fn tries() -> RetryConfig {
-    RetryConfig::standard().with_max_attempts(TRIES_MAX).with_initial_backoff(PAUSE)
+    RetryConfig::standard().with_max_attempts(ATTEMPTS_MAX).with_initial_backoff(PAUSE)
 }
 
 /// Knows a write that met a transaction.

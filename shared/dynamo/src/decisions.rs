@@ -12,7 +12,7 @@ use whittle_units::{ClusterName, SignedDuration};
 
 const VERSION: u32 = 1;
 /// How long a decision can be explained.
-const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
+const RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Writes on their way at once: enough to hide the latency, few enough to leave connections to others.
 const WRITES_MAX: usize = 16;
 /// Pages of 1 MB that are searched for one subject in its partition.
@@ -22,7 +22,7 @@ fn decision_item(cluster: &ClusterName, decision: &DecisionRecord, writer: &str,
     let key = keys::decision(cluster, &decision.subject, decision.at, writer, position);
     let mut item = item::of_value(&key, VERSION, decision);
     item.insert(attribute::SUBJECT.to_owned(), text(&decision.subject));
-    if let Ok(forget_at) = decision.at.checked_add(KEPT) {
+    if let Ok(forget_at) = decision.at.checked_add(RETENTION) {
         item.insert(attribute::TTL.to_owned(), number(forget_at.as_second()));
     }
     item

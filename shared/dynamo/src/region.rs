@@ -15,11 +15,11 @@ use whittle_units::{SignedDuration, Timestamp};
 
 const VERSION: u32 = 1;
 /// How long a stock-out is remembered after its end, so that the next one knows the strikes before it.
-const STRIKES_KEPT: SignedDuration = SignedDuration::from_hours(1);
+const STOCK_OUT_RETENTION: SignedDuration = SignedDuration::from_hours(1);
 /// A bucket that nobody used for a day is full anyway.
-const BUCKET_KEPT: SignedDuration = SignedDuration::from_hours(24);
+const BUCKET_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 /// Of two takers one loses and tries again; more than this in a row means that the bucket is much too busy.
-const TAKE_TRIES_MAX: u32 = 5;
+const TAKE_ATTEMPTS_MAX: u32 = 5;
 /// Stock-outs that one call writes at once: a fleet may name a hundred.
 const STOCK_OUT_WRITES_MAX: usize = 16;
 /// Bytes per part of the catalog. An item holds 400 KB, its other attributes included.
@@ -29,7 +29,7 @@ const CATALOG_READS_MAX: u32 = 3;
 
 fn stock_out_item(stock_out: &StockOut, write: &str) -> Item {
     let item = item::of_value(&keys::offering(&stock_out.offering), VERSION, stock_out);
-    let forget_at = stock_out.until.checked_add(STRIKES_KEPT).ok();
+    let forget_at = stock_out.until.checked_add(STOCK_OUT_RETENTION).ok();
     let mut item = item::with_revision(item, Revision(1), write, forget_at);
     item.insert(attribute::UNTIL.to_owned(), number(stock_out.until.as_millisecond()));
     item
@@ -107,7 +107,7 @@ impl RegionStore for DynamoStore {
     async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
         let what = format!("bucket {}", name.0);
         let key = keys::bucket(name);
-        for _ in 0..TAKE_TRIES_MAX {
+        for _ in 0..TAKE_ATTEMPTS_MAX {
             let old = self.get_item(&key, &what).await?;
             let (bucket, revision) = match &old {
                 // The caller's rate holds: a deployment may have changed it.
@@ -120,7 +120,7 @@ impl RegionStore for DynamoStore {
             };
             let Some(bucket) = bucket.take(count, now) else { return Ok(false) };
             let item = item::of_value(&key, VERSION, &bucket);
-            let item = item::with_revision(item, revision.next(), &self.write_name(), now.checked_add(BUCKET_KEPT).ok());
+            let item = item::with_revision(item, revision.next(), &self.write_name(), now.checked_add(BUCKET_RETENTION).ok());
             match self.put_if(item, Condition::revision(revision, self.clock.now()), &what).await? {
                 Put::Written => return Ok(true),
                 Put::Refused(_) => {}

@@ -1,4 +1,4 @@
-//! What a handler acts through, and how its crate states which calls it may make.
+//! The ports of a handler, and how its crate states which calls it may make.
 //!
 //! Every function's library has `pub async fn handle<P: Rights>(ports: P, settings: &Settings, ..) -> Result<Report, HandleError>`:
 //! `schedule`, `consolidate`, `register`, `refresh` and `sweep` take `cluster: &ClusterName`; `launch` takes `cluster` and
@@ -17,7 +17,7 @@ pub trait Ports: Copy + Send + Sync {
     /// The Kubernetes API.
     type Cluster: Sync;
     type Queues: Sync;
-    /// Time is no right: every function has a clock.
+    /// The clock is not a right: every function has one.
     type Clock: Clock;
 
     fn store(&self) -> &Self::Store;

@@ -3,12 +3,12 @@
 use jiff::SignedDuration;
 use whittle_units::Timestamp;
 
-/// Tells the time. The shell asks once per step and hands `now` to the core.
+/// The time. Handlers read it once per step and pass `now` to the core.
 pub trait Clock: Sync {
     fn now(&self) -> Timestamp;
-    /// The moment by which the invocation must be over, reserve already taken off.
+    /// The time by which the invocation must be over, less the reserve.
     fn deadline(&self) -> Deadline;
-    /// A new name that nobody else has (claim suffixes, lease owners).
+    /// A unique name (claim suffixes, lease owners).
     fn unique(&self) -> String;
 }
 
@@ -17,7 +17,7 @@ pub trait Clock: Sync {
 pub struct Deadline(pub Timestamp);
 
 impl Deadline {
-    /// What is left at `now`; zero when it has passed.
+    /// The remaining time at `now`; zero when the deadline has passed.
     pub fn left(self, now: Timestamp) -> SignedDuration {
         self.0.duration_since(now).max(SignedDuration::ZERO)
     }

@@ -1,4 +1,4 @@
-//! EC2 and its neighbours, one trait per right.
+//! EC2 and related AWS APIs, one trait per right.
 
 use crate::Answer;
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
@@ -15,13 +15,13 @@ pub enum CloudErrorKind {
     /// Slow down: not a stock-out, and never retried in step with others.
     Throttled,
     Unauthorized,
-    /// EC2 has none left, for the whole call.
+    /// EC2 lacks capacity, for the whole call.
     InsufficientCapacity,
-    /// The same token came with other parameters.
+    /// The same client token was used with other parameters.
     IdempotencyMismatch,
-    /// What we asked for can never work.
+    /// The request can never succeed.
     Invalid,
-    /// It is not known whether the call happened.
+    /// It is unknown whether the call happened.
     Unknown,
 }
 
@@ -35,28 +35,28 @@ pub struct CloudError {
     pub message: String,
 }
 
-/// Makes the launch templates that fleets start from. Only `launch` has this right.
+/// Creates launch templates for fleets. Only `launch` has this right.
 pub trait LaunchTemplates: Sync {
     /// Creates the template if none of its name exists.
     fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError>;
 }
 
-/// Takes launch templates away that nothing starts from any more. Only `sweep` has this right.
+/// Deletes unused launch templates. Only `sweep` has this right.
 pub trait LaunchTemplateCleanup: Sync {
     /// Names of the launch templates that carry the cluster's tag.
     fn launch_templates(&self, cluster: &ClusterName) -> impl Answer<Vec<String>, CloudError>;
     fn delete_launch_template(&self, name: &str) -> impl Answer<(), CloudError>;
 }
 
-/// Starts machines. Only `launch` has this right.
+/// Launches instances. Only `launch` has this right.
 pub trait Fleets: Sync {
-    /// The same client token answers for the same machines; EC2 does not promise that a repeat names them.
+    /// The same client token stands for the same instances; EC2 does not promise that a repeated call returns them.
     fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError>;
-    /// What EC2 knows of an instant fleet that it made for this request; `None` where it does not show the fleet.
+    /// The instances and errors of the instant fleet of this request; `None` if EC2 does not show the fleet.
     fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError>;
 }
 
-/// Sees machines.
+/// Describes instances.
 pub trait Instances: Sync {
     /// All instances that carry the cluster's tag and are not terminated.
     fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError>;
@@ -67,45 +67,44 @@ pub trait Instances: Sync {
     fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
 }
 
-/// Writes tags of machines.
+/// Writes tags of instances.
 pub trait InstanceTags: Sync {
     fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> impl Answer<(), CloudError>;
 }
 
-/// Ends machines. Only `terminate` has this right.
+/// Terminates instances. Only `terminate` has this right.
 pub trait Terminator: Sync {
-    /// Asks EC2 to end the machine; success where it is already ending or gone.
+    /// Asks EC2 to terminate the instance; success if it is already terminating or gone.
     fn terminate(&self, id: &InstanceId) -> impl Answer<(), CloudError>;
 }
 
-/// Learns what there is: for `refresh` alone.
+/// Discovers AWS resources. Only `refresh` has this right.
 pub trait Discovery: Sync {
     fn cluster_info(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
     fn subnets(&self, terms: &[SubnetSelectorTerm]) -> impl Answer<Vec<Subnet>, CloudError>;
     fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> impl Answer<Vec<SecurityGroup>, CloudError>;
-    /// Images of selector terms, aliases and SSM parameters already followed for a Kubernetes version.
+    /// Images of selector terms, with aliases and SSM parameters resolved for a Kubernetes version.
     fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> impl Answer<Vec<Image>, CloudError>;
-    /// Active capacity reservations that one of the terms names; nothing without terms.
+    /// Active capacity reservations that one of the terms selects; none without terms.
     fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> impl Answer<Vec<CapacityReservation>, CloudError>;
-    /// The name that the instance profile for a role has or would have. Asks nobody.
+    /// The name that the instance profile for a role has or would have. Makes no call.
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String;
     /// The instance profile for a role, created if need be; returns its name.
     fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
-    /// The role that an instance profile holds, without its path (empty: none); `None` where we cannot or may not ask.
+    /// The role of an instance profile, without its path (empty: none); `None` if it cannot or may not be read.
     fn profile_role(&self, profile: &str) -> impl Answer<Option<String>, CloudError>;
-    /// Deletes what was made for a class: launch templates that carry its tag, and instance profiles under its path.
-    /// Profiles that machines run with stay: without one a node loses its rights. Returns their names; success where nothing
-    /// is left.
+    /// Deletes the resources of a class: launch templates that carry its tag, and instance profiles under its path. Profiles that
+    /// instances use are kept: without one a node loses its permissions. Returns their names; success if nothing is left.
     fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<Vec<String>, CloudError>;
-    /// Instance types, zones and prices of the region, as a compressed catalog blob. `known` is the latest one: its prices count
-    /// on where none can be read.
+    /// Instance types, zones and prices of the region, as a compressed catalog blob. `known` is the latest one: its prices are
+    /// used where none can be read.
     fn catalog(&self, known: Option<&[u8]>) -> impl Answer<Vec<u8>, CloudError>;
 }
 
-/// Opens the door to a cluster: what every role that speaks to the Kubernetes API needs.
+/// Endpoint and credentials of a cluster: what every role that calls the Kubernetes API needs.
 pub trait ClusterAccess: Send + Sync {
     /// Address and certificate authority of the API server.
     fn door(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
-    /// A bearer token that says who we are, good for at least ten minutes.
+    /// A bearer token that authenticates us, valid for at least ten minutes.
     fn bearer_token(&self, cluster: &ClusterName) -> impl Answer<String, CloudError>;
 }

@@ -22,19 +22,19 @@ pub enum ClusterError {
     /// The API server asks us to slow down.
     #[error("the API server throttles {what}")]
     Throttled { what: String },
-    /// What we sent can never be accepted.
+    /// The request can never be accepted.
     #[error("{what} was refused: {message}")]
     Invalid { what: String, message: String },
-    /// The cluster cannot be opened as things are set up: a person has to mend it.
+    /// The cluster cannot be accessed as configured: it needs user action.
     #[error("cluster {cluster} cannot be used: {message}")]
     NoAccess { cluster: ClusterName, message: String },
-    /// Unreachable, or it is not known whether the call happened.
+    /// Unreachable, or it is unknown whether the call happened.
     #[error("the API server of {cluster} did not answer for {what}: {message}")]
     Unavailable { cluster: ClusterName, what: String, message: String },
 }
 
 impl ClusterError {
-    /// What it means that EKS did not tell a cluster's address, or that there is no token for it.
+    /// The error when EKS does not return a cluster's endpoint, or there is no token for it.
     pub fn of_access(cluster: &ClusterName, error: &CloudError) -> Self {
         let remedy = match error.kind {
             CloudErrorKind::NotFound => {
@@ -53,10 +53,10 @@ impl ClusterError {
     }
 }
 
-/// How much of a cluster a reader needs.
+/// Which objects of a cluster to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything that a decision looks at.
+    /// Everything that a decision needs.
     All,
     /// Nodes, NodeClaims, NodePools and node classes.
     Nodes,
@@ -66,7 +66,7 @@ pub enum Scope {
     Pods,
 }
 
-/// A kind of which one object can be sought.
+/// A kind whose objects can be looked up by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sought {
     NodePool,
@@ -77,36 +77,36 @@ pub enum Sought {
     Node,
 }
 
-/// What the API server says of one object when it is asked for it by name.
+/// The API server's answer to a request for one object by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is there, readable or not.
+    /// It exists, readable or not.
     There {
         uid: String,
-        /// Of its spec: another one is another spec, or the object is being deleted.
+        /// `metadata.generation`: it differs if the spec has changed, or the object is being deleted.
         generation: Option<i64>,
         /// `status.providerID` of a NodeClaim, empty before it has a machine; `spec.providerID` of a Node; empty for other kinds.
         provider_id: String,
     },
-    /// There is none of that name.
+    /// There is no object of that name.
     Gone,
-    /// The kind is not served: that says nothing of its objects.
+    /// The kind is not served: that says nothing about its objects.
     KindUnknown,
 }
 
 /// Reads a cluster.
 pub trait ClusterReader: Sync {
-    /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. What cannot be read is named, never left out.
+    /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. Unreadable objects are listed as such, never left out.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
-    /// Asks for one object by name, in its newest state. That it is missing from a list proves nothing; this does.
+    /// Reads one object by name, in its newest state. Its absence from a list proves nothing; this does.
     fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> impl Answer<Presence, ClusterError>;
 }
 
-/// Reads what makes pods. Asked only where something needs it: cluster-default spread constraints and capacity buffers.
+/// Reads workloads. Only called if something needs it: cluster-default spread constraints and capacity buffers.
 pub trait WorkloadReader: Sync {
     /// Selectors of all Services, ReplicaSets, StatefulSets and ReplicationControllers.
     fn selectors(&self, cluster: &ClusterName) -> impl Answer<Workloads, ClusterError>;
-    /// What a capacity buffer takes the shape of its pods from; `None` where there is no such object.
+    /// The object that defines the pods of a capacity buffer; `None` if there is no such object.
     fn pod_source(
         &self,
         cluster: &ClusterName,
@@ -119,49 +119,49 @@ pub trait WorkloadReader: Sync {
 /// Writes NodeClaim mirrors.
 pub trait Mirrors: Sync {
     /// Creates or updates metadata and status of a mirror; the spec of an existing one is never touched, nor are labels and
-    /// annotations of others. A mirror that names a uid is the object of that uid: it is never created, and where that is gone
-    /// it is not found.
+    /// annotations of others. A mirror with a uid is the object of that uid: it is never created, and the error is `NotFound` if
+    /// that is gone.
     fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> impl Answer<(), ClusterError>;
     /// Asks the API server to delete a mirror (its finalizer holds it until `release_mirror`), but only one of this uid (empty:
-    /// whichever has the name). Success where it is gone, or another has its name.
+    /// whichever has the name). Success if it is gone, or another has its name.
     fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
-    /// Takes our finalizer off a mirror of this uid (empty: whichever has the name); success where it is gone.
+    /// Removes our finalizer from a mirror of this uid (empty: whichever has the name); success if it is gone.
     fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
 }
 
-/// A change of a Node; what is empty stays as it is.
+/// A change of a Node; empty fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
     pub labels: BTreeMap<String, String>,
     pub remove_labels: Vec<String>,
     pub annotations: BTreeMap<String, String>,
     pub remove_annotations: Vec<String>,
-    /// Added unless a taint of the same key and effect is there.
+    /// Added unless a taint of the same key and effect exists.
     pub add_taints: Vec<Taint>,
     /// Removed by key and effect.
     pub remove_taints: Vec<Taint>,
     pub add_finalizer: Option<String>,
     pub remove_finalizer: Option<String>,
-    /// Added unless an owner of the same uid is there.
+    /// Added unless an owner of the same uid exists.
     pub owner: Option<OwnerReference>,
-    /// Takes all NodeClaims out of the owners, so that the Node outlives them.
+    /// Removes all NodeClaims from the owners, so that the Node outlives them.
     pub disown: bool,
 }
 
 /// Changes Nodes.
 pub trait Nodes: Sync {
-    /// Applies a patch against the read resource version (empty: whatever is there); a conflict is an error.
+    /// Applies a patch against the read resource version (empty: any); a conflict is an error.
     fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, patch: &NodePatch) -> impl Answer<(), ClusterError>;
-    /// Asks for a Node's deletion; success where it is gone.
+    /// Requests a Node's deletion; success if it is gone.
     fn delete_node(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
 }
 
-/// Moves pods away. Only `terminate` has this right.
+/// Evicts and deletes pods. Only `terminate` has this right.
 pub trait Evictions: Sync {
-    /// Evicts through the eviction API, which asks the disruption budgets. Success where the pod (by uid) is gone.
+    /// Evicts through the eviction API, which respects disruption budgets. Success if the pod (by uid) is gone.
     fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> impl Answer<(), ClusterError>;
-    /// Deletes without asking budgets, with this grace period in seconds: only past a deadline that the user set, or
-    /// when the machine is lost anyway.
+    /// Deletes regardless of budgets, with this grace period in seconds: only past a deadline that the user set, or when the
+    /// machine is lost anyway.
     fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> impl Answer<(), ClusterError>;
 }
 
@@ -171,8 +171,8 @@ pub trait StatusWriter: Sync {
     fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> impl Answer<(), ClusterError>;
     /// Writes status and hash annotations.
     fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> impl Answer<(), ClusterError>;
-    /// Success where the overlay is gone.
+    /// Success if the overlay is gone.
     fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> impl Answer<(), ClusterError>;
-    /// Success where the buffer is gone.
+    /// Success if the buffer is gone.
     fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> impl Answer<(), ClusterError>;
 }

@@ -1,23 +1,23 @@
-//! Why a handler stopped, and what its caller does about it.
+//! Why a handler failed, and what its caller does about it.
 
 use crate::{CloudError, CloudErrorKind, ClusterError, QueueError, StoreError};
 use whittle_claims::IllegalStep;
 
-/// What the caller of a handler does about a failure. The word is the metric label.
+/// What the caller of a handler does about a failure. The name is the metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disposition {
-    /// The same message again, later: somebody else was first, or something was slow.
+    /// Retry the same message later: a race was lost, or a call was slow.
     RetryLater,
-    /// What was decided no longer holds; the next doorbell decides anew.
+    /// The decision is outdated; the next doorbell decides again.
     Replan,
     /// The message can never be handled.
     Drop,
-    /// A person has to look; retrying alone will not help.
+    /// It needs user action; retries alone will not help.
     Fail,
 }
 
 impl Disposition {
-    /// The word in logs and metrics.
+    /// The name in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RetryLater => "retry_later",
@@ -28,7 +28,7 @@ impl Disposition {
     }
 }
 
-/// Why a handler stopped before its end. What it had written stays; the next run goes on from there.
+/// Why a handler stopped early. What it has written stays; the next run continues from there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandleError {
     #[error("the store stopped the work")]
@@ -41,16 +41,17 @@ pub enum HandleError {
     Queue(#[from] QueueError),
     #[error("{what} cannot be read: {reason}")]
     Unreadable { what: String, reason: String },
-    /// What was read contradicts what was to be written; the state is read anew next time.
+    /// What was read contradicts what was to be written; the next run reads the state again.
     #[error("the claim stopped the work")]
     Illegal(#[from] IllegalStep),
-    /// Others wrote what was to be written at every try. The message says what no later read would: it has to come again.
+    /// Every attempt to write lost a race. The message contains what no later read would: it has to be redelivered.
     #[error("{what} was written by others at each of {tries} tries")]
     Contended { what: String, tries: u32 },
-    /// What the message is about may be known in a moment. The message says what no later read would: it has to come again.
+    /// The object of the message may be known in a moment. The message contains what no later read would: it has to be
+    /// redelivered.
     #[error("{what} is not known yet")]
     NotYet { what: String },
-    /// The checker found the plan wrong: nothing of it was done.
+    /// The checker rejected the plan: nothing of it was done.
     #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
     PlanRefused { cluster: String, reason: String },
 }
@@ -76,7 +77,7 @@ impl HandleError {
     }
 }
 
-/// An error with all its causes, outermost first. A cause that its effect's text ends with is not said again.
+/// An error with all its causes, outermost first. A cause that its effect's text already ends with is not repeated.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! What people are told of an object, as `kubectl describe` shows it.
+//! Kubernetes Events, as `kubectl describe` shows them.
 
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node, Pod};
@@ -26,7 +26,7 @@ pub struct Involved {
     pub kind: String,
     pub namespace: String,
     pub name: String,
-    /// Empty where it is not known: who publishes looks it up.
+    /// Empty if unknown: the publisher looks it up.
     pub uid: String,
 }
 
@@ -45,18 +45,18 @@ impl Involved {
         let meta = object.meta();
         Self::named::<T>(&meta.namespace, &meta.name, &meta.uid)
     }
-    /// The NodeClaim of a claim. Only one that was made by hand has a uid that we know.
+    /// The NodeClaim of a claim. Its uid is only known if it is standalone.
     pub fn claim(claim: &Claim) -> Self {
         Self::named::<NodeClaim>("", claim.key.name.as_str(), claim.object_uid())
     }
-    /// What a claim was made for: its NodePool, or, where it has none, its NodeClaim.
+    /// The owner of a claim: its NodePool, or, if it has none, its NodeClaim.
     pub fn owner(claim: &Claim) -> Self {
         match (claim.spec.owner.kind.as_str(), claim.spec.node_pool.as_str()) {
             ("Provisioner", _) | (_, "") => Self::claim(claim),
             (_, pool) => Self::named::<NodePool>("", pool, &claim.spec.owner.uid),
         }
     }
-    /// A Node of which only the name is known.
+    /// A Node by its name alone.
     pub fn node(name: &str) -> Self {
         Self::named::<Node>("", name, "")
     }
@@ -73,15 +73,15 @@ impl Involved {
 }
 
 impl ClusterEvent {
-    /// Something that a person may have to look at.
+    /// A warning, which may need user action.
     pub fn warning(about: Involved, reason: &str, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(about, reason, message) }
     }
-    /// That an object cannot be read: it is left alone, with all that it stands for.
+    /// The Event for an object that cannot be read: it is left alone, with everything that belongs to it.
     pub fn unreadable(odd: &Unreadable) -> Self {
         Self::warning(Involved::unreadable(odd), "Unreadable", odd.remedy())
     }
-    /// Something that takes its course.
+    /// A normal Event.
     pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {
         let Involved { api_version, kind, namespace, name, uid } = about;
         Self { api_version, kind, namespace, name, uid, warning: false, reason: reason.to_owned(), message: message.into() }

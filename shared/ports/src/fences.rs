@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use whittle_claims::{FenceFacts, NodeClassRecord};
 use whittle_units::ClusterName;
 
-/// What the names of clusters' node roles begin with in Karpenter's set-up.
+/// Prefix of clusters' node roles in Karpenter's set-up.
 const NODE_ROLE: &str = "KarpenterNodeRole-";
 
 /// Names with `*` and `?`, as in IAM's policies, for each cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamePatterns(BTreeMap<ClusterName, Vec<String>>);
 
-/// A text that is no list of patterns, in a sentence.
+/// Why a text is not a list of patterns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamePatternsError {
     #[error("{0:?} is no entry of the form CLUSTER=NAME,NAME")]
@@ -40,7 +40,7 @@ impl NamePatterns {
         Ok(Self(all))
     }
 
-    /// The patterns of a cluster; `None` where it has no entry.
+    /// The patterns of a cluster; `None` if it has no entry.
     pub fn of(&self, cluster: &ClusterName) -> Option<&[String]> {
         self.0.get(cluster).map(Vec::as_slice)
     }
@@ -50,7 +50,7 @@ impl NamePatterns {
     }
 }
 
-/// What a class reaches for and its cluster may not have.
+/// A resource of a class that its cluster may not use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClassRefusal {
     #[error("{}", role_refused(.role.as_deref(), .profile.as_deref()))]
@@ -119,11 +119,11 @@ fn any_covers(patterns: &[String], name: &str) -> bool {
 }
 
 impl Settings {
-    /// Whether nodes of the cluster may have this role (its name, with or without path).
+    /// Whether nodes of the cluster may use this role (its name, with or without path).
     ///
-    /// The operator's own default role may be had everywhere. Any other must be among `node_roles`, and among the cluster's
-    /// own names. A cluster without such names may have `KarpenterNodeRole-CLUSTER`, and if it is alone in its deployment any
-    /// other role of `node_roles` that has not the name of another cluster's.
+    /// The operator's own default role is permitted everywhere. Any other must be among `node_roles`, and among the cluster's own
+    /// names. A cluster without such names may use `KarpenterNodeRole-CLUSTER`, and if it is alone in its deployment any other
+    /// role of `node_roles` that is not named after another cluster.
     pub fn permits_node_role(&self, cluster: &ClusterName, role: &str) -> bool {
         let name = bare(role);
         if name.is_empty() {
@@ -142,27 +142,26 @@ impl Settings {
         }
     }
 
-    /// Whether a role has the name that Karpenter's set-up gives the node role of a cluster. Which clusters of the account other
-    /// deployments serve nobody here knows: a pattern is no reason to let it be had, its name written out is.
+    /// Whether a role has the name of a cluster's node role in Karpenter's set-up. Clusters that other deployments of the account
+    /// serve are unknown here: a pattern does not permit such a role, its literal name does.
     fn may_be_of_another(&self, name: &str) -> bool {
         let written_out = self.node_roles.is_empty() || self.node_roles.iter().any(|role| bare(role) == name);
         name.starts_with(NODE_ROLE) && !written_out
     }
 
-    /// Whether an instance profile whose role nobody could look up may be used: the operator's own default, and any where the
-    /// deployment serves one cluster and names no roles for it, because IAM's rule for `iam:PassRole` is all there is then.
+    /// Whether an instance profile whose role could not be looked up may be used: the operator's own default, and any if the
+    /// deployment serves one cluster and names no roles for it, because then only IAM's rule for `iam:PassRole` applies.
     pub fn permits_unknown_role(&self, cluster: &ClusterName, profile: &str) -> bool {
         self.is_default_profile(profile) || (self.clusters.len() <= 1 && self.cluster_node_roles.of(cluster).is_none())
     }
 
-    /// Why a class may not be used in its cluster, of whose nodes `vpc` is the VPC (empty: unknown): what no machine may be
-    /// launched with.
+    /// Why a class may not be used in its cluster, whose nodes are in `vpc` (empty: unknown).
     pub fn class_refusals(&self, cluster: &ClusterName, vpc: &str, record: &NodeClassRecord) -> Vec<ClassRefusal> {
         let spec = &record.class.spec;
         let named = spec.instance_profile.as_deref();
         let fence = record.fence.clone().unwrap_or_else(|| FenceFacts { role: spec.role.clone(), vpcs: Vec::new() });
         let role = match (&fence.role, named) {
-            // A class that names nothing has nothing to refuse: it is not ready for another reason.
+            // A class without role and profile is not refused: it is not ready for another reason.
             (None, None) => true,
             (_, Some(profile)) if self.is_default_profile(profile) => true,
             (None, Some(profile)) => self.permits_unknown_role(cluster, profile),
@@ -174,12 +173,12 @@ impl Settings {
         role.into_iter().chain(vpc).collect()
     }
 
-    /// Whether the operator set this instance profile for classes that name none.
+    /// Whether this is the operator's default instance profile.
     pub fn is_default_profile(&self, profile: &str) -> bool {
         self.default_instance_profile.as_deref() == Some(profile)
     }
 
-    /// Whether a signed caller may ring for a cluster: any, unless callers are named.
+    /// Whether a signed caller may send doorbells for a cluster: any, unless callers are configured.
     pub fn permits_caller(&self, cluster: &str, arn: &str) -> bool {
         if self.relay_callers.is_empty() {
             return true;

@@ -1,4 +1,4 @@
-//! Everything that Whittle asks of the world, as small traits.
+//! The interfaces to AWS, Kubernetes and the store, as small traits.
 //!
 //! One trait per right: a function's block [`rights!`] reads like its role's policy. Every adapter passes the same contract suites.
 //! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond what its SDK does, but
@@ -14,13 +14,13 @@ pub mod contracts;
 mod error;
 mod event;
 mod fences;
+mod leasing;
 mod queue;
 mod record;
 mod report;
 mod safeguard;
 mod settings;
 mod store;
-mod turn;
 
 pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};
@@ -35,6 +35,7 @@ pub use cluster::{
 pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};
 pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};
+pub use leasing::{acquire_lease, lease_held_report, release_lease};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use report::{Amount, Counted, Gauge, Report};
@@ -43,7 +44,6 @@ pub use settings::{Scheduling, Settings};
 pub use store::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError, is_owned, readable,
 };
-pub use turn::{end_turn, not_my_turn, take_turn};
 
 /// What a port's method returns.
 pub trait Answer<T, E>: Future<Output = Result<T, E>> + Send {}

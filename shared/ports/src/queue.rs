@@ -1,10 +1,10 @@
-//! Doorbells on their way.
+//! Queues of doorbells.
 
 use crate::Answer;
 use jiff::SignedDuration;
 use whittle_claims::Doorbell;
 
-/// A message could not be sent. Nothing is lost: the tick comes anyway.
+/// A message could not be sent. Nothing is lost: the next tick does the work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the doorbell for {cluster} could not be rung: {reason}")]
 pub struct QueueError {
@@ -14,7 +14,7 @@ pub struct QueueError {
 
 /// Sends doorbells to the queue of their kind.
 pub trait Queues: Sync {
-    /// Rings after `delay` (up to 15 minutes; zero for at once). Schedule and Consolidate bells of one cluster that
-    /// come within a second, and before the first of them can have been read, are one.
-    fn ring(&self, bell: Doorbell, delay: SignedDuration) -> impl Answer<(), QueueError>;
+    /// Sends a doorbell that is delivered after `delay` (up to 15 minutes; zero for at once). Schedule and Consolidate doorbells
+    /// of one cluster within a second, before the first of them can have been received, are deduplicated.
+    fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> impl Answer<(), QueueError>;
 }

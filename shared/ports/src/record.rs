@@ -1,10 +1,10 @@
-//! Records that hold what EC2 and EKS said.
+//! Records of facts from EC2 and EKS.
 
 use serde::{Deserialize, Serialize};
 use whittle_claims::Record;
 use whittle_ec2::network::ClusterInfo;
 
-/// What nodes have to know of their cluster. Written by `refresh` alone.
+/// What nodes have to know about their cluster. Written by `refresh` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterRecord {
     pub info: ClusterInfo,

@@ -5,7 +5,7 @@ use std::fmt;
 use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_units::{Price, Quantity, SignedDuration, Timestamp};
 
-/// One increment of a counter, under the reference's metric name.
+/// One increment of a counter, under Karpenter's metric name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counted {
     pub metric: &'static str,
@@ -13,18 +13,18 @@ pub struct Counted {
     pub by: u64,
 }
 
-/// What a gauge shows.
+/// The value of a gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Amount {
     Count(u64),
     /// A resource in thousandths of its unit.
     Quantity(Quantity),
     Time(SignedDuration),
-    /// Dollars, an hour where it is a price.
+    /// Dollars; per hour for a price.
     Dollars(Price),
 }
 
-/// A state as it was when the invocation looked, or how long something took, under the reference's metric name.
+/// A state as of the invocation, or a duration, under Karpenter's metric name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gauge {
     pub metric: &'static str,
@@ -37,18 +37,18 @@ pub struct Gauge {
 pub struct Report {
     /// In the order in which they happened.
     pub decisions: Vec<DecisionRecord>,
-    /// How often what was done, by word (`created`, `evicted`, …).
+    /// Counts of what was done, by name (`created`, `evicted`, …).
     pub counts: BTreeMap<&'static str, u64>,
     pub metrics: Vec<Counted>,
     pub gauges: Vec<Gauge>,
 }
 
 impl Report {
-    /// Notes a decision.
+    /// Records a decision.
     pub fn decide(&mut self, at: Timestamp, kind: DecisionKind, subject: impl Into<String>, message: impl Into<String>) {
         self.explain(at, kind, subject, message, serde_json::Value::Null);
     }
-    /// Notes a decision with the structure behind it.
+    /// Records a decision with its structured data.
     pub fn explain(
         &mut self,
         at: Timestamp,
@@ -59,7 +59,7 @@ impl Report {
     ) {
         self.decisions.push(DecisionRecord { at, kind, subject: subject.into(), message: message.into(), detail });
     }
-    /// Counts one more of what `word` says.
+    /// Increments the count of `word`.
     pub fn count(&mut self, word: &'static str) {
         *self.counts.entry(word).or_default() += 1;
     }
@@ -67,21 +67,21 @@ impl Report {
     pub fn counted(&self, word: &str) -> u64 {
         self.counts.get(word).copied().unwrap_or(0)
     }
-    /// Raises a metric by one.
+    /// Increments a metric by one.
     pub fn metric<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N]) {
         self.metric_by(metric, labels, 1);
     }
-    /// Raises a metric.
+    /// Increments a metric.
     pub fn metric_by<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], by: u64) {
         let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
         self.metrics.push(Counted { metric, labels, by });
     }
-    /// Shows a state.
+    /// Sets a gauge.
     pub fn gauge<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], amount: Amount) {
         let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
         self.gauges.push(Gauge { metric, labels, amount });
     }
-    /// Takes over what a part of the work reported.
+    /// Merges the report of a part of the work.
     pub fn absorb(&mut self, other: Self) {
         self.decisions.extend(other.decisions);
         self.metrics.extend(other.metrics);

@@ -1,12 +1,12 @@
-//! Protections of handlers by name, so that a test can take one away and see whether anybody notices.
+//! Safeguards of handlers by name, so that a test can disable one and check that the violation is detected.
 //!
-//! A handler asks [`Safeguard::stops`] where a protection holds it back and [`Safeguard::permits`] where one lets it go on.
-//! Without the feature `mutants`, which only the simulator switches on, both answer what they are given and compile to
-//! nothing. With it, a protection that the running thread has switched off answers as if it were not there.
+//! A handler calls [`Safeguard::stops`] where a safeguard prevents an action and [`Safeguard::permits`] where one allows it.
+//! Without the feature `mutants`, which only the simulator enables, both return their argument and compile to nothing. With it, a
+//! safeguard that the running thread has switched off behaves as if it did not exist.
 
 macro_rules! safeguards {
     ($($(#[doc = $text:literal])+ $name:ident,)*) => {
-        /// What keeps a handler from ending, buying, evicting or saying too much.
+        /// What prevents a handler from terminating, launching, evicting or publishing too much.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Safeguard {
             $($(#[doc = $text])+ $name,)*
@@ -16,7 +16,7 @@ macro_rules! safeguards {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// What it does, in a sentence.
+            /// Its description, in a sentence.
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!($($text),+),)*
@@ -133,13 +133,13 @@ thread_local! {
 }
 
 impl Safeguard {
-    /// Whether it holds its handler back, where `reason` is what it holds back for.
+    /// Whether it prevents the action for `reason`.
     #[must_use]
     pub fn stops(self, reason: bool) -> bool {
         reason && !self.is_off()
     }
 
-    /// Whether it lets its handler go on, where `proof` is what it asks for.
+    /// Whether it allows the action, given the required `proof`.
     #[must_use]
     pub fn permits(self, proof: bool) -> bool {
         proof || self.is_off()
@@ -156,7 +156,7 @@ impl Safeguard {
         SWITCHED_OFF.get().is_some_and(|off| off == self || off.twin() == Some(self))
     }
 
-    /// The protection that stands before or behind this one, where either alone keeps the harm away: a test takes both.
+    /// The safeguard that covers the same harm, where either one alone is enough: a test disables both.
     #[must_use]
     pub const fn twin(self) -> Option<Self> {
         match self {
@@ -166,7 +166,7 @@ impl Safeguard {
         }
     }
 
-    /// Switches off one protection, and its twin, or none, for what this thread runs from now on.
+    /// Switches off one safeguard, and its twin, or none, for what this thread runs from now on.
     #[cfg(feature = "mutants")]
     pub fn switch_off(one: Option<Self>) {
         SWITCHED_OFF.set(one);

@@ -105,7 +105,7 @@ impl World {
         for claim in claims.iter().filter(|claim| claim.is_live()) {
             match claim.machine() {
                 Some(machine) => named.entry(&machine.instance_id).or_default().push(claim.key.name.as_str()),
-                None => broken.push(format!("claim {} has no machine ({})", claim.key.name, claim.phase.word())),
+                None => broken.push(format!("claim {} has no machine ({})", claim.key.name, claim.phase.name())),
             }
         }
         for (id, claims) in named.iter().filter(|(_, claims)| claims.len() > 1) {

@@ -151,7 +151,7 @@ impl World {
 
     /// A standalone NodeClaim was adopted: once, at its second sighting, and only if no other controller manages it.
     fn observe_standalone_adopted(&mut self, claim: &Claim) {
-        let Some(uid) = claim.spec.made_by_hand.clone() else { return };
+        let Some(uid) = claim.spec.standalone_uid.clone() else { return };
         let name = claim.key.name.as_str();
         let object = self.cluster.objects.get::<NodeClaim>(name).filter(|object| object.metadata.uid == uid);
         // Those that we managed ourselves are adopted again after the table was lost.

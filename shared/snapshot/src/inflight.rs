@@ -18,7 +18,7 @@ use whittle_units::{ClaimName, Resources, Timestamp};
 /// and room for their successors once they are gone (evicted from a node that is being emptied, say). A static pool's claim
 /// is planned for no pods and takes what fits any machine that it may get. What somebody deletes by hand is going from then
 /// on, whether or not `sweep` has put it on the claim.
-pub(crate) fn as_decided(
+pub(crate) fn decision_view(
     objects: &ClusterObjects,
     claims: &[Stored<Claim>],
     going: &BTreeSet<ClaimName>,
@@ -31,7 +31,7 @@ pub(crate) fn as_decided(
     let mut rooms = Rooms { types, known: Vec::new() };
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
-            if claim.deletion.is_some() || deleted.by_hand(claim).is_some() {
+            if claim.deletion.is_some() || deleted.requested_at(claim).is_some() {
                 continue; // its pods are planned anew; its machine, should one come, is drained
             }
             mirrors.push(unlaunched(claim, &objects, &mut rooms));
@@ -40,16 +40,16 @@ pub(crate) fn as_decided(
             mirrors.push(deleted.shown(claim));
         }
     }
-    let leaving = leaving_nodes(claims, going, &deleted);
+    let leaving = deleting_nodes(claims, going, &deleted);
     objects.pods.retain(|pod| !promised.contains(&pod.metadata.uid) || pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str()));
     objects.node_claims = mirrors;
-    stand_in(&mut objects, &leaving);
+    add_placeholders(&mut objects, &leaving);
     objects
 }
 
 /// Something stands in for what cannot be read: pods take their room where they are, and a budget forbids every eviction in
 /// its namespace. Pods on nodes that are going are not planned for: what they need nobody knows.
-fn stand_in(objects: &mut ClusterObjects, leaving: &BTreeSet<&str>) {
+fn add_placeholders(objects: &mut ClusterObjects, leaving: &BTreeSet<&str>) {
     let takes_room = |pod: &&Pod| pod.is_bound() && !leaving.contains(pod.spec.node_name.as_str());
     let pods: Vec<Pod> = objects.unreadable_pods().filter(takes_room).cloned().collect();
     let budget = |odd: &Unreadable| PodDisruptionBudget {
@@ -81,7 +81,7 @@ impl<'o> Deleted<'o> {
         }
     }
     /// When somebody asked for the end of a claim's object or of its Node.
-    pub(crate) fn by_hand(&self, claim: &Claim) -> Option<Timestamp> {
+    pub(crate) fn requested_at(&self, claim: &Claim) -> Option<Timestamp> {
         let object = self.node_claims.iter().find(|shown| claim.is_shown_by(shown)).map(|shown| &shown.metadata);
         let shows = |meta: &&&ObjectMeta| {
             let uid = claim.object_uid();
@@ -94,15 +94,15 @@ impl<'o> Deleted<'o> {
     pub(crate) fn shown(&self, claim: &Claim) -> NodeClaim {
         let mut out = mirror(claim);
         if out.metadata.deletion_timestamp.is_none() {
-            out.metadata.deletion_timestamp = self.by_hand(claim);
+            out.metadata.deletion_timestamp = self.requested_at(claim);
         }
         out
     }
 }
 
 /// Nodes whose pods have to move, also those of which the table knows no claim.
-fn leaving_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>, deleted: &Deleted<'c>) -> BTreeSet<&'c str> {
-    let asked = |claim: &Claim| claim.deletion.is_some() || deleted.by_hand(claim).is_some();
+fn deleting_nodes<'c>(claims: &'c [Stored<Claim>], going: &BTreeSet<ClaimName>, deleted: &Deleted<'c>) -> BTreeSet<&'c str> {
+    let asked = |claim: &Claim| claim.deletion.is_some() || deleted.requested_at(claim).is_some();
     let leaves = |claim: &&Stored<Claim>| going.contains(&claim.value.key.name) || asked(&claim.value);
     let of_claims = claims.iter().filter(leaves).filter_map(|claim| claim.value.node_name());
     of_claims.chain(deleted.nodes.iter().map(|node| node.name.as_str())).collect()
@@ -135,7 +135,7 @@ pub(crate) fn promises(claims: &[Stored<Claim>]) -> BTreeMap<String, String> {
 
 /// Takes the room of pods that are nowhere but in a claim's plan (those that buffers stand for) off what unlaunched claims
 /// have left.
-pub(crate) fn hold(objects: &mut ClusterObjects, claims: &[Stored<Claim>], waiting: &[&Pod]) {
+pub(crate) fn reserve_planned(objects: &mut ClusterObjects, claims: &[Stored<Claim>], waiting: &[&Pod]) {
     let by_uid: BTreeMap<&str, &Pod> = waiting.iter().map(|pod| (pod.metadata.uid.as_str(), *pod)).collect();
     for claim in claims.iter().map(|stored| &stored.value) {
         let held: Vec<&Pod> = claim.spec.pods.iter().filter_map(|pod| by_uid.get(pod.uid.as_str()).copied()).collect();
@@ -147,17 +147,17 @@ pub(crate) fn hold(objects: &mut ClusterObjects, claims: &[Stored<Claim>], waiti
         let Some(mirror) = objects.node_claims.iter_mut().find(unlaunched) else { continue };
         let mut room = mirror.status.allocatable.clone();
         room.subtract(&pods::total_requests(held));
-        mirror.status.allocatable = no_less_than_nothing(&room);
+        mirror.status.allocatable = clamp_to_zero(&room);
     }
 }
 
-fn no_less_than_nothing(room: &Resources) -> Resources {
+fn clamp_to_zero(room: &Resources) -> Resources {
     room.iter().map(|(name, amount)| (name.to_owned(), amount.max(whittle_units::Quantity::ZERO))).collect()
 }
 
 /// The mirrors in the cluster stand for claims that cannot be read. One without a machine has no room for anybody: for which pods
 /// it is meant nobody knows, and nobody can launch it.
-pub(crate) fn show_hidden(objects: &mut ClusterObjects, read: &ClusterObjects, hidden: &[String]) {
+pub(crate) fn include_unreadable(objects: &mut ClusterObjects, read: &ClusterObjects, hidden: &[String]) {
     for mirror in read.node_claims.iter().filter(|mirror| hidden.contains(&mirror.metadata.name)) {
         let mut mirror = mirror.clone();
         if mirror.status.provider_id.is_empty() {
@@ -169,7 +169,7 @@ pub(crate) fn show_hidden(objects: &mut ClusterObjects, read: &ClusterObjects, h
 }
 
 /// Machines of claims that cannot be read stay as they are; those that are closed to new pods count as going.
-pub(crate) fn leave_alone(nodes: &mut [StateNode], hidden: &[String]) {
+pub(crate) fn mark_unreadable(nodes: &mut [StateNode], hidden: &[String]) {
     let is_closed = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
     for node in nodes {
         let Some(claim) = node.claim.as_ref().filter(|claim| hidden.contains(&claim.metadata.name)) else { continue };
@@ -221,7 +221,7 @@ fn unlaunched(claim: &Claim, objects: &ClusterObjects, rooms: &mut Rooms<'_>) ->
     let of_static_pool = claim.spec.instance_types.is_empty() && claim.spec.pods.is_empty();
     let mut room = if of_static_pool { rooms.at_least(claim) } else { claim.spec.requests.clone() };
     room.subtract(&pods::total_requests(waiting));
-    out.status.allocatable = no_less_than_nothing(&room);
+    out.status.allocatable = clamp_to_zero(&room);
     // Limits are held against the largest machine that may come.
     let mut capacity = Resources::new();
     for instance_type in claim.spec.instance_types.iter().filter_map(|name| rooms.types.get(name.as_str())) {

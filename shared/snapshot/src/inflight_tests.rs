@@ -1,4 +1,4 @@
-use crate::inflight::{as_decided, being_replaced, promises};
+use crate::inflight::{being_replaced, decision_view, promises};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
@@ -43,7 +43,7 @@ fn check(claim: &Claim, pods: &[Pod], seen: &[&str], free: Option<i64>) {
     let size = |name: &str, units| InstanceType { name: name.into(), capacity: cpu(units), ..InstanceType::default() };
     let (small, large) = (size("small", 4), size("large", 64));
     let types = BTreeMap::from([("small", &small), ("large", &large)]);
-    let decided = as_decided(&objects, &[Stored { value: claim.clone(), revision: Revision(1) }], &BTreeSet::new(), &types);
+    let decided = decision_view(&objects, &[Stored { value: claim.clone(), revision: Revision(1) }], &BTreeSet::new(), &types);
     assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), seen);
     let mirror = decided.node_claims.first();
     assert_eq!(mirror.map(|mirror| mirror.status.allocatable.get("cpu")), free.map(Quantity::from_units));
@@ -75,7 +75,7 @@ fn a_claim_of_a_static_pool_has_the_room_that_any_of_its_machines_has() {
         let (small, middle, large) = (sized("small", 4), sized("middle", 8), sized("large", 64));
         let types = BTreeMap::from([("small", &small), ("middle", &middle), ("large", &large)]);
         let objects = ClusterObjects { pods: vec![pod("a")], ..ClusterObjects::default() };
-        let decided = as_decided(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &types);
+        let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &types);
         assert_eq!(decided.pods.len(), 1, "no pod is promised a place");
         decided.node_claims[0].status.allocatable.get("cpu")
     };
@@ -182,7 +182,7 @@ fn pods_on_a_machine_that_is_replaced_have_their_place_on_the_way() {
     bound.spec.node_name = "node-old".into();
     let objects = ClusterObjects { pods: vec![bound, pod("c")], ..ClusterObjects::default() };
     let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
-    let decided = as_decided(&objects, &claims, &being_replaced(&claims), &BTreeMap::new());
+    let decided = decision_view(&objects, &claims, &being_replaced(&claims), &BTreeMap::new());
     assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), ["c"]);
 }
 
@@ -202,7 +202,7 @@ fn serving() -> (Claim, ClusterObjects) {
 fn goes(claim: &Claim, objects: &ClusterObjects) -> (bool, bool) {
     let promise = Claim { spec: planned().spec, ..planned() };
     let claims = [claim.clone(), promise].map(|value| Stored { value, revision: Revision(1) });
-    let decided = as_decided(objects, &claims, &BTreeSet::new(), &BTreeMap::new());
+    let decided = decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new());
     let state = ClusterState::of(&decided);
     let machine = state.nodes.iter().find(|node| node.node.is_some()).unwrap();
     (machine.marked_for_deletion, decided.pods.is_empty())
@@ -239,13 +239,13 @@ fn a_claim_without_machine_that_somebody_deletes_by_hand_promises_nothing() {
     let mut object = mirror(&claim);
     object.metadata.deletion_timestamp = Some(now());
     let objects = ClusterObjects { pods: vec![pod("a")], node_claims: vec![object], ..ClusterObjects::default() };
-    let decided = as_decided(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
+    let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
     assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned anew");
 }
 
 fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
     let claims: Vec<_> = claims.iter().map(|value| Stored { value: value.clone(), revision: Revision(1) }).collect();
-    as_decided(objects, &claims, &BTreeSet::new(), &BTreeMap::new())
+    decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new())
 }
 
 /// A pod that cannot be read, on a node.

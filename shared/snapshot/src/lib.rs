@@ -1,4 +1,4 @@
-//! What one decision sees: cluster objects, claims, catalog and memories, read together and joined.
+//! The snapshot of one decision: cluster objects, claims, catalog and records, read together and joined.
 //!
 //! The functions that decide for a cluster (`schedule`, `consolidate`) load the same things and must see them the same
 //! way. Reading is [`load`]; the joining is pure.
@@ -51,7 +51,7 @@ use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 /// How long plans wait for the adoption of a NodeClaim: three times what it takes.
 const ADOPTION_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// One moment of a cluster. Nothing in it changes while a decision is made.
+/// The state of a cluster at one time. Nothing in it changes while a decision is made.
 #[derive(Debug)]
 pub struct Snapshot {
     pub now: Timestamp,
@@ -67,15 +67,15 @@ pub struct Snapshot {
     pub catalog: BTreeMap<String, Arc<InstanceTypes>>,
     /// What NodeOverlays changed of it, and what became of each.
     pub overlaid: Overlaid,
-    /// Claims that a command takes away once their replacements are there.
+    /// Claims that a command deletes once their replacements are initialized.
     going: BTreeSet<ClaimName>,
     /// What the latest planning run expects of machines, by [`machine_key`].
     pub expected: BTreeMap<String, Expectation>,
-    /// Names of claims that cannot be read: their machines are there, take pods and are left alone.
+    /// Names of claims that cannot be read: their machines exist, take pods and are left alone.
     pub hidden: Vec<String>,
-    /// NodeClaims of ours whose claims the table does not have: it is behind the cluster until `sweep` has adopted them.
+    /// Managed NodeClaims without a claim in the table: it is older than the cluster until `sweep` has adopted them.
     pub unclaimed: Vec<String>,
-    /// Capacity buffers as they resolve now, none in a cluster that Whittle leaves.
+    /// Resolved capacity buffers; none in a cluster from which Whittle is being uninstalled.
     pub buffers: Buffers,
     workloads: Workloads,
 }
@@ -151,10 +151,10 @@ impl Snapshot {
     fn join(&mut self) {
         let types = self.catalog.values().flat_map(|types| types.iter());
         let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-        self.objects = inflight::as_decided(&self.read, &self.claims, &self.going, &by_name);
-        inflight::show_hidden(&mut self.objects, &self.read, &self.hidden);
+        self.objects = inflight::decision_view(&self.read, &self.claims, &self.going, &by_name);
+        inflight::include_unreadable(&mut self.objects, &self.read, &self.hidden);
         let promised: Vec<_> = self.buffers.promised().collect();
-        inflight::hold(&mut self.objects, &self.claims, &promised);
+        inflight::reserve_planned(&mut self.objects, &self.claims, &promised);
         self.place();
     }
 
@@ -165,7 +165,7 @@ impl Snapshot {
         let goes =
             |node: &StateNode| node.claim.as_ref().is_some_and(|claim| self.going.contains(&ClaimName::new(claim.metadata.name.as_str())));
         self.nodes.iter_mut().for_each(|node| node.marked_for_deletion |= goes(node));
-        inflight::leave_alone(&mut self.nodes, &self.hidden);
+        inflight::mark_unreadable(&mut self.nodes, &self.hidden);
         self.nominate();
     }
 
@@ -181,9 +181,8 @@ impl Snapshot {
         inflight::promises(&self.claims)
     }
 
-    /// Takes note of claims that a command is about to end: their pods have to find another place, and they count as
-    /// going.
-    pub fn mark_going(&mut self, claims: impl IntoIterator<Item = ClaimName>) {
+    /// Marks claims that a command is about to delete: their pods have to be rescheduled, and they count as deleting.
+    pub fn mark_deleting(&mut self, claims: impl IntoIterator<Item = ClaimName>) {
         let before = self.going.len();
         self.going.extend(claims);
         if self.going.len() > before {
@@ -205,9 +204,9 @@ impl Snapshot {
         Some("held_for_adoption")
     }
 
-    /// Whether somebody asked for the end of a claim's object or Node, which `sweep` may not have put on the claim yet.
-    pub fn is_deleted_by_hand(&self, claim: &Claim) -> bool {
-        Deleted::of(&self.read).by_hand(claim).is_some()
+    /// Whether a user deleted a claim's object or Node, which `sweep` may not have recorded on the claim yet.
+    pub fn is_deleted_by_user(&self, claim: &Claim) -> bool {
+        Deleted::of(&self.read).requested_at(claim).is_some()
     }
 
     /// Brings a changed claim into the objects that the decision looks at.
@@ -268,7 +267,7 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let Listing { claims, unreadable: hidden } = ports.store().listing(cluster).await?;
     let mut read = ports.cluster().read(cluster, Scope::All, None).await?;
     if ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
-        // A cluster that Whittle leaves gets no new machine for any pool.
+        // A cluster from which Whittle is being uninstalled gets no new machine for any pool.
         read.node_pools.clear();
         read.capacity_buffers.clear();
     }

@@ -29,7 +29,7 @@ pub fn claim_of(new: &NewClaim, seen: &Snapshot, cluster: &ClusterName, unique: 
         pods: new.pods.iter().map(pod_key).collect(),
         price: new.cheapest_price,
         replaces,
-        made_by_hand: None,
+        standalone_uid: None,
         extra_capacity: seen.overlaid.resized(new).into_iter().map(extra).collect(),
     };
     Claim::planned(key, uid, spec, seen.now)

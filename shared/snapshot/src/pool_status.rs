@@ -3,7 +3,7 @@
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, runtime};
-use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Stored, show_health};
+use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Stored, update_health};
 use whittle_units::{Quantity, Resources, Timestamp};
 
 /// What the status of pools follows from.
@@ -47,7 +47,7 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
         set(conditions::READY, ConditionStatus::False, "UnhealthyDependents", &failed.join(", "));
     }
     let health = facts.health.iter().find(|health| health.pool_uid == pool.metadata.uid);
-    show_health(&mut out, class_generation(pool, facts.objects), health, now);
+    update_health(&mut out, class_generation(pool, facts.objects), health, now);
     let (resources, nodes) = usage(pool, claims);
     out.status.resources = resources;
     out.status.nodes = nodes;

@@ -8,7 +8,7 @@ use whittle_claims::{Claim, Machine, NodeClassRecord, Phase, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// EC2's count may lag behind the machines that it has just started by this much.
-const CATCHES_UP: SignedDuration = SignedDuration::from_secs(5);
+const EC2_COUNT_LAG: SignedDuration = SignedDuration::from_secs(5);
 
 /// Reserved capacity as one decision sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Reserved {
         }
         for machine in claims.iter().filter_map(|claim| claim.value.machine()) {
             let Some(known) = used(machine).and_then(|id| seen.get_mut(id)) else { continue };
-            if known.0.duration_since(machine.launched_at) < CATCHES_UP {
+            if known.0.duration_since(machine.launched_at) < EC2_COUNT_LAG {
                 known.1 = known.1.saturating_sub(1);
             }
         }

@@ -423,7 +423,7 @@ impl Claims {
         };
         let all: Vec<_> = world.store.claims(&cluster).map(|stored| &stored.value).filter(of).collect();
         let live: Vec<String> =
-            all.iter().filter(|claim| claim.is_live()).map(|claim| format!("{} {}", claim.key.name, claim.phase.word())).collect();
+            all.iter().filter(|claim| claim.is_live()).map(|claim| format!("{} {}", claim.key.name, claim.phase.name())).collect();
         faults.count_of("live claims", self.live, &live);
         if !world.has_lost_its_table() {
             faults.count("claims ever made", self.made, all.len());

@@ -1,8 +1,8 @@
 //! Nodes that are closed although nothing is to happen to them.
 
 use super::{after, at, claim, joined};
-use crate::execute::disrupted;
-use crate::progress::unmark_strays;
+use crate::execute::disrupted_taint;
+use crate::progress::untaint_strays;
 use crate::state::Disruptions;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
@@ -37,17 +37,17 @@ fn is_closed(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
         ports.create(&lease, &serving).await.unwrap();
     });
     let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
-    node.spec.taints.push(disrupted());
+    node.spec.taints.push(disrupted_taint());
     simulation.world().cluster.objects.create(node, at(0));
     let stored = block_on(ports.list(&cluster)).unwrap();
     let nodes = vec![simulation.world().cluster.objects.get::<Node>("n").unwrap().clone()];
-    let seen = Snapshot::of(at(1), ClusterObjects { nodes, ..ClusterObjects::default() }, stored, Vec::new(), BTreeMap::new());
+    let snapshot = Snapshot::of(at(1), ClusterObjects { nodes, ..ClusterObjects::default() }, stored, Vec::new(), BTreeMap::new());
     meanwhile(&simulation, &serving);
     let adapters = Adapters::all(&ports);
     let mut report = Report::default();
-    block_on(unmark_strays(adapters, &seen, &Disruptions::default(), &mut report)).unwrap();
+    block_on(untaint_strays(adapters, &snapshot, &Disruptions::default(), &mut report)).unwrap();
     let world = simulation.world();
-    let closed = world.cluster.objects.get::<Node>("n").unwrap().spec.taints.iter().any(|taint| taint.same(&disrupted()));
+    let closed = world.cluster.objects.get::<Node>("n").unwrap().spec.taints.iter().any(|taint| taint.same(&disrupted_taint()));
     (closed, report)
 }
 

@@ -239,8 +239,8 @@ fn nothing_is_launched_with_a_role_or_a_vpc_of_another_cluster() {
         let catalog = whittle_snapshot::warm::catalog(&blob).unwrap();
         let class = NodeClassRecord { fence: fence.clone(), ..class_in(&catalog) };
         let settings = Settings { clusters: vec!["c".into(), "other".into()], ..Settings::default() };
-        let fenced = crate::fenced(class, &settings, &"c".into(), &record);
-        assert_eq!(fenced.is_ready(), launches, "{fence:?}: {:?}", fenced.problems);
+        let with_refusals = crate::with_refusals(class, &settings, &"c".into(), &record);
+        assert_eq!(with_refusals.is_ready(), launches, "{fence:?}: {:?}", with_refusals.problems);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::at;
 use super::over_sim::{class_in, keep, keep_as, kept, run_over};
 use super::repeated::with_class;
-use crate::addresses::{SubnetUse, Use, left};
+use crate::addresses::{SubnetUse, Use, free_addresses};
 use futures::executor::block_on;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{Requirement, ResolvedSubnet};
@@ -94,7 +94,7 @@ fn what_was_taken_since_a_subnet_was_counted_is_taken_off_and_nothing_twice() {
         NodeClassRecord { free_addresses: [("a".to_owned(), 100), ("b".to_owned(), 10)].into(), resolved_at: at(60), ..class_in(&catalog) };
     let one = |subnet: &str, addresses, second| Use { batch: "x".into(), subnet: subnet.into(), addresses, at: at(second) };
     let uses = [one("a", 30, 50), one("a", 20, 58), one("a", 5, 70), one("b", 50, 70), one("elsewhere", 1, 70)];
-    assert_eq!(left(&class, &uses), [("a".to_owned(), 75), ("b".to_owned(), 0)].into(), "EC2 had counted the first");
+    assert_eq!(free_addresses(&class, &uses), [("a".to_owned(), 75), ("b".to_owned(), 0)].into(), "EC2 had counted the first");
 }
 
 #[test]

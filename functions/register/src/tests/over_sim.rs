@@ -168,7 +168,7 @@ fn a_claim_registers_although_its_pool_is_gone() {
 #[test]
 fn two_nodes_of_one_machine_register_none_and_the_timeout_decides() {
     let (mut simulation, twins) = twins();
-    assert_eq!(kept(&simulation, &twins).phase.word(), "Launched");
+    assert_eq!(kept(&simulation, &twins).phase.name(), "Launched");
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
     assert_eq!(kept(&simulation, &twins).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
@@ -214,7 +214,7 @@ fn a_node_without_a_provider_id_is_nobodys() {
     nameless.spec.provider_id.clear();
     create(&simulation, nameless.clone());
     run(&simulation);
-    assert_eq!(kept(&simulation, &waiting).phase.word(), "Launched");
+    assert_eq!(kept(&simulation, &waiting).phase.name(), "Launched");
     let world = simulation.world();
     let there = world.cluster.objects.get::<Node>("n").unwrap();
     assert_eq!((&there.spec, &there.metadata.labels), (&nameless.spec, &nameless.metadata.labels), "it is left as it is");
@@ -269,7 +269,7 @@ fn a_startup_taint_that_nobody_removes_ends_nothing() {
     simulation.run_for(SignedDuration::from_hours(24));
     run(&simulation);
     let after = kept(&simulation, &own);
-    assert_eq!((after.phase.word(), after.deletion), ("Registered", None));
+    assert_eq!((after.phase.name(), after.deletion), ("Registered", None));
     let reason = conditions::find(&after.conditions, INITIALIZED).unwrap().reason.clone();
     assert_eq!(reason, "StartupTaintsExist");
 }
@@ -370,7 +370,7 @@ fn a_claim_whose_node_has_not_joined_says_so() {
     let claim = kept(&simulation, &planned("a"));
     let registered = conditions::find(&claim.conditions, REGISTERED).unwrap();
     assert_eq!((registered.status, registered.reason.as_str()), (ConditionStatus::Unknown, "NodeNotFound"));
-    assert_eq!((claim.phase.word(), claim.deletion), ("Launched", None));
+    assert_eq!((claim.phase.name(), claim.deletion), ("Launched", None));
 }
 
 /// An API server at which somebody else is always quicker to change a Node.
@@ -434,6 +434,6 @@ fn a_node_that_somebody_else_changed_first_is_left_for_the_next_look_without_an_
     let adapters = Adapters { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
     let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap();
     assert_eq!((report.counted("left_for_later"), report.counted("registered")), (1, 0));
-    assert_eq!(kept(&simulation, &planned("a")).phase.word(), "Launched", "a claim is not ahead of its Node");
+    assert_eq!(kept(&simulation, &planned("a")).phase.name(), "Launched", "a claim is not ahead of its Node");
     assert_eq!(run(&simulation).counted("registered"), 1);
 }

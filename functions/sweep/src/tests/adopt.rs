@@ -66,7 +66,7 @@ fn a_machine_that_serves_without_a_claim_gets_the_same_claim_back_at_its_second_
     assert_eq!((owner.name.as_str(), owner.uid.as_str(), expires), ("default", "pool-uid", before.expires_at()));
     assert_eq!((&back.spec.node_class, &back.spec.requirements), (&before.spec.node_class, &before.spec.requirements));
     assert_eq!((&back.spec.requests, &back.spec.node_pool), (&before.spec.requests, &before.spec.node_pool));
-    assert_eq!((back.phase.word(), back.node_name(), &back.deletion), ("Initialized", Some("n"), &None));
+    assert_eq!((back.phase.name(), back.node_name(), &back.deletion), ("Initialized", Some("n"), &None));
     assert_eq!(back.machine().unwrap().capacity, before.machine().unwrap().capacity);
     assert!(holds(&back, INITIALIZED));
 }
@@ -82,7 +82,7 @@ fn a_machine_is_adopted_from_its_node_alone() {
     let found = &second.adopt[0];
     let key = ClaimKey { cluster: "c".into(), name: found.name() };
     let back = found.claim(key, "uid".into(), &bare.objects, None, at(130)).unwrap();
-    assert_eq!((back.key.name.as_str(), back.phase.word()), ("adopted-i-1", "Initialized"));
+    assert_eq!((back.key.name.as_str(), back.phase.name()), ("adopted-i-1", "Initialized"));
     assert_eq!((back.spec.owner.uid.as_str(), back.spec.node_class.name.as_str()), ("pool-uid", "default"));
     assert!(!labels_of(&back).contains_key(labels::REGISTERED));
 }
@@ -95,7 +95,7 @@ fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
     });
     let (_, second) = coming.twice(30);
     let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
-    assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.word(), "Launched");
+    assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.name(), "Launched");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_machine_gets_no_name_of_its_own_while_no_list_shows_any_node_claim() {
     let none = change(lost(), |scene| scene.objects.node_claims.clear());
     let (first, second) = none.twice(899);
     assert!(first.adopt.is_empty() && second.adopt.is_empty(), "its NodeClaim may come back");
-    assert_eq!(lost().judge(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it has its name again");
+    assert_eq!(lost().compare(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it has its name again");
     assert_eq!(none.twice(900).1.adopt[0].name().as_str(), "adopted-i-1");
 }
 
@@ -130,11 +130,11 @@ fn one_answer_without_nodes_and_node_claims_neither_collects_nor_adopts() {
         scene.objects.nodes.clear();
         scene.objects.node_claims.clear();
     });
-    let first = lost().judge(&[], 100);
-    let second = partial.judge(&first.note, 130);
+    let first = lost().compare(&[], 100);
+    let second = partial.compare(&first.note, 130);
     assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0), "a machine with pods is no orphan because one answer lacks its Node");
-    let first = partial.judge(&[], 100);
-    let second = lost().judge(&first.note, 130);
+    let first = partial.compare(&[], 100);
+    let second = lost().compare(&first.note, 130);
     assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0));
 }
 
@@ -143,7 +143,7 @@ fn what_karpenter_started_is_neither_ended_nor_adopted() {
     let nothing = |scene: Scene| {
         let (first, second) = scene.twice(600);
         for found in [&first, &second] {
-            assert!(found.orphans.is_empty() && found.adopt.is_empty() && found.forsaken.is_empty(), "{found:?}");
+            assert!(found.orphans.is_empty() && found.adopt.is_empty() && found.abandoned.is_empty(), "{found:?}");
             assert!(found.release_mirrors.is_empty() && found.release_nodes.is_empty(), "{found:?}");
         }
     };
@@ -171,9 +171,9 @@ fn karpenters(scene: &mut Scene) {
 
 #[test]
 fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_not() {
-    let left = change(lost(), karpenters).judge(&[], 100);
+    let left = change(lost(), karpenters).compare(&[], 100);
     assert_eq!(left.events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["NotAdopted"]);
-    assert!(change(lost(), karpenters).judge(&left.note, 160).events.is_empty(), "once in a while");
+    assert!(change(lost(), karpenters).compare(&left.note, 160).events.is_empty(), "once in a while");
     let by_pool = change(change(lost(), karpenters), |scene| {
         scene.objects.node_pools[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
     });
@@ -185,7 +185,7 @@ fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_no
         assert!(first.adopt.is_empty() && second.orphans.is_empty());
         let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
         let claim = second.adopt[0].claim(key, "uid".into(), &asked.objects, None, at(130)).unwrap();
-        assert_eq!((claim.phase.word(), &claim.deletion), ("Initialized", &None));
+        assert_eq!((claim.phase.name(), &claim.deletion), ("Initialized", &None));
         assert_eq!(annotations_of(&claim).get(labels::ADOPT), None);
     }
     // Nothing in the cluster stands for it: whose it is, nobody knows.
@@ -246,21 +246,21 @@ fn a_node_claim_that_nobody_is_behind_is_let_go_after_three_minutes_and_one_made
         })
     };
     let (first, early) = unlaunched(false).twice(179);
-    assert!(first.forsaken.is_empty() && early.forsaken.is_empty());
+    assert!(first.abandoned.is_empty() && early.abandoned.is_empty());
     let (_, late) = unlaunched(false).twice(180);
-    assert_eq!((late.forsaken.as_slice(), late.answer.len()), (["default-1".to_owned()].as_slice(), 0));
+    assert_eq!((late.abandoned.as_slice(), late.answer.len()), (["default-1".to_owned()].as_slice(), 0));
     let failed = change(unlaunched(false), |scene| scene.objects.node_claims[0].metadata.finalizers.clear());
-    assert_eq!(failed.twice(180).1.forsaken.len(), 1, "one whose launch had failed has no finalizer any more");
+    assert_eq!(failed.twice(180).1.abandoned.len(), 1, "one whose launch had failed has no finalizer any more");
     let (_, late) = unlaunched(true).twice(180);
-    assert_eq!((late.forsaken.len(), late.answer.len()), (0, 1), "a user's object is never deleted");
+    assert_eq!((late.abandoned.len(), late.answer.len()), (0, 1), "a user's object is never deleted");
     let running = change(unlaunched(false), |scene| {
         scene.instances = vec![instance("i-1")];
         scene.instances[0].tags.insert(labels::TAG_NODE_CLAIM.into(), "default-1".into());
     });
     let (_, late) = running.twice(180);
-    assert_eq!((late.forsaken.len(), late.adopt.len()), (0, 1), "its machine has come");
+    assert_eq!((late.abandoned.len(), late.adopt.len()), (0, 1), "its machine has come");
     let unreadable = change(unlaunched(false), |scene| scene.unreadable = vec!["default-1".into()]);
-    assert!(unreadable.twice(600).1.forsaken.is_empty(), "its claim may be one that cannot be read");
+    assert!(unreadable.twice(600).1.abandoned.is_empty(), "its claim may be one that cannot be read");
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_obj
     assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
     let joined = second.adopt[0].join(&planned(), None, at(130)).unwrap();
     let known = change(deleted, |scene| scene.claims = vec![joined.clone()]);
-    let knows = known.judge(&[], 140);
+    let knows = known.compare(&[], 140);
     assert_eq!(
         (knows.join.as_slice(), knows.end.len()),
         (&[(joined.key.name.clone(), "n".to_owned())][..], 0),
@@ -301,7 +301,7 @@ fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_obj
     assert!(knows.mirrors.is_empty(), "nor taken off the NodeClaim, which alone knows it");
     let drained = step(&joined, &Event::NodeJoined { node_name: "n".into() }, at(140)).unwrap();
     let known = change(known, |scene| scene.claims = vec![drained]);
-    assert_eq!(known.judge(&[], 150).end[0].reason, DeletionReason::Requested, "with both, it is drained");
+    assert_eq!(known.compare(&[], 150).end[0].reason, DeletionReason::Requested, "with both, it is drained");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
     let report = sweep(&simulation);
     assert_eq!((report.counted("adopted"), report.counted("collected"), report.counted("ended")), (1, 0, 0));
     let [claim] = claims(&simulation).try_into().unwrap();
-    assert_eq!((claim.key.name.as_str(), claim.phase.word()), ("default-1", "Initialized"));
+    assert_eq!((claim.key.name.as_str(), claim.phase.name()), ("default-1", "Initialized"));
     simulation.run_for(SignedDuration::from_secs(60));
     let again = sweep(&simulation);
     assert_eq!((again.counted("adopted"), again.counted("ended"), claims(&simulation).len()), (0, 0, 1), "once");
@@ -397,13 +397,13 @@ fn a_machine_that_cannot_be_marked_gets_no_claim() {
     let simulation = handed_over();
     let (objects, ports) = (simulation.world().cluster.objects.snapshot(), simulation.ports());
     let instance = simulation.world().region.machines.values().next().unwrap().instance.clone();
-    let found = crate::adopt::found(&instance, &objects).unwrap();
+    let found = crate::adopt::find_adoptable(&instance, &objects).unwrap();
     simulation.world().region.machines.clear();
     let adapters = Adapters::all(&ports);
     let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
     let outcome = block_on(async {
         let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        crate::collect::take_in(adapters, &lease, &[], &objects, &found, None, &mut Report::default()).await
+        crate::collect::adopt_machine(adapters, &lease, &[], &objects, &found, None, &mut Report::default()).await
     });
     assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");
 }
@@ -415,7 +415,7 @@ fn a_table_that_is_older_than_its_machine_takes_it_for_the_claim_that_waits() {
     simulation.run_for(SignedDuration::from_secs(60));
     assert_eq!(sweep(&simulation).counted("adopted"), 1);
     let [claim] = claims(&simulation).try_into().unwrap();
-    assert_eq!((claim.uid.as_str(), claim.phase.word()), ("uid", "Initialized"), "the claim that was there");
+    assert_eq!((claim.uid.as_str(), claim.phase.name()), ("uid", "Initialized"), "the claim that was there");
     let by_instance = block_on(simulation.ports().by_instance(&"i-1".into())).unwrap().unwrap();
     assert_eq!(by_instance.value.key, claim.key);
 }

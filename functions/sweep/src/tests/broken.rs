@@ -40,8 +40,8 @@ fn pool(all: usize, broken: usize) -> Scene {
 
 /// What sweeps at `first` and half a minute later find.
 fn sweeps(scene: &Scene, first: i64) -> (Findings, Findings) {
-    let one = scene.judge(&[], first);
-    let two = scene.judge(&one.note, first + 30);
+    let one = scene.compare(&[], first);
+    let two = scene.compare(&one.note, first + 30);
     (one, two)
 }
 
@@ -87,9 +87,9 @@ fn never_more_than_a_fifth_of_a_pool_is_repaired() {
 #[test]
 fn that_repair_has_stopped_is_said_again_after_a_quarter_of_an_hour() {
     let scene = pool(5, 2);
-    let first = scene.judge(&[], HALF_AN_HOUR);
-    assert_eq!(scene.judge(&first.note, HALF_AN_HOUR + 899).events, []);
-    assert_eq!(scene.judge(&first.note, HALF_AN_HOUR + 900).events, first.events);
+    let first = scene.compare(&[], HALF_AN_HOUR);
+    assert_eq!(scene.compare(&first.note, HALF_AN_HOUR + 899).events, []);
+    assert_eq!(scene.compare(&first.note, HALF_AN_HOUR + 900).events, first.events);
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools_to_repair() {
 #[test]
 fn a_node_that_recovers_between_two_sweeps_is_kept() {
     let broken = pool(5, 1);
-    let first = broken.judge(&[], HALF_AN_HOUR);
-    let well = pool(5, 0).judge(&first.note, HALF_AN_HOUR + 30);
+    let first = broken.compare(&[], HALF_AN_HOUR);
+    let well = pool(5, 0).compare(&first.note, HALF_AN_HOUR + 30);
     assert!(well.end.is_empty());
     assert_eq!(well.forget, ["node/n0 broken: Ready"]);
 }
@@ -169,11 +169,11 @@ fn initialized(requested: &[(&str, i64)], expected: i64) -> Claim {
 
 /// What a sweep at `now` says of a node that has `found` of the memory that its machine should have.
 fn issues(claim: &Claim, found: i64, now: i64) -> Option<Vec<String>> {
-    let seen = change(scene(claim.clone()), |s| {
+    let input = change(scene(claim.clone()), |s| {
         s.claims[0].clone_from(claim);
         s.objects.nodes[0].status.capacity = Resources::from([("memory", Quantity::from_units(found))]);
     });
-    seen.judge(&[], now).consistency.into_iter().next().map(|found| found.issues)
+    input.compare(&[], now).consistency.into_iter().next().map(|found| found.issues)
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_node_that_is_not_ready_for_pods_is_consistent() {
 
 #[track_caller]
 fn check_hydrated(scene: &Scene, expected: &[(&str, &str)]) {
-    let found = scene.judge(&[], 100).hydrate;
+    let found = scene.compare(&[], 100).hydrate;
     assert_eq!(found, expected.iter().map(|(node, class)| ((*node).to_owned(), (*class).to_owned())).collect::<Vec<_>>());
 }
 
@@ -230,6 +230,6 @@ fn a_node_without_the_label_of_its_class_gets_it_from_its_one_claim() {
 
 #[test]
 fn conditions_are_counted_in_snake_case() {
-    assert_eq!(crate::act::snake_case("AcceleratedHardwareReady"), "accelerated_hardware_ready");
-    assert_eq!(crate::act::snake_case("Ready"), "ready");
+    assert_eq!(crate::execute::snake_case("AcceleratedHardwareReady"), "accelerated_hardware_ready");
+    assert_eq!(crate::execute::snake_case("Ready"), "ready");
 }

@@ -64,7 +64,7 @@ fn class() -> NodeClassRecord {
 /// Which claims and Nodes a sweep at second 100 calls on-demand.
 #[track_caller]
 fn check(scene: &Scene, claims: &[&str], nodes: &[&str]) {
-    let found = scene.judge(&[], 100);
+    let found = scene.compare(&[], 100);
     assert_eq!(found.demote.iter().map(|name| name.as_str()).collect::<Vec<_>>(), claims);
     assert_eq!(found.demote_nodes, nodes);
     assert!(found.end.is_empty(), "nothing of this ends a machine: {:?}", found.end);
@@ -104,11 +104,11 @@ fn what_is_not_seen_or_is_to_end_keeps_its_labels() {
 }
 
 /// A block that ends then, seen at that second.
-fn block(ends: i64, seen: i64) -> Scene {
+fn block(ends: i64, input: i64) -> Scene {
     change(reserved(), |s| {
         s.classes[0].class.status.capacity_reservations =
             vec![reservation("cr-other", "capacity-block", 100), reservation("cr-1", "capacity-block", ends)];
-        s.classes[0].resolved_at = at(seen);
+        s.classes[0].resolved_at = at(input);
     })
 }
 
@@ -130,13 +130,13 @@ fn the_end_of_a_block_that_nobody_looked_at_lately_ends_nothing() {
 
 #[test]
 fn reservations_are_looked_at_every_minute_where_a_class_names_some() {
-    let due = |names: bool, seen: i64| {
+    let due = |names: bool, input: i64| {
         change(reserved(), |s| {
             let term = CapacityReservationSelectorTerm { id: Some("cr-1".into()), ..CapacityReservationSelectorTerm::default() };
             s.classes[0].class.spec.capacity_reservation_selector_terms = names.then(|| vec![term]);
-            s.classes[0].resolved_at = at(seen);
+            s.classes[0].resolved_at = at(input);
         })
-        .judge(&[], 100)
+        .compare(&[], 100)
         .refresh
     };
     assert!(due(true, 50) && !due(true, 51) && !due(false, 0));

@@ -16,7 +16,7 @@ fn odd<K: Kind>(name: &str, uid: &str) -> Unreadable {
 }
 
 /// A cluster whose only pool is as `hide` leaves it.
-fn without_pool(hide: impl FnOnce(&mut ClusterObjects)) -> Scene {
+fn missing_pool(hide: impl FnOnce(&mut ClusterObjects)) -> Scene {
     change(scene(registered()), |s| {
         s.objects.node_pools.clear();
         hide(&mut s.objects);
@@ -36,28 +36,28 @@ fn check_never_ends_for_long(scene: &Scene) {
 
 #[test]
 fn a_pool_that_cannot_be_read_keeps_its_machines() {
-    check_never_ends_for_long(&without_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "pool-uid")]));
+    check_never_ends_for_long(&missing_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "pool-uid")]));
     // Where not even a name is left it may be any pool.
-    check_never_ends_for_long(&without_pool(|o| {
+    check_never_ends_for_long(&missing_pool(|o| {
         o.unreadable = vec![odd::<NodePool>("", "")];
         o.node_pools = vec![another()];
     }));
     // Its name with another uid: what was made anew cannot be told from what is there.
-    check_never_ends_for_long(&without_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "new")]));
+    check_never_ends_for_long(&missing_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "new")]));
 }
 
 #[test]
 fn a_pool_that_cannot_be_read_and_is_being_deleted_takes_its_claims_along() {
     let mut going = odd::<NodePool>("default", "pool-uid");
     going.metadata.deletion_timestamp = Some(at(90));
-    check_ends(&without_pool(|o| o.unreadable = vec![going]), DeletionReason::NodePoolDeleted);
+    check_ends(&missing_pool(|o| o.unreadable = vec![going]), DeletionReason::NodePoolDeleted);
 }
 
 #[test]
 fn a_pool_of_another_kind_that_cannot_be_read_hides_none() {
     let mut provisioner = odd::<NodePool>("default", "pool-uid");
     provisioner.kind = "Provisioner".into();
-    let scene = without_pool(|o| {
+    let scene = missing_pool(|o| {
         o.unreadable = vec![provisioner];
         o.node_pools = vec![another()];
     });
@@ -66,8 +66,8 @@ fn a_pool_of_another_kind_that_cannot_be_read_hides_none() {
 
 #[test]
 fn a_kind_that_is_not_served_keeps_the_machines_of_its_pools() {
-    check_never_ends_for_long(&without_pool(|o| o.absent_kinds = vec!["NodePool".into()]));
-    check_never_ends_for_long(&without_pool(|o| {
+    check_never_ends_for_long(&missing_pool(|o| o.absent_kinds = vec!["NodePool".into()]));
+    check_never_ends_for_long(&missing_pool(|o| {
         o.absent_kinds = vec!["NodePool".into()];
         o.node_pools = vec![another()];
     }));
@@ -75,11 +75,11 @@ fn a_kind_that_is_not_served_keeps_the_machines_of_its_pools() {
 
 #[test]
 fn pools_that_are_missing_all_at_once_are_doubted_for_a_quarter_of_an_hour() {
-    let all = without_pool(|_| {});
+    let all = missing_pool(|_| {});
     assert!(all.twice(899).1.end.is_empty());
     assert_eq!(all.twice(900).1.end.len(), 1);
     // One of several is gone after half a minute, if the API server says so itself.
-    let one = without_pool(|o| o.node_pools = vec![another()]);
+    let one = missing_pool(|o| o.node_pools = vec![another()]);
     let (_, second) = one.twice(30);
     let gone = second.end[0].gone.as_ref().expect("has to be asked for");
     assert_eq!((gone.name.as_str(), gone.uid.as_str()), ("default", "pool-uid"));
@@ -87,31 +87,31 @@ fn pools_that_are_missing_all_at_once_are_doubted_for_a_quarter_of_an_hour() {
 
 #[test]
 fn that_a_claim_cannot_be_read_for_a_while_does_not_begin_the_wait_for_its_pool_anew() {
-    let gone = without_pool(|_| ());
-    let first = gone.judge(&[], 100);
+    let gone = missing_pool(|_| ());
+    let first = gone.compare(&[], 100);
     let since = |found: &Findings| found.forget.iter().any(|subject| subject.contains("without NodePool"));
-    let hidden = change(without_pool(|_| ()), |s| {
+    let hidden = change(missing_pool(|_| ()), |s| {
         s.unreadable = s.claims.drain(..).map(|claim| claim.key.name.to_string()).collect();
     });
-    let between = hidden.judge(&first.note, 500);
+    let between = hidden.compare(&first.note, 500);
     assert!(!since(&between) && between.end.is_empty());
-    assert_eq!(gone.judge(&first.note, 1_000).end.len(), 1);
+    assert_eq!(gone.compare(&first.note, 1_000).end.len(), 1);
     let back = change(scene(registered()), |_| ());
-    assert!(since(&back.judge(&first.note, 500)), "its pool is there again");
+    assert!(since(&back.compare(&first.note, 500)), "its pool is there again");
 }
 
 #[test]
 fn claims_whose_pool_is_missing_are_counted_and_told_of_before_they_end() {
-    let missing = without_pool(|_| {});
+    let missing = missing_pool(|_| {});
     let (first, second) = missing.twice(60);
     let told: Vec<&str> = first.events.iter().map(|event| event.reason.as_str()).collect();
-    assert_eq!((first.without_pool.get("default"), told), (Some(&1), vec!["NodePoolNotFound"]));
+    assert_eq!((first.missing_pool.get("default"), told), (Some(&1), vec!["NodePoolNotFound"]));
     assert!(first.end.is_empty() && second.events.is_empty(), "once in a quarter of an hour");
 }
 
 #[test]
 fn what_cannot_be_read_says_so_on_the_object_once_in_a_quarter_of_an_hour() {
-    let (first, second) = without_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "pool-uid")]).twice(60);
+    let (first, second) = missing_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "pool-uid")]).twice(60);
     let [event] = first.events.as_slice() else { panic!("{:?}", first.events) };
     assert_eq!((event.kind.as_str(), event.name.as_str(), event.uid.as_str()), ("NodePool", "default", "pool-uid"));
     assert!(event.warning && event.reason == "Unreadable" && event.message.starts_with("spec: it is of tomorrow; "), "{event:?}");
@@ -120,7 +120,7 @@ fn what_cannot_be_read_says_so_on_the_object_once_in_a_quarter_of_an_hour() {
 
 fn by_hand() -> Claim {
     let mut claim = registered();
-    claim.spec.made_by_hand = Some("hand".into());
+    claim.spec.standalone_uid = Some("hand".into());
     claim.spec.owner = OwnerReference::default();
     claim
 }
@@ -140,7 +140,7 @@ fn a_node_claim_made_by_hand_that_cannot_be_read_keeps_its_machine() {
     // Another of its name.
     check_ends(&hidden(|o| o.unreadable = vec![odd::<NodeClaim>("default-1", "other")]), DeletionReason::Requested);
     let none_left = change(hidden(|_| {}), |s| s.objects.node_claims.clear());
-    assert!(none_left.judge(&[], 100).end.iter().all(|ending| ending.gone.is_some()), "an empty list alone ends nothing");
+    assert!(none_left.compare(&[], 100).end.iter().all(|ending| ending.gone.is_some()), "an empty list alone ends nothing");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_mirror_that_cannot_be_read_is_not_written_over() {
         s.objects.node_claims.clear();
         s.objects.unreadable = vec![odd::<NodeClaim>("default-1", "uid")];
     });
-    assert!(hidden.judge(&[], 100).mirrors.is_empty());
+    assert!(hidden.compare(&[], 100).mirrors.is_empty());
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
     assert_eq!(report.counted("terminated"), 1);
     let counted: Vec<(&str, u64)> = report.metrics.iter().map(|metric| (metric.metric, metric.by)).collect();
     assert_eq!(counted, [("karpenter_nodes_terminated_total", 1), ("karpenter_nodeclaims_terminated_total", 1)]);
-    let lasted: Vec<(&str, Amount)> = report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect();
+    let emit_duration: Vec<(&str, Amount)> = report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect();
     let seconds = |seconds| Amount::Time(SignedDuration::from_secs(seconds));
     // Asked for at second 0, and at EC2 at second 5; the Node is as old as this world.
     let expected = [
@@ -220,9 +220,9 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
         ("karpenter_nodeclaims_termination_duration_seconds", seconds(20)),
         ("karpenter_nodeclaims_instance_termination_duration_seconds", seconds(15)),
     ];
-    assert_eq!(lasted, expected);
+    assert_eq!(emit_duration, expected);
     assert_eq!((scene.get::<Node>(NODE), scene.get::<NodeClaim>("default-1")), (None, None));
-    assert_eq!(scene.claim().phase.word(), "Gone");
+    assert_eq!(scene.claim().phase.name(), "Gone");
     assert_eq!(scene.run(), Report::default(), "a repeated doorbell does nothing");
 }
 
@@ -328,7 +328,7 @@ fn a_machine_that_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
     scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ConditionStatus::Unknown);
     scene.run();
     scene.run();
-    assert_eq!(scene.claim().phase.word(), "Gone");
+    assert_eq!(scene.claim().phase.name(), "Gone");
     assert!(!scene.is_held());
 }
 
@@ -344,7 +344,7 @@ fn a_node_whose_kubelet_speaks_is_drained_whatever_ec2_says_and_a_silent_one_whi
         scene.run();
         scene.set_time(30);
         scene.run();
-        assert_eq!(scene.claim().phase.word(), "Draining", "{state:?} {ready:?}");
+        assert_eq!(scene.claim().phase.name(), "Draining", "{state:?} {ready:?}");
         assert!(scene.is_held() && scene.get::<Pod>("default/web-0").is_some());
     }
 }
@@ -362,7 +362,7 @@ fn a_machine_that_ec2_does_not_show_is_drained_until_its_kubelet_has_been_silent
         });
         scene.set_time(1000);
         scene.run();
-        scene.claim().phase.word()
+        scene.claim().phase.name()
     };
     assert_eq!(silent_for(290), "Draining");
     assert_eq!(silent_for(310), "Terminating");
@@ -403,7 +403,7 @@ fn a_node_of_the_same_name_and_another_machine_is_not_touched() {
     let other = scene.get::<Node>(NODE).unwrap();
     assert!(!other.metadata.is_deleting() && other.spec.taints.is_empty() && scene.is_held());
     assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());
-    assert_eq!(scene.claim().phase.word(), "Gone");
+    assert_eq!(scene.claim().phase.name(), "Gone");
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn a_machine_whose_node_its_claim_does_not_know_is_drained_and_never_ended_under
         assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
         assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting(), "its budget holds at {seconds}");
     }
-    assert_eq!((scene.claim().phase.word(), scene.claim().node_name()), ("Draining", Some(NODE)));
+    assert_eq!((scene.claim().phase.name(), scene.claim().node_name()), ("Draining", Some(NODE)));
 }
 
 #[test]
@@ -706,7 +706,7 @@ fn while_ec2_refuses_every_call_nothing_is_let_go_and_the_message_comes_again() 
 fn the_end_of_a_claim_made_by_hand_leaves_a_later_object_of_its_name_alone() {
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     let mut claim = step(&planned(), &failed, at(0)).unwrap();
-    claim.spec.made_by_hand = Some("uid-1".into());
+    claim.spec.standalone_uid = Some("uid-1".into());
     for (uid, left) in [("uid-1", false), ("uid-2", true)] {
         let scene = Scene::of(&claim);
         scene.change::<NodeClaim>("default-1", |shown| {
@@ -744,7 +744,7 @@ fn a_node_that_cannot_be_read_is_waited_for_until_the_deadline() {
     let mut patient = node(None);
     patient.set_time(7_200);
     assert_eq!(patient.run().counted("termination_sent"), 0);
-    assert_eq!(patient.claim().phase.word(), "Draining");
+    assert_eq!(patient.claim().phase.name(), "Draining");
     let mut due = node(Some(at(60)));
     due.set_time(59);
     assert_eq!(due.run().counted("termination_sent"), 0);

@@ -73,7 +73,7 @@ fn an_api_server_that_holds_up_a_drain_is_never_silent() {
     let (what, message) = (|| "Node n".to_owned(), || "no".to_owned());
     let failed = |error: &ClusterError| {
         let mut report = Report::default();
-        crate::refused::by_cluster(&draining(), error, &mut report);
+        crate::refused::report_cluster_error(&draining(), error, &mut report);
         report.metrics.iter().filter(|metric| metric.metric == "whittle_failed_runs").count()
     };
     for error in [

@@ -1,5 +1,5 @@
-//! A class that is being deleted, or is gone: held while a claim uses it, then what was made for it goes, then its
-//! finalizer (aws 18).
+//! Deletion of node classes: held while a claim uses them, then created resources are deleted, then the finalizer is removed (aws
+//! 18).
 
 use crate::{Rights, Run};
 use whittle_api::k8s::Kind;
@@ -11,11 +11,11 @@ use whittle_ports::{
     Sought, StatusWriter, StoreError,
 };
 
-/// Claims that an event names.
-const NAMED: usize = 5;
+/// Claims that an Event names.
+const NAMES_MAX: usize = 5;
 
-/// The class with our finalizer, unless there is nothing to hold: objects of old kinds never had one.
-pub(crate) fn held(class: &Ec2NodeClass) -> Ec2NodeClass {
+/// The class with our finalizer, unless it needs none: objects of legacy kinds never had one.
+pub(crate) fn with_finalizer(class: &Ec2NodeClass) -> Ec2NodeClass {
     let mut held = class.clone();
     let meta = &mut held.metadata;
     let has = meta.finalizers.iter().any(|finalizer| finalizer == labels::NODE_CLASS_FINALIZER);
@@ -25,23 +25,23 @@ pub(crate) fn held(class: &Ec2NodeClass) -> Ec2NodeClass {
     held
 }
 
-/// Whether another class has the name of the one whose record is called `record`: an old and a new kind may share theirs.
-fn has_twin(record: &str, objects: &ClusterObjects) -> bool {
+/// Whether a class of the other kind has the same name as the one of `record`: a legacy and a current object may share theirs.
+fn has_namesake(record: &str, objects: &ClusterObjects) -> bool {
     let name = NodeClassRecord::given_name(record);
     objects.node_classes.iter().any(|class| class.metadata.name == name && NodeClassRecord::name_of(class) != record)
 }
 
-/// Whether the class of a record may be there although nobody can read it.
+/// Whether the class of a record may exist although it cannot be read.
 fn is_hidden(record: &str, objects: &ClusterObjects) -> bool {
     let name = NodeClassRecord::given_name(record);
     let kind = if name == record { Ec2NodeClass::KIND } else { "AWSNodeTemplate" };
     objects.lacks_kind(kind) || objects.is_unreadable(kind, name)
 }
 
-/// Names of the claims that use the class of a record, those of another controller included, and those that may: `unreadable`
-/// names claims of which the table knows nothing else.
+/// Names of the claims that use the class of a record, including those of other controllers, and those that may: `unreadable` are
+/// claims in the table that cannot be read.
 pub(crate) fn users(record: &str, claims: &[Stored<Claim>], unreadable: &[String], objects: &ClusterObjects) -> Vec<String> {
-    let (class, twin) = (NodeClassRecord::given_name(record), has_twin(record, objects));
+    let (class, twin) = (NodeClassRecord::given_name(record), has_namesake(record, objects));
     let converted = class != record;
     let uses = |claim: &&Claim| claim.spec.node_class.name == class && (!twin || (claim.spec.owner.kind == "Provisioner") == converted);
     let ours = claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live()).filter(uses);
@@ -49,7 +49,7 @@ pub(crate) fn users(record: &str, claims: &[Stored<Claim>], unreadable: &[String
     let known = |name: &str| claims.iter().any(|claim| claim.value.key.name.as_str() == name);
     let shown = objects.node_claims.iter().filter(|shown| shown.spec.node_class_ref.name == class && !known(&shown.metadata.name));
     names.extend(shown.map(|shown| shown.metadata.name.clone()));
-    // Which class one uses that cannot be read nobody knows.
+    // The class of an unreadable NodeClaim is unknown.
     let hidden = objects.unreadable_of(NodeClaim::KIND).filter(|odd| !known(&odd.metadata.name));
     names.extend(hidden.map(|odd| odd.metadata.name.clone()));
     let is_shown = |name: &str| objects.node_claims.iter().any(|shown| shown.metadata.name == name);
@@ -59,7 +59,7 @@ pub(crate) fn users(record: &str, claims: &[Stored<Claim>], unreadable: &[String
     names
 }
 
-/// The record of a class that launches nothing any more: in-flight launches still read what they were made from.
+/// The record of a class that is closed to launches: launches in flight still read it.
 fn closed(known: &NodeClassRecord, class: Option<&Ec2NodeClass>, now: whittle_units::Timestamp) -> NodeClassRecord {
     let mut record = known.clone();
     let deleted_at = class.and_then(|class| class.metadata.deletion_timestamp).or(known.class.metadata.deletion_timestamp).unwrap_or(now);
@@ -68,25 +68,25 @@ fn closed(known: &NodeClassRecord, class: Option<&Ec2NodeClass>, now: whittle_un
     record
 }
 
-/// What the end of a class is judged by.
-pub(crate) struct Ending<'a, P> {
+/// What the deletion of classes depends on.
+pub(crate) struct ClassDeletions<'a, P> {
     pub(crate) run: &'a Run<'a, P>,
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) claims: &'a [Stored<Claim>],
     /// Names of claims that cannot be read.
     pub(crate) unreadable: &'a [String],
     pub(crate) records: &'a [Stored<NodeClassRecord>],
-    /// Whittle leaves the cluster, with its machines or without them: every class is let go.
+    /// Whittle is being uninstalled from the cluster: every class is released.
     pub(crate) leaves: Option<LeftNodes>,
 }
 
-impl<P: Rights> Ending<'_, P> {
+impl<P: Rights> ClassDeletions<'_, P> {
     fn record(&self, name: &str) -> Option<&Stored<NodeClassRecord>> {
         self.records.iter().find(|known| known.value.name() == name)
     }
 
-    /// Classes that are on their way out, and classes that are gone but whose record is there.
-    fn names(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
+    /// Classes that are being deleted, and records of classes that no longer exist.
+    fn deleted_classes(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
         let classes = &self.objects.node_classes;
         let ends = |class: &&Ec2NodeClass| self.leaves.is_some() || class.metadata.is_deleting();
         let there = |name: &str| classes.iter().any(|class| NodeClassRecord::name_of(class) == name && !ends(&class));
@@ -101,9 +101,9 @@ impl<P: Rights> Ending<'_, P> {
         names
     }
 
-    /// Whether a class that is not listed was not listed before either, and is gone by the API server's own answer.
+    /// Whether a class was missing from two lists, and is gone according to a request by name.
     async fn is_gone(&self, name: &str) -> Result<bool, HandleError> {
-        if !self.run.is_missed_again(name).await? {
+        if !self.run.is_missing_twice(name).await? {
             return Ok(false);
         }
         let given = NodeClassRecord::given_name(name);
@@ -111,14 +111,14 @@ impl<P: Rights> Ending<'_, P> {
         Ok(self.run.ports.cluster().seek(self.run.cluster, sought, given).await? == Presence::Gone)
     }
 
-    /// Moves the end of every such class as far as it can go now. One that fails holds up no other.
+    /// Advances the deletion of every such class. A failed one holds up no other.
     pub(crate) async fn run(&self, report: &mut Report) -> Result<(), HandleError> {
         let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
         let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
-        self.run.forget_missed(is_there).await?;
+        self.run.remove_found(is_there).await?;
         let mut failure = None;
-        for (name, class) in self.names() {
-            if let Err(error) = self.end(&name, class, report).await {
+        for (name, class) in self.deleted_classes() {
+            if let Err(error) = self.delete(&name, class, report).await {
                 report.count("classes_failed");
                 failure.get_or_insert(error);
             }
@@ -126,8 +126,8 @@ impl<P: Rights> Ending<'_, P> {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn end(&self, name: &str, class: Option<&Ec2NodeClass>, report: &mut Report) -> Result<(), HandleError> {
-        // First nothing new may be launched with it, then it is looked whether anything is left.
+    async fn delete(&self, name: &str, class: Option<&Ec2NodeClass>, report: &mut Report) -> Result<(), HandleError> {
+        // First the class is closed to launches, then its users are checked.
         let now = self.run.ports.clock().now();
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
@@ -136,7 +136,7 @@ impl<P: Rights> Ending<'_, P> {
                     report.count("classes_missed");
                     return Ok(());
                 }
-                unless_changed(self.run.ports.store().write(self.run.cluster, &record, known.revision).await)?;
+                unless_conflict(self.run.ports.store().write(self.run.cluster, &record, known.revision).await)?;
                 report.count("classes_closed");
                 return Ok(());
             }
@@ -145,24 +145,25 @@ impl<P: Rights> Ending<'_, P> {
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
             report.count("classes_held");
             if let Some(class) = class.filter(|_| !self.run.settings.shadow) {
-                // That nobody can be told stops nothing.
-                let _ = self.run.ports.cluster().publish(self.run.cluster, &waiting(class, &users)).await;
+                // Best effort.
+                let _ = self.run.ports.cluster().publish(self.run.cluster, &waiting_event(class, &users)).await;
             }
             return Ok(());
         }
         if self.run.settings.shadow {
             return Ok(());
         }
-        // What was made for a class is found by its name: that of a twin stays.
+        // Created resources are found by the class's name: those of a namesake are kept.
         let mut stay = Vec::new();
-        if !has_twin(name, self.objects) {
+        if !has_namesake(name, self.objects) {
             stay = self.run.ports.cloud().release_class(self.run.cluster, NodeClassRecord::given_name(name)).await?;
         }
-        // A machine that no claim knows may be an orphan whose end is near; those that are kept on purpose keep their profile.
+        // A machine without a claim may be an orphan that is about to be terminated; those that are kept on purpose keep their
+        // profile.
         if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
             report.count("classes_held");
             let _ = match class {
-                Some(class) => self.run.ports.cluster().publish(self.run.cluster, &in_use(class, &stay)).await,
+                Some(class) => self.run.ports.cluster().publish(self.run.cluster, &in_use_event(class, &stay)).await,
                 None => Ok(()),
             };
             return Ok(());
@@ -173,38 +174,38 @@ impl<P: Rights> Ending<'_, P> {
             self.run.ports.cluster().write_node_class_status(self.run.cluster, &released).await?;
         }
         if let Some(known) = self.record(name) {
-            unless_changed(self.run.ports.store().remove::<NodeClassRecord>(self.run.cluster, name, known.revision).await)?;
+            unless_conflict(self.run.ports.store().remove::<NodeClassRecord>(self.run.cluster, name, known.revision).await)?;
         }
         report.count("classes_ended");
-        let mut told = Report::default();
+        let mut deleted = Report::default();
         let text = match stay.as_slice() {
             [] => "no claim uses it; what was made for it has been deleted".to_owned(),
             stay => format!("no claim uses it; instance profile {} stays, because machines run with it", stay.join(", ")),
         };
-        told.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
-        self.run.ports.store().append(self.run.cluster, &told.decisions).await?;
-        report.absorb(told);
+        deleted.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
+        self.run.ports.store().append(self.run.cluster, &deleted.decisions).await?;
+        report.absorb(deleted);
         Ok(())
     }
 }
 
-/// Losing to a twin of this run is a normal outcome.
-pub(crate) fn unless_changed<V>(outcome: Result<V, StoreError>) -> Result<(), StoreError> {
+/// Losing a race to a concurrent run is a normal outcome.
+pub(crate) fn unless_conflict<V>(outcome: Result<V, StoreError>) -> Result<(), StoreError> {
     match outcome {
         Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn waiting(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
-    let shown = users.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = users.len().saturating_sub(NAMED);
+fn waiting_event(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
+    let shown = users.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
+    let more = users.len().saturating_sub(NAMES_MAX);
     let rest = if more == 0 { String::new() } else { format!(" and {more} other(s)") };
     let message = format!("Waiting on NodeClaim termination for {shown}{rest}");
     ClusterEvent::normal(Involved::object(class), "WaitingOnNodeClaimTermination", message)
 }
 
-fn in_use(class: &Ec2NodeClass, profiles: &[String]) -> ClusterEvent {
+fn in_use_event(class: &Ec2NodeClass, profiles: &[String]) -> ClusterEvent {
     let message = format!("machines still run with instance profile {}: end them, or give them another one", profiles.join(", "));
     ClusterEvent::normal(Involved::object(class), "InstanceProfileInUse", message)
 }

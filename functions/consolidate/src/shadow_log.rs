@@ -1,39 +1,39 @@
-//! Shadow mode: what would be done is told when it changes, and nothing is done.
+//! Shadow mode: what would be done is recorded when it changes; nothing is done.
 
-use crate::shows;
+use crate::publish;
 use crate::state::Disruptions;
 use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_core::disruption::{Command, Decision, LedgerEntry};
 use whittle_ports::Report;
 use whittle_units::Timestamp;
 
-/// Subject of the records of what would be done, and the key of their entries in the detail. Each record replaces the one
-/// before: an empty list says that there is nothing to do any more.
+/// Subject of the records of what would be done, and the key of their entries in the detail. Each record replaces the previous
+/// one: an empty list means that there is nothing to do any more.
 pub const SHADOW: &str = "shadow";
 
-/// Notes the commands that shadow mode only imagines: all of a cluster in shadow mode, and those of pools in shadow mode.
-/// Nothing is written while they stay the same.
-pub(crate) fn note(report: &mut Report, state: &mut Disruptions, decision: &Decision, shadow: bool, now: Timestamp) {
+/// Records the commands that shadow mode holds back: all of a cluster in shadow mode, and those of pools in shadow mode. Nothing
+/// is written while they stay the same.
+pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &Decision, shadow: bool, now: Timestamp) {
     let whole: &[Command] = if shadow { &decision.commands } else { &[] };
     let commands: Vec<&Command> = whole.iter().chain(&decision.shadow).collect();
-    let known = |entry: &LedgerEntry| state.imagined.iter().find(|old| same(old, entry)).cloned();
+    let known = |entry: &LedgerEntry| state.shadow_commands.iter().find(|old| is_same(old, entry)).cloned();
     let found: Vec<(LedgerEntry, bool)> = commands
         .iter()
         .map(|command| LedgerEntry::of(command, "", now))
         .map(|fresh| known(&fresh).map_or((fresh, true), |old| (old, false)))
         .collect();
-    if found.len() == state.imagined.len() && found.iter().all(|(_, fresh)| !fresh) {
+    if found.len() == state.shadow_commands.len() && found.iter().all(|(_, fresh)| !fresh) {
         return;
     }
     for (command, _) in commands.iter().zip(&found).filter(|(_, (_, fresh))| *fresh) {
-        shows::found(report, command, true, now);
+        publish::record_found(report, command, true, now);
     }
-    state.imagined = found.into_iter().map(|(entry, _)| entry).collect();
-    report.decisions.push(record(&state.imagined, now));
+    state.shadow_commands = found.into_iter().map(|(entry, _)| entry).collect();
+    report.decisions.push(record(&state.shadow_commands, now));
 }
 
-/// The same machines for the same money; when it was first seen does not matter.
-fn same(old: &LedgerEntry, new: &LedgerEntry) -> bool {
+/// The same machines at the same cost; the time of the first sighting does not matter.
+fn is_same(old: &LedgerEntry, new: &LedgerEntry) -> bool {
     LedgerEntry { at: new.at, ..old.clone() } == *new
 }
 

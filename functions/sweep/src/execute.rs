@@ -1,10 +1,10 @@
-//! What was found is done, one thing at a time: what fails keeps nothing else from being done.
+//! Executes the findings, one step at a time: a failed step blocks no other.
 
 use crate::Rights;
-use crate::adopt::Found;
+use crate::adopt::Adoptable;
 use crate::collect;
+use crate::compare::{Ending, Findings, Missing};
 use crate::health::Consistency;
-use crate::judge::{Ending, Findings, Missing};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
@@ -16,29 +16,29 @@ use whittle_ports::{
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
-/// Mirrors written in one run; the rest follows with the next tick.
-const MIRRORS_PER_RUN: usize = 200;
-/// A piece of work is only begun with this much time left; the next tick finds the rest again.
-pub(crate) const PIECE: SignedDuration = SignedDuration::from_secs(2);
+/// Mirrors written in one run; the next tick writes the rest.
+const MIRRORS_PER_RUN_MAX: usize = 200;
+/// A step is only begun with this much time left; the next tick finds the rest again.
+pub(crate) const TIME_PER_STEP: SignedDuration = SignedDuration::from_secs(2);
 
 /// Everything that was read, and the ports to act through.
-pub(crate) struct Act<'a, P> {
+pub(crate) struct Executor<'a, P> {
     pub(crate) ports: P,
     pub(crate) cluster: &'a ClusterName,
     pub(crate) claims: &'a [Stored<Claim>],
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) sightings: &'a [Stored<Sighting>],
-    /// The first failure: it is told when all else has been tried.
+    /// The first failure: returned when everything else has been tried.
     pub(crate) failure: Option<HandleError>,
 }
 
-impl<P: Rights> Act<'_, P> {
+impl<P: Rights> Executor<'_, P> {
     fn find(&self, name: &ClaimName) -> Option<&Stored<Claim>> {
         self.claims.iter().find(|claim| claim.value.key.name == *name)
     }
 
-    /// Keeps a failure for later; `None` for what failed.
-    pub(crate) fn tried<V>(&mut self, outcome: Result<V, impl Into<HandleError>>) -> Option<V> {
+    /// Keeps the first failure; `None` for a failed step.
+    pub(crate) fn keep_failure<V>(&mut self, outcome: Result<V, impl Into<HandleError>>) -> Option<V> {
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {
@@ -51,70 +51,70 @@ impl<P: Rights> Act<'_, P> {
     }
 
     fn has_time(&self) -> bool {
-        self.ports.clock().deadline().has(self.ports.clock().now(), PIECE)
+        self.ports.clock().deadline().has(self.ports.clock().now(), TIME_PER_STEP)
     }
 
-    /// Does all of it, in the order of what costs most when it waits.
+    /// Executes all findings, those first whose delay costs most.
     pub(crate) async fn run(mut self, findings: Findings, report: &mut Report) -> Result<(), HandleError> {
-        self.endings(&findings.end, report).await;
-        self.bells(&findings, report).await;
+        self.delete_claims(&findings.end, report).await;
+        self.send_doorbells(&findings, report).await;
         for instance in &findings.orphans {
-            if self.has_time() && self.is_nobodys(instance).await {
+            if self.has_time() && self.is_unclaimed(instance).await {
                 let outcome = self.collect(instance, report).await;
-                self.tried(outcome);
+                self.keep_failure(outcome);
             }
         }
-        self.adopt(&findings.adopt, report).await;
-        self.join(&findings.join, report).await;
+        self.adopt_all(&findings.adopt, report).await;
+        self.record_nodes(&findings.join, report).await;
         for object in &findings.answer {
             if self.has_time() {
-                let outcome = self.answer(object, report).await;
-                self.tried(outcome);
+                let outcome = self.create_claim(object, report).await;
+                self.keep_failure(outcome);
             }
         }
-        // Before what may be slow: two sightings must not need two undisturbed sweeps.
-        let outcome = remember(self.ports, self.cluster, &findings, self.sightings).await;
-        self.tried(outcome);
-        self.objects(&findings, report).await;
-        self.notes(&findings, report).await;
+        // Before the slow steps: two sightings must not need two complete sweeps.
+        let outcome = store_sightings(self.ports, self.cluster, &findings, self.sightings).await;
+        self.keep_failure(outcome);
+        self.write_objects(&findings, report).await;
+        self.record_notes(&findings, report).await;
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Claims learn of the Nodes that the cluster shows for them.
-    async fn join(&mut self, found: &[(ClaimName, String)], report: &mut Report) {
+    /// Records on claims the Nodes that the cluster shows for them.
+    async fn record_nodes(&mut self, found: &[(ClaimName, String)], report: &mut Report) {
         for (name, node) in found {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
             let joined = Event::NodeJoined { node_name: node.clone() };
             match advance(self.ports.store(), claim, &joined, self.ports.clock().now()).await {
                 Ok(_) => report.count("joined_again"),
-                // Somebody else was faster.
+                // Lost the race to another run.
                 Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => {}
                 Err(error) => {
-                    self.tried::<()>(Err(error));
+                    self.keep_failure::<()>(Err(error));
                 }
             }
         }
     }
 
-    /// Machines without a claim get one back, all under one lease.
-    async fn adopt(&mut self, found: &[Found], report: &mut Report) {
+    /// Restores the claims of machines without one, all under one lease.
+    async fn adopt_all(&mut self, found: &[Adoptable], report: &mut Report) {
         if found.is_empty() {
             return;
         }
         let (ports, cluster) = (self.ports, self.cluster);
         let prices = collect::prices(ports).await;
-        let lease = ports.store().acquire(cluster, &ports.clock().unique(), ports.clock().now(), collect::LEASE_OF_MANY).await;
-        let Some(lease) = self.tried(lease) else { return };
+        let lease = ports.store().acquire(cluster, &ports.clock().unique(), ports.clock().now(), collect::ADOPTION_LEASE).await;
+        let Some(lease) = self.keep_failure(lease) else { return };
         for one in found {
             if self.has_time() {
-                let outcome = collect::take_in(ports, &lease, self.claims, self.objects, one, prices.as_deref(), report).await;
-                self.tried(outcome);
+                let outcome = collect::adopt_machine(ports, &lease, self.claims, self.objects, one, prices.as_deref(), report).await;
+                self.keep_failure(outcome);
             }
         }
         let _ = ports.store().release(&lease).await;
     }
 
-    async fn endings(&mut self, endings: &[Ending], report: &mut Report) {
+    async fn delete_claims(&mut self, endings: &[Ending], report: &mut Report) {
         let mut freed = false;
         let mut asked = BTreeMap::new();
         for ending in endings {
@@ -122,7 +122,7 @@ impl<P: Rights> Act<'_, P> {
                 break;
             }
             if let Some(missing) = &ending.gone
-                && !self.is_gone(missing, &mut asked).await
+                && !self.is_confirmed_gone(missing, &mut asked).await
             {
                 report.count("endings_doubted");
                 continue;
@@ -130,35 +130,35 @@ impl<P: Rights> Act<'_, P> {
             let Some(claim) = self.find(&ending.claim).cloned() else { continue };
             if ending.reason == DeletionReason::InstanceGone
                 && let Some(machine) = claim.value.machine()
-                && Safeguard::LossAskedByName.stops(self.runs(&machine.instance_id).await)
+                && Safeguard::LossAskedByName.stops(self.may_run(&machine.instance_id).await)
             {
                 report.count("endings_doubted");
                 continue;
             }
-            let outcome = end(self.ports, &claim, ending, report).await;
-            freed |= self.tried(outcome).unwrap_or(false);
+            let outcome = delete_claim(self.ports, &claim, ending, report).await;
+            freed |= self.keep_failure(outcome).unwrap_or(false);
         }
         if freed {
             let outcome = self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
-            self.tried(outcome);
+            self.keep_failure(outcome);
         }
     }
 
-    /// Whether EC2, asked for the machine that its listing lacks, says that it runs, or says nothing.
-    async fn runs(&mut self, id: &InstanceId) -> bool {
+    /// Whether an instance that the listing lacks runs according to a request by id, or EC2 does not respond.
+    async fn may_run(&mut self, id: &InstanceId) -> bool {
         let answer = self.ports.cloud().instance(id).await.map_err(HandleError::from);
-        self.tried(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
+        self.keep_failure(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
     }
 
-    /// Whether what lists do not show is gone by the API server's own answer to a request for it.
-    async fn is_gone(&mut self, missing: &Missing, asked: &mut BTreeMap<Missing, bool>) -> bool {
+    /// Whether an object that lists lack is gone according to a request by name.
+    async fn is_confirmed_gone(&mut self, missing: &Missing, asked: &mut BTreeMap<Missing, bool>) -> bool {
         if let Some(known) = asked.get(missing) {
             return *known;
         }
         let answer = self.ports.cluster().seek(self.cluster, missing.sought, &missing.name).await;
-        let gone = match self.tried(answer) {
+        let gone = match self.keep_failure(answer) {
             Some(Presence::Gone) => true,
-            // Another object of its name.
+            // Another object of the same name.
             Some(Presence::There { uid, provider_id, .. }) => {
                 is_another(&uid, &missing.uid) || is_another(&provider_id, &missing.provider_id)
             }
@@ -168,39 +168,39 @@ impl<P: Rights> Act<'_, P> {
         gone
     }
 
-    /// Whether nobody shows an instance: a NodeClaim that it was started for, of another controller, may be missing from a list.
-    async fn is_nobodys(&mut self, instance: &Instance) -> bool {
+    /// Whether no NodeClaim names an instance: that of another controller may be missing from a list.
+    async fn is_unclaimed(&mut self, instance: &Instance) -> bool {
         let Some(name) = instance.tags.get(labels::TAG_NODE_CLAIM) else { return true };
         if self.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
-            return true; // the claim knows its machine
+            return true; // its claim exists
         }
         let missing = Missing { sought: Sought::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
-        self.is_gone(&missing, &mut BTreeMap::new()).await
+        self.is_confirmed_gone(&missing, &mut BTreeMap::new()).await
     }
 
-    async fn bells(&mut self, findings: &Findings, report: &mut Report) {
+    async fn send_doorbells(&mut self, findings: &Findings, report: &mut Report) {
         let cluster = self.cluster.clone();
         if !findings.launch.is_empty() {
             report.count("launches_sent_again");
-            let bell = Doorbell::Launch { cluster: cluster.clone(), claims: findings.launch.clone() };
-            let outcome = self.ports.queues().ring(bell, SignedDuration::ZERO).await;
-            self.tried(outcome);
+            let doorbell = Doorbell::Launch { cluster: cluster.clone(), claims: findings.launch.clone() };
+            let outcome = self.ports.queues().ring(doorbell, SignedDuration::ZERO).await;
+            self.keep_failure(outcome);
         }
         if findings.refresh {
             let outcome = self.ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await;
-            self.tried(outcome);
+            self.keep_failure(outcome);
         }
         for claim in &findings.terminate {
             report.count("endings_sent_again");
-            let bell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
-            let outcome = self.ports.queues().ring(bell, SignedDuration::ZERO).await;
-            self.tried(outcome);
+            let doorbell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
+            let outcome = self.ports.queues().ring(doorbell, SignedDuration::ZERO).await;
+            self.keep_failure(outcome);
         }
     }
 
-    async fn objects(&mut self, findings: &Findings, report: &mut Report) {
+    async fn write_objects(&mut self, findings: &Findings, report: &mut Report) {
         let (ports, cluster) = (self.ports, self.cluster);
-        self.released(findings, report).await;
+        self.release_objects(findings, report).await;
         for node in &findings.demote_nodes {
             let on_demand = (labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
             let remove_labels = labels::OF_RESERVATIONS.iter().map(|label| (*label).to_owned()).collect();
@@ -214,10 +214,10 @@ impl<P: Rights> Act<'_, P> {
             let hydrated = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if hydrated { "nodes_hydrated" } else { "hydrations_failed" });
         }
-        for name in findings.mirrors.iter().take(MIRRORS_PER_RUN) {
+        for name in findings.mirrors.iter().take(MIRRORS_PER_RUN_MAX) {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            let shown = ports.cluster().apply_mirror(cluster, &mirror(&claim.value)).await.is_ok();
-            report.count(if shown { "mirrors_applied" } else { "mirrors_failed" });
+            let written = ports.cluster().apply_mirror(cluster, &mirror(&claim.value)).await.is_ok();
+            report.count(if written { "mirrors_applied" } else { "mirrors_failed" });
         }
         for name in &findings.delete_templates {
             if self.has_time() && ports.cloud().delete_launch_template(name).await.is_ok() {
@@ -226,27 +226,27 @@ impl<P: Rights> Act<'_, P> {
         }
     }
 
-    async fn notes(&mut self, findings: &Findings, report: &mut Report) {
+    async fn record_notes(&mut self, findings: &Findings, report: &mut Report) {
         for found in &findings.consistency {
             let Some(claim) = self.find(&found.claim).filter(|_| self.has_time()) else { continue };
             let outcome = note_consistency(self.ports, claim, found, report).await;
-            self.tried(outcome);
+            self.keep_failure(outcome);
         }
         for name in &findings.demote {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
             let outcome = demote(self.ports, claim, report).await;
-            self.tried(outcome);
+            self.keep_failure(outcome);
         }
         for event in &findings.events {
-            // That somebody cannot be told stops nothing.
+            // Best effort.
             let _ = self.ports.cluster().publish(self.cluster, event).await;
             report.count("warned");
         }
     }
 }
 
-/// Marks a claim and rings for its end. Returns whether its pods have to be planned anew.
-async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report: &mut Report) -> Result<bool, HandleError> {
+/// Requests the deletion of a claim and sends the doorbell. Returns whether its pods have to be scheduled again.
+async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report: &mut Report) -> Result<bool, HandleError> {
     let now = ports.clock().now();
     let asked_at = ending.asked_at.map_or(now, |asked| asked.min(now));
     let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), asked_at);
@@ -254,7 +254,7 @@ async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report
     let next = step(&claim.value, &Event::DeletionAsked(deletion), now)?;
     let ended = match save(ports.store(), claim, next).await {
         Ok(ended) => ended,
-        // Moved on meanwhile: the next sweep looks again.
+        // Changed meanwhile: the next sweep checks it again.
         Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -262,14 +262,14 @@ async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report
     report.decide(now, DecisionKind::Disrupted, format!("nodeclaim/{}", key.name), ending.message.clone());
     report.count("ended");
     if claim.value.deletion.is_none() {
-        count(report, &claim.value, ending);
+        count_disruption(report, &claim.value, ending);
     }
     ports.queues().ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
     let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&ended.value)).await;
     Ok(true)
 }
 
-fn count(report: &mut Report, claim: &Claim, ending: &Ending) {
+fn count_disruption(report: &mut Report, claim: &Claim, ending: &Ending) {
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
     if let Some(reason) = metric_reason(ending.reason) {
         let labels = [
@@ -302,7 +302,7 @@ pub(crate) fn snake_case(word: &str) -> String {
     out
 }
 
-/// Here a lost instance was found by comparing, not by a notice.
+/// A lost instance that was found by comparison, not by an interruption notice, counts as garbage collected.
 const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
     match reason {
         DeletionReason::InstanceGone => Some("garbage_collected"),
@@ -310,12 +310,12 @@ const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
     }
 }
 
-/// The claim of a machine that has left its reservation says so from now on.
+/// Records on a claim that its instance has left its capacity reservation.
 async fn demote<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
     let now = ports.clock().now();
     let saved = match advance(ports.store(), claim, &Event::ReservationLeft, now).await {
         Ok(saved) => saved,
-        // Moved on meanwhile: the next sweep looks again.
+        // Changed meanwhile: the next sweep checks it again.
         Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -350,13 +350,18 @@ async fn note_consistency<P: Rights>(ports: P, claim: &Stored<Claim>, found: &Co
     Ok(())
 }
 
-/// Whether an id that is known is not the one that was meant.
+/// Whether two known ids differ.
 fn is_another(there: &str, meant: &str) -> bool {
     !there.is_empty() && !meant.is_empty() && there != meant
 }
 
-/// Keeps what was seen for the next sweep, and drops what is not so any more.
-async fn remember<P: Rights>(ports: P, cluster: &ClusterName, findings: &Findings, known: &[Stored<Sighting>]) -> Result<(), HandleError> {
+/// Stores new sightings for the next sweep, and removes those that no longer hold.
+async fn store_sightings<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    findings: &Findings,
+    known: &[Stored<Sighting>],
+) -> Result<(), HandleError> {
     for sighting in &findings.note {
         let same = known.iter().find(|stored| stored.value.subject == sighting.subject);
         match ports.store().write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await {

@@ -1,4 +1,4 @@
-//! What people see of a pass: verdicts, decisions, events.
+//! What a pass publishes: verdicts, decisions, events.
 
 use crate::Rights;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,66 +11,65 @@ use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// Events of one pass; the rest is in the verdicts.
+/// Events of one pass; verdicts cover the rest.
 pub(crate) const EVENTS_MAX: usize = 100;
-/// Events of one pass about objects that cannot be read: they are often of one making.
+/// Events of one pass about objects that cannot be read: they often share one cause.
 const UNREADABLE_MAX: usize = 20;
-/// Kinds that `sweep` reads.
-const SWEPT: [&str; 6] = ["NodePool", "NodeClaim", "EC2NodeClass", "Provisioner", "AWSNodeTemplate", "Node"];
-/// A verdict that still stands is written again before it is five minutes old.
+/// Kinds that `sweep` reads and reports.
+const KINDS_OF_SWEEP: [&str; 6] = ["NodePool", "NodeClaim", "EC2NodeClass", "Provisioner", "AWSNodeTemplate", "Node"];
+/// An unchanged verdict is written again before it is five minutes old.
 const REFRESH_AFTER: SignedDuration = SignedDuration::from_mins(4);
 
-/// Events of a verdict that still stands are sent again after this, since a cluster forgets its events within an hour.
-const TOLD_AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(15);
+/// Events of an unchanged verdict are sent again after this, since a cluster deletes its events within an hour.
+const REPUBLISH_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
-/// Stores the verdict of every node whose verdict changed or aged, and tells the owners of those that changed; in shadow
-/// mode only the log is told.
-pub(crate) async fn verdicts<P: Rights>(
+/// Stores every verdict that changed or aged, and publishes Events for those that changed; in shadow mode it only logs them.
+pub(crate) async fn store_verdicts<P: Rights>(
     ports: P,
     cluster: &ClusterName,
-    seen: &Snapshot,
+    snapshot: &Snapshot,
     decision: &Decision,
     shadow: bool,
     report: &mut Report,
 ) -> Result<(), HandleError> {
-    let now = seen.now;
+    let now = snapshot.now;
     let stored: BTreeMap<u8, Stored<VerdictPage>> =
         ports.store().read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
-    let mut news = News::default();
-    for (number, page) in pages(decision, &stored, now, &mut news) {
+    let mut new = NewVerdicts::default();
+    for (number, page) in changed_pages(decision, &stored, now, &mut new) {
         let revision = stored.get(&number).map_or(Revision::ABSENT, |old| old.revision);
         match ports.store().write(cluster, &page, revision).await {
             Ok(_) | Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    for verdict in decision.verdicts.iter().filter(|verdict| news.changed.contains(verdict.node.as_str())) {
-        report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), said(decision, verdict, shadow));
+    for verdict in decision.verdicts.iter().filter(|verdict| new.changed.contains(verdict.node.as_str())) {
+        report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict_text(decision, verdict, shadow));
     }
     if shadow {
         return Ok(());
     }
-    let to_tell = decision.verdicts.iter().filter(|verdict| news.to_tell.contains(verdict.node.as_str()));
-    let claims: BTreeSet<&str> = to_tell.map(|verdict| verdict.node_claim.as_str()).collect();
-    for note in decision.events.iter().filter(|note| is_news(note, &news.to_tell, &claims)).take(EVENTS_MAX) {
+    let to_publish = decision.verdicts.iter().filter(|verdict| new.to_publish.contains(verdict.node.as_str()));
+    let claims: BTreeSet<&str> = to_publish.map(|verdict| verdict.node_claim.as_str()).collect();
+    for note in decision.events.iter().filter(|note| is_new(note, &new.to_publish, &claims)).take(EVENTS_MAX) {
         if crate::time_left(ports.clock()).is_zero() {
-            break; // the verdict says the same
+            break; // the stored verdict says the same
         }
-        if ports.cluster().publish(cluster, &event_of(note, &seen.read)).await.is_err() {
+        if ports.cluster().publish(cluster, &event_of(note, &snapshot.read)).await.is_err() {
             report.count("events_failed");
         }
     }
     Ok(())
 }
 
-/// Says of what cannot be read that it is left alone, and of how much there is; `sweep` does so for the kinds that it reads.
-pub(crate) async fn unreadable<P: Rights>(ports: P, cluster: &ClusterName, seen: &Snapshot, shadow: bool, report: &mut Report) {
-    let odd = seen.read.unreadable.iter().filter(|odd| !SWEPT.contains(&odd.kind.as_str()));
+/// Publishes Events and a count of objects that cannot be read; `sweep` does so for the kinds that it reads.
+pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterName, snapshot: &Snapshot, shadow: bool, report: &mut Report) {
+    let odd = snapshot.read.unreadable.iter().filter(|odd| !KINDS_OF_SWEEP.contains(&odd.kind.as_str()));
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, odd) in odd.enumerate() {
         *counted.entry(odd.kind.as_str()).or_default() += 1;
-        let told = !shadow && at < UNREADABLE_MAX && !crate::time_left(ports.clock()).is_zero();
-        if told && ports.cluster().publish(cluster, &ClusterEvent::unreadable(odd)).await.is_err() {
+        let publishes = !shadow && at < UNREADABLE_MAX && !crate::time_left(ports.clock()).is_zero();
+        if publishes && ports.cluster().publish(cluster, &ClusterEvent::unreadable(odd)).await.is_err() {
             report.count("events_failed");
         }
     }
@@ -79,30 +78,30 @@ pub(crate) async fn unreadable<P: Rights>(ports: P, cluster: &ClusterName, seen:
     }
 }
 
-/// A verdict for the log. What shadow mode only imagines says so. Pure.
-pub(crate) fn said(decision: &Decision, verdict: &Verdict, shadow: bool) -> String {
-    let imagined = || decision.shadow.iter().flat_map(|command| &command.removals).any(|removal| removal.node == verdict.node);
+/// A verdict for the log, marked if shadow mode holds it back. Pure.
+pub(crate) fn verdict_text(decision: &Decision, verdict: &Verdict, shadow: bool) -> String {
+    let is_held_back = || decision.shadow.iter().flat_map(|command| &command.removals).any(|removal| removal.node == verdict.node);
     match &verdict.reason {
-        VerdictReason::Chosen { .. } if shadow || imagined() => format!("would (shadow mode) {}", verdict.reason),
+        VerdictReason::Chosen { .. } if shadow || is_held_back() => format!("would (shadow mode) {}", verdict.reason),
         why => why.to_string(),
     }
 }
 
-/// Nodes by name.
+/// Names of nodes.
 #[derive(Debug, Default)]
-pub(crate) struct News<'d> {
-    /// Their verdict says something else than before.
+pub(crate) struct NewVerdicts<'d> {
+    /// Nodes whose verdict differs from the stored one.
     pub(crate) changed: BTreeSet<&'d str>,
-    /// These, and those whose verdict was told long ago.
-    pub(crate) to_tell: BTreeSet<&'d str>,
+    /// Nodes whose verdict changed or was last published long ago.
+    pub(crate) to_publish: BTreeSet<&'d str>,
 }
 
-/// The pages that have to be written anew, and what is new about them. Pure.
-pub(crate) fn pages<'d>(
+/// The pages that have to be written, and which verdicts are new. Pure.
+pub(crate) fn changed_pages<'d>(
     decision: &'d Decision,
     stored: &BTreeMap<u8, Stored<VerdictPage>>,
     now: Timestamp,
-    news: &mut News<'d>,
+    new: &mut NewVerdicts<'d>,
 ) -> BTreeMap<u8, VerdictPage> {
     let mut pages: BTreeMap<u8, VerdictPage> = BTreeMap::new();
     let mut dirty = BTreeSet::new();
@@ -114,9 +113,9 @@ pub(crate) fn pages<'d>(
         let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
         let mut kept = match old {
             Some(old) if verdict.reason.is_stale() || old.code == fresh.code && old.text == fresh.text => {
-                // A node that was not reached was not looked at: its verdict grows old, for all to see.
-                let looked_at = !matches!(verdict.reason, VerdictReason::Kept(KeepReason::NotReached));
-                if looked_at && now.duration_since(old.at) >= REFRESH_AFTER {
+                // A node that was not evaluated keeps the age of its verdict, for all to see.
+                let is_evaluated = !matches!(verdict.reason, VerdictReason::Kept(KeepReason::NotReached));
+                if is_evaluated && now.duration_since(old.at) >= REFRESH_AFTER {
                     dirty.insert(number);
                     NodeVerdict { at: now, ..old.clone() }
                 } else {
@@ -125,20 +124,20 @@ pub(crate) fn pages<'d>(
             }
             Some(_) | None => {
                 dirty.insert(number);
-                news.changed.insert(verdict.node.as_str());
+                new.changed.insert(verdict.node.as_str());
                 fresh
             }
         };
-        let long_ago = kept.told_at.is_none_or(|told| now.duration_since(told).abs() >= TOLD_AGAIN_AFTER);
-        if long_ago && noted.contains(verdict.node.as_str()) {
+        let is_due = kept.told_at.is_none_or(|at| now.duration_since(at).abs() >= REPUBLISH_AFTER);
+        if is_due && noted.contains(verdict.node.as_str()) {
             dirty.insert(number);
-            news.to_tell.insert(verdict.node.as_str());
+            new.to_publish.insert(verdict.node.as_str());
             kept.told_at = Some(now);
         }
         page.verdicts.insert(verdict.node.clone(), kept);
     }
     for (number, old) in stored {
-        // Nodes that are gone are forgotten.
+        // Verdicts of deleted nodes are removed.
         if pages.get(number).is_none_or(|page| page.verdicts.len() < old.value.verdicts.len()) {
             pages.entry(*number).or_insert_with(|| VerdictPage::empty(*number));
             dirty.insert(*number);
@@ -148,9 +147,9 @@ pub(crate) fn pages<'d>(
     pages
 }
 
-/// Events about nodes and their claims are told when the verdict changed, others always: whoever publishes them tells each
-/// once in two minutes. Pure.
-pub(crate) fn is_news(note: &DisruptionEvent, nodes: &BTreeSet<&str>, claims: &BTreeSet<&str>) -> bool {
+/// Events about nodes and their claims are published when the verdict changed, others always: the publisher sends each once in
+/// two minutes. Pure.
+pub(crate) fn is_new(note: &DisruptionEvent, nodes: &BTreeSet<&str>, claims: &BTreeSet<&str>) -> bool {
     match note.object.split_once('/') {
         Some(("node", name)) => nodes.contains(name),
         Some(("nodeclaim", name)) => claims.contains(name),
@@ -158,7 +157,7 @@ pub(crate) fn is_news(note: &DisruptionEvent, nodes: &BTreeSet<&str>, claims: &B
     }
 }
 
-/// The event that tells a note, about the object as it was read.
+/// The Event of a note, about the object as it was read.
 pub(crate) fn event_of(note: &DisruptionEvent, read: &ClusterObjects) -> ClusterEvent {
     fn find<'o, T: Kind>(objects: &'o [T], namespace: &str, name: &str) -> Option<&'o T> {
         objects.iter().find(|object| object.meta().name == name && object.meta().namespace == namespace)
@@ -177,19 +176,19 @@ pub(crate) fn event_of(note: &DisruptionEvent, read: &ClusterObjects) -> Cluster
         "nodeclaim" => ("karpenter.sh/v1", "NodeClaim"),
         _ => ("v1", "Node"),
     };
-    let unseen = || Involved {
+    let by_name = || Involved {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: String::new(),
     };
-    let event = ClusterEvent::normal(found.unwrap_or_else(unseen), note.reason, note.message.clone());
+    let event = ClusterEvent::normal(found.unwrap_or_else(by_name), note.reason, note.message.clone());
     ClusterEvent { warning: note.warning, ..event }
 }
 
-/// A command was found; it rests, or in shadow mode stays a thought.
-pub(crate) fn found(report: &mut Report, command: &Command, shadow: bool, now: Timestamp) {
+/// Records that a command was found; it waits for its validation delay, or in shadow mode is never executed.
+pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool, now: Timestamp) {
     let prefix = if shadow { "would (shadow mode) " } else { "" };
     let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     let machines: Vec<String> =
@@ -207,15 +206,15 @@ pub(crate) fn found(report: &mut Report, command: &Command, shadow: bool, now: T
     report.count(if shadow { "would_disrupt" } else { "found" });
 }
 
-/// A command no longer holds.
-pub(crate) fn rejected(report: &mut Report, proposal: &Proposal, rejection: &Rejection, now: Timestamp) {
+/// Records that a proposal is no longer valid.
+pub(crate) fn record_rejected(report: &mut Report, proposal: &Proposal, rejection: &Rejection, now: Timestamp) {
     let subject = format!("command/{}", proposal.nodes.join(","));
     report.decide(now, DecisionKind::Kept, subject, format!("{} no longer holds: {}", proposal.method.reason(), rejection.cause));
     report.count("rejected");
 }
 
-/// A command that a second opinion forbids: a fault of ours, or of what was read.
-pub(crate) fn refused(report: &mut Report, command: &Command, wrong: &[Violation], now: Timestamp) {
+/// Records a command that the checker rejects: a bug, or inconsistent input.
+pub(crate) fn record_refused(report: &mut Report, command: &Command, wrong: &[Violation], now: Timestamp) {
     let Some(first) = wrong.first() else { return };
     let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     let more = if wrong.len() > 1 { format!(" (and {} more)", wrong.len() - 1) } else { String::new() };

@@ -2,7 +2,7 @@
 
 use super::over_sim::{create, still};
 use super::*;
-use crate::judge::Missing;
+use crate::compare::Missing;
 use futures::executor::block_on;
 use whittle_api::karpenter::{Ec2NodeClass, Requirement};
 use whittle_claims::{ClaimKey, Doorbell, Phase};
@@ -37,7 +37,7 @@ fn made() -> Scene {
 }
 
 fn claim() -> Claim {
-    crate::by_hand::claim_of(&object(), &ClusterName::new("c"), at(0))
+    crate::standalone::claim_of(&object(), &ClusterName::new("c"), at(0))
 }
 
 /// What the object of a claim shows once the claim is there.
@@ -104,8 +104,8 @@ fn what_has_a_claim_gets_no_second_one() {
     for phase in [&[][..], &[begun()], &[begun(), Event::FleetAnswered(machine("i-1"))]] {
         let claim = phase.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
         // Even where nothing of it was ever shown.
-        let unshown = change(made(), |s| s.claims = vec![claim.clone()]);
-        assert_eq!(names(&unshown.twice(60).1), Vec::<&str>::new());
+        let without_node_claim = change(made(), |s| s.claims = vec![claim.clone()]);
+        assert_eq!(names(&without_node_claim.twice(60).1), Vec::<&str>::new());
     }
     let given_up = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     let failed = change(made(), |s| s.claims = vec![step(&claim(), &given_up, at(10)).unwrap()]);
@@ -117,7 +117,7 @@ fn what_has_a_claim_gets_no_second_one() {
 fn a_claim_of_its_name_that_lives_or_cannot_be_read_comes_first() {
     let predecessor = |events: &[Event]| {
         let mut claim = events.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
-        claim.spec.made_by_hand = Some("uid-0".into());
+        claim.spec.standalone_uid = Some("uid-0".into());
         claim
     };
     let living = change(made(), |s| s.claims = vec![predecessor(&[begun(), Event::FleetAnswered(machine("i-1")), to_end()])]);
@@ -149,7 +149,7 @@ fn an_object_waits_for_the_first_look_at_its_class_and_for_nobody_who_leaves() {
 fn the_claim_says_what_the_object_says_and_nothing_of_a_pool() {
     let claim = claim();
     assert_eq!((claim.key.name.as_str(), claim.uid.as_str(), claim.object_uid()), ("mine", "uid-1", "uid-1"));
-    assert_eq!(claim, crate::by_hand::claim_of(&object(), &ClusterName::new("c"), at(0)), "whoever makes it makes the same");
+    assert_eq!(claim, crate::standalone::claim_of(&object(), &ClusterName::new("c"), at(0)), "whoever makes it makes the same");
     let shown = mirror(&claim);
     assert_eq!(shown.spec.requirements, object().spec.requirements);
     assert_eq!(shown.spec.resources, object().spec.resources);
@@ -165,9 +165,9 @@ fn the_claim_says_what_the_object_says_and_nothing_of_a_pool() {
 fn nothing_is_launched_before_the_object_carries_our_finalizer() {
     let claim = claim();
     let unguarded = change(answered(&claim), |s| s.objects.node_claims[0].metadata.finalizers.clear());
-    assert!(unguarded.judge(&[], 100).launch.is_empty());
-    assert!(change(answered(&claim), |s| s.objects.node_claims.clear()).judge(&[], 100).launch.is_empty());
-    assert_eq!(answered(&claim).judge(&[], 100).launch, [claim.key.name]);
+    assert!(unguarded.compare(&[], 100).launch.is_empty());
+    assert!(change(answered(&claim), |s| s.objects.node_claims.clear()).compare(&[], 100).launch.is_empty());
+    assert_eq!(answered(&claim).compare(&[], 100).launch, [claim.key.name]);
 }
 
 #[test]
@@ -183,15 +183,15 @@ fn a_claim_made_by_hand_goes_with_its_object_and_only_if_the_api_server_says_tha
     let gone = change(well.clone(), |s| s.objects.node_claims[0].metadata.name = "another".into());
     check_ends(&gone, DeletionReason::Requested);
     let missing = |uid: &str| Some(Missing { sought: Sought::NodeClaim, name: "mine".into(), uid: uid.into(), provider_id: String::new() });
-    assert_eq!(gone.judge(&[], 100).end[0].gone, missing("uid-1"), "what lists lack is asked for by name");
-    assert!(gone.judge(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
+    assert_eq!(gone.compare(&[], 100).end[0].gone, missing("uid-1"), "what lists lack is asked for by name");
+    assert!(gone.compare(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
     // One of its name that was made since is another.
     let replaced = change(well, |s| {
         s.objects.node_claims = vec![NodeClaim { metadata: ObjectMeta { uid: "uid-2".into(), ..object().metadata }, ..object() }]
     });
     check_ends(&replaced, DeletionReason::Requested);
-    assert_eq!(replaced.judge(&[], 100).end[0].gone, missing("uid-1"));
-    assert!(replaced.judge(&[], 100).mirrors.is_empty(), "nor is it written over");
+    assert_eq!(replaced.compare(&[], 100).end[0].gone, missing("uid-1"));
+    assert!(replaced.compare(&[], 100).mirrors.is_empty(), "nor is it written over");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
 fn one_of_the_same_name_gets_a_claim_of_its_own_when_the_old_one_has_ended() {
     let mut simulation = still();
     let mut old = claim();
-    old.spec.made_by_hand = Some("uid-0".into());
+    old.spec.standalone_uid = Some("uid-0".into());
     old.uid = "uid-0".into();
     super::over_sim::keep(&simulation, &step(&old, &to_end(), at(5)).unwrap());
     create(&simulation, object());

@@ -1,4 +1,4 @@
-//! What the owners of pools, overlays and buffers are shown of a run.
+//! Writes the results of a run to the status of pools, overlays and buffers.
 
 use crate::{Rights, Run};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
@@ -12,20 +12,20 @@ use whittle_snapshot::Snapshot;
 use whittle_units::Timestamp;
 
 impl<P: Rights> Run<'_, P> {
-    /// Writes the statuses that changed. What cannot be written now is written by a later run.
-    pub(crate) async fn statuses(&self, seen: &Snapshot, plan: &Plan, report: &mut Report) {
-        for overlay in overlays(seen) {
+    /// Writes the statuses that changed. A failed write is retried by a later run.
+    pub(crate) async fn write_statuses(&self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
+        for overlay in changed_overlays(snapshot) {
             if self.ports.cluster().write_node_overlay_status(self.cluster, &overlay).await.is_err() {
                 report.count("statuses_failed");
             }
         }
-        for buffer in buffers(seen, plan) {
+        for buffer in changed_buffers(snapshot, plan) {
             match self.ports.cluster().write_capacity_buffer_status(self.cluster, &buffer).await {
-                Ok(()) => explain(report, &buffer, seen.now),
+                Ok(()) => record_buffer(report, &buffer, snapshot.now),
                 Err(_) => report.count("statuses_failed"),
             }
         }
-        for event in empty_pools(seen, plan).into_iter().chain(odd_costs(seen, plan)) {
+        for event in empty_pools(snapshot, plan).into_iter().chain(invalid_costs(snapshot, plan)) {
             if self.ports.cluster().publish(self.cluster, &event).await.is_err() {
                 report.count("events_failed");
             }
@@ -33,11 +33,11 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Overlays whose status does not say yet what became of them (scheduling 11.6). Pure.
-pub(crate) fn overlays(seen: &Snapshot) -> Vec<NodeOverlay> {
-    let told = |overlay: &NodeOverlay| {
+/// Overlays whose status does not reflect their evaluation yet (scheduling 11.6). Pure.
+pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<NodeOverlay> {
+    let with_conditions = |overlay: &NodeOverlay| {
         let mut out = overlay.clone();
-        let (status, reason, message) = match seen.overlaid.statuses.get(&overlay.metadata.name)? {
+        let (status, reason, message) = match snapshot.overlaid.statuses.get(&overlay.metadata.name)? {
             OverlayStatus::Used => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new()),
             OverlayStatus::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
             OverlayStatus::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
@@ -45,27 +45,27 @@ pub(crate) fn overlays(seen: &Snapshot) -> Vec<NodeOverlay> {
         let ready =
             if status == ConditionStatus::True { (conditions::READY, "") } else { ("UnhealthyDependents", "ValidationSucceeded=False") };
         let list = &mut out.status.conditions;
-        conditions::set(list, conditions::VALIDATION_SUCCEEDED, status, reason, &message, seen.now);
-        conditions::set(list, conditions::READY, status, ready.0, ready.1, seen.now);
+        conditions::set(list, conditions::VALIDATION_SUCCEEDED, status, reason, &message, snapshot.now);
+        conditions::set(list, conditions::READY, status, ready.0, ready.1, snapshot.now);
         for condition in list.iter_mut() {
             condition.observed_generation = overlay.metadata.generation;
         }
         (out != *overlay).then_some(out)
     };
-    seen.read.node_overlays.iter().filter(|overlay| !overlay.metadata.is_deleting()).filter_map(told).collect()
+    snapshot.read.node_overlays.iter().filter(|overlay| !overlay.metadata.is_deleting()).filter_map(with_conditions).collect()
 }
 
-/// Buffers whose status does not say yet what this run found. Pure.
-pub(crate) fn buffers(seen: &Snapshot, plan: &Plan) -> Vec<CapacityBuffer> {
-    let told = buffers::updated_statuses(&seen.buffers.list, plan, &seen.buffers.on_the_way, seen.now);
-    let is_news = |buffer: &CapacityBuffer| {
-        let known = seen.read.capacity_buffers.iter().find(|known| known.metadata.uid == buffer.metadata.uid);
+/// Buffers whose status does not reflect this run yet. Pure.
+pub(crate) fn changed_buffers(snapshot: &Snapshot, plan: &Plan) -> Vec<CapacityBuffer> {
+    let updated = buffers::updated_statuses(&snapshot.buffers.list, plan, &snapshot.buffers.on_the_way, snapshot.now);
+    let is_changed = |buffer: &CapacityBuffer| {
+        let known = snapshot.read.capacity_buffers.iter().find(|known| known.metadata.uid == buffer.metadata.uid);
         known.is_none_or(|known| known.status != buffer.status)
     };
-    told.into_iter().filter(is_news).collect()
+    updated.into_iter().filter(is_changed).collect()
 }
 
-fn explain(report: &mut Report, buffer: &CapacityBuffer, now: Timestamp) {
+fn record_buffer(report: &mut Report, buffer: &CapacityBuffer, now: Timestamp) {
     let list = &buffer.status.conditions;
     let unresolved = conditions::find(list, conditions::READY_FOR_PROVISIONING).filter(|c| c.status != ConditionStatus::True);
     let Some(condition) = unresolved.or_else(|| conditions::find(list, conditions::PROVISIONING)) else { return };
@@ -75,16 +75,16 @@ fn explain(report: &mut Report, buffer: &CapacityBuffer, now: Timestamp) {
     report.count("buffers_told");
 }
 
-/// Events for pools that nothing can be bought for, while there are pods to place (scheduling 27.2). Pure.
-pub(crate) fn empty_pools(seen: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
+/// Events for pools without any compatible instance type, while there are pods to schedule (scheduling 27.2). Pure.
+pub(crate) fn empty_pools(snapshot: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
     if plan.pods == 0 {
         return Vec::new();
     }
-    plan.unusable_pools.iter().filter_map(|says| empty_pool(seen, says)).collect()
+    plan.unusable_pools.iter().filter_map(|says| empty_pool(snapshot, says)).collect()
 }
 
-fn empty_pool(seen: &Snapshot, says: &PoolRejection) -> Option<ClusterEvent> {
-    let pool = seen.objects.node_pools.iter().find(|pool| pool.metadata.name == says.node_pool)?;
+fn empty_pool(snapshot: &Snapshot, says: &PoolRejection) -> Option<ClusterEvent> {
+    let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == says.node_pool)?;
     let message = match &says.cause {
         Cause::MinValues { .. } => {
             format!("NodePool requirements filtered out all compatible available instance types due to minValues: {}", says.cause)
@@ -94,17 +94,16 @@ fn empty_pool(seen: &Snapshot, says: &PoolRejection) -> Option<ClusterEvent> {
     Some(ClusterEvent::warning(owner(pool), "NoCompatibleInstanceTypes", message))
 }
 
-/// Events for pools whose annotation says nothing of what their machines cost that can be understood, while there are pods to
-/// place: a quiet cluster hears nothing. Pure.
-pub(crate) fn odd_costs(seen: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
+/// Events for pools whose machine cost annotation is invalid, while there are pods to schedule. Pure.
+pub(crate) fn invalid_costs(snapshot: &Snapshot, plan: &Plan) -> Vec<ClusterEvent> {
     if plan.pods == 0 {
         return Vec::new();
     }
-    let odd = |pool: &NodePool| Some(ClusterEvent::warning(owner(pool), "MachineCostInvalid", machine_cost_fault(pool)?));
-    seen.objects.node_pools.iter().filter_map(odd).collect()
+    let warning = |pool: &NodePool| Some(ClusterEvent::warning(owner(pool), "MachineCostInvalid", machine_cost_fault(pool)?));
+    snapshot.objects.node_pools.iter().filter_map(warning).collect()
 }
 
-/// The pool as its owner knows it.
+/// The pool as its user created it.
 fn owner(pool: &NodePool) -> Involved {
     let (api_version, kind) =
         if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { ("karpenter.sh/v1", "NodePool") };

@@ -1,8 +1,8 @@
-//! The Node of a machine that is to end. A machine whose Node is there is drained, whether or not its claim knows the Node;
-//! one whose Node is not there is ended only when several looks missed it.
+//! The Node of a machine that is being terminated. A machine with a Node is drained, whether or not its claim knows the Node; one
+//! without is terminated only after the Node was missing in several reads.
 
 use crate::steps::is_overdue;
-use crate::{LATER, Next, SOON, is_ours};
+use crate::{Next, POLL_DELAY, SHORT_DELAY, is_ours};
 use crate::{Rights, Run};
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node};
@@ -11,14 +11,14 @@ use whittle_claims::{Claim, Event, step};
 use whittle_ports::{Clock, ClusterReader, HandleError, Instances, Presence, Safeguard, Scope, Sought, save};
 use whittle_units::SignedDuration;
 
-/// A Node that no look saw for this long is not there: an answer of the API server may be stale or incomplete.
-const MISSED_FOR: SignedDuration = SignedDuration::from_secs(10);
+/// How long a Node has to be missing: a response of the API server may be stale or incomplete.
+const NODE_MISSING_FOR: SignedDuration = SignedDuration::from_secs(10);
 
-/// The same where EC2, which may leave a machine out of its answers for a while, does not tell the Node's name either.
-const UNSHOWN_FOR: SignedDuration = SignedDuration::from_mins(1);
+/// The same if EC2, which may leave an instance out of its responses for a while, does not tell the Node's name either.
+const INSTANCE_MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 impl<P: Rights> Run<P> {
-    /// Drains a machine whose Node the claim does not know: a machine that came late, or was found without a claim.
+    /// Drains a machine whose Node the claim does not know: one that launched late, or was found without a claim.
     pub(crate) async fn drain_unnamed(&mut self) -> Result<Next, HandleError> {
         let objects = self.ports.cluster().read(&self.claim.value.key.cluster, Scope::Nodes, None).await?;
         let found = objects.nodes.iter().find(|node| is_ours(&self.claim.value, node));
@@ -27,64 +27,64 @@ impl<P: Rights> Run<P> {
             let next = Claim { node_missing_since: None, ..step(&self.claim.value, &joined, self.ports.clock().now())? };
             self.claim = save(self.ports.store(), &self.claim, next).await?;
             self.report.count("node_found");
-            return Ok(Next::Again(SOON));
+            return Ok(Next::RequeueAfter(SHORT_DELAY));
         }
-        // A claim that is older than its NodeClaim knows less than that shows of the same machine.
-        let of_claim = |shown: &&NodeClaim| {
+        // A claim that is older than its NodeClaim knows less about the machine than the NodeClaim does.
+        let of_claim = |mirror: &&NodeClaim| {
             let machine = self.claim.value.machine().map(|machine| machine.provider_id.as_str());
-            self.claim.value.is_shown_by(shown) && machine == Some(shown.status.provider_id.as_str())
+            self.claim.value.is_shown_by(mirror) && machine == Some(mirror.status.provider_id.as_str())
         };
-        let mut named = objects.node_claims.iter().filter(of_claim).map(|shown| &shown.status.node_name);
+        let mut named = objects.node_claims.iter().filter(of_claim).map(|mirror| &mirror.status.node_name);
         if let Some(node) = named.find(|node| !node.is_empty()).filter(|_| Safeguard::NodeLookedFor.stops(true)) {
             let joined = Event::NodeJoined { node_name: node.clone() };
             let next = step(&self.claim.value, &joined, self.ports.clock().now())?;
             self.claim = save(self.ports.store(), &self.claim, next).await?;
             self.report.count("node_found");
-            return Ok(Next::Again(SOON));
+            return Ok(Next::RequeueAfter(SHORT_DELAY));
         }
-        let asked = self.ask_by_name().await?;
-        if let Asked::There(node_name) = asked {
+        let by_name = self.find_by_dns_name().await?;
+        if let NodeByName::Found(node_name) = by_name {
             let next = step(&self.claim.value, &Event::NodeJoined { node_name }, self.ports.clock().now())?;
             self.claim = save(self.ports.store(), &self.claim, next).await?;
             self.report.count("node_found");
-            return Ok(Next::Again(SOON));
+            return Ok(Next::RequeueAfter(SHORT_DELAY));
         }
-        // One that cannot be read is there, and may be this machine's.
+        // A Node that cannot be read exists, and may be this machine's.
         let of_machine = |odd: &Unreadable| {
             odd.provider_id.is_empty() || self.claim.value.machine().is_some_and(|machine| odd.provider_id == machine.provider_id.as_str())
         };
         let hidden = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
-        let patience = if asked == Asked::Unanswered { UNSHOWN_FOR } else { MISSED_FOR };
-        let missed = self.is_gone_for(patience).await?;
-        if hidden && !is_overdue(&self.claim.value, self.ports.clock().now()) || Safeguard::NodeLookedFor.stops(!missed) {
+        let patience = if by_name == NodeByName::InstanceNotShown { INSTANCE_MISSING_FOR } else { NODE_MISSING_FOR };
+        let missing = self.is_missing_for(patience).await?;
+        if hidden && !is_overdue(&self.claim.value, self.ports.clock().now()) || Safeguard::NodeLookedFor.stops(!missing) {
             self.report.count("node_not_seen");
-            return Ok(Next::Again(LATER));
+            return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         self.end_machine().await
     }
 
-    /// Asks for the Node of a machine by the name that EC2 gave the machine.
-    async fn ask_by_name(&self) -> Result<Asked, HandleError> {
+    /// Reads the Node of a machine by its private DNS name in EC2.
+    async fn find_by_dns_name(&self) -> Result<NodeByName, HandleError> {
         let claim = &self.claim.value;
         let Some(machine) = claim.machine().filter(|_| Safeguard::NodeAskedByName.stops(!is_overdue(claim, self.ports.clock().now())))
         else {
-            return Ok(Asked::NotThere);
+            return Ok(NodeByName::NotFound);
         };
-        let Some(instance) = self.ports.cloud().instance(&machine.instance_id).await? else { return Ok(Asked::Unanswered) };
+        let Some(instance) = self.ports.cloud().instance(&machine.instance_id).await? else { return Ok(NodeByName::InstanceNotShown) };
         if instance.private_dns_name.is_empty() {
-            return Ok(Asked::NotThere);
+            return Ok(NodeByName::NotFound);
         }
         let found = self.ports.cluster().seek(&claim.key.cluster, Sought::Node, &instance.private_dns_name).await?;
-        let is_its = matches!(found, Presence::There { provider_id, .. } if provider_id == machine.provider_id.as_str());
-        Ok(if is_its { Asked::There(instance.private_dns_name) } else { Asked::NotThere })
+        let is_ours = matches!(found, Presence::There { provider_id, .. } if provider_id == machine.provider_id.as_str());
+        Ok(if is_ours { NodeByName::Found(instance.private_dns_name) } else { NodeByName::NotFound })
     }
 
-    /// This look missed the Node; true when those before it did as well, for long enough.
-    pub(crate) async fn is_gone(&mut self) -> Result<bool, HandleError> {
-        self.is_gone_for(MISSED_FOR).await
+    /// Records that this read did not find the Node; true if earlier reads did not either, for long enough.
+    pub(crate) async fn is_node_missing(&mut self) -> Result<bool, HandleError> {
+        self.is_missing_for(NODE_MISSING_FOR).await
     }
 
-    async fn is_gone_for(&mut self, patience: SignedDuration) -> Result<bool, HandleError> {
+    async fn is_missing_for(&mut self, patience: SignedDuration) -> Result<bool, HandleError> {
         let now = self.ports.clock().now();
         if let Some(since) = self.claim.value.node_missing_since {
             return Ok(now.duration_since(since) >= patience);
@@ -94,20 +94,20 @@ impl<P: Rights> Run<P> {
         Ok(false)
     }
 
-    /// This look saw the Node: those before it that missed it were wrong.
-    pub(crate) async fn seen(&mut self) -> Result<(), HandleError> {
+    /// Records that this read found the Node: earlier reads were incomplete.
+    pub(crate) async fn record_node_found(&mut self) -> Result<(), HandleError> {
         let next = Claim { node_missing_since: None, ..self.claim.value.clone() };
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         Ok(())
     }
 }
 
-/// What the API server says of the Node of a machine that no list shows.
+/// The API server's answer about a Node that no list contains.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
-    There(String),
-    /// EC2 does not show the machine now, and so not its name either.
-    Unanswered,
-    /// Nothing has its name, or the Node of another machine.
-    NotThere,
+enum NodeByName {
+    Found(String),
+    /// EC2 does not show the instance now, and so not its name either.
+    InstanceNotShown,
+    /// No Node has its name, or only another machine's.
+    NotFound,
 }

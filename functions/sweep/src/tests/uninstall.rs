@@ -62,7 +62,7 @@ fn nodes_are_drained_first_and_nothing_else_is_touched_before_they_are_gone() {
     let simulation = served();
     ask(&simulation, LeftNodes::Drain, false, false);
     let claim = kept(&simulation);
-    assert_eq!((claim.phase.word(), claim.deletion.unwrap().reason), ("Draining", DeletionReason::Requested));
+    assert_eq!((claim.phase.name(), claim.deletion.unwrap().reason), ("Draining", DeletionReason::Requested));
     assert_eq!(templates(&simulation), 1, "a machine may still need it");
     assert_eq!(asked(&simulation).unwrap().nodes, LeftNodes::Drain);
     let again = ask(&simulation, LeftNodes::Drain, false, false);
@@ -96,7 +96,7 @@ fn nodes_that_are_kept_lose_finalizer_and_owner_and_their_machine_is_never_an_or
         let instance = &world.region.machines[&running].instance;
         assert!(instance.is_alive() && instance.tags.contains_key(labels::TAG_LET_GO));
     }
-    assert_eq!(kept(&simulation).phase.word(), "Gone");
+    assert_eq!(kept(&simulation).phase.name(), "Gone");
     let done = ask(&simulation, LeftNodes::Keep, false, false);
     assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
     let spared = change(scene(registered()), |s| {
@@ -114,7 +114,7 @@ fn a_machine_that_ends_already_is_not_kept() {
     ending = step(&ending, &Event::TerminationSent, at(10)).unwrap();
     keep(&simulation, &ending);
     ask(&simulation, LeftNodes::Keep, false, false);
-    assert_eq!(kept(&simulation).phase.word(), "Terminating");
+    assert_eq!(kept(&simulation).phase.name(), "Terminating");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_machine_whose_node_is_being_deleted_is_drained_and_never_left_without_it() 
     keep(&simulation, &registered());
     let report = ask(&simulation, LeftNodes::Keep, false, false);
     assert_eq!((report.counted("let_go"), report.counted("ended")), (0, 1));
-    assert_eq!(kept(&simulation).phase.word(), "Draining");
+    assert_eq!(kept(&simulation).phase.name(), "Draining");
     let world = simulation.world();
     assert_eq!(world.cluster.objects.get::<Node>("n").unwrap().metadata.finalizers, [labels::TERMINATION_FINALIZER]);
 }

@@ -1,4 +1,4 @@
-//! How a cluster's API server is reached: address, token, time limits.
+//! Connections to the API servers of clusters: endpoint, token, time limits.
 
 use crate::errors::{Class, Failure};
 use base64::Engine;
@@ -16,27 +16,27 @@ use whittle_units::{ClusterName, SignedDuration, Timestamp};
 /// A page of 1,000 pods takes well under a second; nothing is worth more of an invocation than this.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// Tokens are good for 14 minutes on EKS, and must outlive the invocation that takes one from the cache.
-const TOKEN_KEPT: SignedDuration = SignedDuration::from_mins(8);
+const TOKEN_VALID_FOR: SignedDuration = SignedDuration::from_mins(8);
 
-/// A cluster that could not be opened is not tried again within this: all requests of a run ask at once.
-const FAILURE_SHARED: SignedDuration = SignedDuration::from_secs(1);
-/// How often a read is tried again that was throttled or whose connection broke.
-const READ_AGAIN_MAX: u32 = 2;
-/// What a read must have left beyond its pause to be tried again.
-const READ_MIN: Duration = Duration::from_secs(1);
+/// A failure to access a cluster is cached for this long: all requests of a run need access at once.
+const FAILURE_VALID_FOR: SignedDuration = SignedDuration::from_secs(1);
+/// Retries of a read that was throttled or whose connection broke.
+const READ_RETRIES_MAX: u32 = 2;
+/// Time that must remain after the pause for a read to be retried.
+const READ_TIME_MIN: Duration = Duration::from_secs(1);
 
-/// An open door: kept for all invocations of an execution environment.
+/// A connection to an API server: kept for all invocations of an execution environment.
 #[derive(Clone)]
-struct Door {
+struct ApiConnection {
     client: Client,
     token: Arc<str>,
     token_since: Timestamp,
 }
 
-/// The door of one cluster. Whoever finds it closed opens it, and the others wait for that.
+/// The connection of one cluster. The first caller without one opens it, and the others wait for that.
 #[derive(Default)]
 struct Slot {
-    door: Option<Door>,
+    connection: Option<ApiConnection>,
     failed: Option<(Timestamp, ClusterError)>,
 }
 
@@ -72,22 +72,23 @@ impl<A: ClusterAccess> Clusters<A> {
         }
     }
 
-    async fn door(&self, cluster: &ClusterName) -> Result<Door, ClusterError> {
+    async fn connection(&self, cluster: &ClusterName) -> Result<ApiConnection, ClusterError> {
         let slot = self.slot(cluster);
         let mut slot = slot.lock().await;
         let now = self.clock.now();
-        if let Some(door) = slot.door.as_ref().filter(|door| now.duration_since(door.token_since) < TOKEN_KEPT) {
-            return Ok(door.clone());
+        if let Some(connection) = slot.connection.as_ref().filter(|connection| now.duration_since(connection.token_since) < TOKEN_VALID_FOR)
+        {
+            return Ok(connection.clone());
         }
         if let Some((at, error)) = &slot.failed
-            && now.duration_since(*at).abs() < FAILURE_SHARED
+            && now.duration_since(*at).abs() < FAILURE_VALID_FOR
         {
             return Err(error.clone());
         }
-        match self.open(cluster, slot.door.as_ref()).await {
-            Ok(door) => {
-                *slot = Slot { door: Some(door.clone()), failed: None };
-                Ok(door)
+        match self.open(cluster, slot.connection.as_ref()).await {
+            Ok(connection) => {
+                *slot = Slot { connection: Some(connection.clone()), failed: None };
+                Ok(connection)
             }
             Err(error) => {
                 slot.failed = Some((self.clock.now(), error.clone()));
@@ -100,10 +101,10 @@ impl<A: ClusterAccess> Clusters<A> {
         Arc::clone(self.doors.lock().unwrap_or_else(PoisonError::into_inner).entry(cluster.clone()).or_default())
     }
 
-    /// A door with a new token; the connections of a known one are kept.
-    async fn open(&self, cluster: &ClusterName, known: Option<&Door>) -> Result<Door, ClusterError> {
+    /// A connection with a new token; the connections of a known one are kept.
+    async fn open(&self, cluster: &ClusterName, known: Option<&ApiConnection>) -> Result<ApiConnection, ClusterError> {
         let client = match known {
-            Some(door) => door.client.clone(),
+            Some(connection) => connection.client.clone(),
             None => {
                 let info = self.access.door(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
                 let odd = |message| ClusterError::NoAccess { cluster: cluster.clone(), message };
@@ -111,16 +112,16 @@ impl<A: ClusterAccess> Clusters<A> {
             }
         };
         let token = self.access.bearer_token(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-        Ok(Door { client, token: token.into(), token_since: self.clock.now() })
+        Ok(ApiConnection { client, token: token.into(), token_since: self.clock.now() })
     }
 
-    /// Closes a door that led nowhere, so that the next request asks for the address again: the cluster may have been made
-    /// anew under its name. Another that was opened meanwhile stays.
-    async fn forget(&self, cluster: &ClusterName, door: &Door) {
+    /// Drops a connection that failed, so that the next request looks up the endpoint again: the cluster may have been recreated
+    /// under its name. Another that was opened meanwhile is kept.
+    async fn forget(&self, cluster: &ClusterName, connection: &ApiConnection) {
         let slot = self.slot(cluster);
         let mut slot = slot.lock().await;
-        if slot.door.as_ref().is_some_and(|known| Arc::ptr_eq(&known.token, &door.token)) {
-            slot.door = None;
+        if slot.connection.as_ref().is_some_and(|known| Arc::ptr_eq(&known.token, &connection.token)) {
+            slot.connection = None;
         }
     }
 
@@ -145,7 +146,7 @@ impl<A: ClusterAccess> Clusters<A> {
                 continue;
             }
             match failure.again_after {
-                Some(pause) if ask.method == Method::GET && tried_again < READ_AGAIN_MAX && self.limit() > pause + READ_MIN => {
+                Some(pause) if ask.method == Method::GET && tried_again < READ_RETRIES_MAX && self.limit() > pause + READ_TIME_MIN => {
                     tried_again += 1;
                     tokio::time::sleep(pause).await;
                 }
@@ -161,29 +162,29 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn send_once(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
-        let door = self.door(cluster).await.map_err(Failed::Door)?;
+        let connection = self.connection(cluster).await.map_err(Failed::Access)?;
         let limit = self.limit().min(ask.longest);
         if limit.is_zero() {
             return Err(Failed::Answer(Failure::unknown("the invocation has no time left")));
         }
-        let request = ask.request(&door.token).map_err(|error| Failed::Answer(Failure::unknown(error.to_string())))?;
-        let failure = match tokio::time::timeout(limit, door.client.request_text(request)).await {
+        let request = ask.request(&connection.token).map_err(|error| Failed::Answer(Failure::unknown(error.to_string())))?;
+        let failure = match tokio::time::timeout(limit, connection.client.request_text(request)).await {
             Ok(Ok(text)) => return Ok(text),
             Ok(Err(error)) => Failure::from(error),
             Err(_) => Failure::silent(limit),
         };
-        if failure.is_of_the_door() {
-            self.forget(cluster, &door).await;
+        if failure.is_of_connection() {
+            self.forget(cluster, &connection).await;
         }
         Err(Failed::Answer(failure))
     }
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// The cluster's address or a token could not be had.
-    Door(ClusterError),
+    /// The cluster's endpoint or a token could not be obtained.
+    Access(ClusterError),
     /// The API server, or the way to it.
     Answer(Failure),
 }
@@ -191,7 +192,7 @@ pub(crate) enum Failed {
 impl Failed {
     pub(crate) fn class(&self) -> Option<Class> {
         match self {
-            Self::Door(_) => None,
+            Self::Access(_) => None,
             Self::Answer(failure) => Some(failure.class),
         }
     }
@@ -199,14 +200,14 @@ impl Failed {
     /// The object that the answer is about, if it names one.
     pub(crate) fn object(&self) -> Option<&str> {
         match self {
-            Self::Door(_) => None,
+            Self::Access(_) => None,
             Self::Answer(failure) => failure.object.as_deref(),
         }
     }
 
     pub(crate) fn into_error(self, cluster: &ClusterName, what: &str) -> ClusterError {
         match self {
-            Self::Door(error) => error,
+            Self::Access(error) => error,
             Self::Answer(failure) => failure.into_error(cluster, what),
         }
     }
@@ -287,7 +288,7 @@ fn client_of(info: &ClusterInfo) -> Result<Client, String> {
     let url = info.endpoint.parse().map_err(|error| format!("its endpoint {:?} is no address: {error}", info.endpoint))?;
     let mut config = Config::new(url);
     config.root_cert = Some(certificates(&info.certificate_authority)?);
-    // A budget's refusal is an answer, and the next tick is the retry.
+    // A budget's refusal is a response, and the next tick is the retry.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(3));
     Client::try_from(config).map_err(|error| error.to_string())

@@ -1,0 +1,51 @@
+//! When the region's catalog was last read: reservations have to be read every minute, types and prices need not.
+
+use crate::{Rights, Run};
+use serde::{Deserialize, Serialize};
+use whittle_claims::{Record, Revision};
+use whittle_ports::{Clock, HandleError, Records, RegionStore, StoreError};
+use whittle_snapshot::warm;
+use whittle_units::{SignedDuration, Timestamp};
+
+/// A catalog younger than this is not read again: less than the schedule's five minutes by the duration of a run.
+const CATALOG_VALID_FOR: SignedDuration = SignedDuration::from_mins(4);
+
+/// When the last successful read of the catalog began. Written by `refresh` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CatalogRead {
+    at: Timestamp,
+}
+
+impl CatalogRead {
+    const NAME: &'static str = "latest";
+}
+
+impl Record for CatalogRead {
+    const KIND: &'static str = "catalog-look";
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+impl<P: Rights> Run<'_, P> {
+    /// Whether the stored catalog was read recently, and is readable by this release. A time in the future comes from a wrong
+    /// clock and does not count.
+    pub(crate) async fn is_catalog_fresh(&self) -> Result<bool, HandleError> {
+        let Some(look) = self.ports.store().read::<CatalogRead>(self.cluster, CatalogRead::NAME).await? else { return Ok(false) };
+        let age = self.ports.clock().now().duration_since(look.value.at);
+        if age < SignedDuration::ZERO || age >= CATALOG_VALID_FOR {
+            return Ok(false);
+        }
+        Ok(self.ports.store().catalog().await?.is_some_and(|blob| warm::catalog(&blob.value).is_ok()))
+    }
+
+    /// Records that the catalog was read at `at`. Of two concurrent runs either may win.
+    pub(crate) async fn record_catalog_read(&self, at: Timestamp) -> Result<(), HandleError> {
+        let known = self.ports.store().read::<CatalogRead>(self.cluster, CatalogRead::NAME).await?;
+        let revision = known.map_or(Revision::ABSENT, |known| known.revision);
+        match self.ports.store().write(self.cluster, &CatalogRead { at }, revision).await {
+            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

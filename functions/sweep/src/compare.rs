@@ -1,0 +1,486 @@
+//! Compares claims, instances and objects: what is due, what was lost, what has no owner. Pure.
+
+use crate::adopt::{self, Adoptable};
+use crate::health::{self, Consistency};
+use crate::reservations;
+use crate::standalone;
+use crate::templates::InUse;
+use crate::unreadable::{self, MirrorState, Pool};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Kind, Node};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{ClusterEvent, Involved, Safeguard, Sought};
+use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
+
+/// A contradiction is acted on when it is seen again at least this long after the first sighting.
+pub(crate) const SIGHTING_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+/// A contradiction that is not seen again within this time starts over.
+const SIGHTING_EXPIRY: SignedDuration = SignedDuration::from_mins(10);
+/// If all pools, or all NodeClaims, are missing while claims are live, the response is doubted for this long: a cluster without
+/// any is rarer than an API server with incomplete data.
+pub(crate) const ALL_MISSING_PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+/// Events about unreadable objects are repeated after this.
+const REPEAT_EVENT_AFTER: SignedDuration = SignedDuration::from_mins(15);
+/// Launch templates are cheap to keep and to recreate; those that are unused for this long are deleted.
+const TEMPLATE_IDLE_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// A doorbell counts as lost this long after it was due.
+const DOORBELL_LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
+/// An instance younger than this may not have been recorded yet.
+const INSTANCE_GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Everything that is compared, read at about the same time.
+pub(crate) struct SweepInput<'a> {
+    pub(crate) claims: &'a [Stored<Claim>],
+    /// Names of claims that cannot be read.
+    pub(crate) unreadable: &'a [String],
+    pub(crate) objects: &'a ClusterObjects,
+    pub(crate) instances: &'a [Instance],
+    pub(crate) templates: &'a [String],
+    /// Launch templates of calls in progress.
+    pub(crate) in_use: &'a InUse,
+    pub(crate) sightings: &'a [Sighting],
+    /// Node classes as of their last refresh.
+    pub(crate) classes: &'a [NodeClassRecord],
+    /// Whether unhealthy nodes are replaced.
+    pub(crate) repair: bool,
+    /// Whittle is being uninstalled from the cluster: nothing new is launched for it.
+    pub(crate) leaves: bool,
+    pub(crate) now: Timestamp,
+}
+
+/// A claim to be deleted, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) claim: ClaimName,
+    pub(crate) reason: DeletionReason,
+    pub(crate) message: String,
+    /// The Node condition that caused it.
+    pub(crate) condition: Option<&'static str>,
+    /// When a user requested it, and the deadline that they set.
+    pub(crate) asked_at: Option<Timestamp>,
+    pub(crate) stated: Option<Timestamp>,
+    /// An object whose absence has to be confirmed by name: its absence from lists is not enough.
+    pub(crate) gone: Option<Missing>,
+}
+
+impl Ending {
+    pub(crate) fn new(claim: &Claim, reason: DeletionReason, message: impl Into<String>) -> Self {
+        let claim = claim.key.name.clone();
+        Self { claim, reason, message: message.into(), condition: None, asked_at: None, stated: None, gone: None }
+    }
+}
+
+/// An object that lists do not contain any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Missing {
+    pub(crate) sought: Sought,
+    pub(crate) name: String,
+    /// Empty if unknown: then any object of the name counts.
+    pub(crate) uid: String,
+    /// For a Node, that of its machine: names are reused.
+    pub(crate) provider_id: String,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    pub(crate) end: Vec<Ending>,
+    /// Confirmed: standalone NodeClaims without a claim.
+    pub(crate) answer: Vec<NodeClaim>,
+    /// Claims whose doorbell was lost.
+    pub(crate) launch: Vec<ClaimName>,
+    pub(crate) terminate: Vec<ClaimName>,
+    /// Claims whose mirror is missing or out of date.
+    pub(crate) mirrors: Vec<ClaimName>,
+    /// Confirmed: instances without a claim.
+    pub(crate) orphans: Vec<Instance>,
+    /// Confirmed: serving machines without a claim.
+    pub(crate) adopt: Vec<Adoptable>,
+    /// Claims that lack the Node that the cluster shows for them, with its name.
+    pub(crate) join: Vec<(ClaimName, String)>,
+    /// Confirmed: managed NodeClaims with neither claim nor machine.
+    pub(crate) abandoned: Vec<String>,
+    /// Confirmed: mirrors and Nodes that are being deleted, whose claim and machine are gone.
+    pub(crate) release_mirrors: Vec<String>,
+    pub(crate) release_nodes: Vec<String>,
+    pub(crate) delete_templates: Vec<String>,
+    /// Claims whose consistency with their machine changed.
+    pub(crate) consistency: Vec<Consistency>,
+    /// Claims whose machine has left its reservation, and Nodes whose labels do not reflect it yet.
+    pub(crate) demote: Vec<ClaimName>,
+    pub(crate) demote_nodes: Vec<String>,
+    /// Nodes that lack the label of their class, with its name.
+    pub(crate) hydrate: Vec<(String, String)>,
+    /// Whether a class is being deleted and unused, or new, or its reservations have to be refreshed.
+    pub(crate) refresh: bool,
+    /// The number of claims whose pool is missing, by its name.
+    pub(crate) missing_pool: BTreeMap<String, u64>,
+    /// Events to publish.
+    pub(crate) events: Vec<ClusterEvent>,
+    /// Contradictions seen now for the first time.
+    pub(crate) note: Vec<Sighting>,
+    /// Contradictions that have resolved themselves.
+    pub(crate) forget: Vec<String>,
+}
+
+impl Findings {
+    /// Only the findings about objects without machines: the rest does not apply while machines are being released.
+    pub(crate) fn of_objects(self) -> Self {
+        let Self { abandoned, release_mirrors, release_nodes, note, forget, .. } = self;
+        Self { abandoned, release_mirrors, release_nodes, note, forget, ..Self::default() }
+    }
+}
+
+/// The sightings of this run and of earlier ones.
+pub(crate) struct Sightings<'a> {
+    known: BTreeMap<&'a str, &'a Sighting>,
+    current: BTreeSet<String>,
+    note: Vec<Sighting>,
+    now: Timestamp,
+}
+
+impl Sightings<'_> {
+    /// Records a contradiction; true if it was first seen long enough ago.
+    pub(crate) fn is_confirmed(&mut self, subject: String, after: SignedDuration) -> bool {
+        let first = self.known.get(subject.as_str()).map(|known| known.first_seen_at);
+        if first.is_none() {
+            let expires_at = self.now.checked_add(after.max(SIGHTING_EXPIRY) + SIGHTING_EXPIRY).unwrap_or(Timestamp::MAX);
+            self.note.push(Sighting { subject: subject.clone(), first_seen_at: self.now, expires_at });
+        }
+        self.current.insert(subject);
+        first.is_some_and(|first| self.now.duration_since(first) >= after)
+    }
+    /// Keeps a sighting that this run cannot judge.
+    pub(crate) fn retain(&mut self, subject: String) {
+        self.current.insert(subject);
+    }
+    /// True if this was not reported within `every`.
+    pub(crate) fn is_due(&mut self, subject: String, every: SignedDuration) -> bool {
+        let fresh = !self.known.contains_key(subject.as_str());
+        if fresh {
+            let expires_at = self.now.checked_add(every).unwrap_or(Timestamp::MAX);
+            self.note.push(Sighting { subject: subject.clone(), first_seen_at: self.now, expires_at });
+        }
+        self.current.insert(subject);
+        fresh
+    }
+}
+
+/// Compares everything with everything.
+pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
+    let mut out = Findings::default();
+    let known = input.sightings.iter().filter(|known| known.expires_at > input.now).map(|known| (known.subject.as_str(), known)).collect();
+    let mut sightings = Sightings { known, current: BTreeSet::new(), note: Vec::new(), now: input.now };
+    for claim in input.claims.iter().map(|stored| &stored.value) {
+        // The cluster's objects are all that is known of a machine until its claim has it back: a claim that ends without it
+        // would release the NodeClaim and leak the machine.
+        let unjoined = adopt::node_of_mirror(claim, input).map(|node| (claim.key.name.clone(), node));
+        let behind = Safeguard::BehindAwaited.stops(adopt::is_older_than_machine(claim, input) || unjoined.is_some());
+        out.join.extend(unjoined);
+        if claim.deletion.is_none() && claim.is_live() && !behind {
+            out.end.extend(deletion_of(claim, input, &mut sightings));
+            report_missing_pool(claim, input, &mut sightings, &mut out);
+        }
+        find_lost_doorbells(claim, input, &mut out);
+        if !behind {
+            check_mirror(claim, input.objects, &mut out);
+        }
+    }
+    // Whether the pool of an unreadable claim has reappeared is unknown.
+    input.unreadable.iter().for_each(|name| sightings.retain(missing_pool(name)));
+    if !input.leaves {
+        standalone::find_unclaimed(input, &mut sightings, &mut out);
+    }
+    let class_goes = input.objects.node_classes.iter().any(|class| awaits_release(&class.metadata, input.claims));
+    let class_came = !input.leaves && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));
+    out.refresh |= class_goes || class_came || reservations::is_refresh_due(input);
+    reservations::find_left(input, &mut out);
+    health::repair(input, &mut sightings, &mut out);
+    health::consistency(input, &mut out);
+    health::hydration(input, &mut out);
+    find_orphans(input, &mut sightings, &mut out);
+    find_releasable(input, &mut sightings, &mut out);
+    if input.unreadable.is_empty() && !unreadable::hides_machines(input.claims, input.objects) {
+        adopt::abandoned(input, &mut sightings, &mut out);
+    }
+    report_unreadable(input, &mut sightings, &mut out);
+    for name in input.templates.iter().filter(|name| !input.in_use.names.contains(*name)) {
+        // A template that an unknown call may need is kept.
+        if sightings.is_confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE_FOR) && input.in_use.is_whole {
+            out.delete_templates.push(name.clone());
+        }
+    }
+    out.note = std::mem::take(&mut sightings.note);
+    out.forget = input.sightings.iter().map(|known| known.subject.clone()).filter(|subject| !sightings.current.contains(subject)).collect();
+    out
+}
+
+/// A class that `refresh` has not resolved: its doorbell was lost or its run failed, and no machine is launched with it until
+/// then.
+fn needs_refresh(class: &Ec2NodeClass, records: &[NodeClassRecord]) -> bool {
+    let name = NodeClassRecord::name_of(class);
+    // The record of an earlier class of the same name is marked as deleted, and one whose spec has changed since is outdated.
+    let generation = class.metadata.generation;
+    let is_current = |record: &NodeClassRecord| generation.is_none() || record.class.metadata.generation >= generation;
+    let looked_at = |record: &NodeClassRecord| {
+        NodeClassRecord::name_of(&record.class) == name && !record.class.metadata.is_deleting() && is_current(record)
+    };
+    !class.metadata.is_deleting() && !records.iter().any(looked_at)
+}
+
+/// A deleted class that only our finalizer holds: `refresh` releases it.
+fn awaits_release(class: &whittle_api::ObjectMeta, claims: &[Stored<Claim>]) -> bool {
+    let held = class.is_deleting() && class.finalizers.iter().any(|finalizer| finalizer == labels::NODE_CLASS_FINALIZER);
+    held && !claims.iter().any(|claim| claim.value.is_live() && claim.value.spec.node_class.name == class.name)
+}
+
+/// The sighting of a claim whose pool is missing.
+fn missing_pool(claim: &str) -> String {
+    format!("claim/{claim} without NodePool")
+}
+
+/// Why a live claim has to be deleted now, if so.
+fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<'_>) -> Option<Ending> {
+    let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
+    let name = claim.key.name.as_str();
+    let requested = |meta: &ObjectMeta, message| {
+        let stated = meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
+        Some(Ending { asked_at: meta.deletion_timestamp, stated, ..Ending::new(claim, DeletionReason::Requested, message) })
+    };
+    match unreadable::mirror_of(claim, input.objects) {
+        MirrorState::There(meta) if meta.is_deleting() => return requested(meta, "the NodeClaim was deleted"),
+        MirrorState::There(_) | MirrorState::Unknown => {}
+        MirrorState::Missing => {
+            // One sighting is enough: the API server is asked for it by name.
+            if let Some(uid) = claim.spec.standalone_uid.clone() {
+                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
+                let message = "the NodeClaim that was made by hand does not exist any more";
+                return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
+            }
+        }
+    }
+    let nodes = nodes_of(claim, input.objects);
+    // Another Node with the same provider id is irrelevant to this claim's own.
+    let is_own = |node: &&&Node| claim.node_name() == Some(node.metadata.name.as_str());
+    let hidden = unreadable::nodes_of(claim, input.objects).filter(|odd| claim.node_name() == Some(odd.metadata.name.as_str()));
+    let mut own = nodes.iter().filter(is_own).map(|node| &node.metadata).chain(hidden.map(|odd| &odd.metadata));
+    if own.any(ObjectMeta::is_deleting) {
+        return end(DeletionReason::Requested, "the Node was deleted");
+    }
+    match unreadable::pool_of(claim, input.objects) {
+        Pool::There => {}
+        Pool::Deleting => return end(DeletionReason::NodePoolDeleted, "its NodePool is being deleted"),
+        Pool::Missing(gone) => {
+            if sightings.is_confirmed(missing_pool(name), unreadable::patience(input.objects)) {
+                let ending = Ending::new(claim, DeletionReason::NodePoolDeleted, "its NodePool does not exist any more");
+                return Some(Ending { gone: Some(gone), ..ending });
+            }
+        }
+    }
+    if is_instance_gone(claim, &nodes, input)
+        && Safeguard::LossSeenTwice.permits(sightings.is_confirmed(format!("claim/{name} without instance"), SIGHTING_INTERVAL))
+    {
+        // A Node that the list lacks may exist and be ready.
+        let unlisted = claim.node_name().filter(|_| nodes.is_empty());
+        let provider_id = || claim.machine().map(|machine| machine.provider_id.as_str().to_owned()).unwrap_or_default();
+        let of_node = |node: &str| Missing { sought: Sought::Node, name: node.to_owned(), uid: String::new(), provider_id: provider_id() };
+        let gone = unlisted.map(of_node);
+        let message = "its instance has ended and its Node is not ready";
+        return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });
+    }
+    if let Some(at) = reservations::ending_block(claim, input) {
+        return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));
+    }
+    let expired = claim.expires_at().is_some_and(|at| at <= input.now);
+    if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
+}
+
+/// A claim's pool by name and kind and, if both are known, by uid: a later pool of the same name is another one.
+pub(crate) fn owner_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<&'a NodePool> {
+    let owner = &claim.spec.owner;
+    let from_provisioner = owner.kind == "Provisioner";
+    objects.node_pools.iter().find(|pool| {
+        pool.metadata.name == owner.name
+            && pool.is_converted_provisioner() == from_provisioner
+            && (owner.uid.is_empty() || pool.metadata.uid.is_empty() || pool.metadata.uid == owner.uid)
+    })
+}
+
+/// Counts a claim whose pool is missing, and publishes an Event before anything is deleted for it.
+fn report_missing_pool(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    let Pool::Missing(pool) = unreadable::pool_of(claim, input.objects) else { return };
+    *out.missing_pool.entry(pool.name.clone()).or_default() += 1;
+    if sightings.is_due(format!("nodepool/{} missing", pool.name), REPEAT_EVENT_AFTER) {
+        let (name, patience) = (&pool.name, unreadable::patience(input.objects));
+        let message = format!("NodePool {name} is not there: its nodes are drained unless it comes back within {patience:#}");
+        out.events.push(ClusterEvent::warning(Involved::claim(claim), "NodePoolNotFound", message));
+    }
+}
+
+/// Publishes Events on objects that cannot be read.
+fn report_unreadable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    for odd in &input.objects.unreadable {
+        if sightings.is_due(format!("{}/{} cannot be read", odd.kind, odd.metadata.key()), REPEAT_EVENT_AFTER) {
+            out.events.push(ClusterEvent::unreadable(odd));
+        }
+    }
+}
+
+pub(crate) fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'a Node> {
+    let Some(machine) = claim.machine() else { return Vec::new() };
+    objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str()).collect()
+}
+
+pub(crate) fn is_ready(node: &Node) -> bool {
+    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
+}
+
+/// Whether EC2 does not list the instance of a registered claim, and its Node is not ready. Unregistered claims are left to their
+/// timeout.
+fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> bool {
+    let registered = matches!(claim.phase, Phase::Registered { .. } | Phase::Initialized { .. });
+    let Some(machine) = claim.machine().filter(|_| registered) else { return false };
+    let listed = input.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
+    // The readiness of an unreadable Node is unknown.
+    let speaks = matches!(nodes, [node] if is_ready(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();
+    !listed && !Safeguard::SilenceNeeded.stops(speaks)
+}
+
+/// Finds doorbells that were lost and have to be sent again.
+fn find_lost_doorbells(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings) {
+    let overdue = |since: Timestamp| input.now.duration_since(claim.look_again_at.unwrap_or(since)) >= DOORBELL_LOST_AFTER;
+    let name = claim.key.name.clone();
+    match (&claim.phase, &claim.deletion) {
+        (Phase::Failed { .. } | Phase::Gone { .. }, _) => {}
+        (_, Some(deletion)) if overdue(deletion.at) => out.terminate.push(name),
+        (Phase::Planned, None)
+            if !standalone::may_launch(claim, &input.objects.node_claims) || adopt::is_older_than_machine(claim, input) => {}
+        (Phase::Planned, None) if overdue(claim.created_at) => out.launch.push(name),
+        (Phase::Launching { since, .. }, None) if overdue(*since) => out.launch.push(name),
+        _ => {}
+    }
+}
+
+/// Finds mirrors that differ from their claims; that of an ended claim has to be released.
+fn check_mirror(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
+    let node_claim = objects.node_claims.iter().find(|node_claim| claim.is_shown_by(node_claim));
+    let name = claim.key.name.clone();
+    match node_claim {
+        // A user gave a standalone NodeClaim the name of a claim that has ended.
+        Some(node_claim) if !claim.is_live() && claim.spec.standalone_uid.is_none() && standalone::awaits_claim(node_claim) => {}
+        Some(_) if !claim.is_live() => out.terminate.push(name),
+        None if claim.spec.standalone_uid.is_some() => {}
+        None if matches!(unreadable::mirror_of(claim, objects), MirrorState::There(_) | MirrorState::Unknown) => {}
+        None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
+        Some(node_claim) if claim.is_live() && differs(node_claim, &mirror(claim)) => out.mirrors.push(name),
+        _ => {}
+    }
+}
+
+/// Compares only what we write; others may add labels and annotations.
+fn differs(node_claim: &NodeClaim, wanted: &NodeClaim) -> bool {
+    let has =
+        |there: &BTreeMap<String, String>, ours: &BTreeMap<String, String>| ours.iter().all(|(key, value)| there.get(key) == Some(value));
+    let mut status = wanted.status.clone();
+    conditions::observe(&mut status.conditions, node_claim.metadata.generation);
+    node_claim.status != status
+        || !has(&node_claim.metadata.labels, &wanted.metadata.labels)
+        || !has(&node_claim.metadata.annotations, &wanted.metadata.annotations)
+}
+
+/// Instances that Whittle started and that have no claim. Those that Karpenter started carry the same tags but one, and are
+/// Karpenter's to terminate.
+fn find_orphans(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    // Any instance might belong to an unreadable claim, or to another controller's NodeClaim.
+    let kind_missing = input.objects.lacks_kind(NodeClaim::KIND);
+    if Safeguard::UnreadableClaimsHold.stops(!input.unreadable.is_empty()) || kind_missing {
+        return;
+    }
+    let named: BTreeSet<&str> =
+        input.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.instance_id.as_str()).collect();
+    let launching: BTreeSet<&str> = input
+        .claims
+        .iter()
+        .filter_map(|claim| match &claim.value.phase {
+            Phase::Launching { client_token, .. } => Some(client_token.as_str()),
+            _ => None,
+        })
+        .collect();
+    let mut named_by_objects: BTreeSet<&str> = input.objects.node_claims.iter().map(|claim| claim.status.provider_id.as_str()).collect();
+    named_by_objects.extend(unreadable::machines(input.objects));
+    let ended: BTreeSet<&str> = input.claims.iter().filter_map(|claim| claim.value.instance()).map(InstanceId::as_str).collect();
+    for instance in input.instances {
+        let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
+        let tagged = tagged && !is_shared(instance) && !crate::uninstall::is_released(instance);
+        let young = input.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
+        let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
+        let under_way = Safeguard::LaunchUnderWay.stops(under_way);
+        if !tagged || young || under_way || named.contains(instance.id.as_str()) || !instance.is_alive() {
+            continue;
+        }
+        if unreadable::may_be_hidden(instance, input.claims, input.objects, input.now) {
+            continue; // it must not be adopted, either
+        }
+        if Safeguard::KarpenterSpared.stops(!adopt::is_ours(instance, input.objects)) {
+            adopt::check_karpenter_instance(instance, input, sightings, out);
+            continue;
+        }
+        if unreadable::may_be_node(instance.provider_id().as_str(), input.objects) {
+            continue; // its workloads are unknown
+        }
+        // A machine that ended under its claim but still runs is not adopted.
+        match adopt::find_adoptable(instance, input.objects).filter(|_| !ended.contains(instance.id.as_str())) {
+            Some(found) => adopt::confirm(found, input.objects, sightings, out),
+            None if named_by_objects.contains(instance.provider_id().as_str()) => {}
+            None if sightings.is_confirmed(format!("instance/{} without claim", instance.id), SIGHTING_INTERVAL) => {
+                out.orphans.push(instance.clone());
+            }
+            None => {}
+        }
+    }
+}
+
+/// Tagged both as ours and as another cluster's: its owner is ambiguous.
+fn is_shared(instance: &Instance) -> bool {
+    let cluster = instance.tags.get(labels::TAG_CLUSTER).map_or("", String::as_str);
+    instance.tags.keys().filter_map(|key| key.strip_prefix("kubernetes.io/cluster/")).any(|other| other != cluster)
+}
+
+/// Deleted objects that only our finalizer holds, although claim and machine are gone.
+fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    if !input.unreadable.is_empty() || unreadable::hides_machines(input.claims, input.objects) {
+        return;
+    }
+    let claims: BTreeSet<&str> = input.claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
+    let named = input.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str());
+    let machines: BTreeSet<&str> = named.chain(unreadable::machines(input.objects)).collect();
+    let running: BTreeSet<String> = input.instances.iter().map(|instance| instance.provider_id().as_str().to_owned()).collect();
+    let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|f| f == labels::TERMINATION_FINALIZER);
+    // Other providers' controllers share the finalizer's name.
+    let may_be_ours = |node_claim: &&NodeClaim| {
+        let group = node_claim.spec.node_class_ref.group.as_str();
+        group.is_empty() || group == labels::AWS_DOMAIN
+    };
+    for node_claim in input.objects.node_claims.iter().filter(may_be_ours).filter(|node_claim| held(&node_claim.metadata)) {
+        let name = &node_claim.metadata.name;
+        let has_machine = running.contains(&node_claim.status.provider_id) || adopt::has_machine(node_claim, input);
+        if !claims.contains(name.as_str())
+            && !has_machine
+            && sightings.is_confirmed(format!("nodeclaim/{name} without claim"), SIGHTING_INTERVAL)
+        {
+            sightings.retain_denial(&format!("nodeclaim/{name}"));
+            out.release_mirrors.push(name.clone());
+        }
+    }
+    for node in input.objects.nodes.iter().filter(|node| held(&node.metadata)) {
+        let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
+        let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || is_ready(node);
+        if !accounted && sightings.is_confirmed(format!("node/{name} without machine"), SIGHTING_INTERVAL) {
+            sightings.retain_denial(&format!("node/{name}"));
+            out.release_nodes.push(name.clone());
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Standalone NodeClaims: each gets a claim, which is launched, mirrored and terminated like any other.
+
+use crate::Rights;
+use crate::compare::{Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
+use crate::execute::Executor;
+use std::collections::BTreeMap;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator};
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
+use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, StoreError};
+use whittle_units::{ClaimName, ClusterName, Price, SignedDuration, Timestamp};
+
+/// Creating a claim takes a moment under the cluster's lease.
+const LEASE: SignedDuration = SignedDuration::from_secs(10);
+/// The annotation that `kubectl apply` stores.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Whether a standalone NodeClaim waits for us to launch it. One that another controller manages has a finalizer, a status or an
+/// owner.
+pub(crate) fn awaits_claim(node_claim: &NodeClaim) -> bool {
+    let meta = &node_claim.metadata;
+    let class = &node_claim.spec.node_class_ref;
+    let of_ours = class.group == labels::AWS_DOMAIN && class.kind == Ec2NodeClass::KIND && !class.name.is_empty();
+    let of_pool = [labels::NODE_POOL, labels::PROVISIONER_NAME, labels::CONVERTED_FROM];
+    let planned = of_pool.iter().any(|key| meta.labels.contains_key(*key) || meta.annotations.contains_key(*key))
+        || meta.owner_references.iter().any(|owner| matches!(owner.kind.as_str(), "NodePool" | "Provisioner"));
+    let in_hand = !meta.finalizers.is_empty() || node_claim.status != NodeClaimStatus::default();
+    of_ours && !planned && !in_hand && !meta.is_deleting() && !meta.uid.is_empty()
+}
+
+/// Finds standalone NodeClaims without a claim, at their second sighting.
+pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    for node_claim in input.objects.node_claims.iter().filter(|node_claim| awaits_claim(node_claim)) {
+        let (name, uid) = (&node_claim.metadata.name, &node_claim.metadata.uid);
+        // A live or unreadable claim of the same name has to end first; one with its uid is its own.
+        let named = input.claims.iter().map(|claim| &claim.value).find(|claim| claim.key.name.as_str() == name);
+        let taken = named.is_some_and(|claim| claim.is_live() || claim.object_uid() == uid) || input.unreadable.contains(name);
+        if taken || !sightings.is_confirmed(format!("nodeclaim/{name} of {uid} made by hand"), SIGHTING_INTERVAL) {
+            continue;
+        }
+        if is_class_known(&node_claim.spec.node_class_ref.name, input) {
+            out.answer.push(node_claim.clone());
+        } else {
+            out.refresh = true; // its class is new and has not been resolved yet
+        }
+    }
+}
+
+/// Whether a class was resolved. One that does not exist counts, too: the launch reports it.
+pub(crate) fn is_class_known(class: &str, input: &SweepInput<'_>) -> bool {
+    let hidden = input.objects.is_unreadable(Ec2NodeClass::KIND, class) || input.objects.lacks_kind(Ec2NodeClass::KIND);
+    let there = hidden || input.objects.node_classes.iter().any(|one| one.metadata.name == class);
+    !there || NodeClassRecord::meant(input.classes, class, false).is_some()
+}
+
+/// The claim of a standalone NodeClaim. It follows from the object alone, so that every run creates the same one.
+pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Timestamp) -> Claim {
+    let (meta, asked) = (&node_claim.metadata, &node_claim.spec);
+    let mut annotations = meta.annotations.clone();
+    annotations.retain(|key, _| key != LAST_APPLIED && key != labels::MANAGED);
+    let spec = ClaimSpec {
+        node_class: asked.node_class_ref.clone(),
+        labels: labels_of(node_claim),
+        annotations,
+        requirements: asked.requirements.clone(),
+        taints: asked.taints.clone(),
+        startup_taints: asked.startup_taints.clone(),
+        requests: asked.resources.requests.clone(),
+        expire_after: asked.expire_after.clone(),
+        termination_grace_period: asked.termination_grace_period.clone(),
+        price: Price::ZERO,
+        standalone_uid: Some(meta.uid.clone()),
+        ..ClaimSpec::default()
+    };
+    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(meta.name.as_str()) };
+    Claim::planned(key, meta.uid.clone(), spec, now)
+}
+
+/// Labels from single-valued requirements, overridden by the object's own; well-known ones are left to the machine.
+fn labels_of(node_claim: &NodeClaim) -> BTreeMap<String, String> {
+    let only = node_claim.spec.requirements.iter().filter_map(|asked| match (asked.operator, asked.values.as_slice()) {
+        (Operator::In, [only]) if !labels::WELL_KNOWN.contains(&labels::normalized(&asked.key)) => Some((asked.key.clone(), only.clone())),
+        _ => None,
+    });
+    let mut all: BTreeMap<String, String> = only.collect();
+    all.extend(node_claim.metadata.labels.clone());
+    all
+}
+
+impl<P: Rights> Executor<'_, P> {
+    /// Stores the claim of an object, then writes its mirror, which adds our finalizer, and only then has it launched. If the run
+    /// dies in between, the next sweep finds the claim.
+    pub(crate) async fn create_claim(&self, node_claim: &NodeClaim, report: &mut Report) -> Result<(), HandleError> {
+        let now = self.ports.clock().now();
+        let claim = claim_of(node_claim, self.cluster, now);
+        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, LEASE).await?;
+        let stored = match self.claims.iter().find(|known| known.value.key == claim.key) {
+            // The claim of an earlier object of the same name, whose machine has ended. A late instance of that one finds no
+            // claim.
+            Some(ended) => self.ports.store().update(&claim, ended.revision).await,
+            None => self.ports.store().create(&lease, &claim).await,
+        };
+        let _ = self.ports.store().release(&lease).await;
+        match stored {
+            Ok(_) => {}
+            // A concurrent sweep created it.
+            Err(StoreError::Conflict { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let name = claim.key.name.clone();
+        report.count("answered");
+        report.decide(now, DecisionKind::Planned, format!("nodeclaim/{name}"), "somebody made the NodeClaim by hand: it gets a machine");
+        match self.ports.cluster().apply_mirror(self.cluster, &mirror(&claim)).await {
+            Ok(()) => {}
+            Err(ClusterError::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims: vec![name] }, SignedDuration::ZERO).await?)
+    }
+}
+
+/// Whether the object of a claim allows a launch: a standalone one has to carry our finalizer first, so that it cannot vanish
+/// while its machine runs.
+pub(crate) fn may_launch(claim: &Claim, node_claim: &[NodeClaim]) -> bool {
+    let held = |object: &NodeClaim| object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
+    claim.spec.standalone_uid.is_none() || node_claim.iter().any(|object| claim.is_shown_by(object) && held(object))
+}
