@@ -7,7 +7,7 @@ use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
 use whittle_core::disruption::{Command, Decision, Keep, Note, Proposal, Rejection, Verdict, Why};
-use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError};
+use whittle_ports::{ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, metrics};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -75,7 +75,7 @@ pub(crate) async fn unreadable<P: Rights>(ports: P, cluster: &ClusterName, seen:
         }
     }
     for (kind, count) in counted {
-        report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));
+        report.gauge(metrics::ObjectsUnreadable { kind }, count);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod contracts;
 mod error;
 mod event;
 mod fences;
+pub mod metrics;
 mod queue;
 mod record;
 mod report;

@@ -1,5 +1,6 @@
 //! What an invocation did.
 
+use crate::metrics::{CounterMetric, GaugeMetric};
 use std::collections::BTreeMap;
 use std::fmt;
 use whittle_claims::{DecisionKind, DecisionRecord};
@@ -22,6 +23,30 @@ pub enum Amount {
     Time(SignedDuration),
     /// Dollars, an hour where it is a price.
     Dollars(Price),
+}
+
+impl From<u64> for Amount {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<Quantity> for Amount {
+    fn from(quantity: Quantity) -> Self {
+        Self::Quantity(quantity)
+    }
+}
+
+impl From<SignedDuration> for Amount {
+    fn from(span: SignedDuration) -> Self {
+        Self::Time(span)
+    }
+}
+
+impl From<Price> for Amount {
+    fn from(price: Price) -> Self {
+        Self::Dollars(price)
+    }
 }
 
 /// A state as it was when the invocation looked, or how long something took, under the reference's metric name.
@@ -68,18 +93,16 @@ impl Report {
         self.counts.get(word).copied().unwrap_or(0)
     }
     /// Raises a metric by one.
-    pub fn metric<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N]) {
-        self.metric_by(metric, labels, 1);
+    pub fn metric<M: CounterMetric>(&mut self, metric: M) {
+        self.metric_by(metric, 1);
     }
     /// Raises a metric.
-    pub fn metric_by<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], by: u64) {
-        let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-        self.metrics.push(Counted { metric, labels, by });
+    pub fn metric_by<M: CounterMetric>(&mut self, metric: M, by: u64) {
+        self.metrics.push(Counted { metric: M::ENTRY.name, labels: metric.labels(), by });
     }
     /// Shows a state.
-    pub fn gauge<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], amount: Amount) {
-        let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-        self.gauges.push(Gauge { metric, labels, amount });
+    pub fn gauge<M: GaugeMetric>(&mut self, metric: M, value: M::Value) {
+        self.gauges.push(Gauge { metric: M::ENTRY.name, labels: metric.labels(), amount: value.into() });
     }
     /// Takes over what a part of the work reported.
     pub fn absorb(&mut self, other: Self) {
