@@ -17,6 +17,7 @@ mod tests;
 pub use imagined::SHADOW;
 pub use state::{Disruptions, Running};
 
+use crate::observe::Step;
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
@@ -58,13 +59,15 @@ pub(crate) struct Run<'a, P> {
     settings: &'a Settings,
     lease: &'a Lease,
     report: Report,
+    /// The time was over before all was done: the next pass follows at once.
+    handed_over: bool,
 }
 
 /// One pass for a cluster. Only one run decides for a cluster at a time; a later one ends with `Held`.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let bell = Doorbell::Consolidate { cluster: cluster.clone() };
     let Some(lease) = take_turn(ports, bell, LEASE, HELD_AGAIN).await? else { return Ok(not_my_turn()) };
-    let outcome = Run { ports, settings, lease: &lease, report: Report::default() }.under_lease(cluster).await;
+    let outcome = Run { ports, settings, lease: &lease, report: Report::default(), handed_over: false }.under_lease(cluster).await;
     end_turn(ports.store(), &lease).await;
     outcome
 }
@@ -77,7 +80,8 @@ impl<P: Rights> Run<'_, P> {
             return Ok(self.report);
         }
         if !self.settings.shadow {
-            observe::pod_events(self.ports, &mut seen, &mut self.report).await?;
+            let step = observe::pod_events(self.ports, &mut seen, &mut self.report).await?;
+            self.handed_over |= step == Step::HandedOver;
         }
         let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
         let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
@@ -113,10 +117,11 @@ impl<P: Rights> Run<'_, P> {
         // What is to be read comes second: the longer a decision waits, the more pods have come meanwhile.
         shows::verdicts(self.ports, cluster, &seen, &decision, self.settings.shadow, &mut self.report).await?;
         if !self.settings.shadow {
-            observe::conditions(self.ports, &seen, &decision, &mut self.report).await?;
+            let step = observe::conditions(self.ports, &seen, &decision, &mut self.report).await?;
+            self.handed_over |= step == Step::HandedOver;
         }
         let next = acted?;
-        let next = if self.report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
+        let next = if self.handed_over { Some(SignedDuration::ZERO) } else { next };
         let again = plan_next_look(&seen, &before, next, &mut stored.value);
         if stored.value != before {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
@@ -126,6 +131,12 @@ impl<P: Rights> Run<'_, P> {
         }
         self.ports.store().append(cluster, &self.report.decisions).await?;
         Ok(self.report)
+    }
+
+    /// Leaves what is still to be done to the next pass.
+    pub(crate) fn hand_over(&mut self) {
+        self.report.count("handed_over");
+        self.handed_over = true;
     }
 
     /// Lets a found command rest, or executes the one that has rested and still holds. Answers when to look again.
@@ -160,7 +171,7 @@ impl<P: Rights> Run<'_, P> {
         }
         for command in &decision.commands {
             if time_left(self.ports.clock()).is_zero() {
-                self.report.count("handed_over");
+                self.hand_over();
                 break;
             }
             if !is_refused(self.settings, seen, &stored.value, command, &mut self.report) {

@@ -33,8 +33,17 @@ pub(crate) fn stamp(last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp
     if fresh { Some(now) } else { last }
 }
 
+/// How far a step came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Step {
+    Done,
+    /// The time was over: the rest is left to the next pass.
+    HandedOver,
+}
+
 /// Stamps claims whose node's pods changed since the last look (disruption 12), in the store and in the snapshot.
-pub(crate) async fn pod_events<P: Rights>(ports: P, seen: &mut Snapshot, report: &mut Report) -> Result<(), HandleError> {
+pub(crate) async fn pod_events<P: Rights>(ports: P, seen: &mut Snapshot, report: &mut Report) -> Result<Step, HandleError> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     // One that cannot be read has neither come nor gone for that.
     for pod in seen.read.pods.iter().chain(seen.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
@@ -52,7 +61,7 @@ pub(crate) async fn pod_events<P: Rights>(ports: P, seen: &mut Snapshot, report:
     for (at, fingerprint) in stamped {
         if !has_time(ports.clock()) {
             report.count("handed_over");
-            break;
+            return Ok(Step::HandedOver);
         }
         let old = &seen.claims[at];
         // A node that has never had a pod has no pod event: its quiet starts with its initialization.
@@ -65,17 +74,22 @@ pub(crate) async fn pod_events<P: Rights>(ports: P, seen: &mut Snapshot, report:
             seen.claims[at] = saved;
         }
     }
-    Ok(())
+    Ok(Step::Done)
 }
 
 /// Writes Consolidatable and Drifted where they differ.
-pub(crate) async fn conditions<P: Rights>(ports: P, seen: &Snapshot, decision: &Decision, report: &mut Report) -> Result<(), HandleError> {
+pub(crate) async fn conditions<P: Rights>(
+    ports: P,
+    seen: &Snapshot,
+    decision: &Decision,
+    report: &mut Report,
+) -> Result<Step, HandleError> {
     let by_name: BTreeMap<&str, &Stored<Claim>> = seen.claims.iter().map(|claim| (claim.value.key.name.as_str(), claim)).collect();
     for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
         let Some(claim) = by_name.get(wanted.node_claim.as_str()) else { continue };
         if !has_time(ports.clock()) {
             report.count("handed_over");
-            break;
+            return Ok(Step::HandedOver);
         }
         let mut next = claim.value.clone();
         let list = &mut next.conditions;
@@ -94,7 +108,7 @@ pub(crate) async fn conditions<P: Rights>(ports: P, seen: &Snapshot, decision: &
             let _ = ports.cluster().apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
         }
     }
-    Ok(())
+    Ok(Step::Done)
 }
 
 /// Notes are only begun while this is left beyond what handing over takes: commands matter more. The next look writes

@@ -68,7 +68,7 @@ impl<P: Rights> Run<'_, P> {
         }
         for new in &change.launch {
             if time_left(self.ports.clock()).is_zero() {
-                self.report.count("handed_over");
+                self.hand_over();
                 break;
             }
             let claim = claim_of(new, seen, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
@@ -101,7 +101,7 @@ impl<P: Rights> Run<'_, P> {
         let mut done = BTreeSet::new();
         for leaving in &stored.value.leaving {
             if time_left(self.ports.clock()).is_zero() {
-                self.report.count("handed_over");
+                self.hand_over();
                 break;
             }
             let key = ClaimKey { cluster: self.lease.cluster.clone(), name: leaving.claim.clone() };

@@ -1,7 +1,7 @@
 //! A class that is being deleted, or is gone: held while a claim uses it, then what was made for it goes, then its
 //! finalizer (aws 18).
 
-use crate::{Rights, Run};
+use crate::{Done, Rights, Run};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
@@ -112,38 +112,38 @@ impl<P: Rights> Ending<'_, P> {
     }
 
     /// Moves the end of every such class as far as it can go now. One that fails holds up no other.
-    pub(crate) async fn run(&self, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn run(&self, done: &mut Done) -> Result<(), HandleError> {
         let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
         let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
         self.run.forget_missed(is_there).await?;
         let mut failure = None;
         for (name, class) in self.names() {
-            if let Err(error) = self.end(&name, class, report).await {
-                report.count("classes_failed");
+            if let Err(error) = self.end(&name, class, done).await {
+                done.report.count("classes_failed");
                 failure.get_or_insert(error);
             }
         }
         failure.map_or(Ok(()), Err)
     }
 
-    async fn end(&self, name: &str, class: Option<&Ec2NodeClass>, report: &mut Report) -> Result<(), HandleError> {
+    async fn end(&self, name: &str, class: Option<&Ec2NodeClass>, done: &mut Done) -> Result<(), HandleError> {
         // First nothing new may be launched with it, then it is looked whether anything is left.
         let now = self.run.ports.clock().now();
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
                 if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(name).await?) {
-                    report.count("classes_missed");
+                    done.wait_for("classes_missed");
                     return Ok(());
                 }
                 unless_changed(self.run.ports.store().write(self.run.cluster, &record, known.revision).await)?;
-                report.count("classes_closed");
+                done.wait_for("classes_closed");
                 return Ok(());
             }
         }
         let users = users(name, self.claims, self.unreadable, self.objects);
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
-            report.count("classes_held");
+            done.report.count("classes_held");
             if let Some(class) = class.filter(|_| !self.run.settings.shadow) {
                 // That nobody can be told stops nothing.
                 let _ = self.run.ports.cluster().publish(self.run.cluster, &waiting(class, &users)).await;
@@ -160,7 +160,7 @@ impl<P: Rights> Ending<'_, P> {
         }
         // A machine that no claim knows may be an orphan whose end is near; those that are kept on purpose keep their profile.
         if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
-            report.count("classes_held");
+            done.report.count("classes_held");
             let _ = match class {
                 Some(class) => self.run.ports.cluster().publish(self.run.cluster, &in_use(class, &stay)).await,
                 None => Ok(()),
@@ -175,7 +175,7 @@ impl<P: Rights> Ending<'_, P> {
         if let Some(known) = self.record(name) {
             unless_changed(self.run.ports.store().remove::<NodeClassRecord>(self.run.cluster, name, known.revision).await)?;
         }
-        report.count("classes_ended");
+        done.report.count("classes_ended");
         let mut told = Report::default();
         let text = match stay.as_slice() {
             [] => "no claim uses it; what was made for it has been deleted".to_owned(),
@@ -183,7 +183,7 @@ impl<P: Rights> Ending<'_, P> {
         };
         told.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
         self.run.ports.store().append(self.run.cluster, &told.decisions).await?;
-        report.absorb(told);
+        done.report.absorb(told);
         Ok(())
     }
 }

@@ -35,14 +35,36 @@ pub(crate) struct Run<'a, P> {
     cluster: &'a ClusterName,
 }
 
+/// What a run has done, and who has to look at it.
+#[derive(Default)]
+pub(crate) struct Done {
+    pub(crate) report: Report,
+    /// Pods that wait may start with what has changed: `schedule` runs.
+    changed: bool,
+    /// A class was closed or missed: this function runs again.
+    classes_wait: bool,
+}
+
+impl Done {
+    fn change(&mut self) {
+        self.report.count("changed");
+        self.changed = true;
+    }
+    /// A class of which more is decided once launches with it have been stored.
+    pub(crate) fn wait_for(&mut self, what: &'static str) {
+        self.report.count(what);
+        self.classes_wait = true;
+    }
+}
+
 /// Refreshes catalog, cluster facts, classes and pools. Each part goes on when another fails; the first error is given back
 /// at the end.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    let mut report = Report::default();
+    let mut done = Done::default();
     let run = Run { ports, settings, cluster };
-    let catalog = run.catalog(&mut report).await;
+    let catalog = run.catalog(&mut done).await;
     let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-    run.keep(&ClusterRecord { info: info.clone() }, &mut report).await?;
+    run.keep(&ClusterRecord { info: info.clone() }, &mut done).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     // Statuses and finalizers are Karpenter's to write while it runs.
     let beside = objects.running_karpenter(ports.clock().now()).is_some();
@@ -55,10 +77,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         // Before EC2 is asked: what is started meanwhile is then surely not left out of both its count and ours.
         let asked_at = ports.clock().now();
         match classes::find(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(looked) => run.resolve(&info, &class, (looked, asked_at), &mut report).await?,
+            Ok(looked) => run.resolve(&info, &class, (looked, asked_at), &mut done).await?,
             // What was known of the class stays; the next run asks again.
             Err(error) => {
-                report.count("classes_failed");
+                done.report.count("classes_failed");
                 if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
                     // That nobody can be told stops nothing.
                     let _ = ports.cluster().publish(cluster, &classes::lookup_refused(&class, &error)).await;
@@ -71,27 +93,27 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     // After the records: a claim that was made with one of them is seen.
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let ending = Ending { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
-    if let Err(error) = ending.run(&mut report).await {
+    if let Err(error) = ending.run(&mut done).await {
         failure.get_or_insert(error);
     }
-    run.judge_pools(&objects, &mut report).await?;
-    if report.counted("classes_closed") + report.counted("classes_missed") > 0 {
+    run.judge_pools(&objects, &mut done).await?;
+    if done.classes_wait {
         // What was decided with the class before it was closed has been stored by then.
         ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSED_FOR).await?;
     }
-    if report.counted("changed") > 0 {
+    if done.changed {
         ports.queues().ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     catalog?;
-    failure.map_or(Ok(report), Err)
+    failure.map_or(Ok(done.report), Err)
 }
 
 impl<P: Rights> Run<'_, P> {
     /// Reads the region's catalog, unless that was done not long ago, and stores it if it differs. A twin of this run that stored
     /// it first stored the same.
-    async fn catalog(&self, report: &mut Report) -> Result<(), HandleError> {
+    async fn catalog(&self, done: &mut Done) -> Result<(), HandleError> {
         if self.is_fresh().await? {
-            report.count("catalog_fresh");
+            done.report.count("catalog_fresh");
             return Ok(());
         }
         let at = self.ports.clock().now();
@@ -100,7 +122,7 @@ impl<P: Rights> Run<'_, P> {
         if known.as_ref().is_none_or(|known| known.value != blob) {
             let expected = known.map_or(Revision::ABSENT, |known| known.revision);
             match self.ports.store().put_catalog(&blob, expected).await {
-                Ok(_) => report.count("changed"),
+                Ok(_) => done.change(),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -109,14 +131,14 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Stores a record if it differs from the stored one.
-    async fn keep<R: Record + PartialEq>(&self, record: &R, report: &mut Report) -> Result<(), HandleError> {
+    async fn keep<R: Record + PartialEq>(&self, record: &R, done: &mut Done) -> Result<(), HandleError> {
         let known = self.ports.store().read::<R>(self.cluster, &record.name()).await?;
         if known.as_ref().is_some_and(|known| known.value == *record) {
             return Ok(());
         }
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
         match self.ports.store().write(self.cluster, record, expected).await {
-            Ok(_) => report.count("changed"),
+            Ok(_) => done.change(),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -128,7 +150,7 @@ impl<P: Rights> Run<'_, P> {
         info: &ClusterInfo,
         class: &whittle_api::karpenter::Ec2NodeClass,
         (looked, asked_at): (classes::Looked, Timestamp),
-        report: &mut Report,
+        done: &mut Done,
     ) -> Result<(), HandleError> {
         let (shown, record) = classes::resolved(class, self.settings, info, looked, asked_at);
         let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &record.name()).await?;
@@ -140,17 +162,17 @@ impl<P: Rights> Run<'_, P> {
                 unless_changed(self.ports.store().write(self.cluster, &record, known.revision).await)?;
             }
             Some(_) => {}
-            None => self.keep(&record, report).await?,
+            None => self.keep(&record, done).await?,
         }
         let shown = if self.settings.shadow { shown } else { ending::held(&shown) };
         if shown != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &shown).await.is_err() {
-            report.count("statuses_failed");
+            done.report.count("statuses_failed");
         }
-        report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
+        done.report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
         Ok(())
     }
 
-    async fn judge_pools(&self, objects: &whittle_api::ClusterObjects, report: &mut Report) -> Result<(), HandleError> {
+    async fn judge_pools(&self, objects: &whittle_api::ClusterObjects, done: &mut Done) -> Result<(), HandleError> {
         let classes: Vec<NodeClassRecord> =
             self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
         let claims = self.ports.store().list(self.cluster).await?;
@@ -163,8 +185,8 @@ impl<P: Rights> Run<'_, P> {
             }
             match self.ports.cluster().write_node_pool_status(self.cluster, &judged).await {
                 // A pool that became ready may take pods that wait.
-                Ok(()) => report.count("changed"),
-                Err(_) => report.count("statuses_failed"),
+                Ok(()) => done.change(),
+                Err(_) => done.report.count("statuses_failed"),
             }
         }
         Ok(())

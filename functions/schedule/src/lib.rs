@@ -114,7 +114,8 @@ impl<P: Rights> Run<'_, P> {
         }
         // Pods that a machine of this plan took the last reserved place from are planned for as soon as that place is gone.
         let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
-        if plan.cursor.is_some() || deferred || report.counted("handed_over") > 0 {
+        let handed_over = created.len() < plan.claims.len();
+        if plan.cursor.is_some() || deferred || handed_over {
             self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
         }
         for claim in created {
