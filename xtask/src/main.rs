@@ -12,6 +12,7 @@ mod emitted;
 mod environment;
 mod fuzz;
 mod licences;
+mod metrics;
 mod quotes;
 mod rights;
 mod shell;
@@ -42,6 +43,8 @@ enum Command {
     },
     /// Draws random clusters, plans and consolidates them, and asks whether what is promised holds.
     Fuzz(fuzz::Fuzz),
+    /// Writes the tables of docs/metrics.md anew, from the catalogue of metrics.
+    Metrics,
     /// Sets up the tools of the slow tests and prints the variables that lead to them.
     Env,
     /// Breaks the functions in the simulator: `sim crash`, `sim storm --seeds N --from S`.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Ci(options) => ci::run(&options),
         Command::Bench { what } => bench::run(&what),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz),
+        Command::Metrics => metrics::write(),
         Command::Env => print_environment(),
         Command::Sim { arguments } => sim::run(&arguments),
     };

@@ -88,7 +88,7 @@ impl Report {
     pub fn count(&mut self, word: &'static str) {
         *self.counts.entry(word).or_default() += 1;
     }
-    /// How often `word` was counted.
+    /// How often `word` was counted, for tests: what is decided follows from typed outcomes.
     pub fn counted(&self, word: &str) -> u64 {
         self.counts.get(word).copied().unwrap_or(0)
     }

@@ -74,6 +74,13 @@ pub struct Entry {
     pub writers: &'static [Function],
 }
 
+impl Entry {
+    /// Whether every function writes it.
+    pub const fn is_of_every_function(&self) -> bool {
+        self.writers.len() == Function::ALL.len()
+    }
+}
+
 /// A metric with the values of its labels.
 pub trait Metric {
     const ENTRY: Entry;
