@@ -13,7 +13,7 @@ pub enum Kind {
     Gauge,
 }
 
-/// What is measured in.
+/// What a value is measured in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Count,
