@@ -13,6 +13,7 @@ mod environment;
 mod fuzz;
 mod licences;
 mod metric_alarms;
+mod metrics;
 mod rights;
 mod runbook_quotations;
 mod shell;
@@ -44,6 +45,8 @@ enum Command {
     },
     /// Draws random clusters, plans and consolidates them, and asks whether what is promised holds.
     Fuzz(fuzz::Fuzz),
+    /// Writes the tables of docs/metrics.md anew, from the catalogue of metrics.
+    Metrics,
     /// Sets up the tools of the slow tests and prints the variables that lead to them.
     Env,
     /// Breaks the functions in the simulator: `sim crash`, `sim storm --seeds N --from S`.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Ci(options) => ci::run(&options),
         Command::Bench { what } => bench::run(&what),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz),
+        Command::Metrics => metrics::write(),
         Command::Env => print_environment(),
         Command::Sim { arguments } => sim::run(&arguments),
     };

@@ -1,4 +1,4 @@
-//! Checks that alarms watch metrics that the functions emit, with the same dimensions, according to their code.
+//! Checks that alarms watch metrics that the functions emit, with the same dimensions, according to the catalogue.
 //! An alarm on a name or on dimensions that no function emits never fires, and CloudWatch does not report this.
 
 use crate::workspace;
@@ -6,18 +6,15 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use whittle_ports::metrics::{self, CLUSTER};
 
 /// CloudWatch's namespace of our own metrics.
 const NAMESPACE: &str = "Whittle";
-/// Calls that emit a metric: its name comes first, its labels second.
-const CALLS: &[&str] = &[".metric(", ".metric_by(", ".gauge("];
-/// The dimension that all of them have.
-const CLUSTER: &str = "cluster";
 
-/// The sets of dimensions of each metric.
+/// The dimensions of each metric.
 #[derive(Default)]
 pub(crate) struct EmittedMetrics {
-    dimensions: BTreeMap<String, BTreeSet<BTreeSet<String>>>,
+    dimensions: BTreeMap<String, BTreeSet<String>>,
     /// All text, for the values that dimensions may have.
     code: String,
 }
@@ -25,41 +22,22 @@ pub(crate) struct EmittedMetrics {
 impl EmittedMetrics {
     /// The metrics of the workspace's functions.
     pub(crate) fn of(root: &Path) -> Result<Self> {
-        let mut metric_alarms = Self::default();
+        let mut emitted = Self::default();
+        for entry in metrics::ALL {
+            emitted.note(entry.name, entry.labels.iter().map(|label| label.name));
+        }
         let is_code = |name: &&String| {
             (name.starts_with("functions/") || name.starts_with("shared/")) && name.ends_with(".rs") && !name.ends_with("tests.rs")
         };
         for name in workspace::files(root)?.iter().filter(is_code) {
             let text = std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"))?;
-            metric_alarms.take(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
+            emitted.code.push_str(text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default());
         }
-        Ok(metric_alarms)
+        Ok(emitted)
     }
 
-    fn take(&mut self, code: &str) {
-        self.code.push_str(code);
-        for call in CALLS {
-            for (at, _) in code.match_indices(call) {
-                let (before, arguments) = (&code[..at], code[at + call.len()..].trim_start());
-                if let Some((name, rest)) = name_in(arguments, before)
-                    && let Some(labels) = labels_in(rest, before)
-                {
-                    self.note(&name, labels.into_iter().chain([CLUSTER.to_owned()]));
-                }
-            }
-        }
-        // EMF lines that are written directly.
-        for (at, _) in code.match_indices("emf(at, &[") {
-            let mut lists = code[at..].split("&[").skip(1).map(|list| quoted(list.split(']').next().unwrap_or_default()));
-            let dimensions = lists.next().unwrap_or_default();
-            for name in lists.next().unwrap_or_default() {
-                self.note(&name, dimensions.clone());
-            }
-        }
-    }
-
-    fn note(&mut self, name: &str, dimensions: impl IntoIterator<Item = String>) {
-        self.dimensions.entry(name.to_owned()).or_default().insert(dimensions.into_iter().collect());
+    fn note<'l>(&mut self, name: &str, labels: impl IntoIterator<Item = &'l str>) {
+        self.dimensions.insert(name.to_owned(), labels.into_iter().chain([CLUSTER]).map(str::to_owned).collect());
     }
 
     /// One sentence for each alarm of the transformed template on one of our metrics that no function emits like this.
@@ -118,7 +96,7 @@ impl EmittedMetrics {
 
     fn fault(&self, name: &str, dimensions: &BTreeSet<String>) -> Option<String> {
         let known = self.dimensions.get(name);
-        if known.is_some_and(|known| known.contains(dimensions)) {
+        if known == Some(dimensions) {
             return None;
         }
         let known = known.map_or_else(|| "no function emits it".to_owned(), |known| format!("functions emit it with {known:?}"));
@@ -143,70 +121,19 @@ fn unquoted(name: &str) -> Option<String> {
     Some(name.strip_prefix('"')?.strip_suffix('"')?.to_owned())
 }
 
-/// The metric of a call, as a literal, a constant or a variable, and the rest of the arguments.
-fn name_in<'c>(arguments: &'c str, before: &str) -> Option<(String, &'c str)> {
-    if let Some(text) = arguments.strip_prefix('"') {
-        let (name, rest) = text.split_once('"')?;
-        return Some((name.to_owned(), rest));
-    }
-    let (variable, rest) = arguments.split_once(',')?;
-    let (_, value) =
-        before.rsplit_once(&format!("let {variable} = \"")).or_else(|| before.rsplit_once(&format!("const {variable}: &str = \"")))?;
-    Some((value.split('"').next()?.to_owned(), rest))
-}
-
-/// The labels of a call: a list, or a variable that holds one.
-fn labels_in(rest: &str, before: &str) -> Option<Vec<String>> {
-    let rest = rest.trim_start_matches([',', ' ', '\n']);
-    let list = match rest.strip_prefix('[') {
-        Some(list) => list,
-        None => {
-            let variable = rest.split([',', ')']).next()?.trim();
-            let (_, value) = before.rsplit_once(&format!("let {variable} ="))?;
-            value.trim_start().strip_prefix('[')?
-        }
-    };
-    let mut open = 1;
-    let end = list.find(|letter| {
-        open += i32::from(letter == '[') - i32::from(letter == ']');
-        open == 0
-    })?;
-    let pairs = list[..end].split("(\"").skip(1).filter_map(|pair| pair.split_once("\","));
-    Some(pairs.map(|(label, _)| label.to_owned()).filter(|label| is_name(label)).collect())
-}
-
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-}
-
-/// The first text of each pair, or each text, of a list.
-fn quoted(list: &str) -> Vec<String> {
-    if list.contains('(') {
-        return list.split("(\"").skip(1).filter_map(|pair| pair.split('"').next()).map(str::to_owned).collect();
-    }
-    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    const CODE: &str = r#"
-        const TIMES: &str = "whittle_times_total";
-        report.metric("whittle_a_total", [("nodepool", pool), ("reason", tags.get("x").map_or("", str))]);
-        let labels = [("kind", kind)];
-        report.gauge("whittle_b", labels, Amount::Count(1));
-        report.metric_by(TIMES, [], 0);
-        let metric = "whittle_c";
-        report.gauge(metric, [("why", "late")], Amount::Count(1));
-        emf(at, &["function", "cluster"], &[("duration_ms", "Milliseconds"), ("runs", "Count")], fields)
-    "#;
-
     fn faults(alarm: Value) -> Vec<String> {
-        let mut metric_alarms = EmittedMetrics::default();
-        metric_alarms.take(CODE);
-        metric_alarms.unmatched_alarms(&json!({"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}))
+        let mut emitted = EmittedMetrics { code: "\"late\"".to_owned(), ..EmittedMetrics::default() };
+        emitted.note("whittle_a_total", ["nodepool", "reason"]);
+        emitted.note("whittle_b", ["kind"]);
+        emitted.note("whittle_times_total", []);
+        emitted.note("whittle_c", ["why"]);
+        emitted.note("runs", ["function"]);
+        emitted.unmatched_alarms(&json!({"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}))
     }
 
     fn asking(query: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Rules that a compiler does not check: every file is compiled, short, small and portable, and uses the field's words.
 
-use crate::{citations, runbook_quotations, vocabulary, workspace};
+use crate::{citations, metrics, runbook_quotations, vocabulary, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,41 +39,10 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         }
     }
     found.extend(orphans(root, &files)?);
-    found.extend(metrics(root, &files)?);
+    found.extend(metrics::check(root, &files)?);
     found.extend(runbook_quotations::check(root)?);
     found.extend(citations::check(root)?);
     Ok(found)
-}
-
-/// The page that documents the metrics.
-const METRICS: &str = "docs/metrics.md";
-
-/// Metrics without documentation, and documented metrics that do not exist.
-fn metrics(root: &Path, files: &[String]) -> Result<Vec<String>> {
-    let mut shown = BTreeSet::new();
-    let of_runs = |name: &String| name.starts_with("functions/") || name.starts_with("shared/runtime/");
-    for name in files.iter().filter(|name| of_runs(name) && name.ends_with(".rs") && !name.ends_with("tests.rs")) {
-        let text = std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"))?;
-        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        shown.extend(metric_names(code, '"'));
-    }
-    let page = std::fs::read_to_string(root.join(METRICS)).with_context(|| format!("{METRICS} cannot be read"))?;
-    Ok(compare_metrics(&shown, &metric_names(&page, '`')))
-}
-
-fn compare_metrics(shown: &BTreeSet<String>, documented: &BTreeSet<String>) -> Vec<String> {
-    let missing = shown.difference(documented).map(|name| format!("{METRICS}: metric {name} is missing; say what it is"));
-    let stale = documented.difference(shown).map(|name| format!("{METRICS}: no function has metric {name}; take it out"));
-    missing.chain(stale).collect()
-}
-
-/// Names of metrics between these quotes.
-fn metric_names(text: &str, quote: char) -> BTreeSet<String> {
-    let is_metric = |word: &&str| {
-        let known = word.starts_with("karpenter_") || word.starts_with("whittle_");
-        known && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && !word.ends_with('_')
-    };
-    text.split(quote).filter(is_metric).map(str::to_owned).collect()
 }
 
 /// The findings in the text of one file.
@@ -124,6 +93,10 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     }
     if states_rights_apart(name, line) {
         broken.push(("rights", "take `P: Rights` and state them in the block `rights!` of the function's lib.rs"));
+    }
+    let decides = name.starts_with("functions/") || name.starts_with("shared/");
+    if rust && decides && !test_code && line.contains(concat!(".coun", "ted(")) {
+        broken.push(("counter", "a counter only tells: let the step return what it did, or set a field of the run"));
     }
     if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
         broken.push(("sleep", "wait for the condition, or move the virtual clock"));
@@ -258,17 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn metrics_that_no_page_or_no_function_has_are_found() {
-        let code = metric_names("report.metric(\"karpenter_a_total\", [(\"whittle_\", \"x\")]); \"whittle_b\"", '"');
-        let page = metric_names("# t\n`whittle_b`, `whittle_` and `karpenter_c_total`", '`');
-        let found = compare_metrics(&code, &page);
-        assert_eq!(
-            found,
-            [
-                "docs/metrics.md: metric karpenter_a_total is missing; say what it is",
-                "docs/metrics.md: no function has metric karpenter_c_total; take it out"
-            ]
-        );
+    fn no_counter_steers_a_decision() {
+        let line = concat!("if report.coun", "ted(\"changed\") > 0 {");
+        check("functions/a/src/lib.rs", line, &["functions/a/src/lib.rs:1: counter"]);
+        check("functions/a/src/tests.rs", line, &[]);
+        check("functions/a/src/lib.rs", &format!("#[cfg(test)]\n{line}"), &[]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod tests;
 pub use shadow_log::SHADOW;
 pub use state::{Disruptions, Running};
 
+use crate::observe::Step;
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
@@ -58,13 +59,15 @@ pub(crate) struct Run<'a, P> {
     settings: &'a Settings,
     lease: &'a Lease,
     report: Report,
+    /// Time ran out before all was done: the next pass follows at once.
+    handed_over: bool,
 }
 
 /// One pass for a cluster. Only one run decides for a cluster at a time; another one retries later.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let doorbell = Doorbell::Consolidate { cluster: cluster.clone() };
     let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
-    let outcome = Run { ports, settings, lease: &lease, report: Report::default() }.under_lease(cluster).await;
+    let outcome = Run { ports, settings, lease: &lease, report: Report::default(), handed_over: false }.under_lease(cluster).await;
     release_lease(ports.store(), &lease).await;
     outcome
 }
@@ -77,7 +80,8 @@ impl<P: Rights> Run<'_, P> {
             return Ok(self.report);
         }
         if !self.settings.shadow {
-            observe::record_pod_events(self.ports, &mut snapshot, &mut self.report).await?;
+            let step = observe::record_pod_events(self.ports, &mut snapshot, &mut self.report).await?;
+            self.handed_over |= step == Step::HandedOver;
         }
         let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
         let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
@@ -113,10 +117,11 @@ impl<P: Rights> Run<'_, P> {
         // Reporting comes second: the longer a decision waits, the more pods have arrived meanwhile.
         publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
         if !self.settings.shadow {
-            observe::write_conditions(self.ports, &snapshot, &decision, &mut self.report).await?;
+            let step = observe::write_conditions(self.ports, &snapshot, &decision, &mut self.report).await?;
+            self.handed_over |= step == Step::HandedOver;
         }
         let next = acted?;
-        let next = if self.report.counted("handed_over") > 0 { Some(SignedDuration::ZERO) } else { next };
+        let next = if self.handed_over { Some(SignedDuration::ZERO) } else { next };
         let next_delay = schedule_next_pass(&snapshot, &before, next, &mut stored.value);
         if stored.value != before {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
@@ -126,6 +131,12 @@ impl<P: Rights> Run<'_, P> {
         }
         self.ports.store().append(cluster, &self.report.decisions).await?;
         Ok(self.report)
+    }
+
+    /// Leaves the remaining work to the next pass.
+    pub(crate) fn hand_over(&mut self) {
+        self.report.count("handed_over");
+        self.handed_over = true;
     }
 
     /// Proposes a new command, or executes the proposed one after its validation delay if it is still valid. Returns when to run
@@ -162,7 +173,7 @@ impl<P: Rights> Run<'_, P> {
         }
         for command in &decision.commands {
             if time_left(self.ports.clock()).is_zero() {
-                self.report.count("handed_over");
+                self.hand_over();
                 break;
             }
             if !is_rejected_by_checker(self.settings, snapshot, &stored.value, command, &mut self.report) {

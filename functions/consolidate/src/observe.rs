@@ -33,8 +33,17 @@ pub(crate) fn last_pod_event(last: Option<Timestamp>, now: Timestamp) -> Option<
     if fresh { Some(now) } else { last }
 }
 
+/// How far a step got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Step {
+    Done,
+    /// Time ran out: the rest is left to the next pass.
+    HandedOver,
+}
+
 /// Records pod events on claims whose node's pods changed since the last pass (disruption 12), in the store and in the snapshot.
-pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapshot, report: &mut Report) -> Result<(), HandleError> {
+pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapshot, report: &mut Report) -> Result<Step, HandleError> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     // A pod that cannot be read has neither arrived nor left.
     for pod in snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
@@ -52,7 +61,7 @@ pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapsh
     for (at, fingerprint) in stamped {
         if !has_time(ports.clock()) {
             report.count("handed_over");
-            break;
+            return Ok(Step::HandedOver);
         }
         let old = &snapshot.claims[at];
         // A node that has never had a pod has no pod event: `consolidateAfter` counts from its initialization.
@@ -65,7 +74,7 @@ pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapsh
             snapshot.claims[at] = saved;
         }
     }
-    Ok(())
+    Ok(Step::Done)
 }
 
 /// Writes the conditions Consolidatable and Drifted where they differ.
@@ -74,13 +83,13 @@ pub(crate) async fn write_conditions<P: Rights>(
     snapshot: &Snapshot,
     decision: &Decision,
     report: &mut Report,
-) -> Result<(), HandleError> {
+) -> Result<Step, HandleError> {
     let by_name: BTreeMap<&str, &Stored<Claim>> = snapshot.claims.iter().map(|claim| (claim.value.key.name.as_str(), claim)).collect();
     for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
         let Some(claim) = by_name.get(wanted.node_claim.as_str()) else { continue };
         if !has_time(ports.clock()) {
             report.count("handed_over");
-            break;
+            return Ok(Step::HandedOver);
         }
         let mut next = claim.value.clone();
         let list = &mut next.conditions;
@@ -99,7 +108,7 @@ pub(crate) async fn write_conditions<P: Rights>(
             let _ = ports.cluster().apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
         }
     }
-    Ok(())
+    Ok(Step::Done)
 }
 
 /// Claims are only written while this much time remains beyond the reserve for handing over: commands matter more. The next pass

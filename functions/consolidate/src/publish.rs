@@ -7,7 +7,7 @@ use whittle_api::k8s::Kind;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_core::checker::Violation;
 use whittle_core::disruption::{Command, Decision, DisruptionEvent, KeepReason, Proposal, Rejection, Verdict, VerdictReason};
-use whittle_ports::{Amount, ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError};
+use whittle_ports::{ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, metrics};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -74,7 +74,7 @@ pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterNam
         }
     }
     for (kind, count) in counted {
-        report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));
+        report.gauge(metrics::ObjectsUnreadable { kind }, count);
     }
 }
 

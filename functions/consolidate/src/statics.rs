@@ -72,7 +72,7 @@ impl<P: Rights> Run<'_, P> {
         }
         for new in &change.launch {
             if time_left(self.ports.clock()).is_zero() {
-                self.report.count("handed_over");
+                self.hand_over();
                 break;
             }
             let claim = claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
@@ -105,7 +105,7 @@ impl<P: Rights> Run<'_, P> {
         let mut done = BTreeSet::new();
         for surplus in &stored.value.surplus {
             if time_left(self.ports.clock()).is_zero() {
-                self.report.count("handed_over");
+                self.hand_over();
                 break;
             }
             let key = ClaimKey { cluster: self.lease.cluster.clone(), name: surplus.claim.clone() };

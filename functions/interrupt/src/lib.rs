@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Offer
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
-    Scope, Settings, StatusWriter, StoreError, advance, rights,
+    Scope, Settings, StatusWriter, StoreError, advance, metrics, rights,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -44,7 +44,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
     let notice = interruption::parse(body)
         .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
     let Some(notice) = notice else { return Ok(report) };
-    report.metric("karpenter_interruption_received_messages_total", [("message_type", notice.kind.as_str())]);
+    report.metric(metrics::InterruptionMessages { message_type: notice.kind.as_str() });
     let run = Run { ports, settings, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
@@ -242,12 +242,11 @@ fn lacking_offering(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey
 
 fn count_disruption(report: &mut Report, claim: &Claim, kind: InterruptionKind) {
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
-    let labels = [
-        ("reason", kind.as_str()),
-        ("nodepool", &claim.spec.node_pool),
-        ("capacity_type", capacity_type),
-        ("consolidation_policy", ""),
-        ("termination_mode", claim.termination_mode()),
-    ];
-    report.metric("karpenter_nodeclaims_disrupted_total", labels);
+    report.metric(metrics::NodeClaimsDisrupted {
+        reason: kind.as_str(),
+        nodepool: &claim.spec.node_pool,
+        capacity_type,
+        consolidation_policy: "",
+        termination_mode: claim.termination_mode(),
+    });
 }

@@ -12,7 +12,7 @@ use whittle_ec2::errors::{ApiError, CreateReason};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Mirrors, Queues, RegionStore, Safeguard,
-    StatusWriter, StoreError, is_owned, readable, save,
+    StatusWriter, StoreError, is_owned, metrics, readable, save,
 };
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
@@ -123,7 +123,7 @@ impl<P: Rights> Run<'_, P> {
         };
         tracing::error!(cluster = %claim.key.cluster, nodepool = pool, reason = reason.as_str(), "a launch was refused: {advice}{remedy}");
         self.report.count("refused");
-        self.report.metric("whittle_launches_refused_total", [("nodepool", pool), ("reason", reason.as_str())]);
+        self.report.metric(metrics::LaunchesRefused { nodepool: pool, reason: reason.as_str() });
         let text = format!("{advice}{remedy}. EC2 says {error_text}");
         let _ = self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
     }

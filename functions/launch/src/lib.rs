@@ -28,8 +28,8 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
-    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, readable, rights,
-    save,
+    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, metrics, readable,
+    rights, save,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -426,14 +426,13 @@ fn unstored_call(age: SignedDuration) -> Call {
 fn report_failure(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {
     report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", claim.key.name), message);
     report.count("failed");
-    let labels = [
-        ("reason", reason.metric_reason().unwrap_or_default()),
-        ("nodepool", &claim.spec.node_pool),
-        ("capacity_type", ""),
-        ("consolidation_policy", ""),
-        ("termination_mode", claim.termination_mode()),
-    ];
-    report.metric("karpenter_nodeclaims_disrupted_total", labels);
+    report.metric(metrics::NodeClaimsDisrupted {
+        reason: reason.metric_reason().unwrap_or_default(),
+        nodepool: &claim.spec.node_pool,
+        capacity_type: "",
+        consolidation_policy: "",
+        termination_mode: claim.termination_mode(),
+    });
 }
 
 /// Longest failure text in an Event; the rest is truncated (lifecycle 20).

@@ -1,7 +1,7 @@
 //! Deletion of node classes: held while a claim uses them, then created resources are deleted, then the finalizer is removed (aws
 //! 18).
 
-use crate::{Rights, Run};
+use crate::{Done, Rights, Run};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
@@ -112,38 +112,38 @@ impl<P: Rights> ClassDeletions<'_, P> {
     }
 
     /// Advances the deletion of every such class. A failed one holds up no other.
-    pub(crate) async fn run(&self, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn run(&self, done: &mut Done) -> Result<(), HandleError> {
         let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
         let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
         self.run.remove_found(is_there).await?;
         let mut failure = None;
         for (name, class) in self.deleted_classes() {
-            if let Err(error) = self.delete(&name, class, report).await {
-                report.count("classes_failed");
+            if let Err(error) = self.delete(&name, class, done).await {
+                done.report.count("classes_failed");
                 failure.get_or_insert(error);
             }
         }
         failure.map_or(Ok(()), Err)
     }
 
-    async fn delete(&self, name: &str, class: Option<&Ec2NodeClass>, report: &mut Report) -> Result<(), HandleError> {
+    async fn delete(&self, name: &str, class: Option<&Ec2NodeClass>, done: &mut Done) -> Result<(), HandleError> {
         // First the class is closed to launches, then its users are checked.
         let now = self.run.ports.clock().now();
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
                 if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(name).await?) {
-                    report.count("classes_missed");
+                    done.wait_for("classes_missed");
                     return Ok(());
                 }
                 unless_conflict(self.run.ports.store().write(self.run.cluster, &record, known.revision).await)?;
-                report.count("classes_closed");
+                done.wait_for("classes_closed");
                 return Ok(());
             }
         }
         let users = users(name, self.claims, self.unreadable, self.objects);
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
-            report.count("classes_held");
+            done.report.count("classes_held");
             if let Some(class) = class.filter(|_| !self.run.settings.shadow) {
                 // Best effort.
                 let _ = self.run.ports.cluster().publish(self.run.cluster, &waiting_event(class, &users)).await;
@@ -161,7 +161,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
         // A machine without a claim may be an orphan that is about to be terminated; those that are kept on purpose keep their
         // profile.
         if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
-            report.count("classes_held");
+            done.report.count("classes_held");
             let _ = match class {
                 Some(class) => self.run.ports.cluster().publish(self.run.cluster, &in_use_event(class, &stay)).await,
                 None => Ok(()),
@@ -176,7 +176,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
         if let Some(known) = self.record(name) {
             unless_conflict(self.run.ports.store().remove::<NodeClassRecord>(self.run.cluster, name, known.revision).await)?;
         }
-        report.count("classes_ended");
+        done.report.count("classes_ended");
         let mut deleted = Report::default();
         let text = match stay.as_slice() {
             [] => "no claim uses it; what was made for it has been deleted".to_owned(),
@@ -184,7 +184,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
         };
         deleted.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
         self.run.ports.store().append(self.run.cluster, &deleted.decisions).await?;
-        report.absorb(deleted);
+        done.report.absorb(deleted);
         Ok(())
     }
 }

@@ -35,14 +35,36 @@ pub(crate) struct Run<'a, P> {
     cluster: &'a ClusterName,
 }
 
+/// What a run has done, and which functions have to run after it.
+#[derive(Default)]
+pub(crate) struct Done {
+    pub(crate) report: Report,
+    /// Pending pods may schedule after what has changed: `schedule` runs.
+    changed: bool,
+    /// A class was closed or missed: this function runs again.
+    classes_wait: bool,
+}
+
+impl Done {
+    fn change(&mut self) {
+        self.report.count("changed");
+        self.changed = true;
+    }
+    /// More is decided about a class once launches with it have been stored.
+    pub(crate) fn wait_for(&mut self, what: &'static str) {
+        self.report.count(what);
+        self.classes_wait = true;
+    }
+}
+
 /// Refreshes catalog, cluster facts, classes and pools. Each part continues when another fails; the first error is returned at
 /// the end.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    let mut report = Report::default();
+    let mut done = Done::default();
     let run = Run { ports, settings, cluster };
-    let catalog = run.refresh_catalog(&mut report).await;
+    let catalog = run.refresh_catalog(&mut done).await;
     let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-    run.store_if_changed(&ClusterRecord { info: info.clone() }, &mut report).await?;
+    run.store_if_changed(&ClusterRecord { info: info.clone() }, &mut done).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     // Statuses and finalizers are Karpenter's to write while it runs.
     let karpenter_runs = objects.running_karpenter(ports.clock().now()).is_some();
@@ -55,10 +77,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         // Before EC2 is asked: an instance that is started meanwhile is then in EC2's count or in ours.
         let asked_at = ports.clock().now();
         match classes::look_up(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(lookup) => run.resolve(&info, &class, (lookup, asked_at), &mut report).await?,
+            Ok(lookup) => run.resolve(&info, &class, (lookup, asked_at), &mut done).await?,
             // The stored results are kept; the next run retries.
             Err(error) => {
-                report.count("classes_failed");
+                done.report.count("classes_failed");
                 if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
                     // Best effort.
                     let _ = ports.cluster().publish(cluster, &classes::refused_event(&class, &error)).await;
@@ -71,27 +93,27 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     // After the records: a claim that was launched with one of them is seen.
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let deletions = ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
-    if let Err(error) = deletions.run(&mut report).await {
+    if let Err(error) = deletions.run(&mut done).await {
         failure.get_or_insert(error);
     }
-    run.update_pools(&objects, &mut report).await?;
-    if report.counted("classes_closed") + report.counted("classes_missed") > 0 {
+    run.update_pools(&objects, &mut done).await?;
+    if done.classes_wait {
         // By then decisions that used the class before it was closed have been stored.
         ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
     }
-    if report.counted("changed") > 0 {
+    if done.changed {
         ports.queues().ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
     }
     catalog?;
-    failure.map_or(Ok(report), Err)
+    failure.map_or(Ok(done.report), Err)
 }
 
 impl<P: Rights> Run<'_, P> {
     /// Reads the region's catalog, unless that was done recently, and stores it if it differs. A concurrent run that stored it
     /// first stored the same.
-    async fn refresh_catalog(&self, report: &mut Report) -> Result<(), HandleError> {
+    async fn refresh_catalog(&self, done: &mut Done) -> Result<(), HandleError> {
         if self.is_catalog_fresh().await? {
-            report.count("catalog_fresh");
+            done.report.count("catalog_fresh");
             return Ok(());
         }
         let at = self.ports.clock().now();
@@ -100,7 +122,7 @@ impl<P: Rights> Run<'_, P> {
         if known.as_ref().is_none_or(|known| known.value != blob) {
             let expected = known.map_or(Revision::ABSENT, |known| known.revision);
             match self.ports.store().put_catalog(&blob, expected).await {
-                Ok(_) => report.count("changed"),
+                Ok(_) => done.change(),
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -109,14 +131,14 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Stores a record if it differs from the stored one.
-    async fn store_if_changed<R: Record + PartialEq>(&self, record: &R, report: &mut Report) -> Result<(), HandleError> {
+    async fn store_if_changed<R: Record + PartialEq>(&self, record: &R, done: &mut Done) -> Result<(), HandleError> {
         let known = self.ports.store().read::<R>(self.cluster, &record.name()).await?;
         if known.as_ref().is_some_and(|known| known.value == *record) {
             return Ok(());
         }
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
         match self.ports.store().write(self.cluster, record, expected).await {
-            Ok(_) => report.count("changed"),
+            Ok(_) => done.change(),
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -128,7 +150,7 @@ impl<P: Rights> Run<'_, P> {
         info: &ClusterInfo,
         class: &whittle_api::karpenter::Ec2NodeClass,
         (lookup, asked_at): (classes::Lookup, Timestamp),
-        report: &mut Report,
+        done: &mut Done,
     ) -> Result<(), HandleError> {
         let (updated, record) = classes::resolve(class, self.settings, info, lookup, asked_at);
         let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &record.name()).await?;
@@ -140,18 +162,18 @@ impl<P: Rights> Run<'_, P> {
                 unless_conflict(self.ports.store().write(self.cluster, &record, known.revision).await)?;
             }
             Some(_) => {}
-            None => self.store_if_changed(&record, report).await?,
+            None => self.store_if_changed(&record, done).await?,
         }
         let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
         if updated != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &updated).await.is_err()
         {
-            report.count("statuses_failed");
+            done.report.count("statuses_failed");
         }
-        report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
+        done.report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
         Ok(())
     }
 
-    async fn update_pools(&self, objects: &whittle_api::ClusterObjects, report: &mut Report) -> Result<(), HandleError> {
+    async fn update_pools(&self, objects: &whittle_api::ClusterObjects, done: &mut Done) -> Result<(), HandleError> {
         let classes: Vec<NodeClassRecord> =
             self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
         let claims = self.ports.store().list(self.cluster).await?;
@@ -164,8 +186,8 @@ impl<P: Rights> Run<'_, P> {
             }
             match self.ports.cluster().write_node_pool_status(self.cluster, &updated).await {
                 // A pool that became ready may take pending pods.
-                Ok(()) => report.count("changed"),
-                Err(_) => report.count("statuses_failed"),
+                Ok(()) => done.change(),
+                Err(_) => done.report.count("statuses_failed"),
             }
         }
         Ok(())

@@ -13,7 +13,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances, Involved, Mirrors,
-    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, advance, is_owned, rights, save,
+    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, advance, is_owned, metrics, rights,
+    save,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -207,7 +208,7 @@ impl<P: Rights> Run<'_, P> {
         report.decide(now, DecisionKind::Registered, format!("nodeclaim/{}", key.name), format!("node {name} joined"));
         report.count("registered");
         let zone = claim.value.machine().map_or("", |machine| machine.zone.as_str());
-        report.metric("karpenter_nodes_created_total", [("nodepool", &claim.value.spec.node_pool), ("zone", zone)]);
+        report.metric(metrics::NodesCreated { nodepool: &claim.value.spec.node_pool, zone });
         Ok(joined)
     }
 
@@ -276,14 +277,11 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 fn count_disruption(report: &mut Report, claim: &Claim) {
     let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) else { return };
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
-    report.metric(
-        "karpenter_nodeclaims_disrupted_total",
-        [
-            ("reason", reason),
-            ("nodepool", &claim.spec.node_pool),
-            ("capacity_type", capacity_type),
-            ("consolidation_policy", ""),
-            ("termination_mode", claim.termination_mode()),
-        ],
-    );
+    report.metric(metrics::NodeClaimsDisrupted {
+        reason,
+        nodepool: &claim.spec.node_pool,
+        capacity_type,
+        consolidation_policy: "",
+        termination_mode: claim.termination_mode(),
+    });
 }

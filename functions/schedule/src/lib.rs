@@ -121,7 +121,8 @@ impl<P: Rights> Run<'_, P> {
         }
         // Pods that lost the last reserved capacity to a machine of this plan are planned again as soon as it is used.
         let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
-        if plan.cursor.is_some() || deferred || report.counted("handed_over") > 0 {
+        let handed_over = created.len() < plan.claims.len();
+        if plan.cursor.is_some() || deferred || handed_over {
             self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
         }
         for claim in created {

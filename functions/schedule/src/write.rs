@@ -6,7 +6,7 @@ use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
 use whittle_core::buffers;
 use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
-use whittle_ports::{Amount, ClusterEvent, Involved, Report};
+use whittle_ports::{ClusterEvent, Involved, Report, metrics};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -32,22 +32,21 @@ pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, n
     });
     report.explain(now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message, detail);
     report.count("planned");
-    let relaxed = new.annotations.get(labels::MIN_VALUES_RELAXED).map_or("false", String::as_str);
-    let labels = [("reason", "provisioned"), ("nodepool", new.node_pool.as_str()), ("min_values_relaxed", relaxed)];
-    report.metric("karpenter_nodeclaims_created_total", labels);
+    let min_values_relaxed = new.annotations.get(labels::MIN_VALUES_RELAXED).map_or("false", String::as_str);
+    report.metric(metrics::NodeClaimsCreated { reason: "provisioned", nodepool: &new.node_pool, min_values_relaxed });
 }
 
 /// Emits gauges of a run: pending pods, unscheduled pods, and the duration of the plan.
 pub(crate) fn gauges(report: &mut Report, plan: &Plan, took: SignedDuration) {
-    let labels = [("controller", "provisioner")];
-    let count = |number: usize| Amount::Count(u64::try_from(number).unwrap_or(u64::MAX));
+    let controller = "provisioner";
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let left_out = |of: fn(&str) -> bool| count(plan.left_out.iter().filter(|left| of(left.reason.category())).count());
-    report.gauge("karpenter_scheduler_queue_depth", labels, count(plan.pods));
-    report.gauge("karpenter_scheduler_ignored_pods_count", [], left_out(|category| category == "ignored"));
+    report.gauge(metrics::SchedulerQueueDepth { controller }, count(plan.pods));
+    report.gauge(metrics::SchedulerIgnoredPods, left_out(|category| category == "ignored"));
     // A pod that waits for a reservation, or for the next run, is not unschedulable.
     let unschedulable = left_out(|category| !["ignored", "reserved", "out-of-budget"].contains(&category));
-    report.gauge("karpenter_scheduler_unschedulable_pods_count", labels, unschedulable);
-    report.gauge("karpenter_scheduler_scheduling_duration_seconds", labels, Amount::Time(took));
+    report.gauge(metrics::SchedulerUnschedulablePods { controller }, unschedulable);
+    report.gauge(metrics::SchedulingDuration { controller }, took);
 }
 
 /// Emits the longest wait of the pods in the plan, if any is pending.
@@ -60,7 +59,7 @@ pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan
     let since = |pod: &Pod| pod.condition(POD_SCHEDULED).and_then(|found| found.last_transition_time).or(pod.metadata.creation_timestamp);
     if let Some(first) = pods.filter_map(since).min() {
         let waited = snapshot.now.duration_since(first).max(SignedDuration::ZERO);
-        report.gauge("whittle_pods_longest_wait_seconds", [], Amount::Time(waited));
+        report.gauge(metrics::PodsLongestWait, waited);
     }
 }
 

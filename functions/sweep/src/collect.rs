@@ -10,7 +10,7 @@ use whittle_claims::{
 };
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, StoreError, save};
+use whittle_ports::{ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, StoreError, metrics, save};
 use whittle_snapshot::warm;
 use whittle_units::{ClaimName, Price, Resources, SignedDuration, Timestamp};
 
@@ -63,8 +63,8 @@ pub(crate) async fn adopt_machine<P: Rights>(
         Err(error) => return Err(error.into()),
     }
     report.count("adopted");
-    report
-        .metric("whittle_nodeclaims_adopted_total", [("nodepool", found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str))]);
+    let nodepool = found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
+    report.metric(metrics::NodeClaimsAdopted { nodepool });
     report.decide(
         now,
         DecisionKind::Kept,

@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revis
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, Mirrors, NodePatch, Nodes,
-    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, StatusWriter, StoreError, advance, save,
+    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, StatusWriter, StoreError, advance, metrics, save,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
@@ -272,21 +272,18 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
 fn count_disruption(report: &mut Report, claim: &Claim, ending: &Ending) {
     let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
     if let Some(reason) = metric_reason(ending.reason) {
-        let labels = [
-            ("reason", reason),
-            ("nodepool", &claim.spec.node_pool),
-            ("capacity_type", capacity_type),
-            ("consolidation_policy", ""),
-            ("termination_mode", claim.termination_mode()),
-        ];
-        report.metric("karpenter_nodeclaims_disrupted_total", labels);
+        report.metric(metrics::NodeClaimsDisrupted {
+            reason,
+            nodepool: &claim.spec.node_pool,
+            capacity_type,
+            consolidation_policy: "",
+            termination_mode: claim.termination_mode(),
+        });
     }
     if let Some(condition) = ending.condition {
-        let image = claim.machine().map_or("", |machine| machine.image_id.as_str());
-        let condition = snake_case(condition);
-        let labels =
-            [("condition", condition.as_str()), ("nodepool", &claim.spec.node_pool), ("capacity_type", capacity_type), ("image_id", image)];
-        report.metric("karpenter_nodeclaims_unhealthy_disrupted_total", labels);
+        let image_id = claim.machine().map_or("", |machine| machine.image_id.as_str());
+        let condition = &snake_case(condition);
+        report.metric(metrics::NodeClaimsUnhealthyDisrupted { condition, nodepool: &claim.spec.node_pool, capacity_type, image_id });
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, Stored};
-use whittle_ports::{Amount, Report};
+use whittle_ports::{Report, metrics};
 use whittle_units::{Price, Timestamp};
 
 /// The kind label of a claim in the table that cannot be read.
@@ -15,23 +15,21 @@ pub(crate) fn pools(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cl
     for pool in pools {
         let name = pool.metadata.name.as_str();
         for (resource, amount) in pool.status.resources.iter() {
-            let labels = [("nodepool", name), ("resource_type", resource)];
-            report.gauge("karpenter_nodepools_usage", labels, Amount::Quantity(amount));
+            report.gauge(metrics::NodePoolsUsage { nodepool: name, resource_type: resource }, amount);
         }
         for (resource, amount) in pool.spec.limits.iter() {
-            let labels = [("nodepool", name), ("resource_type", resource)];
-            report.gauge("karpenter_nodepools_limit", labels, Amount::Quantity(amount));
+            report.gauge(metrics::NodePoolsLimit { nodepool: name, resource_type: resource }, amount);
         }
         let of_pool = claims.iter().map(|stored| &stored.value).filter(|claim| claim.spec.node_pool == name);
         let cost: Price = of_pool.filter_map(|claim| claim.machine().map(|machine| machine.price)).sum();
-        report.gauge("karpenter_nodepools_cost_total", [("nodepool", name)], Amount::Dollars(cost));
+        report.gauge(metrics::NodePoolsCost { nodepool: name }, cost);
     }
     let mut phases: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         *phases.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
     }
     for ((pool, phase), count) in phases {
-        report.gauge("whittle_nodeclaims", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
+        report.gauge(metrics::NodeClaims { nodepool: pool, phase }, count);
     }
 }
 
@@ -43,7 +41,7 @@ pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], now: Timestam
         tracing::warn!(claim = %claim.key, phase = claim.phase.name(), "a NodeClaim is stuck");
     }
     for ((pool, phase), count) in stuck {
-        report.gauge("whittle_nodeclaims_stuck", [("nodepool", pool), ("phase", phase)], Amount::Count(count));
+        report.gauge(metrics::NodeClaimsStuck { nodepool: pool, phase }, count);
     }
 }
 
@@ -58,13 +56,13 @@ pub(crate) fn unreadable(report: &mut Report, objects: &ClusterObjects, stored: 
         unreadable.insert(STORED, u64::try_from(stored).unwrap_or(u64::MAX));
     }
     for (kind, count) in unreadable {
-        report.gauge("whittle_objects_unreadable", [("kind", kind)], Amount::Count(count));
+        report.gauge(metrics::ObjectsUnreadable { kind }, count);
     }
     // Legacy kinds are absent from every current cluster.
     for kind in ["NodePool", "NodeClaim", "EC2NodeClass"].into_iter().filter(|kind| objects.lacks_kind(kind)) {
-        report.gauge("whittle_kinds_absent", [("kind", kind)], Amount::Count(1));
+        report.gauge(metrics::KindsAbsent { kind }, 1);
     }
     for (pool, count) in missing_pool {
-        report.gauge("whittle_nodeclaims_without_nodepool", [("nodepool", pool.as_str())], Amount::Count(*count));
+        report.gauge(metrics::NodeClaimsWithoutNodePool { nodepool: pool }, *count);
     }
 }

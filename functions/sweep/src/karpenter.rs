@@ -3,7 +3,7 @@
 
 use crate::Rights;
 use whittle_api::ClusterObjects;
-use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
+use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, metrics};
 use whittle_units::ClusterName;
 
 /// NodePools that get an Event; one would do, but users look at their own.
@@ -17,7 +17,7 @@ pub(crate) async fn refuse<P: Rights>(ports: P, cluster: &ClusterName, objects: 
     );
     tracing::error!(%cluster, "{message}");
     report.count("held_by_karpenter");
-    report.metric("whittle_held_by_karpenter_total", []);
+    report.metric(metrics::HeldByKarpenter);
     for pool in objects.node_pools.iter().take(EVENTS_MAX) {
         let event = ClusterEvent::warning(Involved::object(pool), "KarpenterRuns", message.clone());
         // Best effort.

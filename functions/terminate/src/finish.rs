@@ -7,9 +7,10 @@ use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::metrics::GaugeMetric;
 use whittle_ports::{
-    Amount, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Report, Safeguard, Scope,
-    Sought, Terminator, advance, is_owned, save,
+    Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Report, Safeguard, Scope, Sought,
+    Terminator, advance, is_owned, metrics, save,
 };
 use whittle_units::{Price, ProviderId, Resources, SignedDuration, Timestamp};
 
@@ -75,12 +76,12 @@ impl<P: Rights> Run<P> {
         let message = format!("instance {} has ended", machine.instance_id);
         self.report.decide(now, DecisionKind::Terminated, format!("nodeclaim/{}", self.claim.value.key.name), message);
         self.report.count("terminated");
-        let labels = [("nodepool", pool.as_str()), ("capacity_type", &machine.capacity_type), ("zone", &machine.zone)];
-        self.report.metric("karpenter_nodeclaims_terminated_total", labels);
+        let (nodepool, zone) = (pool.as_str(), machine.zone.as_str());
+        self.report.metric(metrics::NodeClaimsTerminated { nodepool, capacity_type: &machine.capacity_type, zone });
         let asked_at = self.claim.value.deletion.as_ref().map(|deletion| deletion.at);
-        emit_duration(&mut self.report, "karpenter_nodeclaims_termination_duration_seconds", &pool, asked_at, now);
+        emit_duration(&mut self.report, metrics::NodeClaimsTerminationDuration { nodepool }, asked_at, now);
         let sent_at = find(&self.claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
-        emit_duration(&mut self.report, "karpenter_nodeclaims_instance_termination_duration_seconds", &pool, sent_at, now);
+        emit_duration(&mut self.report, metrics::NodeClaimsInstanceTerminationDuration { nodepool }, sent_at, now);
         // The claim has ended in any case; `sweep` removes the finalizer of an object that could not be reached now.
         self.release_mirror().await
     }
@@ -193,17 +194,17 @@ fn missing_for(claim: &Claim, now: Timestamp) -> SignedDuration {
 }
 
 /// Emits the duration since a known start.
-fn emit_duration(report: &mut Report, metric: &'static str, pool: &str, since: Option<Timestamp>, now: Timestamp) {
+fn emit_duration<M: GaugeMetric<Value = SignedDuration>>(report: &mut Report, metric: M, since: Option<Timestamp>, now: Timestamp) {
     if let Some(since) = since {
-        report.gauge(metric, [("nodepool", pool)], Amount::Time(now.duration_since(since)));
+        report.gauge(metric, now.duration_since(since));
     }
 }
 
 fn count_node(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node, now: Timestamp) {
-    let pool = claim.spec.node_pool.as_str();
-    report.metric("karpenter_nodes_terminated_total", [("nodepool", pool), ("zone", machine.zone.as_str())]);
-    emit_duration(report, "karpenter_nodes_termination_duration_seconds", pool, node.metadata.deletion_timestamp, now);
-    emit_duration(report, "karpenter_nodes_lifetime_duration_seconds", pool, node.metadata.creation_timestamp, now);
+    let nodepool = claim.spec.node_pool.as_str();
+    report.metric(metrics::NodesTerminated { nodepool, zone: &machine.zone });
+    emit_duration(report, metrics::NodesTerminationDuration { nodepool }, node.metadata.deletion_timestamp, now);
+    emit_duration(report, metrics::NodesLifetimeDuration { nodepool }, node.metadata.creation_timestamp, now);
 }
 
 /// A machine that is only adopted to be terminated: its capacity does not matter any more.

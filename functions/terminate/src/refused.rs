@@ -3,7 +3,7 @@
 use crate::{Rights, Run};
 use whittle_claims::Claim;
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter};
+use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter, metrics};
 
 /// EC2's error code for an instance with termination protection.
 const TERMINATION_PROTECTED: &str = "OperationNotPermitted";
@@ -34,7 +34,7 @@ impl<P: Rights> Run<P> {
         let (reason, remedy) = cause(error);
         tracing::error!(claim = %claim.key, what, reason, %error, remedy, "EC2 refuses to end the machine");
         self.report.count("refused");
-        self.report.metric("whittle_terminations_refused_total", [("nodepool", claim.spec.node_pool.as_str()), ("reason", reason)]);
+        self.report.metric(metrics::TerminationsRefused { nodepool: &claim.spec.node_pool, reason });
         let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
         for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
             let _ =
@@ -50,5 +50,5 @@ pub(crate) fn report_cluster_error(claim: &Claim, error: &ClusterError, report: 
         return;
     }
     tracing::error!(claim = %claim.key, %error, "the API server stops the end of a NodeClaim");
-    report.metric("whittle_failed_runs", []);
+    report.metric(metrics::FailedRuns);
 }

@@ -12,7 +12,7 @@ use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, mirror};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    RegionStore, Safeguard, StatusWriter, StoreError, save,
+    RegionStore, Safeguard, StatusWriter, StoreError, metrics, save,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -64,7 +64,7 @@ impl<P: Rights> Run<P> {
         }
         if self.set_condition(DRAINED, ConditionStatus::True, DRAINED, now).await? {
             self.report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "no pod is left that has to go");
-            self.report.metric("karpenter_nodes_drained_total", [("nodepool", &self.claim.value.spec.node_pool)]);
+            self.report.metric(metrics::NodesDrained { nodepool: &self.claim.value.spec.node_pool });
             self.report.count("drained");
         }
         let attached = drain::attached(objects, &node.metadata.name, now);
@@ -189,7 +189,7 @@ impl<P: Rights> Run<P> {
                 Ok(()) => {
                     moved = true;
                     self.report.count("forced");
-                    self.report.metric("karpenter_pods_drained_total", [("reason", reason)]);
+                    self.report.metric(metrics::PodsDrained { reason });
                     let message = format!("Deleted the pod to meet the termination deadline of its node, {grace} s granted");
                     self.publish(ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)).await;
                 }
@@ -213,13 +213,13 @@ impl<P: Rights> Run<P> {
                 Ok(()) => {
                     moved = true;
                     self.report.count("evicted");
-                    self.report.metric("karpenter_pods_eviction_requests_total", [("code", "200")]);
-                    self.report.metric("karpenter_pods_drained_total", [("reason", reason)]);
+                    self.report.metric(metrics::PodsEvictionRequests { code: "200" });
+                    self.report.metric(metrics::PodsDrained { reason });
                     self.publish(ClusterEvent::normal(Involved::pod(pod), "Evicted", format!("Evicted pod: {reason}"))).await;
                 }
                 Err(ClusterError::EvictionForbidden { message, .. }) => {
                     self.report.count("held_by_budget");
-                    self.report.metric("karpenter_pods_eviction_requests_total", [("code", "429")]);
+                    self.report.metric(metrics::PodsEvictionRequests { code: "429" });
                     held.push(format!("evicting pod {}/{} violates a PDB ({message})", pod.namespace, pod.name));
                 }
                 Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}

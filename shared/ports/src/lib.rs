@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod fences;
 mod leasing;
+pub mod metrics;
 mod queue;
 mod record;
 mod report;

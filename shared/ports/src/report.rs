@@ -1,5 +1,6 @@
 //! What an invocation did.
 
+use crate::metrics::{CounterMetric, GaugeMetric};
 use std::collections::BTreeMap;
 use std::fmt;
 use whittle_claims::{DecisionKind, DecisionRecord};
@@ -22,6 +23,30 @@ pub enum Amount {
     Time(SignedDuration),
     /// Dollars; per hour for a price.
     Dollars(Price),
+}
+
+impl From<u64> for Amount {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<Quantity> for Amount {
+    fn from(quantity: Quantity) -> Self {
+        Self::Quantity(quantity)
+    }
+}
+
+impl From<SignedDuration> for Amount {
+    fn from(span: SignedDuration) -> Self {
+        Self::Time(span)
+    }
+}
+
+impl From<Price> for Amount {
+    fn from(price: Price) -> Self {
+        Self::Dollars(price)
+    }
 }
 
 /// A state as of the invocation, or a duration, under Karpenter's metric name.
@@ -63,23 +88,21 @@ impl Report {
     pub fn count(&mut self, word: &'static str) {
         *self.counts.entry(word).or_default() += 1;
     }
-    /// How often `word` was counted.
+    /// How often `word` was counted, for tests: what is decided follows from typed outcomes.
     pub fn counted(&self, word: &str) -> u64 {
         self.counts.get(word).copied().unwrap_or(0)
     }
     /// Increments a metric by one.
-    pub fn metric<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N]) {
-        self.metric_by(metric, labels, 1);
+    pub fn metric<M: CounterMetric>(&mut self, metric: M) {
+        self.metric_by(metric, 1);
     }
     /// Increments a metric.
-    pub fn metric_by<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], by: u64) {
-        let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-        self.metrics.push(Counted { metric, labels, by });
+    pub fn metric_by<M: CounterMetric>(&mut self, metric: M, by: u64) {
+        self.metrics.push(Counted { metric: M::ENTRY.name, labels: metric.labels(), by });
     }
     /// Sets a gauge.
-    pub fn gauge<const N: usize>(&mut self, metric: &'static str, labels: [(&'static str, &str); N], amount: Amount) {
-        let labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-        self.gauges.push(Gauge { metric, labels, amount });
+    pub fn gauge<M: GaugeMetric>(&mut self, metric: M, value: M::Value) {
+        self.gauges.push(Gauge { metric: M::ENTRY.name, labels: metric.labels(), amount: value.into() });
     }
     /// Merges the report of a part of the work.
     pub fn absorb(&mut self, other: Self) {

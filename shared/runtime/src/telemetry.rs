@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
+use whittle_ports::metrics::{self, CLUSTER, Metric, Unit};
 use whittle_ports::{Amount, Counted, Disposition, Gauge, HandleError, Report, error_chain};
 use whittle_units::Timestamp;
 
@@ -51,12 +52,13 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
         Ok(_) => "ok",
         Err(error) => error.disposition().as_str(),
     };
+    let (duration, runs) = (metrics::RunDuration::ENTRY, metrics::Runs::ENTRY);
     let mut fields = Map::new();
     fields.insert("function".to_owned(), function.name().into());
-    fields.insert("cluster".to_owned(), cluster.into());
+    fields.insert(CLUSTER.to_owned(), cluster.into());
     fields.insert("outcome".to_owned(), word.into());
-    fields.insert("duration_ms".to_owned(), json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
-    fields.insert("runs".to_owned(), json!(1));
+    fields.insert(duration.name.to_owned(), json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
+    fields.insert(runs.name.to_owned(), json!(1));
     match outcome {
         Ok(report) => {
             fields.insert("counts".to_owned(), json!(report.counts));
@@ -66,7 +68,8 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
             fields.insert("error".to_owned(), error_chain(error).into());
         }
     }
-    let mut lines = vec![emf(at, &["function", "cluster", "outcome"], &[("duration_ms", "Milliseconds"), ("runs", "Count")], fields)];
+    let measured = [duration, runs].map(|entry| (entry.name, entry.unit.cloudwatch()));
+    let mut lines = vec![emf(at, &["function", CLUSTER, "outcome"], &measured, fields)];
     if let Err(error) = outcome
         && error.disposition() != Disposition::Replan
     {
@@ -81,14 +84,11 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
 
 /// A run that did not end well, for alarms. That the state had moved on is no failure.
 fn failed_line(at: Timestamp, function: Function, cluster: &str, error: &HandleError) -> Value {
-    let fields = [
-        ("function", json!(function.name())),
-        ("cluster", json!(cluster)),
-        ("error", json!(error_chain(error))),
-        ("whittle_failed_runs", json!(1)),
-    ];
+    let failed = metrics::FailedRuns::ENTRY;
+    let fields =
+        [("function", json!(function.name())), (CLUSTER, json!(cluster)), ("error", json!(error_chain(error))), (failed.name, json!(1))];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    emf(at, &["cluster"], &[("whittle_failed_runs", "Count")], fields)
+    emf(at, &[CLUSTER], &[(failed.name, failed.unit.cloudwatch())], fields)
 }
 
 /// Counters of the same name and labels are added up.
@@ -99,10 +99,10 @@ fn counted_lines(at: Timestamp, cluster: &str, counted: &[Counted]) -> Vec<Value
     }
     let line = |((metric, labels), sum): ((&str, &BTreeMap<&str, String>), u64)| {
         let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), dimension(value).into())).collect();
-        fields.insert("cluster".to_owned(), cluster.into());
+        fields.insert(CLUSTER.to_owned(), cluster.into());
         fields.insert(metric.to_owned(), sum.into());
-        let dimensions: Vec<&str> = std::iter::once("cluster").chain(labels.keys().copied()).collect();
-        emf(at, &dimensions, &[(metric, "Count")], fields)
+        let dimensions: Vec<&str> = std::iter::once(CLUSTER).chain(labels.keys().copied()).collect();
+        emf(at, &dimensions, &[(metric, Unit::Count.cloudwatch())], fields)
     };
     sums.into_iter().map(line).collect()
 }
@@ -115,14 +115,14 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
     }
     let line = |(labels, amounts): (&BTreeMap<&str, String>, BTreeMap<&str, Amount>)| {
         let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), dimension(value).into())).collect();
-        fields.insert("cluster".to_owned(), cluster.into());
+        fields.insert(CLUSTER.to_owned(), cluster.into());
         let mut metrics = Vec::new();
         for (metric, amount) in amounts {
             let (value, unit) = shown(amount);
             fields.insert(metric.to_owned(), value);
             metrics.push((metric, unit));
         }
-        let dimensions: Vec<&str> = std::iter::once("cluster").chain(labels.keys().copied()).collect();
+        let dimensions: Vec<&str> = std::iter::once(CLUSTER).chain(labels.keys().copied()).collect();
         emf(at, &dimensions, &metrics, fields)
     };
     by_labels.into_iter().map(line).collect()
@@ -131,12 +131,13 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
 /// An amount with CloudWatch's unit. Money and resources are shown, not counted with: a float will do.
 #[expect(clippy::cast_precision_loss, reason = "a metric has fewer digits anyway")]
 fn shown(amount: Amount) -> (Value, &'static str) {
-    match amount {
-        Amount::Count(count) => (count.into(), "Count"),
-        Amount::Quantity(quantity) => (json!(quantity.milli() as f64 / 1e3), "None"),
-        Amount::Time(span) => (json!(span.as_secs_f64()), "Seconds"),
-        Amount::Dollars(price) => (json!(price.nanos() as f64 / 1e9), "None"),
-    }
+    let (value, unit): (Value, Unit) = match amount {
+        Amount::Count(count) => (count.into(), Unit::Count),
+        Amount::Quantity(quantity) => (json!(quantity.milli() as f64 / 1e3), Unit::Resource),
+        Amount::Time(span) => (json!(span.as_secs_f64()), Unit::Seconds),
+        Amount::Dollars(price) => (json!(price.nanos() as f64 / 1e9), Unit::DollarsPerHour),
+    };
+    (value, unit.cloudwatch())
 }
 
 #[cfg(test)]
@@ -145,13 +146,25 @@ mod tests {
     use whittle_ports::{QueueError, StoreError};
     use whittle_units::{Price, SignedDuration};
 
+    fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> BTreeMap<&'static str, String> {
+        labels.map(|(key, value)| (key, value.to_owned())).into()
+    }
+
+    fn counter<const N: usize>(metric: &'static str, of: [(&'static str, &str); N]) -> Counted {
+        Counted { metric, labels: labels(of), by: 1 }
+    }
+
+    fn gauge<const N: usize>(metric: &'static str, of: [(&'static str, &str); N], amount: Amount) -> Gauge {
+        Gauge { metric, labels: labels(of), amount }
+    }
+
     #[test]
     fn a_run_is_one_line_and_each_set_of_labels_another() {
         let mut report = Report::default();
         report.count("created");
-        report.metric("karpenter_nodeclaims_created_total", [("nodepool", "a")]);
-        report.metric("karpenter_nodeclaims_created_total", [("nodepool", "a")]);
-        report.metric("karpenter_nodeclaims_created_total", [("nodepool", "b")]);
+        report.metrics.push(counter("karpenter_nodeclaims_created_total", [("nodepool", "a")]));
+        report.metrics.push(counter("karpenter_nodeclaims_created_total", [("nodepool", "a")]));
+        report.metrics.push(counter("karpenter_nodeclaims_created_total", [("nodepool", "b")]));
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Schedule, &Work::Cluster("prod".into()), Duration::from_millis(12), &Ok(report));
         assert_eq!(
             lines[0],
@@ -171,10 +184,19 @@ mod tests {
     }
 
     #[test]
+    fn the_line_of_a_run_has_the_labels_of_its_entries() {
+        let lines = lines(Timestamp::UNIX_EPOCH, Function::Sweep, &Work::Cluster("c".into()), Duration::ZERO, &Ok(Report::default()));
+        for entry in [metrics::Runs::ENTRY, metrics::RunDuration::ENTRY] {
+            let labels: Vec<&str> = entry.labels.iter().map(|label| label.name).collect();
+            assert_eq!(lines[0]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([[labels[0], CLUSTER, labels[1]]]));
+        }
+    }
+
+    #[test]
     fn no_dimension_is_empty_or_too_long() {
         let mut report = Report::default();
-        report.metric("whittle_launches_refused_total", [("nodepool", ""), ("reason", "Unauthorized")]);
-        report.gauge("whittle_saved_dollars_per_hour", [("nodepool", &"pool,".repeat(1_000))], Amount::Count(1));
+        report.metrics.push(counter("whittle_launches_refused_total", [("nodepool", ""), ("reason", "Unauthorized")]));
+        report.gauges.push(gauge("whittle_saved_dollars_per_hour", [("nodepool", &"pool,".repeat(1_000))], Amount::Count(1)));
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Cluster("prod".into()), Duration::ZERO, &Ok(report));
         assert_eq!((&lines[1]["nodepool"], &lines[1]["reason"]), (&json!("none"), &json!("Unauthorized")));
         assert_eq!(lines[2]["nodepool"].as_str().map(str::len), Some(1024));
@@ -183,10 +205,10 @@ mod tests {
     #[test]
     fn gauges_of_the_same_labels_are_one_line() {
         let mut report = Report::default();
-        report.gauge("karpenter_nodepools_cost_total", [("nodepool", "a")], Amount::Dollars(Price::from_nanos(96_000_000)));
-        report.gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(1));
-        report.gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(2));
-        report.gauge("karpenter_scheduler_scheduling_duration_seconds", [], Amount::Time(SignedDuration::from_millis(1_500)));
+        report.gauges.push(gauge("karpenter_nodepools_cost_total", [("nodepool", "a")], Amount::Dollars(Price::from_nanos(96_000_000))));
+        report.gauges.push(gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(1)));
+        report.gauges.push(gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(2)));
+        report.gauges.push(gauge("karpenter_scheduler_scheduling_duration_seconds", [], Amount::Time(SignedDuration::from_millis(1_500))));
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Sweep, &Work::Cluster("prod".into()), Duration::ZERO, &Ok(report));
         let [_, of_run, of_pool] = &lines[..] else { panic!("{lines:?}") };
         assert_eq!(of_run["karpenter_scheduler_scheduling_duration_seconds"], json!(1.5));

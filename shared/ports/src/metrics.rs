@@ -1,0 +1,233 @@
+//! Every metric that Whittle shows: its name, what its labels are called, its unit, what it means, and which functions write it.
+//!
+//! A function gives [`crate::Report::metric`] or [`crate::Report::gauge`] a value of one of these types. The tables of
+//! `docs/metrics.md` are made from [`ALL`] by `cargo xtask metrics`. Names and labels are Karpenter's where it has such a metric.
+
+mod entry;
+
+pub use entry::{CounterMetric, Entry, GaugeMetric, Kind, Label, Metric, Unit};
+
+use entry::catalogue;
+use std::collections::BTreeMap;
+use whittle_claims::Function;
+use whittle_units::{Price, Quantity, SignedDuration};
+
+/// The dimension that all metrics have.
+pub const CLUSTER: &str = "cluster";
+
+catalogue! {
+    runs {
+        /// one for each run
+        counter Runs = "runs" from every {
+            function,
+            /// `ok`, or what is done about the failure: `retry_later`, `replan`, `drop`, `fail`
+            outcome,
+        }
+        /// how long the run took
+        timer(Milliseconds) RunDuration = "duration_ms" from every { function, outcome }
+        /// one for each run that did not end well: `outcome` is `retry_later`, `drop` or `fail`. Of `terminate`, each look at a
+        /// NodeClaim that the API server did not answer or refused counts too. There is no series while all is well.
+        /// `FailedRunsAlarm` stands on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
+        /// here within a minute
+        counter FailedRuns = "whittle_failed_runs" from every {}
+    }
+
+    nodes {
+        /// NodeClaims that were made
+        counter NodeClaimsCreated = "karpenter_nodeclaims_created_total" from [Schedule, Consolidate] {
+            /// `provisioned`, `empty`, `drifted`, `underutilized`
+            reason,
+            nodepool,
+            min_values_relaxed,
+        }
+        /// NodeClaims that were ordered to end
+        counter NodeClaimsDisrupted = "karpenter_nodeclaims_disrupted_total" from [Consolidate, Interrupt, Launch, Register, Sweep] {
+            reason,
+            nodepool,
+            capacity_type,
+            consolidation_policy,
+            termination_mode,
+        }
+        /// NodeClaims that were ordered to end because of a condition of their Node
+        counter NodeClaimsUnhealthyDisrupted = "karpenter_nodeclaims_unhealthy_disrupted_total" from [Sweep] {
+            condition,
+            nodepool,
+            capacity_type,
+            image_id,
+        }
+        /// NodeClaims whose machine has ended
+        counter NodeClaimsTerminated = "karpenter_nodeclaims_terminated_total" from [Terminate] { nodepool, capacity_type, zone }
+        /// calls that a person has to make possible, such as a missing service-linked role for spot or a denied right
+        counter LaunchesRefused = "whittle_launches_refused_total" from [Launch] {
+            nodepool,
+            /// as in the NodeClaim's condition `Launched`
+            reason,
+        }
+        /// calls that EC2 refused until a person mends the cause, each 30 seconds again
+        counter TerminationsRefused = "whittle_terminations_refused_total" from [Terminate] {
+            nodepool,
+            /// `Unauthorized`, `TerminationProtection`, `Refused`
+            reason,
+        }
+        /// Nodes that were registered
+        counter NodesCreated = "karpenter_nodes_created_total" from [Register] { nodepool, zone }
+        /// Nodes that no pod is left on that has to go
+        counter NodesDrained = "karpenter_nodes_drained_total" from [Terminate] { nodepool }
+        /// Nodes whose machine has ended
+        counter NodesTerminated = "karpenter_nodes_terminated_total" from [Terminate] { nodepool, zone }
+        /// from the request to the end
+        gauge(Seconds) NodeClaimsTerminationDuration = "karpenter_nodeclaims_termination_duration_seconds" from [Terminate] { nodepool }
+        /// from the order to EC2 to the end
+        gauge(Seconds) NodeClaimsInstanceTerminationDuration = "karpenter_nodeclaims_instance_termination_duration_seconds"
+            from [Terminate] { nodepool }
+        /// from the deletion of the Node to its end
+        gauge(Seconds) NodesTerminationDuration = "karpenter_nodes_termination_duration_seconds" from [Terminate] { nodepool }
+        /// how old the Node became
+        gauge(Seconds) NodesLifetimeDuration = "karpenter_nodes_lifetime_duration_seconds" from [Terminate] { nodepool }
+        /// what the nodes of the pool have, as its status says
+        gauge(Resource) NodePoolsUsage = "karpenter_nodepools_usage" from [Sweep] { nodepool, resource_type }
+        /// what the nodes of the pool may have, as its `limits` say
+        gauge(Resource) NodePoolsLimit = "karpenter_nodepools_limit" from [Sweep] { nodepool, resource_type }
+        /// what the machines of the pool cost
+        gauge(DollarsPerHour) NodePoolsCost = "karpenter_nodepools_cost_total" from [Sweep] { nodepool }
+        /// machines that got their claim back
+        counter NodeClaimsAdopted = "whittle_nodeclaims_adopted_total" from [Sweep] { nodepool }
+        /// runs that changed nothing because Karpenter runs in the cluster
+        counter HeldByKarpenter = "whittle_held_by_karpenter_total" from [Sweep] {}
+        /// claims in each phase
+        gauge(Count) NodeClaims = "whittle_nodeclaims" from [Sweep] { nodepool, phase }
+        /// claims that stand in one phase for longer than anything that goes well takes; absent where there are none
+        gauge(Count) NodeClaimsStuck = "whittle_nodeclaims_stuck" from [Sweep] { nodepool, phase }
+        /// claims that serve and whose pool is missing; absent where there are none
+        gauge(Count) NodeClaimsWithoutNodePool = "whittle_nodeclaims_without_nodepool" from [Sweep] { nodepool }
+        /// objects that are there and cannot be read; absent where there are none. Sweep shows Karpenter's kinds and Nodes,
+        /// consolidate all others
+        gauge(Count) ObjectsUnreadable = "whittle_objects_unreadable" from [Consolidate, Sweep] {
+            /// `stored NodeClaim` is one of the table, from sweep
+            kind,
+        }
+        /// 1 for a kind of today that the API server does not serve; absent otherwise
+        gauge(Count) KindsAbsent = "whittle_kinds_absent" from [Sweep] { kind }
+    }
+
+    pods {
+        /// pods that the plan is for
+        gauge(Count) SchedulerQueueDepth = "karpenter_scheduler_queue_depth" from [Schedule] { controller }
+        /// pods that nothing of ours may take
+        gauge(Count) SchedulerIgnoredPods = "karpenter_scheduler_ignored_pods_count" from [Schedule] {}
+        /// pods that found no place; those that wait for a reservation or for the next run are not among them
+        gauge(Count) SchedulerUnschedulablePods = "karpenter_scheduler_unschedulable_pods_count" from [Schedule] { controller }
+        /// since the scheduler first failed on the pod that waits longest of those that a plan has to do with; absent while none
+        /// waits
+        gauge(Seconds) PodsLongestWait = "whittle_pods_longest_wait_seconds" from [Schedule] {}
+        /// how long the plan took
+        gauge(Seconds) SchedulingDuration = "karpenter_scheduler_scheduling_duration_seconds" from [Schedule] { controller }
+        /// pods on nodes that a started command takes
+        counter PodsDisruptionInitiated = "karpenter_pods_disruption_initiated_total" from [Consolidate] {
+            reason,
+            nodepool,
+            capacity_type,
+            consolidation_policy,
+            termination_mode,
+        }
+        /// pods that were evicted, or deleted to meet a deadline
+        counter PodsDrained = "karpenter_pods_drained_total" from [Terminate] { reason }
+        /// answers to requests for eviction
+        counter PodsEvictionRequests = "karpenter_pods_eviction_requests_total" from [Terminate] {
+            /// `200`, `429`
+            code,
+        }
+    }
+
+    disruption {
+        /// how long a method took that had nodes to look at; the first of a pass is charged with what all have in common
+        gauge(Seconds) DecisionEvaluationDuration = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds"
+            from [Consolidate] { reason, consolidation_type }
+        /// commands that were started
+        counter Decisions = "karpenter_voluntary_disruption_decisions_total" from [Consolidate] {
+            /// `delete`, `replace`
+            decision,
+            reason,
+            consolidation_type,
+        }
+        /// the same, once for each pool that loses nodes
+        counter DecisionsByNodePool = "karpenter_voluntary_disruption_decisions_by_nodepool_total" from [Consolidate] {
+            decision,
+            reason,
+            consolidation_type,
+            nodepool,
+        }
+        /// nodes that a method could take
+        gauge(Count) EligibleNodes = "karpenter_voluntary_disruption_eligible_nodes" from [Consolidate] { reason }
+        /// passes that ended for want of simulations and found nothing until then
+        counter ConsolidationTimeouts = "karpenter_voluntary_disruption_consolidation_timeouts_total" from [Consolidate] {
+            consolidation_type,
+        }
+        /// nodes of a rested command that came to be in use, nominated or over a budget
+        counter FailedValidations = "karpenter_voluntary_disruption_failed_validations_total" from [Consolidate] { consolidation_type }
+        /// replacements that never initialized, of commands that were rolled back
+        counter QueueFailures = "karpenter_voluntary_disruption_queue_failures_total" from [Consolidate] {
+            decision,
+            reason,
+            consolidation_type,
+        }
+        /// commands for one node that were found possible; of commands for several the chosen one, or the last that a score
+        /// stopped
+        counter ConsolidationMoves = "karpenter_consolidation_moves_total" from [Consolidate] {
+            /// `approved`, `rejected`
+            decision,
+            nodepool,
+            policy,
+        }
+        /// what the policy Balanced makes of it; half is enough
+        gauge(Score) ConsolidationScore = "karpenter_consolidation_score" from [Consolidate] {
+            /// `approved`, `rejected`
+            decision,
+            nodepool,
+            policy,
+        }
+        /// what the budgets leave
+        gauge(Count) NodePoolsAllowedDisruptions = "karpenter_nodepools_allowed_disruptions" from [Consolidate] { nodepool, reason }
+        /// nodes that are going or not ready
+        gauge(Count) NodePoolsNodesConsumingBudgets = "karpenter_nodepools_nodes_consuming_budgets" from [Consolidate] {
+            nodepool,
+            reason,
+        }
+        /// what a finished command saves from then on; sum it
+        gauge(DollarsPerHour) SavedDollarsPerHour = "whittle_saved_dollars_per_hour" from [Consolidate] { nodepool }
+    }
+
+    interruptions {
+        /// messages that were understood
+        counter InterruptionMessages = "karpenter_interruption_received_messages_total" from [Interrupt] { message_type }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Report;
+
+    #[test]
+    fn no_two_entries_share_a_name_or_a_label() {
+        let mut names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        for entry in ALL {
+            let labels: BTreeMap<&str, &str> = entry.labels.iter().map(|label| (label.name, label.values)).collect();
+            assert_eq!(labels.len(), entry.labels.len(), "{}", entry.name);
+            assert!(!labels.contains_key(CLUSTER) && !entry.help.is_empty() && !entry.writers.is_empty(), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn a_gauge_is_shown_under_its_name_with_its_labels() {
+        let mut report = Report::default();
+        report.gauge(NodePoolsLimit { nodepool: "default", resource_type: "cpu" }, Quantity::from_units(2));
+        report.metric_by(Decisions { decision: "delete", reason: "empty", consolidation_type: "empty" }, 2);
+        let (gauge, counted) = (&report.gauges[0], &report.metrics[0]);
+        assert_eq!(gauge.metric, "karpenter_nodepools_limit");
+        assert_eq!(gauge.labels, BTreeMap::from([("nodepool", "default".to_owned()), ("resource_type", "cpu".to_owned())]));
+        assert_eq!((counted.metric, counted.labels.len(), counted.by), ("karpenter_voluntary_disruption_decisions_total", 3, 2));
+    }
+}

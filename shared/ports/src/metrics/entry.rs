@@ -1,0 +1,230 @@
+//! What the catalogue says of a metric, and how an entry becomes a type.
+
+use crate::Amount;
+use std::collections::BTreeMap;
+use whittle_claims::Function;
+
+/// What a value means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Events of one run, to be summed.
+    Counter,
+    /// A state, or how long something took.
+    Gauge,
+}
+
+/// What a value is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Count,
+    Milliseconds,
+    Seconds,
+    /// The unit of the resource that a label names.
+    Resource,
+    /// A number without a unit.
+    Score,
+    DollarsPerHour,
+}
+
+impl Unit {
+    /// As the documentation has it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Count => "Count",
+            Self::Milliseconds => "Milliseconds",
+            Self::Seconds => "Seconds",
+            Self::Resource => "the resource's (CPUs, bytes, pods)",
+            Self::Score => "a score",
+            Self::DollarsPerHour => "dollars an hour",
+        }
+    }
+    /// As CloudWatch knows it.
+    pub const fn cloudwatch(self) -> &'static str {
+        match self {
+            Self::Count => "Count",
+            Self::Milliseconds => "Milliseconds",
+            Self::Seconds => "Seconds",
+            Self::Resource | Self::Score | Self::DollarsPerHour => "None",
+        }
+    }
+}
+
+/// A dimension besides `cluster`, which all metrics have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub name: &'static str,
+    /// The values that it may have, as Markdown; empty where its name says enough.
+    pub values: &'static str,
+}
+
+/// All that is known of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The type in [`crate::metrics`] that stands for it.
+    pub type_name: &'static str,
+    pub name: &'static str,
+    /// The table of `docs/metrics.md` that lists it.
+    pub section: &'static str,
+    pub kind: Kind,
+    pub unit: Unit,
+    pub labels: &'static [Label],
+    /// As Markdown, without a full stop.
+    pub help: &'static str,
+    /// The functions whose runs show it.
+    pub writers: &'static [Function],
+}
+
+impl Entry {
+    /// Whether every function writes it.
+    pub const fn is_of_every_function(&self) -> bool {
+        self.writers.len() == Function::ALL.len()
+    }
+}
+
+/// A metric with the values of its labels.
+pub trait Metric {
+    const ENTRY: Entry;
+    /// The values of the labels, by their names.
+    fn labels(&self) -> BTreeMap<&'static str, String>;
+}
+
+/// A metric that [`crate::Report::metric`] raises.
+pub trait CounterMetric: Metric {}
+
+/// A metric that [`crate::Report::gauge`] shows.
+pub trait GaugeMetric: Metric {
+    /// What its unit is measured with.
+    type Value: Into<Amount>;
+}
+
+/// Makes of each entry a type with a field for every label, and of all entries the list [`super::ALL`]:
+///
+/// ```text
+/// section {
+///     /// Help.
+///     counter TypeName = "metric_name" from [Function, …] { /// Values.
+///         label, … }
+///     gauge(Unit) TypeName = "metric_name" from [Function, …] { … }
+/// }
+/// ```
+///
+/// `from every` stands for all functions; a `timer` is written by the runtime alone.
+macro_rules! catalogue {
+    ($($section:ident { $(
+        $(#[doc = $help:literal])+
+        $kind:ident $(($unit:ident))? $metric:ident = $name:literal from $writers:tt { $($labels:tt)* }
+    )* })*) => {
+        $($(
+            $crate::metrics::entry::metric! {
+                $metric { $($labels)* }
+                help [$($help)+] kind [$kind $($unit)?] name [$name] section [$section] from $writers
+            }
+        )*)*
+        /// The whole catalogue, in the order of the documentation.
+        pub const ALL: &[Entry] = &[$($( <$metric as Metric>::ENTRY, )*)*];
+    };
+}
+
+macro_rules! metric {
+    ($metric:ident {} help [$($help:literal)+] $($rest:tt)*) => {
+        $(#[doc = $help])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $metric;
+        $crate::metrics::entry::implement! { $metric [$metric] [] help [$($help)+] $($rest)* }
+    };
+    ($metric:ident { $($(#[doc = $values:literal])* $label:ident),+ $(,)? } help [$($help:literal)+] $($rest:tt)*) => {
+        $(#[doc = $help])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $metric<'a> {
+            $($(#[doc = $values])* pub $label: &'a str,)+
+        }
+        $crate::metrics::entry::implement! { $metric [$metric<'_>] [$($label [$($values)*])+] help [$($help)+] $($rest)* }
+    };
+}
+
+macro_rules! implement {
+    (
+        $metric:ident [$type:ty] [$($label:ident [$($values:literal)*])*]
+        help [$($help:literal)+] kind [$kind:ident $($unit:ident)?] name [$name:literal] section [$section:ident] from $writers:tt
+    ) => {
+        impl Metric for $type {
+            const ENTRY: Entry = Entry {
+                type_name: stringify!($metric),
+                name: $name,
+                section: stringify!($section),
+                kind: $crate::metrics::entry::kind!($kind),
+                unit: $crate::metrics::entry::unit!($($unit)?),
+                labels: &[$(Label { name: stringify!($label), values: concat!($($values),*) },)*],
+                help: concat!($($help),+),
+                writers: $crate::metrics::entry::writers!($writers),
+            };
+            fn labels(&self) -> BTreeMap<&'static str, String> {
+                BTreeMap::from([$((stringify!($label), self.$label.to_owned()),)*])
+            }
+        }
+        $crate::metrics::entry::written! { $kind [$type] $($unit)? }
+    };
+}
+
+macro_rules! kind {
+    (counter) => {
+        Kind::Counter
+    };
+    (gauge) => {
+        Kind::Gauge
+    };
+    (timer) => {
+        Kind::Gauge
+    };
+}
+
+macro_rules! unit {
+    () => {
+        Unit::Count
+    };
+    ($unit:ident) => {
+        Unit::$unit
+    };
+}
+
+macro_rules! writers {
+    (every) => {
+        &Function::ALL
+    };
+    ([$($function:ident),*]) => {
+        &[$(Function::$function),*]
+    };
+}
+
+macro_rules! written {
+    (counter [$type:ty]) => {
+        impl CounterMetric for $type {}
+    };
+    (gauge [$type:ty] $unit:ident) => {
+        impl GaugeMetric for $type {
+            type Value = $crate::metrics::entry::value!($unit);
+        }
+    };
+    (timer [$type:ty] Milliseconds) => {};
+}
+
+macro_rules! value {
+    (Count) => {
+        u64
+    };
+    (Seconds) => {
+        SignedDuration
+    };
+    (Resource) => {
+        Quantity
+    };
+    (Score) => {
+        Quantity
+    };
+    (DollarsPerHour) => {
+        Price
+    };
+}
+
+pub(super) use catalogue;
+pub(crate) use {implement, kind, metric, unit, value, writers, written};
