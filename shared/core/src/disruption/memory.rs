@@ -10,9 +10,10 @@ use super::workload::workload_of;
 use crate::pods::is_reschedulable;
 use jiff::SignedDuration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
-use whittle_units::Timestamp;
+use whittle_units::{Fnv1a, Timestamp};
 
 /// How long a move must not be undone, and how long moves count against the limit of their workload.
 const MOVE_WINDOW: SignedDuration = SignedDuration::from_hours(1);
@@ -175,9 +176,9 @@ fn count<'p, T>(pods: impl Iterator<Item = &'p Pod>, known: &BTreeMap<String, T>
 }
 
 /// Changes with everything that can change the result of a consolidation search, except what only the five-minute limit
-/// covers. FNV-1a.
+/// covers.
 pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u64 {
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut hash = PassHash::default();
     for node in nodes {
         hash.text(node.name());
     }
@@ -215,20 +216,18 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
             hash.number(offering.price.nanos() << 1 | u64::from(offering.available));
         }
     }
-    hash.0
+    hash.0.finish()
 }
 
-struct Fnv(u64);
+#[derive(Default)]
+struct PassHash(Fnv1a);
 
-impl Fnv {
+impl PassHash {
     fn number(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x0100_0000_01b3);
-        self.0 ^= self.0 >> 29;
+        self.0.mix(number);
     }
     fn text(&mut self, text: &str) {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.0.write(text.as_bytes());
         self.number(text.len() as u64);
     }
 }

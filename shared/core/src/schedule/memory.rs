@@ -12,10 +12,12 @@ use crate::state::StateNode;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::hash::Hasher;
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, conditions};
+use whittle_units::Fnv1a;
 
 /// Above this number, all nodes are remembered as one hash: a change of any node then counts.
 const NODES_MAX: usize = 1000;
@@ -68,22 +70,17 @@ struct NodeRoom {
 }
 
 /// A hash that is the same in every process and version.
-struct Hash(u64);
+#[derive(Default)]
+struct Hash(Fnv1a);
 
 impl Hash {
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
     fn text(&mut self, text: &str) -> &mut Self {
-        for byte in text.bytes().chain([0xff]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.0.write(text.as_bytes());
+        self.0.write(&[0xff]);
         self
     }
     fn number(&mut self, number: u64) -> &mut Self {
-        for byte in number.to_le_bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.0.write(&number.to_le_bytes());
         self
     }
     fn object(&mut self, object: &impl Serialize) -> &mut Self {
@@ -180,10 +177,10 @@ fn is_lasting(reason: &Reason) -> bool {
 
 /// A hash of everything that scheduling sees of a pod.
 fn pod_hash(pod: &Pod) -> u64 {
-    let mut hash = Hash::new();
+    let mut hash = Hash::default();
     hash.text(&pod.metadata.namespace).object(&pod.metadata.labels).object(&pod.metadata.owner_references).object(&pod.spec);
     hash.object(&pod.status.container_statuses);
-    hash.0
+    hash.0.finish()
 }
 
 fn depends_on_other_pods(pod: &Pod) -> bool {
@@ -194,17 +191,17 @@ fn depends_on_other_pods(pod: &Pod) -> bool {
 /// A hash of all pods as the constraints of others see them: labels and location.
 fn neighbours(input: &Input<'_>) -> u64 {
     let of = |pod: &Pod| {
-        let mut hash = Hash::new();
+        let mut hash = Hash::default();
         let leaving = pod.metadata.is_deleting() || pod.is_terminal();
         hash.text(&pod.metadata.uid).text(&pod.spec.node_name).number(u64::from(leaving)).object(&pod.metadata.labels);
-        hash.0
+        hash.0.finish()
     };
     // The order of the pods does not matter.
     input.objects.pods.iter().chain(input.virtual_pods).fold(0, |sum, pod| sum.wrapping_add(of(pod)))
 }
 
 fn general(input: &Input<'_>, options: &Options) -> u64 {
-    let mut hash = Hash::new();
+    let mut hash = Hash::default();
     hash.text(&format!("{:?} {:?} {:?} {}", options.packing, options.preferences, options.min_values, options.reserved_capacity));
     hash.object(&options.default_spread);
     if !options.default_spread.is_empty() {
@@ -244,7 +241,7 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
         let of = *seen.entry(Arc::as_ptr(types) as usize).or_insert_with(|| catalog(types));
         hash.text(pool).number(of);
     }
-    hash.0
+    hash.0.finish()
 }
 
 fn sorted<T>(list: &[T], key: impl Fn(&T) -> String) -> Vec<&T> {
@@ -255,7 +252,7 @@ fn sorted<T>(list: &[T], key: impl Fn(&T) -> String) -> Vec<&T> {
 
 /// A hash of what can be bought: types with their capacity, offerings with price, availability and free reservations.
 fn catalog(types: &[InstanceType]) -> u64 {
-    let mut hash = Hash::new();
+    let mut hash = Hash::default();
     for t in types {
         hash.text(&t.name).number(t.requirements.len() as u64);
         t.capacity.iter().chain(t.overhead.iter()).for_each(|(name, amount)| {
@@ -266,11 +263,11 @@ fn catalog(types: &[InstanceType]) -> u64 {
             hash.number(offer.reservation_capacity.map_or(0, |n| u64::from(n) + 1));
         }
     }
-    hash.0
+    hash.0.finish()
 }
 
 fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
-    let mut identity = Hash::new();
+    let mut identity = Hash::default();
     identity.object(node.labels()).object(&node.simulated_taints()).object(&node.capacity());
     identity.number(u64::from(node.marked_for_deletion)).number(u64::from(node.initialized()));
     let mut free = node.allocatable();
@@ -281,20 +278,20 @@ fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
         for taken in pods::host_ports(pod) {
             port.clear();
             let _ = write!(port, "{taken}");
-            used.insert(Hash::new().text(&port).0);
+            used.insert(Hash::default().text(&port).0.finish());
         }
         for volume in &pod.spec.volumes {
             let claim = volume.persistent_volume_claim.as_ref().map_or(volume.name.as_str(), |c| c.claim_name.as_str());
-            used.insert(Hash::new().text(&pod.metadata.namespace).text(claim).0);
+            used.insert(Hash::default().text(&pod.metadata.namespace).text(claim).0.finish());
         }
     }
-    NodeRoom { identity: identity.0, free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
+    NodeRoom { identity: identity.0.finish(), free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }
 }
 
 fn all_nodes(input: &Input<'_>) -> u64 {
-    let mut hash = Hash::new();
+    let mut hash = Hash::default();
     for node in sorted(input.nodes, |node| node.name().to_owned()) {
         hash.text(node.name()).object(&room(input, node));
     }
-    hash.0
+    hash.0.finish()
 }
