@@ -49,7 +49,7 @@ const WINDOWS: Row =
     Row { reserves_memory_by_interfaces: false, ephemeral_device: Some("/dev/sda1"), default_volumes: &[("/dev/sda1", "50Gi")], ..LINUX };
 
 /// In the order of the enum.
-const ROWS: [Row; 7] = [
+const ROWS: &[Row] = &[
     LINUX,
     Row { family: AmiFamily::Al2023, name: "AL2023", alias: Some("al2023"), ..LINUX },
     Row {
