@@ -235,7 +235,7 @@ fn rules(settings: &Settings, snapshot: &Snapshot) -> Rules {
 
 /// The remaining time of the invocation, less the reserve for handing over.
 fn time_left(clock: &impl Clock) -> SignedDuration {
-    let left = clock.deadline().left(clock.now());
+    let left = clock.time_left();
     left.checked_sub(HANDOVER_RESERVE).unwrap_or_default().max(SignedDuration::ZERO)
 }
 

@@ -176,7 +176,7 @@ impl<P: Rights> Run<'_, P> {
             self.ports.queues().ring(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await?;
         }
         for some in taken.chunks(CONCURRENCY) {
-            if !self.ports.clock().deadline().has(self.ports.clock().now(), TIME_PER_MIRRORS) {
+            if !self.ports.clock().has_time_for(TIME_PER_MIRRORS) {
                 break; // `sweep` writes the missing ones
             }
             let mirrors: Vec<_> = some.iter().map(|claim| mirror(&claim.value)).collect();

@@ -191,7 +191,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let plan = self.facts.plan(fresh);
         for (claim, error) in plan.refused {
-            if self.ports.clock().deadline().has(self.ports.clock().now(), TIME_PER_REFUSAL) {
+            if self.ports.clock().has_time_for(TIME_PER_REFUSAL) {
                 self.refuse(claim, &error, &mut requeues).await?;
             } else {
                 self.report.count("handed_over");
@@ -391,7 +391,7 @@ type Requeues = BTreeMap<SignedDuration, Vec<ClaimName>>;
 
 /// A call is begun only if there is time to handle its response; the rest is left to the next invocation.
 fn has_time(clock: &impl Clock) -> bool {
-    clock.deadline().has(clock.now(), TIME_PER_CALL)
+    clock.has_time_for(TIME_PER_CALL)
 }
 
 /// Completes the writes of one call, a chunk at a time. Claims that others have moved are counted and left out; every write that

@@ -52,7 +52,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let mut tagged = 0;
     let mut outcomes = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
-        if !ports.clock().deadline().has(ports.clock().now(), TIME_PER_CLAIM) {
+        if !ports.clock().has_time_for(TIME_PER_CLAIM) {
             // The next run begins with the remaining ones.
             report.count("handed_over");
             waiting = true;

@@ -71,7 +71,7 @@ impl<P: Rights> Run<'_, P> {
         write::longest_wait(&mut report, &snapshot, &plan);
         let mut created = Vec::new();
         for new in &plan.claims {
-            if !self.ports.clock().deadline().has(self.ports.clock().now(), RESERVE_FOR_ANNOUNCE) {
+            if !self.ports.clock().has_time_for(RESERVE_FOR_ANNOUNCE) {
                 report.count("handed_over");
                 break;
             }

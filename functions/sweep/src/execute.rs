@@ -51,7 +51,7 @@ impl<P: Rights> Executor<'_, P> {
     }
 
     fn has_time(&self) -> bool {
-        self.ports.clock().deadline().has(self.ports.clock().now(), TIME_PER_STEP)
+        self.ports.clock().has_time_for(TIME_PER_STEP)
     }
 
     /// Executes all findings, those first whose delay costs most.

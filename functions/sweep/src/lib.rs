@@ -108,7 +108,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 /// Stores drift conditions on claims; a claim that was changed meanwhile is checked again by the next sweep.
 async fn store_drift<P: Rights>(ports: P, changed: Vec<(&Stored<Claim>, Claim)>, report: &mut Report) -> Result<(), HandleError> {
     for (claim, next) in changed {
-        if !ports.clock().deadline().has(ports.clock().now(), execute::TIME_PER_STEP) {
+        if !ports.clock().has_time_for(execute::TIME_PER_STEP) {
             report.count("handed_over");
             break;
         }

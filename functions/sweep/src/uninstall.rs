@@ -173,7 +173,7 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
     let (remaining, objects) = read_remaining(ports, cluster).await?;
     let mut failure = None;
     for claim in &remaining.claims {
-        if !ports.clock().deadline().has(ports.clock().now(), TIME_PER_STEP) {
+        if !ports.clock().has_time_for(TIME_PER_STEP) {
             break;
         }
         let outcome = match (asked.nodes, &claim.value.phase) {
@@ -200,13 +200,13 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
     }
     if asked.nodes == LeftNodes::Keep && remaining.claims.is_empty() && remaining.unreadable.is_empty() {
         // Machines without a claim belong to an earlier table.
-        for instance in remaining.machines.iter().take_while(|_| ports.clock().deadline().has(ports.clock().now(), TIME_PER_STEP)) {
+        for instance in remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
             let outcome = tag_released(ports, cluster, &instance.id, &instance.provider_id(), &objects).await;
             failure = failure.or(outcome.err());
         }
     }
     let kept = remaining.objects.iter().filter(|_| asked.nodes == LeftNodes::Keep);
-    for (name, is_released) in kept.take_while(|_| ports.clock().deadline().has(ports.clock().now(), TIME_PER_STEP)) {
+    for (name, is_released) in kept.take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
         let outcome = match is_released {
             true => release(ports, cluster, name, "").await,
             false => send(ports, terminate_doorbell(cluster, &name.as_str().into())).await,

@@ -298,7 +298,7 @@ fn runs_without_answer(error: &CloudError) -> bool {
 
 /// The next call is begun only if it can complete within the invocation.
 fn has_time(clock: &impl Clock) -> bool {
-    clock.deadline().has(clock.now(), TIME_PER_EVICTION)
+    clock.has_time_for(TIME_PER_EVICTION)
 }
 
 /// One second while pods move; longer while all remaining ones are blocked, but never past the time to delete one.

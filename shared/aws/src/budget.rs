@@ -11,7 +11,7 @@ const TRY_MAX: Duration = Duration::from_secs(12);
 
 /// The limits of the next call; an error when no time is left, so that no call starts that cannot end.
 pub(crate) fn limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutConfig, CloudError> {
-    let left = clock.deadline().left(clock.now()).unsigned_abs();
+    let left = clock.time_left().unsigned_abs();
     if left.is_zero() {
         let message = "the invocation has no time left".to_owned();
         return Err(CloudError { kind: CloudErrorKind::Unknown, call, code: String::new(), message });

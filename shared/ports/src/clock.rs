@@ -10,6 +10,14 @@ pub trait Clock: Sync {
     fn deadline(&self) -> Deadline;
     /// A unique name (claim suffixes, lease owners).
     fn unique(&self) -> String;
+    /// The remaining time of the invocation, less the reserve.
+    fn time_left(&self) -> SignedDuration {
+        self.deadline().left(self.now())
+    }
+    /// Whether work that takes `span` can still be started.
+    fn has_time_for(&self, span: SignedDuration) -> bool {
+        self.time_left() >= span
+    }
 }
 
 /// When work has to be handed over.
@@ -20,9 +28,5 @@ impl Deadline {
     /// The remaining time at `now`; zero when the deadline has passed.
     pub fn left(self, now: Timestamp) -> SignedDuration {
         self.0.duration_since(now).max(SignedDuration::ZERO)
-    }
-    /// Whether work that takes `span` can still be started.
-    pub fn has(self, now: Timestamp, span: SignedDuration) -> bool {
-        self.left(now) >= span
     }
 }

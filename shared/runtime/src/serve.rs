@@ -135,7 +135,7 @@ where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
 {
     let Asked { work, messages } = asked;
-    if !shell.clock.deadline().has(shell.clock.now(), WORK_MIN) {
+    if !shell.clock.has_time_for(WORK_MIN) {
         let reason = "the invocation has no time left to begin".to_owned();
         return Ended {
             messages,
