@@ -1,6 +1,6 @@
-//! The door to a cluster: where its API server is, and a token that says who we are.
+//! Access to a cluster: the endpoint of its API server, and a bearer token.
 
-use crate::budget::ask;
+use crate::budget::send;
 use crate::discovery::cluster_info;
 use crate::errors::incomplete;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
@@ -14,7 +14,7 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{Clock, CloudError, ClusterAccess};
 use whittle_units::{ClusterName, Region};
 
-/// EKS for the endpoint, our own credentials for the token.
+/// Takes the endpoint from EKS, and signs the token with the function's credentials.
 #[derive(Clone)]
 pub struct EksAccess {
     eks: aws_sdk_eks::Client,
@@ -23,7 +23,7 @@ pub struct EksAccess {
     clock: Arc<dyn Clock + Send>,
 }
 
-/// How long the signed question may be asked: EKS takes no longer one. The token itself is good for 15 minutes.
+/// How long the presigned URL is valid: EKS accepts no more. The token itself is valid for 15 minutes.
 const EXPIRES_IN: Duration = Duration::from_secs(60);
 const CALL: &str = "GetCallerIdentity";
 
@@ -36,7 +36,7 @@ impl EksAccess {
 
 impl ClusterAccess for EksAccess {
     async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let answer = ask!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
+        let answer = send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
         cluster_info(cluster, answer.cluster)
     }
 
@@ -50,7 +50,7 @@ impl ClusterAccess for EksAccess {
     }
 }
 
-/// The question "who am I" to STS, signed for one cluster, as a URL that EKS asks in our name.
+/// A presigned URL of GetCallerIdentity, bound to one cluster: EKS calls it to learn who presents the token.
 fn presigned(
     region: &Region,
     cluster: &ClusterName,
@@ -71,7 +71,7 @@ fn presigned(
         .settings(settings)
         .build()
         .map_err(|error| error.to_string())?;
-    // EKS sends the same header again: a token for one cluster does not open another.
+    // EKS adds the same header to its call, so a token for one cluster is not valid for another.
     let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster.as_str())];
     let request = SignableRequest::new("GET", &url, headers.into_iter(), SignableBody::Bytes(&[])).map_err(|error| error.to_string())?;
     let (instructions, _) = sign(request, &parameters.into()).map_err(|error| error.to_string())?.into_parts();

@@ -1,27 +1,27 @@
-//! Time limits of calls, from what the invocation has left.
+//! Timeouts of AWS calls, from the time that the invocation has left.
 
 use aws_smithy_types::timeout::TimeoutConfig;
 use std::time::Duration;
 use whittle_ports::{Clock, CloudError, CloudErrorKind};
 
-/// The longest that one call with its tries may take: EC2's describe calls take seconds, never this.
+/// The longest that a call with its retries may take: EC2's describe calls take seconds, never this long.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// One try of it, so that a lost answer leaves time for another.
-const TRY_MAX: Duration = Duration::from_secs(12);
+/// The longest that one attempt may take, so that a lost response leaves time for another attempt.
+const ATTEMPT_MAX: Duration = Duration::from_secs(12);
 
-/// The limits of the next call; an error when no time is left, so that no call starts that cannot end.
+/// The timeouts of the next call; an error when no time is left, so that no call starts that cannot finish.
 pub(crate) fn limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutConfig, CloudError> {
     let left = clock.time_left().unsigned_abs();
     if left.is_zero() {
         let message = "the invocation has no time left".to_owned();
         return Err(CloudError { kind: CloudErrorKind::Unknown, call, code: String::new(), message });
     }
-    let whole = left.min(CALL_MAX);
-    Ok(TimeoutConfig::builder().operation_timeout(whole).operation_attempt_timeout(whole.min(TRY_MAX)).build())
+    let operation = left.min(CALL_MAX);
+    Ok(TimeoutConfig::builder().operation_timeout(operation).operation_attempt_timeout(operation.min(ATTEMPT_MAX)).build())
 }
 
-/// Sends a request within the invocation's time: `ask!(self, aws_sdk_ec2, "DescribeSubnets", builder)`.
-macro_rules! ask {
+/// Sends a request within the invocation's time: `send!(self, aws_sdk_ec2, "DescribeSubnets", builder)`.
+macro_rules! send {
     ($adapter:expr, $service:ident, $call:literal, $builder:expr) => {
         $builder
             .customize()
@@ -31,4 +31,4 @@ macro_rules! ask {
             .map_err(|error| crate::errors::cloud_error($call, error))
     };
 }
-pub(crate) use ask;
+pub(crate) use send;

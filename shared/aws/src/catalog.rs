@@ -1,6 +1,6 @@
-//! The region's types, zones and prices (aws 3.1, 5).
+//! The region's instance types, zones and prices.
 
-use crate::budget::ask;
+use crate::budget::send;
 use crate::discovery::Explorer;
 use crate::errors::incomplete;
 use crate::facts;
@@ -12,14 +12,14 @@ use whittle_ec2::facts::{Catalog, Zone, tables};
 use whittle_ports::CloudError;
 use whittle_units::Price;
 
-/// Page sizes: the largest that the calls take.
+/// The largest page sizes that the API accepts.
 const TYPE_PAGE: i32 = 100;
 const OFFERING_PAGE: i32 = 1000;
 const SPOT_PAGE: i32 = 2000;
 const PRICE_PAGE: i32 = 100;
 
 impl Explorer {
-    /// The catalog of the region. An empty answer is an error: what was known before must stay.
+    /// Reads the region's catalog. An empty response is an error, so that it never replaces a complete catalog.
     pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<Catalog, CloudError> {
         let types = self.types().await?;
         if types.is_empty() {
@@ -43,7 +43,7 @@ impl Explorer {
         let mut next = None;
         loop {
             let request = self.ec2.describe_instance_types().set_filters(Some(filters.clone())).max_results(TYPE_PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeInstanceTypes", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeInstanceTypes", request)?;
             found.extend(page.instance_types().iter().filter_map(facts::of));
             next = page.next_token.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -52,14 +52,14 @@ impl Explorer {
         }
     }
 
-    /// Zones by type.
+    /// Zones by instance type.
     async fn offered(&self) -> Result<BTreeMap<String, Vec<String>>, CloudError> {
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut next = None;
         loop {
             let request = self.ec2.describe_instance_type_offerings().location_type(sdk::LocationType::AvailabilityZone);
             let request = request.max_results(OFFERING_PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeInstanceTypeOfferings", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeInstanceTypeOfferings", request)?;
             for offering in page.instance_type_offerings() {
                 if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
                     found.entry(name.as_str().to_owned()).or_default().push(zone.to_owned());
@@ -72,7 +72,7 @@ impl Explorer {
         }
     }
 
-    /// Current spot prices by type and zone; the last entry of a pair counts.
+    /// Current spot prices by instance type and zone. The last entry of a pair wins.
     async fn spot_prices(&self) -> Result<BTreeMap<String, BTreeMap<String, Price>>, CloudError> {
         let mut found: BTreeMap<String, BTreeMap<String, Price>> = BTreeMap::new();
         let start = aws_smithy_types::DateTime::from_secs(self.clock.now().as_second());
@@ -85,7 +85,7 @@ impl Explorer {
                 .start_time(start)
                 .max_results(SPOT_PAGE)
                 .set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeSpotPriceHistory", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeSpotPriceHistory", request)?;
             for entry in page.spot_price_history() {
                 let price = entry.spot_price().and_then(|text| text.parse::<f64>().ok()).filter(|_| entry.timestamp().is_some());
                 if let (Some(name), Some(zone), Some(price)) = (entry.instance_type(), entry.availability_zone(), price) {
@@ -103,7 +103,7 @@ impl Explorer {
         Ok(found)
     }
 
-    /// On-demand prices from the price list, of machines and of bare metal; nothing where the list cannot be reached.
+    /// On-demand prices of the Price List API, bare metal included; empty where the API cannot be reached.
     async fn on_demand_prices(&self) -> Result<BTreeMap<String, Price>, CloudError> {
         let Some(client) = &self.pricing else { return Ok(BTreeMap::new()) };
         let currency = if self.region.as_str().starts_with("cn-") { "CNY" } else { "USD" };
@@ -114,7 +114,7 @@ impl Explorer {
             loop {
                 let request = client.get_products().service_code("AmazonEC2").max_results(PRICE_PAGE);
                 let request = request.set_filters(Some(price_filters(self.region.as_str(), tenancy, family)?)).set_next_token(next);
-                let page = ask!(self, aws_sdk_pricing, "GetProducts", request)?;
+                let page = send!(self, aws_sdk_pricing, "GetProducts", request)?;
                 found.extend(page.price_list().iter().filter_map(|product| product_price(product, currency)));
                 next = page.next_token.filter(|token| !token.is_empty());
                 if next.is_none() {
@@ -129,12 +129,12 @@ impl Explorer {
     }
 }
 
-/// What machines cost. A list that does not answer leaves the latest prices in force, so that nothing is consolidated because
-/// of a price that nobody named; before the first answer, and in a private network without the list, the built-in table counts.
+/// The on-demand prices to use. While the Price List API fails, the latest prices stay in force, so that no node is consolidated
+/// because of an outdated price. Before its first response, and in a VPC that cannot reach it, the built-in table is used.
 fn on_demand(region: &str, fresh: Result<BTreeMap<String, Price>, CloudError>, known: Option<&Catalog>) -> BTreeMap<String, Price> {
     let failed = match fresh {
         Ok(fresh) if !fresh.is_empty() => {
-            // The prices of another region are no prices of this one.
+            // Another region's prices say nothing about this one.
             let table = if tables::has_prices(region) { tables::static_on_demand_prices(region) } else { BTreeMap::new() };
             return table.into_iter().chain(fresh).collect();
         }
@@ -171,7 +171,7 @@ fn price_filters(region: &str, tenancy: &str, family: &str) -> Result<Vec<prices
     fields.into_iter().map(one).collect::<Result<_, _>>().map_err(|error| incomplete("GetProducts", error.to_string()))
 }
 
-/// Type and price of one entry of the price list; free and unreadable ones are passed over.
+/// Instance type and price of one product of the price list; `None` for a free or unreadable one.
 pub(crate) fn product_price(product: &str, currency: &str) -> Option<(String, Price)> {
     let product: serde_json::Value = serde_json::from_str(product).ok()?;
     let name = product["product"]["attributes"]["instanceType"].as_str()?;

@@ -1,4 +1,4 @@
-//! What EC2 describes, as our values.
+//! Converts the SDK's described resources to our types.
 
 use aws_sdk_ec2::types as sdk;
 use aws_smithy_types::DateTime;
@@ -49,15 +49,15 @@ fn security_groups(entry: &sdk::Instance) -> Vec<String> {
     ids
 }
 
-/// How a machine was bought (aws 9). One that slid into an open reservation counts as on-demand.
+/// The capacity type. An instance that EC2 matched to an open reservation counts as on-demand.
 fn capacity_type(entry: &sdk::Instance) -> &'static str {
     if entry.spot_instance_request_id().is_some_and(|id| !id.is_empty()) {
         return labels::CAPACITY_SPOT;
     }
     let preference =
         entry.capacity_reservation_specification().and_then(sdk::CapacityReservationSpecificationResponse::capacity_reservation_preference);
-    let only = preference == Some(&sdk::CapacityReservationPreference::CapacityReservationsOnly);
-    if only && entry.capacity_reservation_id().is_some_and(|id| !id.is_empty()) {
+    let reservations_only = preference == Some(&sdk::CapacityReservationPreference::CapacityReservationsOnly);
+    if reservations_only && entry.capacity_reservation_id().is_some_and(|id| !id.is_empty()) {
         labels::CAPACITY_RESERVED
     } else {
         labels::CAPACITY_ON_DEMAND
@@ -84,7 +84,7 @@ pub(crate) fn security_group(entry: &sdk::SecurityGroup) -> Option<SecurityGroup
     })
 }
 
-/// A reservation; `None` for an entry without id, which EC2 does not send. A negative count is none.
+/// A reservation; `None` for an entry without id, which EC2 does not send. A negative count counts as zero.
 pub(crate) fn capacity_reservation(entry: &sdk::CapacityReservation) -> Option<CapacityReservation> {
     let free = entry.available_instance_count.and_then(|count| u32::try_from(count).ok());
     Some(CapacityReservation {
@@ -92,10 +92,10 @@ pub(crate) fn capacity_reservation(entry: &sdk::CapacityReservation) -> Option<C
         zone: entry.availability_zone.clone().unwrap_or_default(),
         instance_type: entry.instance_type.clone().unwrap_or_default(),
         owner: entry.owner_id.clone().unwrap_or_default(),
-        match_criteria: entry.instance_match_criteria().map(|word| word.as_str().to_owned()).unwrap_or_default(),
-        kind: entry.reservation_type().map(|word| word.as_str().to_owned()).unwrap_or_default(),
+        match_criteria: entry.instance_match_criteria().map(|value| value.as_str().to_owned()).unwrap_or_default(),
+        kind: entry.reservation_type().map(|value| value.as_str().to_owned()).unwrap_or_default(),
         interruptible: entry.interruptible.unwrap_or_default(),
-        state: entry.state().map(|word| word.as_str().to_owned()).unwrap_or_default(),
+        state: entry.state().map(|value| value.as_str().to_owned()).unwrap_or_default(),
         ends_at: entry.end_date().and_then(timestamp),
         free: free.unwrap_or_default(),
         tags: tags(entry.tags()),

@@ -1,6 +1,7 @@
-//! What there is for node classes: cluster, subnets, groups, images, reservations, profiles (aws 11, 14, 15, 17). For `refresh` alone.
+//! Discovery for node classes: cluster, subnets, security groups, images, capacity reservations, instance profiles. Only `refresh`
+//! uses it.
 
-use crate::budget::ask;
+use crate::budget::send;
 use crate::describe;
 use crate::errors::incomplete;
 use crate::machines::{Machines, filter};
@@ -18,16 +19,16 @@ use whittle_ec2::node_class::{
 use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery, LaunchTemplateCleanup};
 use whittle_units::{ClusterName, Region};
 
-/// The clients of the function that learns what there is.
+/// The clients that discovery needs.
 #[derive(Clone)]
 pub struct Explorer {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) eks: aws_sdk_eks::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
     pub(crate) iam: aws_sdk_iam::Client,
-    /// In a region that has the price list; `None` where it cannot be reached.
+    /// The client of the Price List API; `None` where it cannot be reached.
     pub(crate) pricing: Option<aws_sdk_pricing::Client>,
-    /// Whether IAM can be asked.
+    /// Whether IAM can be reached.
     pub(crate) isolation: Isolation,
     pub(crate) region: Region,
     pub(crate) clock: Arc<dyn Clock + Send>,
@@ -37,8 +38,8 @@ pub struct Explorer {
 const PAGE: i32 = 500;
 const IMAGE_PAGE: i32 = 1000;
 const RESERVATION_PAGE: i32 = 1000;
-/// States in which a machine still needs its profile.
-const PROFILED: &[&str] = &["pending", "running", "stopping", "stopped"];
+/// States in which an instance still needs its instance profile.
+const STATES_WITH_PROFILE: &[&str] = &["pending", "running", "stopping", "stopped"];
 
 fn filters(query: &Query) -> Vec<sdk::Filter> {
     let one = |(name, values): (&String, &Vec<String>)| sdk::Filter::builder().name(name).set_values(Some(values.clone())).build();
@@ -46,10 +47,10 @@ fn filters(query: &Query) -> Vec<sdk::Filter> {
 }
 
 impl Explorer {
-    /// An explorer of one region, from a loaded SDK configuration. `isolated` means that services without an endpoint in
-    /// the VPC cannot be reached: prices come from the tables then.
-    pub fn new(config: &aws_config::SdkConfig, region: Region, isolated: Isolation, clock: Arc<dyn Clock + Send>) -> Self {
-        let pricing = match (isolated, whittle_ec2::facts::tables::pricing_region(region.as_str())) {
+    /// The clients of one region, from a loaded SDK configuration. Prices come from the built-in tables where `isolation` says that
+    /// services without an endpoint in the VPC cannot be reached.
+    pub fn new(config: &aws_config::SdkConfig, region: Region, isolation: Isolation, clock: Arc<dyn Clock + Send>) -> Self {
+        let pricing = match (isolation, whittle_ec2::facts::tables::pricing_region(region.as_str())) {
             (Isolation::Reachable, Some(home)) => {
                 let home = aws_sdk_pricing::config::Region::new(home);
                 Some(aws_sdk_pricing::Client::from_conf(aws_sdk_pricing::config::Builder::from(config).region(home).build()))
@@ -61,16 +62,16 @@ impl Explorer {
             eks: aws_sdk_eks::Client::new(config),
             ssm: aws_sdk_ssm::Client::new(config),
             iam: aws_sdk_iam::Client::new(config),
-            isolation: isolated,
+            isolation,
             pricing,
             region,
             clock,
         }
     }
 
-    /// The image id that a parameter holds; `None` when there is no such parameter or it holds something else.
+    /// The image id that a parameter holds; `None` when the parameter does not exist or holds something else.
     async fn parameter(&self, name: &str) -> Result<Option<String>, CloudError> {
-        match ask!(self, aws_sdk_ssm, "GetParameter", self.ssm.get_parameter().name(name)) {
+        match send!(self, aws_sdk_ssm, "GetParameter", self.ssm.get_parameter().name(name)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
             Err(error) => Err(CloudError { message: format!("SSM parameter {name}: {}", error.message), ..error }),
             Ok(answer) => {
@@ -81,7 +82,7 @@ impl Explorer {
     }
 
     /// Images of a query, deprecated ones included.
-    async fn described(&self, query: &Query) -> Result<Vec<sdk::Image>, CloudError> {
+    async fn describe_images(&self, query: &Query) -> Result<Vec<sdk::Image>, CloudError> {
         let mut all = filters(query);
         all.push(sdk::Filter::builder().name("state").values("available").build());
         let owners = (!query.owners.is_empty()).then(|| query.owners.clone());
@@ -90,7 +91,7 @@ impl Explorer {
         loop {
             let request = self.ec2.describe_images().set_filters(Some(all.clone())).set_owners(owners.clone());
             let request = request.include_deprecated(true).max_results(IMAGE_PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeImages", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeImages", request)?;
             next = page.next_token.filter(|token| !token.is_empty());
             found.extend(page.images.unwrap_or_default().into_iter().filter(|image| matches_tags(query, &describe::tags(image.tags()))));
             if next.is_none() {
@@ -99,8 +100,8 @@ impl Explorer {
         }
     }
 
-    /// Reservations of a query. An id that does not exist finds nothing; EC2 takes no page size beside ids.
-    async fn reservations_of(&self, query: &Query) -> Result<Vec<sdk::CapacityReservation>, CloudError> {
+    /// Capacity reservations of a query. An id that does not exist finds nothing. EC2 rejects a page size together with ids.
+    async fn describe_capacity_reservations(&self, query: &Query) -> Result<Vec<sdk::CapacityReservation>, CloudError> {
         let ids = (!query.ids.is_empty()).then(|| query.ids.clone());
         let page_size = ids.is_none().then_some(RESERVATION_PAGE);
         let mut found = Vec::new();
@@ -108,7 +109,7 @@ impl Explorer {
         loop {
             let request = self.ec2.describe_capacity_reservations().set_filters(Some(filters(query)));
             let request = request.set_capacity_reservation_ids(ids.clone()).set_max_results(page_size).set_next_token(next);
-            let page = match ask!(self, aws_sdk_ec2, "DescribeCapacityReservations", request) {
+            let page = match send!(self, aws_sdk_ec2, "DescribeCapacityReservations", request) {
                 Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(found),
                 answer => answer?,
             };
@@ -120,15 +121,15 @@ impl Explorer {
         }
     }
 
-    /// Image ids of an alias with the machines that each is for. A parameter that is not there is passed over.
+    /// Image ids of an alias with the machines that each is for. A parameter that does not exist is skipped.
     async fn alias(&self, alias: &str, kubernetes_version: &str) -> Result<BTreeMap<String, BTreeSet<ImageVariant>>, CloudError> {
-        let refused = |message: String| CloudError {
+        let unsupported = |message: String| CloudError {
             kind: CloudErrorKind::Invalid,
             call: "GetParameter",
             code: "UnsupportedAlias".to_owned(),
             message,
         };
-        let wanted = ssm_images(alias, kubernetes_version).map_err(|error| refused(error.to_string()))?;
+        let wanted = ssm_images(alias, kubernetes_version).map_err(|error| unsupported(error.to_string()))?;
         let mut found: BTreeMap<String, BTreeSet<ImageVariant>> = BTreeMap::new();
         let mut read: BTreeMap<&str, Option<String>> = BTreeMap::new();
         for image in &wanted {
@@ -153,7 +154,7 @@ pub enum Isolation {
 
 impl Discovery for Explorer {
     async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let answer = ask!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
+        let answer = send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
         cluster_info(cluster, answer.cluster)
     }
 
@@ -163,7 +164,7 @@ impl Discovery for Explorer {
             let mut next = None;
             loop {
                 let request = self.ec2.describe_subnets().set_filters(Some(filters(&query))).max_results(PAGE).set_next_token(next);
-                let page = ask!(self, aws_sdk_ec2, "DescribeSubnets", request)?;
+                let page = send!(self, aws_sdk_ec2, "DescribeSubnets", request)?;
                 let subnets = page.subnets().iter().filter_map(describe::subnet).filter(|subnet| matches_tags(&query, &subnet.tags));
                 found.extend(subnets.map(|subnet| (subnet.id.clone(), subnet)));
                 next = page.next_token.filter(|token| !token.is_empty());
@@ -181,7 +182,7 @@ impl Discovery for Explorer {
             let mut next = None;
             loop {
                 let request = self.ec2.describe_security_groups().set_filters(Some(filters(&query))).max_results(PAGE).set_next_token(next);
-                let page = ask!(self, aws_sdk_ec2, "DescribeSecurityGroups", request)?;
+                let page = send!(self, aws_sdk_ec2, "DescribeSecurityGroups", request)?;
                 let groups =
                     page.security_groups().iter().filter_map(describe::security_group).filter(|group| matches_tags(&query, &group.tags));
                 found.extend(groups.map(|group| (group.id.clone(), group)));
@@ -202,7 +203,7 @@ impl Discovery for Explorer {
         }
         let mut found = BTreeMap::new();
         for query in image_queries(terms, &named) {
-            for entry in self.described(&query).await? {
+            for entry in self.describe_images(&query).await? {
                 found.extend(describe::image(&entry, ImageVariant::Any, now).map(|image| ((image.id.clone(), image.variant), image)));
             }
         }
@@ -213,7 +214,7 @@ impl Discovery for Explorer {
             }
             let ids = variants.keys().cloned().collect();
             let query = Query { filters: BTreeMap::from([("image-id".to_owned(), ids)]), ..Query::default() };
-            for entry in self.described(&query).await? {
+            for entry in self.describe_images(&query).await? {
                 let of = entry.image_id().and_then(|id| variants.get(id)).into_iter().flatten();
                 found.extend(
                     of.filter_map(|variant| describe::image(&entry, *variant, now)).map(|image| ((image.id.clone(), image.variant), image)),
@@ -226,7 +227,7 @@ impl Discovery for Explorer {
     async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         let mut found = BTreeMap::new();
         for query in capacity_reservation_queries(terms) {
-            let reservations = self.reservations_of(&query).await?;
+            let reservations = self.describe_capacity_reservations(&query).await?;
             let reservations = reservations.iter().filter_map(describe::capacity_reservation);
             let matching = reservations.filter(|reservation| matches_tags(&query, &reservation.tags));
             found.extend(matching.map(|reservation| (reservation.id.clone(), reservation)));
@@ -251,7 +252,7 @@ impl Discovery for Explorer {
             return Ok(wanted.name);
         }
         if path != wanted.path {
-            // Its machines would have another role from now on.
+            // Its machines would get another role.
             let message = format!("instance profile {} of {path} was made for something else; rename the class or its role", wanted.name);
             return Err(CloudError {
                 kind: CloudErrorKind::Invalid,
@@ -262,10 +263,10 @@ impl Discovery for Explorer {
         }
         for other in &roles {
             let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&wanted.name).role_name(other);
-            ask!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request)?;
+            send!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request)?;
         }
         let request = self.iam.add_role_to_instance_profile().instance_profile_name(&wanted.name).role_name(&wanted.role);
-        ask!(self, aws_sdk_iam, "AddRoleToInstanceProfile", request)?;
+        send!(self, aws_sdk_iam, "AddRoleToInstanceProfile", request)?;
         Ok(wanted.name)
     }
 
@@ -273,7 +274,7 @@ impl Discovery for Explorer {
         if self.isolation == Isolation::Isolated {
             return Ok(None);
         }
-        match ask!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(profile)) {
+        match send!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(profile)) {
             Err(error) if error.kind == CloudErrorKind::Unauthorized => Ok(None),
             Err(error) => Err(error),
             Ok(answer) => {
@@ -293,20 +294,20 @@ impl Discovery for Explorer {
             machines.delete_launch_template(&template).await?;
         }
         let path = profile_path(cluster.as_str(), self.region.as_str(), class);
-        let mut stay = Vec::new();
+        let mut in_use = Vec::new();
         for (profile, arn, roles) in self.profiles_under(&path).await? {
-            if self.runs_with(&arn).await? {
-                stay.push(profile);
+            if self.is_profile_in_use(&arn).await? {
+                in_use.push(profile);
                 continue;
             }
             for role in roles {
                 let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&profile).role_name(role);
-                unless_gone(ask!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request))?;
+                ignore_not_found(send!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request))?;
             }
             let request = self.iam.delete_instance_profile().instance_profile_name(&profile);
-            unless_gone(ask!(self, aws_sdk_iam, "DeleteInstanceProfile", request))?;
+            ignore_not_found(send!(self, aws_sdk_iam, "DeleteInstanceProfile", request))?;
         }
-        Ok(stay)
+        Ok(in_use)
     }
 
     async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
@@ -315,8 +316,8 @@ impl Discovery for Explorer {
     }
 }
 
-/// What is gone already is as good as deleted.
-fn unless_gone<T>(outcome: Result<T, CloudError>) -> Result<(), CloudError> {
+/// Deleting what does not exist is a success.
+fn ignore_not_found<T>(outcome: Result<T, CloudError>) -> Result<(), CloudError> {
     match outcome {
         Err(error) if error.kind != CloudErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -324,13 +325,13 @@ fn unless_gone<T>(outcome: Result<T, CloudError>) -> Result<(), CloudError> {
 }
 
 impl Explorer {
-    /// Whether any machine that is not ending runs with a profile.
-    async fn runs_with(&self, profile_arn: &str) -> Result<bool, CloudError> {
-        let filters = vec![filter("iam-instance-profile.arn", &[profile_arn]), filter("instance-state-name", PROFILED)];
+    /// Whether an instance that is not terminating uses a profile.
+    async fn is_profile_in_use(&self, profile_arn: &str) -> Result<bool, CloudError> {
+        let filters = vec![filter("iam-instance-profile.arn", &[profile_arn]), filter("instance-state-name", STATES_WITH_PROFILE)];
         let mut next = None;
         loop {
             let request = self.ec2.describe_instances().set_filters(Some(filters.clone())).max_results(PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeInstances", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeInstances", request)?;
             let mut instances = page.reservations().iter().flat_map(sdk::Reservation::instances);
             if instances.any(|instance| instance.iam_instance_profile().and_then(|profile| profile.arn()) == Some(profile_arn)) {
                 return Ok(true);
@@ -348,7 +349,7 @@ impl Explorer {
         let mut next = None;
         loop {
             let request = self.iam.list_instance_profiles().path_prefix(path).set_marker(next);
-            let page = ask!(self, aws_sdk_iam, "ListInstanceProfiles", request)?;
+            let page = send!(self, aws_sdk_iam, "ListInstanceProfiles", request)?;
             next = page.marker.filter(|_| page.is_truncated);
             found.extend(page.instance_profiles.into_iter().map(|profile| {
                 let roles = profile.roles.into_iter().map(|role| role.role_name).collect();
@@ -362,7 +363,7 @@ impl Explorer {
 
     /// Path and roles of a profile; `None` when it does not exist.
     async fn profile_roles(&self, profile: &InstanceProfile) -> Result<Option<(String, Vec<String>)>, CloudError> {
-        match ask!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(&profile.name)) {
+        match send!(self, aws_sdk_iam, "GetInstanceProfile", self.iam.get_instance_profile().instance_profile_name(&profile.name)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(answer) => {
@@ -377,7 +378,7 @@ impl Explorer {
         let tag = |(key, value): (&String, &String)| aws_sdk_iam::types::Tag::builder().key(key).value(value).build();
         let tags = profile.tags.iter().map(tag).collect::<Result<Vec<_>, _>>().map_err(|error| incomplete(CALL, error.to_string()))?;
         let request = self.iam.create_instance_profile().instance_profile_name(&profile.name).path(&profile.path).set_tags(Some(tags));
-        match ask!(self, aws_sdk_iam, "CreateInstanceProfile", request) {
+        match send!(self, aws_sdk_iam, "CreateInstanceProfile", request) {
             Err(error) if error.kind == CloudErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
@@ -385,7 +386,7 @@ impl Explorer {
     }
 }
 
-/// What nodes and we must know of a cluster; one that is still being made has no endpoint.
+/// What nodes and Whittle need to know about a cluster. One that is being created has no endpoint yet.
 pub(crate) fn cluster_info(name: &ClusterName, cluster: Option<aws_sdk_eks::types::Cluster>) -> Result<ClusterInfo, CloudError> {
     let lacks = |what: &str| incomplete("DescribeCluster", format!("cluster {name} has no {what} yet"));
     let cluster = cluster.ok_or_else(|| lacks("description"))?;

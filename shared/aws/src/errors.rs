@@ -1,4 +1,4 @@
-//! From an SDK's error to the port's word for it.
+//! Converts the SDK's errors to the port's.
 
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_runtime_api::http::Response;
@@ -8,20 +8,20 @@ use std::error::Error;
 use whittle_ec2::errors::{ApiError, Fault};
 use whittle_ports::{CloudError, CloudErrorKind};
 
-/// Reduces an SDK's error to code, message and fault. What never reached the service has no code.
+/// Reduces an SDK's error to code, message and fault. A request that never reached the service has no code.
 fn api_error<E>(error: &SdkError<E, Response>) -> ApiError
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
-    let SdkError::ServiceError(answer) = error else {
+    let SdkError::ServiceError(response) = error else {
         return ApiError { message: DisplayErrorContext(error).to_string(), ..ApiError::default() };
     };
-    let fault = if answer.raw().status().is_server_error() { Fault::Server } else { Fault::Client };
+    let fault = if response.raw().status().is_server_error() { Fault::Server } else { Fault::Client };
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    ApiError { code: text(answer.err().code()), message: text(answer.err().message()), fault }
+    ApiError { code: text(response.err().code()), message: text(response.err().message()), fault }
 }
 
-/// What a handler does about the error (aws 8).
+/// The port's class of an error, which decides how a handler reacts.
 pub(crate) fn kind(error: &ApiError) -> CloudErrorKind {
     match error {
         _ if error.is_not_found() => CloudErrorKind::NotFound,
@@ -40,11 +40,11 @@ pub(crate) fn cloud_error<E>(call: &'static str, error: SdkError<E, Response>) -
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
-    let known = api_error(&error);
-    CloudError { kind: kind(&known), call, code: known.code, message: known.message }
+    let error = api_error(&error);
+    CloudError { kind: kind(&error), call, code: error.code, message: error.message }
 }
 
-/// An answer that lacks what it must have.
+/// The error for a response that lacks a required part.
 pub(crate) fn incomplete(call: &'static str, message: impl Into<String>) -> CloudError {
     CloudError { kind: CloudErrorKind::Unknown, call, code: String::new(), message: message.into() }
 }

@@ -1,4 +1,4 @@
-//! DescribeInstanceTypes' answer as facts.
+//! Converts the response of DescribeInstanceTypes to instance type facts.
 
 use aws_sdk_ec2::types as sdk;
 use whittle_ec2::facts::{Accelerator, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, clock_mhz};

@@ -1,7 +1,7 @@
 //! The AWS adapter: EC2, SSM, pricing, IAM, EKS and SQS behind the ports.
 //!
-//! One struct per right, each with only the clients that its role may call. Calls are bounded by the invocation's
-//! deadline; what errors mean is decided by `whittle_ec2::errors`; nothing here chooses, sorts or renders.
+//! One struct per set of permissions, each with only the clients that its role may call. Calls are bounded by the
+//! invocation's deadline, and errors are classified by `whittle_ec2::errors`. No decision is made here.
 
 mod access;
 mod budget;
@@ -10,7 +10,7 @@ mod describe;
 mod discovery;
 mod errors;
 mod facts;
-mod looks;
+mod lookups;
 mod machines;
 mod queues;
 mod secret;
@@ -18,7 +18,7 @@ mod template;
 
 pub use access::EksAccess;
 pub use discovery::{Explorer, Isolation};
-pub use looks::Looks;
+pub use lookups::InstanceLookups;
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};
 pub use secret::{SecretVersion, read_secret};

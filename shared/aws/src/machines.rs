@@ -1,9 +1,9 @@
-//! Machines: started, seen, tagged and ended (aws 7, 9).
+//! EC2 instances: launched, described, tagged and terminated.
 
-use crate::budget::ask;
+use crate::budget::send;
 use crate::describe;
 use crate::errors::incomplete;
-use crate::looks::Looks;
+use crate::lookups::InstanceLookups;
 use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::types as sdk;
@@ -17,20 +17,21 @@ use whittle_ports::{
 };
 use whittle_units::{ClusterName, InstanceId};
 
-/// The EC2 client behind the rights to start, see and end machines. Which of them an invocation has, its role decides.
+/// The EC2 client behind the ports that launch, describe and terminate instances. The function's role decides which of these calls
+/// succeed.
 #[derive(Clone)]
 pub struct Machines {
     ec2: aws_sdk_ec2::Client,
     clock: Arc<dyn Clock + Send>,
-    looks: Arc<Looks>,
+    lookups: Arc<InstanceLookups>,
 }
 
-/// The most machines that are asked for by id at once.
-const LOOKED_AT_MAX: usize = 100;
+/// The most instance ids in one DescribeInstances call.
+const IDS_MAX: usize = 100;
 
-/// Every state but terminated: a terminated instance is as good as none.
-const LIVING: &[&str] = &["pending", "running", "stopping", "stopped", "shutting-down"];
-/// The largest pages that the calls take.
+/// Every state but terminated: a terminated instance counts as absent.
+const STATES_BEFORE_TERMINATED: &[&str] = &["pending", "running", "stopping", "stopped", "shutting-down"];
+/// The largest page sizes that the API accepts.
 const INSTANCE_PAGE: i32 = 1000;
 const TEMPLATE_PAGE: i32 = 200;
 
@@ -40,37 +41,37 @@ pub(crate) fn filter(name: impl Into<String>, values: &[&str]) -> sdk::Filter {
 }
 
 impl Machines {
-    /// Machines of the client's region. The client may be shared by all invocations; the clock belongs to one.
+    /// The instances of the client's region. The client may be shared by all invocations; the clock belongs to one.
     pub fn new(ec2: aws_sdk_ec2::Client, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { ec2, clock, looks: Arc::default() }
+        Self { ec2, clock, lookups: Arc::default() }
     }
 
-    /// The same, whose looks at single machines are shared with others of the invocation.
+    /// Shares the lookups of single instances with the other adapters of the invocation.
     #[must_use]
-    pub fn sharing(self, looks: Arc<Looks>) -> Self {
-        Self { looks, ..self }
+    pub fn with_lookups(self, lookups: Arc<InstanceLookups>) -> Self {
+        Self { lookups, ..self }
     }
 
-    /// Those of these machines that EC2 shows, terminated ones too while it remembers them. It refuses a call that names one it
-    /// does not know: then each is asked for alone.
-    pub(crate) async fn named(&self, ids: Vec<InstanceId>) -> Result<Vec<Instance>, CloudError> {
+    /// Those of these instances that exist, terminated ones too while EC2 returns them. EC2 rejects a call that names an instance it
+    /// does not know; then each one is looked up by itself.
+    pub(crate) async fn existing(&self, ids: Vec<InstanceId>) -> Result<Vec<Instance>, CloudError> {
         let mut found = Vec::new();
-        for some in ids.chunks(LOOKED_AT_MAX) {
-            match self.described(some).await {
-                Err(error) if error.kind == CloudErrorKind::NotFound && some.len() > 1 => {
-                    for id in some {
-                        found.extend(unless_unknown(self.described(std::slice::from_ref(id)).await)?);
+        for chunk in ids.chunks(IDS_MAX) {
+            match self.describe_instances(chunk).await {
+                Err(error) if error.kind == CloudErrorKind::NotFound && chunk.len() > 1 => {
+                    for id in chunk {
+                        found.extend(empty_if_not_found(self.describe_instances(std::slice::from_ref(id)).await)?);
                     }
                 }
-                answer => found.extend(unless_unknown(answer)?),
+                answer => found.extend(empty_if_not_found(answer)?),
             }
         }
         Ok(found)
     }
 
-    async fn described(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, CloudError> {
-        let names = ids.iter().map(|id| id.as_str().to_owned()).collect();
-        let answer = ask!(self, aws_sdk_ec2, "DescribeInstances", self.ec2.describe_instances().set_instance_ids(Some(names)))?;
+    async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, CloudError> {
+        let texts = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let answer = send!(self, aws_sdk_ec2, "DescribeInstances", self.ec2.describe_instances().set_instance_ids(Some(texts)))?;
         let found: Vec<Instance> =
             answer.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance).collect();
         match found.iter().find(|instance| !ids.contains(&instance.id)) {
@@ -79,13 +80,13 @@ impl Machines {
         }
     }
 
-    /// All instances that pass the filters, page by page; the deadline bounds the pages.
+    /// All instances that match the filters. The deadline bounds the number of pages.
     async fn instances(&self, filters: Vec<sdk::Filter>) -> Result<Vec<Instance>, CloudError> {
         let mut found = Vec::new();
         let mut next = None;
         loop {
             let request = self.ec2.describe_instances().set_filters(Some(filters.clone())).max_results(INSTANCE_PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeInstances", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeInstances", request)?;
             found.extend(page.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance));
             next = page.next_token.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -94,14 +95,14 @@ impl Machines {
         }
     }
 
-    /// Names of the launch templates that pass the filters, in order.
+    /// Sorted names of the launch templates that match the filters.
     pub(crate) async fn template_names(&self, filters: Vec<sdk::Filter>) -> Result<Vec<String>, CloudError> {
         let mut names = Vec::new();
         let mut next = None;
         loop {
             let request =
                 self.ec2.describe_launch_templates().set_filters(Some(filters.clone())).max_results(TEMPLATE_PAGE).set_next_token(next);
-            let page = ask!(self, aws_sdk_ec2, "DescribeLaunchTemplates", request)?;
+            let page = send!(self, aws_sdk_ec2, "DescribeLaunchTemplates", request)?;
             names.extend(page.launch_templates().iter().filter_map(|template| template.launch_template_name.clone()));
             next = page.next_token.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -112,8 +113,8 @@ impl Machines {
     }
 }
 
-/// A machine that EC2 does not know is none.
-fn unless_unknown(answer: Result<Vec<Instance>, CloudError>) -> Result<Vec<Instance>, CloudError> {
+/// An instance that EC2 does not know does not exist.
+fn empty_if_not_found(answer: Result<Vec<Instance>, CloudError>) -> Result<Vec<Instance>, CloudError> {
     match answer {
         Err(error) if error.kind == CloudErrorKind::NotFound => Ok(Vec::new()),
         answer => answer,
@@ -128,8 +129,8 @@ impl LaunchTemplates for Machines {
             .launch_template_name(&wanted.name)
             .launch_template_data(template::data(wanted))
             .tag_specifications(template::tag_specification(sdk::ResourceType::LaunchTemplate, &wanted.tags));
-        match ask!(self, aws_sdk_ec2, "CreateLaunchTemplate", request) {
-            // Its name follows from its content: a template of that name is the one we want.
+        match send!(self, aws_sdk_ec2, "CreateLaunchTemplate", request) {
+            // The name is derived from the content: a template of that name is the one we want.
             Err(error) if error.kind == CloudErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
@@ -144,7 +145,7 @@ impl LaunchTemplateCleanup for Machines {
     }
 
     async fn delete_launch_template(&self, name: &str) -> Result<(), CloudError> {
-        match ask!(self, aws_sdk_ec2, "DeleteLaunchTemplate", self.ec2.delete_launch_template().launch_template_name(name)) {
+        match send!(self, aws_sdk_ec2, "DeleteLaunchTemplate", self.ec2.delete_launch_template().launch_template_name(name)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
@@ -156,30 +157,30 @@ impl Fleets for Machines {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         const CALL: &str = "CreateFleet";
         let limits = crate::budget::limits(&*self.clock, CALL)?;
-        // No tries by the SDK: a throttle is answered by everybody's token bucket, and a lost answer by the next
-        // invocation, which looks for the machines first.
+        // No retries by the SDK: throttling is handled by the shared token bucket, and a lost response by the next
+        // invocation, which looks for the instances first.
         let settings = aws_sdk_ec2::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled());
         let answer = self.fleet_input(request).customize().config_override(settings).send().await;
         let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error))?;
         Ok(FleetAnswer {
-            instances: answer.instances().iter().flat_map(|instance| started(instance, request)).collect(),
+            instances: answer.instances().iter().flat_map(|instance| fleet_instances(instance, request)).collect(),
             errors: answer.errors().iter().map(pool_error).collect(),
             fleet_id: answer.fleet_id.unwrap_or_default(),
         })
     }
 
     async fn fleet(&self, id: &str, request: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
-        // Instant fleets are shown only to who names them.
-        let answer = match ask!(self, aws_sdk_ec2, "DescribeFleets", self.ec2.describe_fleets().fleet_ids(id)) {
+        // DescribeFleets returns instant fleets only by their ids.
+        let answer = match send!(self, aws_sdk_ec2, "DescribeFleets", self.ec2.describe_fleets().fleet_ids(id)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(None),
             answer => answer?,
         };
-        Ok(answer.fleets().iter().find(|fleet| fleet.fleet_id() == Some(id)).map(|fleet| shown(fleet, request)))
+        Ok(answer.fleets().iter().find(|fleet| fleet.fleet_id() == Some(id)).map(|fleet| described_fleet(fleet, request)))
     }
 }
 
-/// What an instant fleet shows of itself: EC2 names its machines and errors as it did in its answer.
-fn shown(fleet: &sdk::FleetData, request: &FleetRequest) -> FleetAnswer {
+/// A described instant fleet as the response of CreateFleet: EC2 repeats its instances and errors.
+fn described_fleet(fleet: &sdk::FleetData, request: &FleetRequest) -> FleetAnswer {
     let machines = fleet.instances().iter().map(|entry| {
         sdk::CreateFleetInstance::builder()
             .set_launch_template_and_overrides(entry.launch_template_and_overrides.clone())
@@ -195,7 +196,7 @@ fn shown(fleet: &sdk::FleetData, request: &FleetRequest) -> FleetAnswer {
             .build()
     });
     FleetAnswer {
-        instances: machines.flat_map(|entry| started(&entry, request)).collect(),
+        instances: machines.flat_map(|entry| fleet_instances(&entry, request)).collect(),
         errors: errors.map(|error| pool_error(&error)).collect(),
         fleet_id: fleet.fleet_id.clone().unwrap_or_default(),
     }
@@ -209,9 +210,9 @@ impl Machines {
             .build();
         let spot = request
             .spot_strategy()
-            .map(|word| sdk::SpotOptionsRequest::builder().allocation_strategy(sdk::SpotAllocationStrategy::from(word)).build());
-        let on_demand = request.on_demand_strategy().map(|word| {
-            sdk::OnDemandOptionsRequest::builder().allocation_strategy(sdk::FleetOnDemandAllocationStrategy::from(word)).build()
+            .map(|name| sdk::SpotOptionsRequest::builder().allocation_strategy(sdk::SpotAllocationStrategy::from(name)).build());
+        let on_demand = request.on_demand_strategy().map(|name| {
+            sdk::OnDemandOptionsRequest::builder().allocation_strategy(sdk::FleetOnDemandAllocationStrategy::from(name)).build()
         });
         let interruptible = sdk::FleetReservationType::from("interruptible-capacity-reservation");
         let reserved = (request.target_type() == "reserved-capacity")
@@ -231,17 +232,17 @@ impl Machines {
     }
 }
 
-/// An entry names one pool and all machines that it started.
-fn started(entry: &sdk::CreateFleetInstance, request: &FleetRequest) -> Vec<FleetInstance> {
+/// The instances that one entry, a capacity pool, launched.
+fn fleet_instances(entry: &sdk::CreateFleetInstance, request: &FleetRequest) -> Vec<FleetInstance> {
     let overrides = entry.launch_template_and_overrides().and_then(sdk::LaunchTemplateAndOverridesResponse::overrides);
     let from_override = |field: fn(&sdk::FleetLaunchTemplateOverrides) -> Option<&str>| overrides.and_then(field).map(str::to_owned);
     let subnet_id = from_override(sdk::FleetLaunchTemplateOverrides::subnet_id).or_else(|| entry.subnet_id.clone()).unwrap_or_default();
-    let asked = request.configs.iter().flat_map(|config| &config.overrides).find(|asked| asked.subnet_id == subnet_id);
+    let requested = request.configs.iter().flat_map(|config| &config.overrides).find(|wanted| wanted.subnet_id == subnet_id);
     let zone = from_override(sdk::FleetLaunchTemplateOverrides::availability_zone).or_else(|| entry.availability_zone.clone());
     let one = |id: &String| FleetInstance {
         id: InstanceId::new(id.as_str()),
         instance_type: entry.instance_type().map(|name| name.as_str().to_owned()).unwrap_or_default(),
-        zone: zone.clone().or_else(|| asked.map(|asked| asked.zone.clone())).unwrap_or_default(),
+        zone: zone.clone().or_else(|| requested.map(|wanted| wanted.zone.clone())).unwrap_or_default(),
         subnet_id: subnet_id.clone(),
         image_id: from_override(sdk::FleetLaunchTemplateOverrides::image_id).unwrap_or_default(),
         capacity_type: request.capacity_type.clone(),
@@ -265,14 +266,14 @@ impl Instances for Machines {
             filter("tag-key", &[labels::NODE_POOL]),
             filter("tag-key", &[labels::EC2_NODE_CLASS]),
             filter(format!("tag:{}", labels::TAG_CLUSTER), &[cluster.as_str()]),
-            filter("instance-state-name", LIVING),
+            filter("instance-state-name", STATES_BEFORE_TERMINATED),
         ])
         .await
     }
 
     async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
         let machines = self.clone();
-        let found = self.looks.at(id, |ids| async move { machines.named(ids).await }).await?;
+        let found = self.lookups.instances_with(id, |ids| async move { machines.existing(ids).await }).await?;
         let mut own = found.into_iter().filter(|instance| instance.id == *id);
         match (own.next(), own.next()) {
             (found, None) => Ok(found),
@@ -288,14 +289,14 @@ impl Instances for Machines {
 impl InstanceTags for Machines {
     async fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> Result<(), CloudError> {
         let tags = tags.iter().map(|(key, value)| sdk::Tag::builder().key(key).value(value).build()).collect();
-        ask!(self, aws_sdk_ec2, "CreateTags", self.ec2.create_tags().resources(id.as_str()).set_tags(Some(tags)))?;
+        send!(self, aws_sdk_ec2, "CreateTags", self.ec2.create_tags().resources(id.as_str()).set_tags(Some(tags)))?;
         Ok(())
     }
 }
 
 impl Terminator for Machines {
     async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
-        match ask!(self, aws_sdk_ec2, "TerminateInstances", self.ec2.terminate_instances().instance_ids(id.as_str())) {
+        match send!(self, aws_sdk_ec2, "TerminateInstances", self.ec2.terminate_instances().instance_ids(id.as_str())) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),

@@ -6,7 +6,7 @@ use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Sending};
 use whittle_ports::{Clock, QueueError, Queues};
 use whittle_units::SignedDuration;
 
-/// Where each kind of bell hangs; an empty URL means that the role may not ring it.
+/// The queue of each kind of doorbell; empty where the role may not send to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueUrls {
     /// FIFO, one group per cluster.
@@ -18,13 +18,13 @@ pub struct QueueUrls {
     pub nodes: String,
     pub refresh: String,
     pub sweep: String,
-    /// By how much the queue of plans delays its messages.
+    /// The delivery delay of the `plan` queue.
     pub plan_delay: SignedDuration,
 }
 
 impl QueueUrls {
-    fn of(&self, bell: &Doorbell) -> &str {
-        match bell {
+    fn of(&self, doorbell: &Doorbell) -> &str {
+        match doorbell {
             Doorbell::Schedule { .. } => &self.plan,
             Doorbell::Consolidate { .. } => &self.consolidate,
             Doorbell::Launch { .. } => &self.launch,
@@ -35,16 +35,16 @@ impl QueueUrls {
         }
     }
 
-    /// By how much the FIFO queue of a bell delays its messages.
-    const fn delay_of(&self, bell: &Doorbell) -> SignedDuration {
-        match bell {
+    /// The delivery delay of a doorbell's FIFO queue.
+    const fn delay_of(&self, doorbell: &Doorbell) -> SignedDuration {
+        match doorbell {
             Doorbell::Consolidate { .. } => CONSOLIDATE_DELAY,
             _ => self.plan_delay,
         }
     }
 }
 
-/// Rings by SQS.
+/// Sends doorbells as SQS messages.
 #[derive(Clone)]
 pub struct SqsQueues {
     sqs: aws_sdk_sqs::Client,
@@ -52,30 +52,30 @@ pub struct SqsQueues {
     clock: Arc<dyn Clock + Send>,
 }
 
-/// SQS delays no message longer.
+/// The longest delay of an SQS message, in seconds.
 const DELAY_MAX: i64 = 900;
 
 impl SqsQueues {
-    /// Queues by their URLs. The client may be shared by all invocations; the clock belongs to one.
+    /// The client may be shared by all invocations; the clock belongs to one.
     pub fn new(sqs: aws_sdk_sqs::Client, urls: QueueUrls, clock: Arc<dyn Clock + Send>) -> Self {
         Self { sqs, urls, clock }
     }
 }
 
 impl Queues for SqsQueues {
-    async fn ring(&self, bell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
-        let failed = |reason: String| QueueError { cluster: bell.cluster().to_string(), reason };
-        let url = self.urls.of(&bell);
+    async fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        let failed = |reason: String| QueueError { cluster: doorbell.cluster().to_string(), reason };
+        let url = self.urls.of(&doorbell);
         if url.is_empty() {
             return Err(failed("this function has no queue for it".to_owned()));
         }
-        let body = serde_json::to_string(&bell).map_err(|error| failed(error.to_string()))?;
+        let body = serde_json::to_string(&doorbell).map_err(|error| failed(error.to_string()))?;
         let request = self.sqs.send_message().queue_url(url).message_body(body);
-        let request = match bell.sending(delay) {
+        let request = match doorbell.sending(delay) {
             Sending::LeftToTick => return Ok(()),
             Sending::InTurn => {
-                let id = bell.deduplication_id(self.urls.delay_of(&bell), self.clock.now(), || self.clock.unique());
-                request.message_group_id(bell.cluster().as_str()).message_deduplication_id(id)
+                let id = doorbell.deduplication_id(self.urls.delay_of(&doorbell), self.clock.now(), || self.clock.unique());
+                request.message_group_id(doorbell.cluster().as_str()).message_deduplication_id(id)
             }
             Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
         };

@@ -11,20 +11,20 @@ use whittle_units::Timestamp;
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretVersion {
     pub value: String,
-    /// From 1 on.
+    /// Versions start at 1.
     pub version: i64,
     /// When it was written.
     pub since: Option<Timestamp>,
 }
 
 impl fmt::Debug for SecretVersion {
-    /// Without the value: what is printed is kept in logs.
+    /// Omits the value, which must not reach the logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretVersion").field("version", &self.version).field("since", &self.since).finish_non_exhaustive()
     }
 }
 
-/// The value of a SecureString parameter; `version` is the newest one when it is not said.
+/// The value of a SecureString parameter; without a `version`, the newest one.
 pub async fn read_secret(config: &SdkConfig, clock: &dyn Clock, name: &str, version: Option<i64>) -> Result<SecretVersion, CloudError> {
     const CALL: &str = "GetParameter";
     let selected = version.map_or_else(|| name.to_owned(), |version| format!("{name}:{version}"));

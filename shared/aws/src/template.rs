@@ -1,4 +1,4 @@
-//! Launch templates and fleets in the SDK's types (aws 7.4, 7.5, 10.2, 10.3).
+//! Launch templates and fleets in the SDK's types.
 
 use aws_sdk_ec2::types as sdk;
 use base64::Engine;
@@ -15,20 +15,20 @@ pub(crate) fn tag_specification(kind: sdk::ResourceType, of: &BTreeMap<String, S
     sdk::TagSpecification::builder().resource_type(kind).set_tags(Some(tags(of))).build()
 }
 
-/// The content of a template.
+/// The data of a launch template.
 pub(crate) fn data(template: &LaunchTemplate) -> sdk::RequestLaunchTemplateData {
     let user_data = (!template.user_data.is_empty()).then(|| STANDARD.encode(&template.user_data));
     let volumes: Vec<_> = template.block_device_mappings.iter().map(volume).collect();
     let interfaces = template.interfaces.iter().map(|each| interface(each, &template.security_group_ids)).collect();
     let profile = sdk::LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(&template.instance_profile).build();
-    let nested = template.nested_virtualization.as_deref().map(|word| {
-        let word = sdk::NestedVirtualizationSpecification::from(word);
-        sdk::LaunchTemplateCpuOptionsRequest::builder().nested_virtualization(word).build()
+    let nested = template.nested_virtualization.as_deref().map(|value| {
+        let value = sdk::NestedVirtualizationSpecification::from(value);
+        sdk::LaunchTemplateCpuOptionsRequest::builder().nested_virtualization(value).build()
     });
     let market = template
         .market_type
         .as_deref()
-        .map(|word| sdk::LaunchTemplateInstanceMarketOptionsRequest::builder().market_type(sdk::MarketType::from(word)).build());
+        .map(|value| sdk::LaunchTemplateInstanceMarketOptionsRequest::builder().market_type(sdk::MarketType::from(value)).build());
     sdk::RequestLaunchTemplateData::builder()
         .image_id(&template.image_id)
         .set_user_data(user_data)
@@ -61,7 +61,7 @@ fn metadata(template: &LaunchTemplate) -> sdk::LaunchTemplateInstanceMetadataOpt
         .set_http_protocol_ipv6(options.http_protocol_ipv6.as_deref().map(Into::into))
         .set_http_put_response_hop_limit(options.http_put_response_hop_limit.and_then(|hops| i32::try_from(hops).ok()))
         .set_http_tokens(options.http_tokens.as_deref().map(Into::into))
-        // Tags of the instance are no business of its pods.
+        // Pods must not read the instance's tags.
         .instance_metadata_tags(sdk::LaunchTemplateInstanceMetadataTagsState::Disabled)
         .build()
 }
@@ -126,7 +126,7 @@ fn interface(interface: &TemplateInterface, groups: &[String]) -> sdk::LaunchTem
         .build()
 }
 
-/// One template of a fleet with its pools.
+/// One launch template of a fleet with its overrides.
 pub(crate) fn fleet_config(config: &FleetConfig) -> sdk::FleetLaunchTemplateConfigRequest {
     let template =
         sdk::FleetLaunchTemplateSpecificationRequest::builder().launch_template_name(&config.launch_template).version("$Latest").build();

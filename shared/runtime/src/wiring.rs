@@ -1,4 +1,4 @@
-//! The adapters of a function: clients are made once per execution environment, and bounded anew for each invocation.
+//! The adapters of a function. Clients are created once per execution environment; each invocation sets its own deadline.
 
 use crate::clock::{InvocationClock, SharedClock};
 use crate::environment::{Environment, EnvironmentError};
@@ -6,7 +6,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{EksAccess, Explorer, Isolation, Looks, Machines, SqsQueues};
+use whittle_aws::{EksAccess, Explorer, InstanceLookups, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, CloudError, Settings};
@@ -40,7 +40,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes the clients; nothing is called yet.
+    /// Creates the clients, without calling any service.
     pub(crate) async fn open(environment: Environment) -> Result<Self, StartError> {
         let config = aws_config::load_defaults(BehaviorVersion::latest()).await;
         let region = Region::new(config.region().ok_or(StartError::NoRegion)?.as_ref());
@@ -62,7 +62,7 @@ impl Connections {
         })
     }
 
-    /// The relay's secret, which the environment only names; `None` where callers sign.
+    /// The relay's secret, whose parameter the environment names; `None` where callers sign their requests.
     pub(crate) async fn relay_secrets(&self) -> Result<Option<RelaySecrets>, StartError> {
         let Some(parameter) = self.environment.relay_secret_parameter.clone() else { return Ok(None) };
         let secrets = RelaySecrets::open(self.config.clone(), parameter.clone()).await;
@@ -85,12 +85,12 @@ impl Connections {
             config: self.config.clone(),
             region: self.region.clone(),
             isolation: self.environment.isolation,
-            looks: Arc::default(),
+            lookups: Arc::default(),
         }
     }
 }
 
-/// The ports of a handler that sees EC2 through `C`.
+/// The ports of a handler that calls EC2 through `C`.
 pub type ShellPorts<'a, C> = Adapters<'a, DynamoStore, C, Clusters<EksAccess>, SqsQueues, InvocationClock>;
 
 /// The adapters of one invocation.
@@ -103,7 +103,7 @@ pub struct Shell {
     config: SdkConfig,
     region: Region,
     isolation: Isolation,
-    looks: Arc<Looks>,
+    lookups: Arc<InstanceLookups>,
 }
 
 impl Shell {
@@ -112,12 +112,12 @@ impl Shell {
         Adapters { store: &self.store, cloud, cluster: &self.cluster, queues: &self.queues, clock: &self.clock }
     }
 
-    /// EC2's machines, for those who start, see or end them. A function that does not ask for them does not link them.
+    /// The EC2 adapter for instances. A function that does not call this does not link it.
     pub fn machines(&self) -> Machines {
-        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).sharing(Arc::clone(&self.looks))
+        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).with_lookups(Arc::clone(&self.lookups))
     }
 
-    /// What there is to buy, for `refresh`.
+    /// The discovery adapter, for `refresh`.
     pub fn explorer(&self) -> Explorer {
         Explorer::new(&self.config, self.region.clone(), self.isolation, Arc::new(self.clock))
     }

@@ -67,7 +67,7 @@ fn reservations_are_asked_for_by_id_and_by_tag_and_one_that_is_gone_is_none() {
     ]);
     let wanted = terms(json!([{"id": "cr-gone"}, {"tags": {"a": "*"}, "ownerID": "111122223333"}]));
     let found = run(explorer(&wire, Isolation::Isolated).capacity_reservations(&wanted)).unwrap();
-    // What has not the tag that any value of is asked for was not meant.
+    // A term that asks for any value of a tag does not match a resource without it.
     let [only] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((only.id.as_str(), only.free, only.state.as_str(), only.kind.as_str()), ("cr-3", 2, "active", ""));
     assert_eq!((only.zone.as_str(), only.instance_type.as_str(), only.match_criteria.as_str()), ("us-east-1a", "m5.large", "targeted"));
@@ -111,11 +111,11 @@ fn an_alias_leads_over_its_parameters_to_images_with_their_machines() {
     );
     let wire = Wire::answering([(200, &parameter("ami-std")), (400, &missing), (200, &parameter("ami-gpu")), (200, &images)]);
     let found = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.32")).unwrap();
-    let told: Vec<_> = found.iter().map(|image| (image.id.as_str(), image.variant, image.deprecated)).collect();
-    assert_eq!(told, [("ami-gpu", ImageVariant::Accelerated, true), ("ami-std", ImageVariant::Standard, false)]);
-    let asked = wire.form(3);
+    let images: Vec<_> = found.iter().map(|image| (image.id.as_str(), image.variant, image.deprecated)).collect();
+    assert_eq!(images, [("ami-gpu", ImageVariant::Accelerated, true), ("ami-std", ImageVariant::Standard, false)]);
+    let form = wire.form(3);
     assert_eq!(
-        (asked["IncludeDeprecated"].as_str(), asked["Filter.2.Name"].as_str(), asked["Filter.2.Value.1"].as_str()),
+        (form["IncludeDeprecated"].as_str(), form["Filter.2.Name"].as_str(), form["Filter.2.Value.1"].as_str()),
         ("true", "state", "available")
     );
     assert!(wire.bodies()[0].contains("/aws/service/eks/optimized-ami/1.32/amazon-linux-2/recommended/image_id"));

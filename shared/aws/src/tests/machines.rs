@@ -99,12 +99,12 @@ fn a_fleet_is_asked_by_name_and_tells_what_its_first_answer_told() {
     const NONE: &str = "<DescribeFleetsResponse><fleetSet/></DescribeFleetsResponse>";
     let wire = Wire::answering([(200, FLEETS), (200, NONE), (400, &refusal("InvalidFleetId.NotFound"))]);
     let machines = machines(&wire);
-    let told = run(machines.fleet("fleet-1", &request())).unwrap().unwrap();
+    let fleet = run(machines.fleet("fleet-1", &request())).unwrap().unwrap();
     assert_eq!(wire.form(0).get("FleetId.1").map(String::as_str), Some("fleet-1"));
     let ids: Vec<_> =
-        told.instances.iter().map(|instance| (instance.id.as_str(), instance.zone.as_str(), instance.capacity_type.as_str())).collect();
+        fleet.instances.iter().map(|instance| (instance.id.as_str(), instance.zone.as_str(), instance.capacity_type.as_str())).collect();
     assert_eq!(ids, [("i-1", "us-east-1a", "spot"), ("i-2", "us-east-1a", "spot")]);
-    assert_eq!((told.errors[0].code.as_str(), told.errors[0].zone.as_str()), ("UnfulfillableCapacity", "us-east-1b"));
+    assert_eq!((fleet.errors[0].code.as_str(), fleet.errors[0].zone.as_str()), ("UnfulfillableCapacity", "us-east-1b"));
     assert_eq!(run(machines.fleet("fleet-1", &request())).unwrap(), None);
     assert_eq!(run(machines.fleet("fleet-1", &request())).unwrap(), None);
 }
@@ -261,21 +261,25 @@ fn one_machine_that_ec2_does_not_know_hides_no_other_of_its_call() {
     ]);
     let machines = machines(&wire);
     let both = || ["i-1", "i-2"].map(Into::into).to_vec();
-    assert_eq!(run(machines.named(both())).unwrap().len(), 2);
+    assert_eq!(run(machines.existing(both())).unwrap().len(), 2);
     assert_eq!(wire.form(0).get("InstanceId.2").map(String::as_str), Some("i-2"));
-    let known = run(machines.named(both())).unwrap();
+    let known = run(machines.existing(both())).unwrap();
     assert_eq!(known.iter().map(|instance| instance.id.as_str()).collect::<Vec<_>>(), ["i-1"]);
-    assert_eq!(run(machines.named(both())).unwrap_err().kind, CloudErrorKind::Throttled, "what nobody said is not that there is none");
+    assert_eq!(
+        run(machines.existing(both())).unwrap_err().kind,
+        CloudErrorKind::Throttled,
+        "a throttled call does not say that the instances are absent"
+    );
 }
 
-/// Looks at these machines at once; the ids of each call, and how many looks failed because `refused` was among them.
+/// Looks up these machines concurrently; returns the ids of each call, and how many lookups failed because `refused` was among them.
 fn looked_at(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
-    let looks = Arc::new(crate::looks::Looks::default());
+    let lookups = Arc::new(crate::lookups::InstanceLookups::default());
     let calls = Arc::new(Mutex::new(Vec::new()));
     let answers = run(futures::future::join_all(ids.iter().map(|id| {
-        let (looks, calls) = (Arc::clone(&looks), Arc::clone(&calls));
+        let (lookups, calls) = (Arc::clone(&lookups), Arc::clone(&calls));
         async move {
-            let asked = move |ids: Vec<whittle_units::InstanceId>| async move {
+            let describe = move |ids: Vec<whittle_units::InstanceId>| async move {
                 calls.lock().unwrap().push(ids.iter().map(|id| id.as_str().to_owned()).collect::<Vec<_>>());
                 tokio::task::yield_now().await;
                 if ids.iter().any(|id| id.as_str() == refused) {
@@ -284,7 +288,7 @@ fn looked_at(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, 
                     Ok(Vec::new())
                 }
             };
-            looks.at(&(*id).into(), asked).await
+            lookups.instances_with(&(*id).into(), describe).await
         }
     })));
     let calls = calls.lock().unwrap().clone();

@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex};
 use whittle_ports::{Clock, Deadline};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Answers requests with canned texts, in order, and keeps what was asked.
+/// Answers requests with canned texts, in order, and records the requests.
 #[derive(Clone, Debug, Default)]
 struct Wire {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,
-    seen: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Wire {
@@ -34,7 +34,7 @@ impl Wire {
     }
     /// Bodies of the requests so far.
     fn bodies(&self) -> Vec<String> {
-        self.seen.lock().unwrap().clone()
+        self.requests.lock().unwrap().clone()
     }
     /// Fields of a request in form encoding.
     fn form(&self, index: usize) -> BTreeMap<String, String> {
@@ -76,7 +76,7 @@ fn decoded(text: &str) -> String {
 impl HttpConnector for Wire {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let body = String::from_utf8(request.body().bytes().unwrap_or_default().to_vec()).unwrap();
-        self.seen.lock().unwrap().push(body);
+        self.requests.lock().unwrap().push(body);
         let (status, text) = self.answers.lock().unwrap().pop_front().expect("a request that the test does not answer");
         HttpConnectorFuture::ready(Ok(Response::new(status.try_into().unwrap(), SdkBody::from(text))))
     }
@@ -88,7 +88,7 @@ impl HttpClient for Wire {
     }
 }
 
-/// A clock that stands still with so much time left.
+/// A stopped clock with a given time left.
 #[derive(Debug)]
 struct Still {
     left: SignedDuration,

@@ -177,20 +177,20 @@ fn bells_ring_in_the_queue_of_their_kind() {
         ..QueueUrls::default()
     };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
-    let bell = Doorbell::Schedule { cluster: "demo".into() };
-    run(queues.ring(bell.clone(), SignedDuration::ZERO)).unwrap();
+    let doorbell = Doorbell::Schedule { cluster: "demo".into() };
+    run(queues.ring(doorbell.clone(), SignedDuration::ZERO)).unwrap();
     // Rung now it would ring again every second until it is due: the tick does it.
-    run(queues.ring(bell.clone(), SignedDuration::from_secs(5))).unwrap();
+    run(queues.ring(doorbell.clone(), SignedDuration::from_secs(5))).unwrap();
     run(queues.ring(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
     let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
-    assert_eq!(bodies.len(), 2, "a FIFO queue takes no bell for later");
+    assert_eq!(bodies.len(), 2, "a FIFO queue takes no doorbell for later");
     assert_eq!((&bodies[0]["QueueUrl"], &bodies[0]["MessageGroupId"]), (&json!("https://sqs/1/plan.fifo"), &json!("demo")));
-    let id = bell.deduplication_id(plan_delay, NOW.parse().unwrap(), || panic!("a queue with a delay merges doorbells"));
+    let id = doorbell.deduplication_id(plan_delay, NOW.parse().unwrap(), || panic!("a queue with a delay merges doorbells"));
     assert_eq!(bodies[0]["MessageDeduplicationId"], json!(id));
     assert_eq!(bodies[0].get("DelaySeconds"), None, "FIFO queues delay as a whole");
     assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
     let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
-    assert_eq!(body, bell);
+    assert_eq!(body, doorbell);
     let nowhere = run(queues.ring(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
     assert!(nowhere.reason.contains("no queue"), "{nowhere}");
 }
@@ -199,15 +199,17 @@ fn bells_ring_in_the_queue_of_their_kind() {
 fn a_fifo_bell_for_in_a_moment_rings_now_and_one_for_later_is_left_to_the_tick() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let plan = || Doorbell::Schedule { cluster: "demo".into() };
-    let look = || Doorbell::Consolidate { cluster: "demo".into() };
-    for (bell, seconds, rings) in [(plan(), 2, 1), (plan(), 4, 1), (plan(), 5, 0), (plan(), 10, 0), (look(), 10, 1), (look(), 14, 0)] {
+    let consolidate = || Doorbell::Consolidate { cluster: "demo".into() };
+    for (doorbell, seconds, rings) in
+        [(plan(), 2, 1), (plan(), 4, 1), (plan(), 5, 0), (plan(), 10, 0), (consolidate(), 10, 1), (consolidate(), 14, 0)]
+    {
         let wire = Wire::answering([(200, &sent)]);
         let urls =
             QueueUrls { plan: "https://sqs/1/plan.fifo".into(), consolidate: "https://sqs/1/look.fifo".into(), ..QueueUrls::default() };
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
-        run(queues.ring(bell.clone(), SignedDuration::from_secs(seconds))).unwrap();
-        assert_eq!(wire.bodies().len(), rings, "{bell:?} after {seconds} s");
+        run(queues.ring(doorbell.clone(), SignedDuration::from_secs(seconds))).unwrap();
+        assert_eq!(wire.bodies().len(), rings, "{doorbell:?} after {seconds} s");
         // One that has a group may not have a delay.
-        assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{bell:?}");
+        assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{doorbell:?}");
     }
 }

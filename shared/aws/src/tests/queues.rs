@@ -64,7 +64,7 @@ async fn count(sqs: &Client, url: &str, attribute: QueueAttributeName) -> String
     answer.attributes.unwrap().remove(&attribute).unwrap()
 }
 
-fn bell(message: &Message) -> Doorbell {
+fn doorbell(message: &Message) -> Doorbell {
     serde_json::from_str(message.body().unwrap()).unwrap()
 }
 
@@ -88,18 +88,18 @@ async fn bells_of_one_cluster_wait_for_each_other_and_for_no_other_cluster() {
         at(second).ring(schedule("prod"), SignedDuration::ZERO).await.unwrap();
     }
     at(0).ring(schedule("test"), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await, "3", "two bells of one moment are one");
+    assert_eq!(count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await, "3", "two doorbells of one moment are one");
 
     let first =
         sqs.receive_message().queue_url(&plan).message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
     let first = &first.messages()[0];
-    assert_eq!((bell(first), group(first)), (schedule("prod"), "prod"));
+    assert_eq!((doorbell(first), group(first)), (schedule("prod"), "prod"));
     let meanwhile = receive(&sqs, &plan).await;
     assert_eq!(meanwhile.iter().map(group).collect::<Vec<_>>(), ["test"], "prod is being worked on");
 
     sqs.delete_message().queue_url(&plan).receipt_handle(first.receipt_handle().unwrap()).send().await.unwrap();
     let next = receive(&sqs, &plan).await;
-    assert_eq!(next.iter().map(bell).collect::<Vec<_>>(), [schedule("prod")]);
+    assert_eq!(next.iter().map(doorbell).collect::<Vec<_>>(), [schedule("prod")]);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn a_bell_for_later_is_not_heard_now() {
     let ring = |claim: &str| Doorbell::Terminate { cluster: "prod".into(), claim: claim.into() };
     queues.ring(ring("later"), SignedDuration::from_mins(5)).await.unwrap();
     queues.ring(ring("now"), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(receive(&sqs, &terminate).await.iter().map(bell).collect::<Vec<_>>(), [ring("now")]);
+    assert_eq!(receive(&sqs, &terminate).await.iter().map(doorbell).collect::<Vec<_>>(), [ring("now")]);
     assert_eq!(count(&sqs, &terminate, QueueAttributeName::ApproximateNumberOfMessagesDelayed).await, "1");
 }
 
@@ -129,13 +129,13 @@ async fn a_message_that_nobody_can_work_on_is_parked_and_comes_back_when_it_is_r
     queues.ring(ring.clone(), SignedDuration::ZERO).await.unwrap();
 
     for _ in 0..2 {
-        assert_eq!(receive(&sqs, &launch).await.iter().map(bell).collect::<Vec<_>>(), std::slice::from_ref(&ring));
+        assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), std::slice::from_ref(&ring));
     }
     assert!(receive(&sqs, &launch).await.is_empty(), "two tries are all");
     assert_eq!(count(&sqs, &dead, QueueAttributeName::ApproximateNumberOfMessages).await, "1", "nothing is lost");
 
     // The emulator has no move tasks: this is what one does.
     let parked = receive(&sqs, &dead).await;
-    queues.ring(bell(&parked[0]), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(receive(&sqs, &launch).await.iter().map(bell).collect::<Vec<_>>(), [ring]);
+    queues.ring(doorbell(&parked[0]), SignedDuration::ZERO).await.unwrap();
+    assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), [ring]);
 }
