@@ -1,9 +1,9 @@
-//! Real time, bounded by an invocation.
+//! The system clock, with the deadline of an invocation.
 
 use whittle_ports::{Clock, Deadline};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Part of the time left that is kept for handing over: a tenth, within these bounds.
+/// The part of the remaining time that is reserved for the response: a tenth, within these bounds.
 const RESERVE_PART: i32 = 10;
 const RESERVE_MIN: SignedDuration = SignedDuration::from_millis(100);
 const RESERVE_MAX: SignedDuration = SignedDuration::from_secs(2);
@@ -15,7 +15,7 @@ pub struct InvocationClock {
 }
 
 impl InvocationClock {
-    /// For an invocation that Lambda ends at `ends_ms`, milliseconds since 1970, and that starts at `now`.
+    /// The clock of an invocation that Lambda ends at `ends_ms`, milliseconds since 1970, and that starts at `now`.
     pub fn until(ends_ms: u64, now: Timestamp) -> Self {
         let ends = i64::try_from(ends_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(now);
         let left = ends.duration_since(now).max(SignedDuration::ZERO);
@@ -38,11 +38,11 @@ impl Clock for InvocationClock {
     }
 }
 
-/// The clock of what is shared by invocations (a cluster's address, a token): each call may take a few seconds.
+/// The clock for what invocations share (a cluster's endpoint, a token): each call may take a few seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedClock;
 
-/// What such a call may take at most.
+/// The longest that such a call may take.
 const SHARED_CALL_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 impl Clock for SharedClock {

@@ -14,7 +14,7 @@ pub const CLUSTERS: &str = "WHITTLE_CLUSTERS";
 pub const MODE: &str = "WHITTLE_MODE";
 /// URL of the FIFO queue that wakes `schedule`.
 pub const QUEUE_PLAN: &str = "WHITTLE_QUEUE_PLAN";
-/// By how many seconds that queue delays its messages. Optional; 0 when unset, which merges no doorbells.
+/// Delivery delay of that queue in seconds. Optional; 0 when unset, which merges no doorbells.
 pub(crate) const PLAN_DELAY_SECONDS: &str = "WHITTLE_PLAN_DELAY_SECONDS";
 /// URL of the FIFO queue that wakes `consolidate`.
 pub const QUEUE_CONSOLIDATE: &str = "WHITTLE_QUEUE_CONSOLIDATE";
@@ -30,38 +30,38 @@ pub const QUEUE_REFRESH: &str = "WHITTLE_QUEUE_REFRESH";
 pub const QUEUE_SWEEP: &str = "WHITTLE_QUEUE_SWEEP";
 /// Role for node classes made from alpha templates that name none. Optional.
 pub const DEFAULT_NODE_ROLE: &str = "WHITTLE_DEFAULT_NODE_ROLE";
-/// Instance profile for the same; wins over the role. Optional.
+/// Instance profile for such classes; takes precedence over the role. Optional.
 pub const DEFAULT_INSTANCE_PROFILE: &str = "WHITTLE_DEFAULT_INSTANCE_PROFILE";
-/// Name of the SSM parameter with the secret that the relay's paths follow from. Optional; without it only signed posts are
-/// let in.
+/// Name of the SSM parameter with the secret from which the relay's paths are derived. Optional; without it only signed
+/// requests are accepted.
 pub const RELAY_SECRET: &str = "WHITTLE_RELAY_SECRET";
-/// How the relay's URL lets callers in: `NONE` by the secret, `AWS_IAM` by signature alone. `NONE` when unset.
+/// How the relay's URL authenticates callers: `NONE` by the secret, `AWS_IAM` by signature alone. `NONE` when unset.
 pub(crate) const RELAY_AUTH: &str = "WHITTLE_RELAY_AUTH";
-/// Which roles may ring for a cluster with a signature, as in `prod=relay-prod;dev=relay-dev-*`. Optional; any may when unset.
+/// Roles whose signed requests are accepted for a cluster, as in `prod=relay-prod;dev=relay-dev-*`. Optional; any role when unset.
 pub(crate) const RELAY_CALLERS: &str = "WHITTLE_RELAY_CALLERS";
-/// Names of the roles that nodes may have, separated by commas, with `*` and `?`. Optional; IAM alone says so when unset.
+/// Names of the roles that nodes may have, separated by commas, with `*` and `?`. Optional; only IAM restricts them when unset.
 pub(crate) const NODE_ROLES: &str = "WHITTLE_NODE_ROLES";
-/// The same of single clusters, as in `prod=web-*,batch;dev=dev-nodes`. Optional.
+/// The same for single clusters, as in `prod=web-*,batch;dev=dev-nodes`. Optional.
 pub(crate) const CLUSTER_NODE_ROLES: &str = "WHITTLE_CLUSTER_NODE_ROLES";
 /// `true` where services without an endpoint in the VPC (IAM, the price list) cannot be reached. Optional.
 pub(crate) const ISOLATED_VPC: &str = "WHITTLE_ISOLATED_VPC";
 /// `true` lets spot nodes be replaced by cheaper spot nodes. Optional.
 pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
-/// `true` ends a node on a rebalance recommendation. Optional.
+/// `true` terminates a node on a rebalance recommendation. Optional.
 pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
-/// `true` replaces nodes that report themselves broken for too long. Optional.
+/// `true` replaces nodes that have reported themselves unhealthy for too long. Optional.
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
-/// `false` lets NodePools with `replicas` be; `true` when unset. Optional.
+/// `false` ignores NodePools with `replicas`; `true` when unset. Optional.
 pub(crate) const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
-/// `Ignore` lets soft wishes of pods have no effect; `Respect` when unset.
+/// `Ignore` gives pods' preferences no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
 pub const MIN_VALUES_POLICY: &str = "WHITTLE_MIN_VALUES_POLICY";
-/// Which plan is the best: `cheapest`, `balanced` or `fewest`. Optional.
+/// Which plan is preferred: `cheapest`, `balanced` or `fewest`. Optional.
 pub(crate) const OBJECTIVE: &str = "WHITTLE_OBJECTIVE";
 /// What a machine costs besides its price and its volumes, in dollars per hour. Optional.
 pub(crate) const MACHINE_COST: &str = "WHITTLE_MACHINE_COST";
-/// Spread constraints of pods that have none of their own, as the reference's `SCHEDULER_CONFIG` has them: YAML or JSON.
+/// Spread constraints of pods that have none of their own, in the format of Karpenter's `SCHEDULER_CONFIG`: YAML or JSON.
 /// Optional.
 pub(crate) const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
 
@@ -70,14 +70,14 @@ pub(crate) const SCHEDULER_CONFIG: &str = "WHITTLE_SCHEDULER_CONFIG";
 pub struct Environment {
     pub table: String,
     pub queues: QueueUrls,
-    /// Name of the SSM parameter, not the secret itself; `None` where callers sign.
+    /// Name of the SSM parameter, not the secret itself; `None` where callers sign their requests.
     pub relay_secret_parameter: Option<String>,
     pub isolation: Isolation,
     /// Everything but the relay's secret, which has to be fetched.
     pub settings: Settings,
 }
 
-/// A variable that is missing or says something that we do not understand.
+/// A variable that is missing or has an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
     #[error("{0} is not set: deploy the function with template.yaml, which sets it")]
@@ -112,12 +112,12 @@ fn seconds(name: &'static str, value: Option<String>) -> Result<SignedDuration, 
 }
 
 impl Environment {
-    /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset: that is
-    /// how CloudFormation passes on a parameter that was left empty.
+    /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset,
+    /// because CloudFormation sets an empty parameter that way.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let optional = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let needed = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
-        let clusters = needed(CLUSTERS)?;
+        let required = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
+        let clusters = required(CLUSTERS)?;
         let clusters: Vec<ClusterName> = clusters.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ClusterName::new).collect();
         if clusters.is_empty() {
             return Err(EnvironmentError::Missing(CLUSTERS));
@@ -136,15 +136,15 @@ impl Environment {
         };
         let (cluster_node_roles, relay_callers) = (patterns(CLUSTER_NODE_ROLES)?, patterns(RELAY_CALLERS)?);
         Ok(Self {
-            table: needed(TABLE)?,
+            table: required(TABLE)?,
             queues: QueueUrls {
-                plan: needed(QUEUE_PLAN)?,
-                consolidate: needed(QUEUE_CONSOLIDATE)?,
-                launch: needed(QUEUE_LAUNCH)?,
-                terminate: needed(QUEUE_TERMINATE)?,
-                nodes: needed(QUEUE_NODES)?,
-                refresh: needed(QUEUE_REFRESH)?,
-                sweep: needed(QUEUE_SWEEP)?,
+                plan: required(QUEUE_PLAN)?,
+                consolidate: required(QUEUE_CONSOLIDATE)?,
+                launch: required(QUEUE_LAUNCH)?,
+                terminate: required(QUEUE_TERMINATE)?,
+                nodes: required(QUEUE_NODES)?,
+                refresh: required(QUEUE_REFRESH)?,
+                sweep: required(QUEUE_SWEEP)?,
                 plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
             },
             relay_secret_parameter: optional(RELAY_SECRET).filter(|_| !signed_only),
@@ -166,7 +166,7 @@ impl Environment {
                     lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
                     default_spread: default_spread(&optional(SCHEDULER_CONFIG).unwrap_or_default())
                         .map_err(EnvironmentError::SchedulerConfig)?,
-                    objective: optional(OBJECTIVE).map_or(Ok(Objective::default()), |word| word.parse())?,
+                    objective: optional(OBJECTIVE).map_or(Ok(Objective::default()), |text| text.parse())?,
                     machine_cost: optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
                     ..Scheduling::default()
                 },
@@ -284,9 +284,9 @@ mod tests {
         assert!(permits("a", "web") && permits("b", "KarpenterNodeRole-b"));
         assert!(!permits("b", "web") && !permits("a", "KarpenterNodeRole-a"));
         for name in [CLUSTER_NODE_ROLES, RELAY_CALLERS] {
-            let mut odd = variables.clone();
-            odd.insert(name, "elsewhere=web");
-            assert!(matches!(read(&odd), Err(EnvironmentError::Names { .. })), "{name}");
+            let mut invalid = variables.clone();
+            invalid.insert(name, "elsewhere=web");
+            assert!(matches!(read(&invalid), Err(EnvironmentError::Names { .. })), "{name}");
         }
     }
 

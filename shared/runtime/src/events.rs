@@ -1,4 +1,4 @@
-//! What wakes a function, decoded into work. The same work that several messages ask for is done once.
+//! Decodes the events that invoke a function into work. Messages with the same work share one call of the handler.
 
 use crate::Function;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsMessage};
@@ -11,20 +11,20 @@ use whittle_units::{ClaimName, ClusterName};
 /// One call of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Look at a cluster.
+    /// Run the function for a cluster.
     Cluster(ClusterName),
-    /// Launch these claims; all that are due when there are none.
+    /// Launch these claims; all that are due when the list is empty.
     Launch(ClusterName, Vec<ClaimName>),
-    /// End this claim.
+    /// Terminate this claim.
     Terminate(ClaimKey),
     /// An EventBridge envelope about an instance.
     Notice(String),
-    /// Leave a cluster.
+    /// Uninstall Whittle from a cluster.
     Uninstall(UninstallRequest),
 }
 
 impl Work {
-    /// The cluster, where the work names one.
+    /// The cluster, if the work names one.
     pub const fn cluster(&self) -> Option<&ClusterName> {
         match self {
             Self::Cluster(cluster) | Self::Launch(cluster, _) | Self::Terminate(ClaimKey { cluster, .. }) => Some(cluster),
@@ -33,68 +33,69 @@ impl Work {
         }
     }
 
-    /// The error of a handler that this work is not meant for.
+    /// The error of a handler that does not do this kind of work.
     pub fn refused(&self) -> HandleError {
         HandleError::Unreadable { what: "the message".to_owned(), reason: format!("{self:?} is another function's work") }
     }
 }
 
-/// Work with the messages that asked for it; none when a schedule did.
+/// Work with the ids of the messages that requested it; empty when a schedule did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct WorkItem {
     pub work: Work,
-    pub messages: Vec<String>,
+    pub message_ids: Vec<String>,
 }
 
-/// A doorbell that is rung in place of work: each cluster has an invocation of its own, so that one whose objects fill the
-/// memory or whose API server hangs takes no other with it.
+/// A doorbell to ring instead of doing the work: each cluster gets its own invocation, so that a cluster that exhausts the memory
+/// or whose API server hangs affects no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToRing {
-    pub bell: Doorbell,
-    /// What asked for it; none when a schedule did.
-    pub messages: Vec<String>,
+pub struct DoorbellToRing {
+    pub doorbell: Doorbell,
+    /// The messages that requested it; empty when a schedule did.
+    pub message_ids: Vec<String>,
 }
 
-/// A message that cannot be work: it comes back until it rests in the dead-letter queue.
+/// A message that cannot be decoded: it is redelivered until SQS moves it to the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Poison {
-    pub message: String,
+pub struct PoisonMessage {
+    pub message_id: String,
     pub reason: String,
 }
 
 /// An event, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// Of the functions that look at clusters as a whole, all of one cluster.
-    pub asked: Vec<Asked>,
-    pub to_ring: Vec<ToRing>,
-    pub poison: Vec<Poison>,
-    /// Whether the answer has to name the messages that failed.
+    /// Work on whole clusters is of one cluster only.
+    pub work: Vec<WorkItem>,
+    pub doorbells: Vec<DoorbellToRing>,
+    pub poison: Vec<PoisonMessage>,
+    /// Whether the response has to name the messages that failed.
     pub is_batch: bool,
 }
 
 /// Decodes an event of Lambda: a batch of SQS, a schedule's input, or an EventBridge envelope.
 ///
-/// Errors with a sentence when the event is none of them.
+/// The error is a sentence for the log.
 pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Result<Decoded, String> {
     if let Some(records) = event.get("Records").and_then(Value::as_array) {
         return batch(function, records, clusters);
     }
     if event.get("detail-type").is_some() && function == Function::Interrupt {
         let work = Work::Notice(event.to_string());
-        return Ok(Decoded { asked: vec![Asked { work, messages: vec![] }], ..Decoded::default() });
+        return Ok(Decoded { work: vec![WorkItem { work, message_ids: vec![] }], ..Decoded::default() });
     }
     if let Some(request) = event.get("uninstall").filter(|_| function == Function::Sweep) {
         let request = UninstallRequest::deserialize(request).map_err(|error| format!("the uninstallation cannot be read: {error}"))?;
         if !clusters.contains(&request.cluster) {
             return Err(format!("cluster {} is not served here", request.cluster));
         }
-        return Ok(Decoded { asked: vec![Asked { work: Work::Uninstall(request), messages: vec![] }], ..Decoded::default() });
+        return Ok(Decoded { work: vec![WorkItem { work: Work::Uninstall(request), message_ids: vec![] }], ..Decoded::default() });
     }
-    // The kind of a tick is for people who read the schedule: handlers look at the state.
+    // A tick's kind only documents the schedule: handlers decide by the state they read.
     if event.get("kind").is_some_and(Value::is_string) {
-        let bells = clusters.iter().filter_map(|cluster| own_bell(function, cluster.clone()));
-        return Ok(Decoded { to_ring: bells.map(|bell| ToRing { bell, messages: vec![] }).collect(), ..Decoded::default() });
+        let doorbells = clusters.iter().filter_map(|cluster| own_doorbell(function, cluster.clone()));
+        let doorbells = doorbells.map(|doorbell| DoorbellToRing { doorbell, message_ids: vec![] });
+        return Ok(Decoded { doorbells: doorbells.collect(), ..Decoded::default() });
     }
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
 }
@@ -103,51 +104,51 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
     let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
     for record in records {
         let record = SqsMessage::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
-        let message = record.message_id.ok_or("a record is no message of SQS: it has no messageId")?;
+        let message_id = record.message_id.ok_or("a record is no message of SQS: it has no messageId")?;
         let body = record.body.unwrap_or_default();
-        if is_of_the_region(function, &body) {
+        if names_no_cluster(function, &body) {
             for cluster in clusters {
-                ask(&mut decoded.asked, Work::Cluster(cluster.clone()), message.clone());
+                add_work(&mut decoded.work, Work::Cluster(cluster.clone()), message_id.clone());
             }
             continue;
         }
         match work_of_message(function, &body, clusters) {
-            Ok(work) => ask(&mut decoded.asked, work, message),
-            Err(reason) => decoded.poison.push(Poison { message, reason }),
+            Ok(work) => add_work(&mut decoded.work, work, message_id),
+            Err(reason) => decoded.poison.push(PoisonMessage { message_id, reason }),
         }
     }
-    hand_on(function, &mut decoded);
+    forward_other_clusters(function, &mut decoded);
     Ok(decoded)
 }
 
-fn ask(asked: &mut Vec<Asked>, work: Work, message: String) {
-    match asked.iter_mut().find(|known| known.work == work) {
-        Some(known) => known.messages.push(message),
-        None => asked.push(Asked { work, messages: vec![message] }),
+fn add_work(items: &mut Vec<WorkItem>, work: Work, message_id: String) {
+    match items.iter_mut().find(|item| item.work == work) {
+        Some(item) => item.message_ids.push(message_id),
+        None => items.push(WorkItem { work, message_ids: vec![message_id] }),
     }
 }
 
-/// Keeps the work for the first cluster of a batch; the others' doorbells are rung again, for invocations of their own.
-fn hand_on(function: Function, decoded: &mut Decoded) {
-    let first = decoded.asked.first().and_then(|asked| asked.work.cluster()).cloned();
-    let (mine, others): (Vec<Asked>, Vec<Asked>) = std::mem::take(&mut decoded.asked)
+/// Keeps the work on the first cluster of a batch, and rings the doorbells of the others again, for invocations of their own.
+fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
+    let first = decoded.work.first().and_then(|item| item.work.cluster()).cloned();
+    let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work)
         .into_iter()
-        .partition(|asked| !matches!(asked.work, Work::Cluster(_)) || asked.work.cluster() == first.as_ref());
-    decoded.asked = mine;
-    for Asked { work, messages } in others {
-        let bell = work.cluster().and_then(|cluster| own_bell(function, cluster.clone()));
-        decoded.to_ring.extend(bell.map(|bell| ToRing { bell, messages }));
+        .partition(|item| !matches!(item.work, Work::Cluster(_)) || item.work.cluster() == first.as_ref());
+    decoded.work = own;
+    for WorkItem { work, message_ids } in others {
+        let doorbell = work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone()));
+        decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToRing { doorbell, message_ids }));
     }
 }
 
-/// An envelope about an instance that has started: it names no cluster, so that all of them are looked at.
-fn is_of_the_region(function: Function, body: &str) -> bool {
+/// Whether the body is an EventBridge envelope about a started instance. It names no cluster, so the function runs for all of them.
+fn names_no_cluster(function: Function, body: &str) -> bool {
     function == Function::Register && serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("detail-type").is_some())
 }
 
-/// The doorbell of a function's own queue that says "look at this cluster": what a tick rings. `cargo xtask ci --only template`
-/// reads the arms to know which function may send where.
-fn own_bell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
+/// The doorbell that wakes a function for a whole cluster: what a tick rings. `cargo xtask ci --only template` reads the arms to
+/// know which function needs permission for which queue.
+fn own_doorbell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
     match function {
         Function::Schedule => Some(Doorbell::Schedule { cluster }),
         Function::Consolidate => Some(Doorbell::Consolidate { cluster }),
@@ -155,7 +156,7 @@ fn own_bell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
         Function::Register => Some(Doorbell::Register { cluster }),
         Function::Refresh => Some(Doorbell::Refresh { cluster }),
         Function::Sweep => Some(Doorbell::Sweep { cluster }),
-        // They work on what a message names; the sweep rings for what was lost.
+        // They need a message that names their work; `sweep` rings again for lost ones.
         Function::Terminate | Function::Interrupt | Function::Relay => None,
     }
 }
@@ -164,11 +165,11 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
     if function == Function::Interrupt {
         return Ok(Work::Notice(body.to_owned()));
     }
-    let bell: Doorbell = serde_json::from_str(body).map_err(|error| format!("the body is no doorbell: {error}"))?;
-    if !clusters.contains(bell.cluster()) {
-        return Err(format!("cluster {} is not served here: add it to the stack's parameter Clusters", bell.cluster()));
+    let doorbell: Doorbell = serde_json::from_str(body).map_err(|error| format!("the body is no doorbell: {error}"))?;
+    if !clusters.contains(doorbell.cluster()) {
+        return Err(format!("cluster {} is not served here: add it to the stack's parameter Clusters", doorbell.cluster()));
     }
-    match (function, bell) {
+    match (function, doorbell) {
         (Function::Schedule, Doorbell::Schedule { cluster })
         | (Function::Consolidate, Doorbell::Consolidate { cluster })
         | (Function::Register, Doorbell::Register { cluster })
@@ -176,12 +177,12 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
         | (Function::Sweep, Doorbell::Sweep { cluster }) => Ok(Work::Cluster(cluster)),
         (Function::Launch, Doorbell::Launch { cluster, claims }) => Ok(Work::Launch(cluster, claims)),
         (Function::Terminate, Doorbell::Terminate { cluster, claim }) => Ok(Work::Terminate(ClaimKey { cluster, name: claim })),
-        (_, bell) => Err(format!("{} has no use for {bell:?}", function.name())),
+        (_, doorbell) => Err(format!("{} has no use for {doorbell:?}", function.name())),
     }
 }
 
-/// The answer to a batch: SQS deletes all other messages.
-pub fn batch_answer(failed: &[String]) -> Value {
+/// The response to a batch: SQS deletes all messages that it does not name.
+pub fn batch_response(failed: &[String]) -> Value {
     let mut response = SqsBatchResponse::default();
     response.set_failures(failed);
     json!(response)
@@ -203,29 +204,29 @@ mod tests {
     #[track_caller]
     fn check(function: Function, event: &Value, expected: &[(Work, &[&str])]) {
         let decoded = decode(function, event, &clusters()).expect("the event can be decoded");
-        let expected: Vec<Asked> = expected
+        let expected: Vec<WorkItem> = expected
             .iter()
-            .map(|(work, messages)| Asked { work: work.clone(), messages: messages.iter().map(|&message| message.to_owned()).collect() })
+            .map(|(work, ids)| WorkItem { work: work.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() })
             .collect();
-        assert_eq!((decoded.asked, decoded.poison), (expected, vec![]));
+        assert_eq!((decoded.work, decoded.poison), (expected, vec![]));
     }
 
     #[track_caller]
     fn check_rung(function: Function, event: &Value, expected: &[(Doorbell, &[&str])]) {
         let decoded = decode(function, event, &clusters()).expect("the event can be decoded");
         let rung: Vec<(Doorbell, Vec<&str>)> =
-            decoded.to_ring.iter().map(|rung| (rung.bell.clone(), rung.messages.iter().map(String::as_str).collect())).collect();
-        assert_eq!(rung, expected.iter().map(|(bell, messages)| (bell.clone(), messages.to_vec())).collect::<Vec<_>>());
+            decoded.doorbells.iter().map(|rung| (rung.doorbell.clone(), rung.message_ids.iter().map(String::as_str).collect())).collect();
+        assert_eq!(rung, expected.iter().map(|(doorbell, ids)| (doorbell.clone(), ids.to_vec())).collect::<Vec<_>>());
     }
 
-    fn body(bell: &Doorbell) -> String {
-        serde_json::to_string(bell).expect("plain data")
+    fn body(doorbell: &Doorbell) -> String {
+        serde_json::to_string(doorbell).expect("plain data")
     }
 
     #[test]
     fn the_same_work_is_done_once_for_all_its_messages() {
-        let bell = body(&Doorbell::Schedule { cluster: "a".into() });
-        check(Function::Schedule, &batch(&[&bell, &bell]), &[(Work::Cluster("a".into()), &["m0", "m1"])]);
+        let doorbell = body(&Doorbell::Schedule { cluster: "a".into() });
+        check(Function::Schedule, &batch(&[&doorbell, &doorbell]), &[(Work::Cluster("a".into()), &["m0", "m1"])]);
     }
 
     #[test]
@@ -234,7 +235,7 @@ mod tests {
         let event = batch(&[&body(&schedule("b")), &body(&schedule("a")), &body(&schedule("b")), &body(&schedule("a"))]);
         check(Function::Schedule, &event, &[(Work::Cluster("b".into()), &["m0", "m2"])]);
         check_rung(Function::Schedule, &event, &[(schedule("a"), &["m1", "m3"])]);
-        // What names claims is small, and stays together.
+        // Work on single claims is small, and stays in one invocation.
         let end = |cluster: &str| Doorbell::Terminate { cluster: cluster.into(), claim: "x".into() };
         let event = batch(&[&body(&end("a")), &body(&end("b"))]);
         let work = |cluster: &str| Work::Terminate(ClaimKey { cluster: cluster.into(), name: "x".into() });
@@ -248,11 +249,11 @@ mod tests {
             [Function::Schedule, Function::Consolidate, Function::Launch, Function::Register, Function::Refresh, Function::Sweep]
         {
             check(function, &tick, &[]);
-            let bells = ["a", "b"].map(|cluster| own_bell(function, cluster.into()).expect("it has a doorbell"));
-            check_rung(function, &tick, &bells.map(|bell| (bell, &[][..])));
-            let decoded = decode(function, &batch(&[&body(&own_bell(function, "a".into()).expect("it has a doorbell"))]), &clusters());
+            let doorbells = ["a", "b"].map(|cluster| own_doorbell(function, cluster.into()).expect("it has a doorbell"));
+            check_rung(function, &tick, &doorbells.map(|doorbell| (doorbell, &[][..])));
+            let decoded = decode(function, &batch(&[&body(&own_doorbell(function, "a".into()).expect("it has a doorbell"))]), &clusters());
             let decoded = decoded.expect("its own doorbell can be read");
-            assert_eq!((decoded.asked.len(), decoded.poison), (1, vec![]), "{function:?} works on what its tick rings");
+            assert_eq!((decoded.work.len(), decoded.poison), (1, vec![]), "{function:?} works on what its tick rings");
         }
         check_rung(Function::Terminate, &tick, &[]);
         check_rung(
@@ -282,18 +283,19 @@ mod tests {
         let launch = r#"{"bell":"launch","cluster":"a","claims":["x"]}"#;
         let event = batch(&["{", launch, r#"{"bell":"launch","cluster":"elsewhere","claims":[]}"#, r#"{"bell":"sweep","cluster":"a"}"#]);
         let decoded = decode(Function::Launch, &event, &clusters()).expect("the batch can be decoded");
-        assert_eq!(decoded.asked, [Asked { work: Work::Launch("a".into(), vec!["x".into()]), messages: vec!["m1".to_owned()] }]);
-        let poisoned: Vec<(&str, bool)> = decoded.poison.iter().map(|poison| (poison.message.as_str(), poison.reason.is_empty())).collect();
+        assert_eq!(decoded.work, [WorkItem { work: Work::Launch("a".into(), vec!["x".into()]), message_ids: vec!["m1".to_owned()] }]);
+        let poisoned: Vec<(&str, bool)> =
+            decoded.poison.iter().map(|poison| (poison.message_id.as_str(), poison.reason.is_empty())).collect();
         assert_eq!(poisoned, [("m0", false), ("m2", false), ("m3", false)]);
         assert!(decoded.poison[1].reason.contains("parameter Clusters"), "{:?}", decoded.poison[1]);
     }
 
     #[test]
     fn an_uninstallation_is_for_sweep_alone_and_for_a_cluster_that_is_served() {
-        let asked = json!({ "uninstall": { "cluster": "a", "nodes": "keep", "dryRun": true } });
+        let event = json!({ "uninstall": { "cluster": "a", "nodes": "keep", "dryRun": true } });
         let request = UninstallRequest { cluster: "a".into(), nodes: whittle_claims::LeftNodes::Keep, dry_run: true };
-        check(Function::Sweep, &asked, &[(Work::Uninstall(request), &[])]);
-        assert!(decode(Function::Schedule, &asked, &clusters()).is_err());
+        check(Function::Sweep, &event, &[(Work::Uninstall(request), &[])]);
+        assert!(decode(Function::Schedule, &event, &clusters()).is_err());
         assert!(decode(Function::Sweep, &json!({ "uninstall": { "cluster": "elsewhere" } }), &clusters()).is_err());
         assert!(
             decode(Function::Sweep, &json!({ "uninstall": { "cluster": "a", "dryrun": true } }), &clusters()).is_err(),

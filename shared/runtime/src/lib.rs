@@ -1,8 +1,8 @@
 //! Lambda glue: a function's `main.rs` names its handler and nothing else.
 //!
 //! [`serve`] reads the environment, makes the clients once, and then for each event: decodes it into work, calls the
-//! handler for each piece within the invocation's deadline, writes logs and metrics, and tells SQS which messages have
-//! to come back.
+//! handler for each piece within the invocation's deadline, writes logs and metrics, and reports the SQS messages that
+//! have to be redelivered.
 
 mod clock;
 mod environment;
@@ -18,7 +18,7 @@ pub use environment::{
     NODE_REPAIR, PREFERENCE_POLICY, QUEUE_CONSOLIDATE, QUEUE_LAUNCH, QUEUE_NODES, QUEUE_PLAN, QUEUE_REFRESH, QUEUE_SWEEP, QUEUE_TERMINATE,
     RELAY_SECRET, SPOT_TO_SPOT, TABLE,
 };
-pub use events::{Asked, Decoded, Poison, Work, batch_answer, decode};
+pub use events::{Decoded, PoisonMessage, Work, WorkItem, batch_response, decode};
 pub use serve::{UrlAnswer, UrlRequest, serve, serve_url};
 pub use telemetry::{init_logs, lines};
 pub use whittle_aws::QueueUrls;

@@ -1,4 +1,4 @@
-//! The relay's stored secret: read now and then, so that a new value is heard of without a new execution environment.
+//! The relay's stored secret: read again from time to time, so that a rotation takes effect in running execution environments.
 
 use crate::clock::SharedClock;
 use aws_config::SdkConfig;
@@ -7,31 +7,31 @@ use whittle_aws::{SecretVersion, read_secret};
 use whittle_ports::CloudError;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A value that is this old is read again.
-const KEPT: SignedDuration = SignedDuration::from_mins(5);
-/// A refused caller may know a newer value: it is looked for, but no more often than this, whoever calls.
-const KEPT_WHEN_REFUSED: SignedDuration = SignedDuration::from_mins(1);
-/// How long the value before the newest one is accepted: time to apply the webhooks anew.
+/// The secret is read again at this age.
+const MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
+/// A refused caller may know a newer value: the secret is then read again at this age, so that callers cannot force more reads.
+const MAX_AGE_WHEN_REFUSED: SignedDuration = SignedDuration::from_mins(1);
+/// How long the value before the newest one is accepted: time to reconfigure the webhooks.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
 
-/// What was read.
+/// The versions that were read.
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedSecret {
     newest: SecretVersion,
     previous: Option<SecretVersion>,
     read_at: Timestamp,
 }
 
-impl Known {
-    /// Newest first.
+impl CachedSecret {
+    /// The accepted values, newest first.
     fn accepted(&self, now: Timestamp) -> Vec<String> {
         let previous = self.previous.iter().filter(|_| is_in_grace(&self.newest, now));
         std::iter::once(&self.newest).chain(previous).map(|secret| secret.value.clone()).filter(|value| !value.is_empty()).collect()
     }
 
     fn is_due(&self, now: Timestamp, was_refused: bool) -> bool {
-        let kept = if was_refused { KEPT_WHEN_REFUSED } else { KEPT };
-        now.duration_since(self.read_at) >= kept
+        let max_age = if was_refused { MAX_AGE_WHEN_REFUSED } else { MAX_AGE };
+        now.duration_since(self.read_at) >= max_age
     }
 }
 
@@ -40,51 +40,51 @@ fn is_in_grace(newest: &SecretVersion, now: Timestamp) -> bool {
     newest.version > 1 && newest.since.is_some_and(|since| now.duration_since(since) < GRACE)
 }
 
-/// The secret of a relay whose URL is open.
+/// The secret of a relay whose URL accepts unsigned requests.
 pub(crate) struct RelaySecrets {
     config: SdkConfig,
     parameter: String,
-    known: Mutex<Known>,
+    cached: Mutex<CachedSecret>,
 }
 
 impl RelaySecrets {
     /// Reads it for the first time.
     pub(crate) async fn open(config: SdkConfig, parameter: String) -> Result<Self, CloudError> {
-        let known = read(&config, &parameter).await?;
-        if known.newest.value.is_empty() {
+        let cached = read(&config, &parameter).await?;
+        if cached.newest.value.is_empty() {
             tracing::error!(%parameter, "the parameter is empty: no webhook is let in");
         }
-        Ok(Self { config, parameter, known: Mutex::new(known) })
+        Ok(Self { config, parameter, cached: Mutex::new(cached) })
     }
 
-    /// The values that are accepted now. What cannot be read anew stays as it was, and is not asked for again at once.
+    /// The values that are accepted now. When reading fails, the cached secret stays in use, and is not read again at once.
     pub(crate) async fn accepted(&self, was_refused: bool) -> Vec<String> {
         let now = Timestamp::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.is_due(now, was_refused) {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if cached.is_due(now, was_refused) {
             match read(&self.config, &self.parameter).await {
-                Ok(read) => known = read,
+                Ok(read) => cached = read,
                 Err(error) => {
                     tracing::error!(%error, parameter = %self.parameter, "the secret cannot be read anew");
-                    known.read_at = now;
+                    cached.read_at = now;
                 }
             }
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known.clone();
+            *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = cached.clone();
         }
-        known.accepted(now)
+        cached.accepted(now)
     }
 }
 
-async fn read(config: &SdkConfig, parameter: &str) -> Result<Known, CloudError> {
+async fn read(config: &SdkConfig, parameter: &str) -> Result<CachedSecret, CloudError> {
     let now = Timestamp::now();
     let newest = read_secret(config, &SharedClock, parameter, None).await?;
     let previous = if is_in_grace(&newest, now) {
-        // SSM forgets old versions, and one of another key may not be ours to read.
+        // SSM deletes old versions, and the function's role may not be allowed to decrypt one of another key.
         read_secret(config, &SharedClock, parameter, Some(newest.version - 1)).await.ok()
     } else {
         None
     };
-    Ok(Known { newest, previous, read_at: now })
+    Ok(CachedSecret { newest, previous, read_at: now })
 }
 
 #[cfg(test)]
@@ -101,32 +101,32 @@ mod tests {
 
     #[test]
     fn a_rotation_has_no_gap_and_an_end() {
-        let known = Known { newest: secret("new", 2, 10), previous: Some(secret("old", 1, 0)), read_at: at(10) };
-        assert_eq!(known.accepted(at(10)), ["new", "old"]);
-        assert_eq!(known.accepted(at(69)), ["new", "old"]);
-        assert_eq!(known.accepted(at(70)), ["new"]);
+        let cached = CachedSecret { newest: secret("new", 2, 10), previous: Some(secret("old", 1, 0)), read_at: at(10) };
+        assert_eq!(cached.accepted(at(10)), ["new", "old"]);
+        assert_eq!(cached.accepted(at(69)), ["new", "old"]);
+        assert_eq!(cached.accepted(at(70)), ["new"]);
     }
 
     #[test]
     fn an_empty_parameter_lets_nobody_in() {
-        let known = Known { newest: secret("", 2, 0), previous: Some(secret("", 1, 0)), read_at: at(0) };
-        assert_eq!(known.accepted(at(0)), Vec::<String>::new());
+        let cached = CachedSecret { newest: secret("", 2, 0), previous: Some(secret("", 1, 0)), read_at: at(0) };
+        assert_eq!(cached.accepted(at(0)), Vec::<String>::new());
     }
 
     #[test]
     fn the_secret_is_read_every_five_minutes_and_no_more_than_once_a_minute_for_strangers() {
-        let known = Known { newest: secret("s", 1, 0), previous: None, read_at: at(0) };
+        let cached = CachedSecret { newest: secret("s", 1, 0), previous: None, read_at: at(0) };
         let seconds = |seconds| at(0) + SignedDuration::from_secs(seconds);
         for (after, was_refused, expected) in
             [(59, true, false), (60, true, true), (60, false, false), (299, false, false), (300, false, true)]
         {
-            assert_eq!(known.is_due(seconds(after), was_refused), expected, "{after} {was_refused}");
+            assert_eq!(cached.is_due(seconds(after), was_refused), expected, "{after} {was_refused}");
         }
     }
 
     #[test]
     fn what_is_printed_holds_no_secret() {
-        let known = Known { newest: secret("s3cret", 1, 0), previous: Some(secret("s3cret", 1, 0)), read_at: at(0) };
-        assert!(!format!("{known:?}").contains("s3cret"));
+        let cached = CachedSecret { newest: secret("s3cret", 1, 0), previous: Some(secret("s3cret", 1, 0)), read_at: at(0) };
+        assert!(!format!("{cached:?}").contains("s3cret"));
     }
 }

@@ -1,9 +1,9 @@
-//! The loop of a function.
+//! The invocation loop of a function.
 
 use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
-use crate::events::{self, Asked, Decoded, ToRing, Work};
+use crate::events::{self, Decoded, DoorbellToRing, Work, WorkItem};
 use crate::secrets::RelaySecrets;
 use crate::telemetry;
 use crate::wiring::{Connections, Shell};
@@ -17,14 +17,14 @@ use std::time::Instant;
 use whittle_ports::{Clock, Disposition, HandleError, Queues, Report, error_chain};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Pieces of one event that are worked on at once: a batch holds ten messages.
-const AT_ONCE_MAX: usize = 10;
-/// Work that is started with less time than this only ends in the middle.
-const WORK_MIN: SignedDuration = SignedDuration::from_millis(500);
+/// Work items of one event that run concurrently: a batch holds ten messages.
+const CONCURRENCY_MAX: usize = 10;
+/// Work that starts with less time than this would only be interrupted.
+const WORK_TIME_MIN: SignedDuration = SignedDuration::from_millis(500);
 
-/// Serves a function until its execution environment ends: `handler` is called for each piece of work.
+/// Serves a function until its execution environment ends: `handler` is called for each work item.
 ///
-/// Errors when the environment is not complete, before the first event is taken.
+/// Errors when the environment is not complete, before the first event is received.
 pub async fn serve<H>(function: Function, handler: H) -> Result<(), Error>
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
@@ -44,104 +44,105 @@ where
             }
         };
         let is_batch = decoded.is_batch;
-        let ended = work_off(function, &shell, decoded, handler).await;
-        answer(is_batch, ended)
+        let processed = process(function, &shell, decoded, handler).await;
+        response(is_batch, processed)
     }))
     .await
 }
 
-/// What Lambda reports of an invocation that failed, and counts as an error.
+/// The error of a failed invocation, which Lambda reports and counts.
 fn diagnostic(error_type: &str, reason: String) -> Diagnostic {
     Diagnostic { error_type: error_type.to_owned(), error_message: reason }
 }
 
-/// How a piece of work ended.
+/// How the processing of some messages ended.
 #[derive(Debug, Default)]
-struct Ended {
-    messages: Vec<String>,
-    /// The messages have to be delivered again.
-    comes_back: bool,
-    /// Why it did not come to its end.
-    failed: Option<Failed>,
-    /// What was decided, in words.
-    told: Vec<String>,
+struct Processed {
+    message_ids: Vec<String>,
+    /// Whether SQS has to deliver the messages again.
+    redeliver: bool,
+    failure: Option<Failure>,
+    /// Messages of the decisions that were made.
+    decisions: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Failed {
+struct Failure {
     disposition: Disposition,
     reason: String,
 }
 
-/// Rings what is for other invocations, then does the work.
-async fn work_off<H>(function: Function, shell: &Shell, decoded: Decoded, handler: &H) -> Vec<Ended>
+/// Rings the doorbells for other invocations, then does the work.
+async fn process<H>(function: Function, shell: &Shell, decoded: Decoded, handler: &H) -> Vec<Processed>
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
 {
-    let mut all = Vec::new();
+    let mut processed = Vec::new();
     for poison in decoded.poison {
-        tracing::error!(message = %poison.message, reason = %poison.reason, "a message is left for the dead-letter queue");
-        all.push(Ended { messages: vec![poison.message], comes_back: true, ..Ended::default() });
+        tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
+        processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
-    let rung = stream::iter(decoded.to_ring).map(|to_ring| hand_on(&shell.queues, to_ring));
-    all.extend(rung.buffer_unordered(AT_ONCE_MAX).collect::<Vec<_>>().await);
-    let works = stream::iter(decoded.asked).map(|asked| run(function, shell, asked, handler));
-    all.extend(works.buffer_unordered(AT_ONCE_MAX).collect::<Vec<_>>().await);
-    all
+    let rung = stream::iter(decoded.doorbells).map(|doorbell| ring(&shell.queues, doorbell));
+    processed.extend(rung.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
+    let runs = stream::iter(decoded.work).map(|item| run(function, shell, item, handler));
+    processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
+    processed
 }
 
-/// Rings a doorbell in place of work; one that cannot be rung fails what asked for it.
-async fn hand_on(queues: &impl Queues, to_ring: ToRing) -> Ended {
-    let ToRing { bell, messages } = to_ring;
-    let outcome = queues.ring(bell, SignedDuration::ZERO).await;
-    let failed = outcome.err().map(|error| {
+/// Rings a doorbell. When that fails, so does the processing of the messages that requested it.
+async fn ring(queues: &impl Queues, doorbell: DoorbellToRing) -> Processed {
+    let DoorbellToRing { doorbell, message_ids } = doorbell;
+    let outcome = queues.ring(doorbell, SignedDuration::ZERO).await;
+    let failure = outcome.err().map(|error| {
         let reason = error_chain(&error);
         tracing::error!(%reason, "a doorbell could not be rung");
-        Failed { disposition: Disposition::RetryLater, reason }
+        Failure { disposition: Disposition::RetryLater, reason }
     });
-    Ended { messages, comes_back: failed.is_some(), failed, told: Vec::new() }
+    Processed { message_ids, redeliver: failure.is_some(), failure, decisions: Vec::new() }
 }
 
-/// What Lambda is told. A batch names the messages that come back; who calls the function directly (a tick, `whittle uninstall`)
-/// has no other way to learn of a failure than that the call fails.
+/// The response of the invocation. For a batch it names the messages to redeliver; a direct call (a tick, `whittle uninstall`)
+/// fails, which is the only way for its caller to learn of a failure.
 ///
-/// Work that failed for good fails the call of a batch too, once all messages have been dealt with: an error that only a log
-/// line tells of raises no alarm. Lambda would then deliver the whole batch again, so it does only where no message is done.
-fn answer(is_batch: bool, ended: Vec<Ended>) -> Result<Value, Diagnostic> {
-    let mut back = Vec::new();
+/// Work that failed permanently fails the invocation of a batch too, because an error that is only logged raises no alarm. Lambda
+/// then delivers the whole batch again, so this is done only when no message of it succeeded.
+fn response(is_batch: bool, processed: Vec<Processed>) -> Result<Value, Diagnostic> {
+    let mut to_redeliver = Vec::new();
     let mut failures = Vec::new();
-    let mut told = Vec::new();
-    let mut some_done = false;
-    for ended in ended {
-        some_done |= !ended.comes_back;
-        told.extend(ended.told);
-        failures.extend(ended.failed);
-        if ended.comes_back {
-            back.extend(ended.messages);
+    let mut decisions = Vec::new();
+    let mut any_succeeded = false;
+    for one in processed {
+        any_succeeded |= !one.redeliver;
+        decisions.extend(one.decisions);
+        failures.extend(one.failure);
+        if one.redeliver {
+            to_redeliver.extend(one.message_ids);
         }
     }
-    let for_good = failures.iter().find(|failed| failed.disposition == Disposition::Fail);
-    match (is_batch, for_good.or(failures.first())) {
-        (true, Some(failed)) if failed.disposition == Disposition::Fail && !some_done => Err(diagnostic("Failed", failed.reason.clone())),
-        (true, _) => Ok(events::batch_answer(&back)),
-        (false, Some(failed)) => Err(diagnostic("Failed", format!("{} ({})", failed.reason, failed.disposition.as_str()))),
-        // Nobody but a person who invokes the function reads this.
-        (false, None) => Ok(json!({ "told": told })),
+    let permanent = failures.iter().find(|failure| failure.disposition == Disposition::Fail);
+    match (is_batch, permanent.or(failures.first())) {
+        (true, Some(failure)) if failure.disposition == Disposition::Fail && !any_succeeded => {
+            Err(diagnostic("Failed", failure.reason.clone()))
+        }
+        (true, _) => Ok(events::batch_response(&to_redeliver)),
+        (false, Some(failure)) => Err(diagnostic("Failed", format!("{} ({})", failure.reason, failure.disposition.as_str()))),
+        // For people who invoke the function manually.
+        (false, None) => Ok(json!({ "told": decisions })),
     }
 }
 
-async fn run<H>(function: Function, shell: &Shell, asked: Asked, handler: &H) -> Ended
+async fn run<H>(function: Function, shell: &Shell, item: WorkItem, handler: &H) -> Processed
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
 {
-    let Asked { work, messages } = asked;
-    if !shell.clock.has_time_for(WORK_MIN) {
+    let WorkItem { work, message_ids } = item;
+    if !shell.clock.has_time_for(WORK_TIME_MIN) {
         let reason = "the invocation has no time left to begin".to_owned();
-        return Ended {
-            messages,
-            comes_back: true,
-            failed: Some(Failed { disposition: Disposition::RetryLater, reason }),
-            told: Vec::new(),
+        return Processed {
+            message_ids,
+            redeliver: true,
+            failure: Some(Failure { disposition: Disposition::RetryLater, reason }),
+            decisions: Vec::new(),
         };
     }
     let start = Instant::now();
@@ -154,15 +155,15 @@ where
             for decision in &report.decisions {
                 tracing::info!(subject = %decision.subject, kind = ?decision.kind, "{}", decision.message);
             }
-            let told = report.decisions.into_iter().map(|decision| decision.message).collect();
-            Ended { messages, told, ..Ended::default() }
+            let decisions = report.decisions.into_iter().map(|decision| decision.message).collect();
+            Processed { message_ids, decisions, ..Processed::default() }
         }
-        Err(error) => stopped(messages, &error),
+        Err(error) => failed(message_ids, &error),
     }
 }
 
-/// Work that did not come to its end.
-fn stopped(messages: Vec<String>, error: &HandleError) -> Ended {
+/// The result of a handler that returned an error.
+fn failed(message_ids: Vec<String>, error: &HandleError) -> Processed {
     let reason = error_chain(error);
     let disposition = error.disposition();
     if disposition == Disposition::Fail {
@@ -170,11 +171,11 @@ fn stopped(messages: Vec<String>, error: &HandleError) -> Ended {
     } else {
         tracing::warn!(%reason, disposition = disposition.as_str(), "the work stopped");
     }
-    let comes_back = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
-    Ended { messages, comes_back, failed: Some(Failed { disposition, reason }), told: Vec::new() }
+    let redeliver = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
+    Processed { message_ids, redeliver, failure: Some(Failure { disposition, reason }), decisions: Vec::new() }
 }
 
-/// A call of a Function URL.
+/// A request to a Function URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlRequest {
     pub path: String,
@@ -183,7 +184,7 @@ pub struct UrlRequest {
     pub signed_by: Option<String>,
 }
 
-/// The answer to it.
+/// The response to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlAnswer {
     pub status: u16,
@@ -191,26 +192,25 @@ pub struct UrlAnswer {
     pub body: String,
 }
 
-/// Reads an event of a Function URL (payload format 2.0), whose callers `sign` where the URL checks signatures; where it does not,
-/// nobody is taken at his word. Of a longer body than `body_max` one byte more is kept: nobody has
-/// been asked yet who calls.
-fn url_request(event: &Value, body_max: usize, sign: bool) -> Result<UrlRequest, String> {
+/// Decodes an event of a Function URL (payload format 2.0). `signed` says that the URL verifies signatures; where it does not, the
+/// caller's ARN is not trusted. A body is truncated to one byte more than `body_max`, because the caller is not authenticated yet.
+fn url_request(event: &Value, body_max: usize, signed: bool) -> Result<UrlRequest, String> {
     let event = LambdaFunctionUrlRequest::deserialize(event).map_err(|error| format!("the event is no call of a Function URL: {error}"))?;
     let mut body = event.body.unwrap_or_default().into_bytes();
     if event.is_base64_encoded {
-        // Four letters for three bytes; a body that is cut is cut between such groups.
+        // Base64 encodes three bytes in four characters: truncate between such groups.
         body.truncate((body_max / 3 + 1) * 4);
         body = base64::engine::general_purpose::STANDARD.decode(body).map_err(|error| format!("the body is no base64: {error}"))?;
     }
     body.truncate(body_max + 1);
     let caller = event.request_context.authorizer.and_then(|authorizer| authorizer.iam).and_then(|iam| iam.user_arn);
-    Ok(UrlRequest { path: event.raw_path.unwrap_or_default(), body, signed_by: caller.filter(|_| sign) })
+    Ok(UrlRequest { path: event.raw_path.unwrap_or_default(), body, signed_by: caller.filter(|_| signed) })
 }
 
-/// Serves a function behind a Function URL, of whose bodies at most `body_max` bytes and one are read. The secrets that let
-/// callers in are in the shell's settings.
+/// Serves a function behind a Function URL. At most `body_max + 1` bytes of a body are decoded. The secrets that authenticate
+/// callers are in the shell's settings.
 ///
-/// Errors when the environment is not complete or the secret cannot be read, before the first call is taken.
+/// Errors when the environment is not complete or the secret cannot be read, before the first request is received.
 pub async fn serve_url<H>(function: Function, body_max: usize, handler: H) -> Result<(), Error>
 where
     H: AsyncFn(&Shell, &UrlRequest) -> Result<(UrlAnswer, Report), HandleError>,
@@ -223,31 +223,31 @@ where
         let mut shell = connections.shell(InvocationClock::until(event.context.deadline, Timestamp::now()));
         let request = match url_request(&event.payload, body_max, secrets.is_none()) {
             Ok(request) => request,
-            Err(reason) => return Ok::<Value, Error>(url_answer(400, &json!({ "message": reason }).to_string())),
+            Err(reason) => return Ok::<Value, Error>(url_response(400, &json!({ "message": reason }).to_string())),
         };
         let start = Instant::now();
         shell.settings.relay_secrets = accepted(secrets.as_ref(), false).await;
         let mut outcome = handler(&shell, &request).await;
         if is_refused(&outcome) {
             // The caller may know a secret that is newer than ours.
-            let anew = accepted(secrets.as_ref(), true).await;
-            if anew != shell.settings.relay_secrets {
-                shell.settings.relay_secrets = anew;
+            let newest = accepted(secrets.as_ref(), true).await;
+            if newest != shell.settings.relay_secrets {
+                shell.settings.relay_secrets = newest;
                 outcome = handler(&shell, &request).await;
             }
         }
-        // The path holds a secret: it is neither logged nor counted. Nor is what strangers send: Lambda counts it for nothing.
+        // The path holds a secret, so it is not logged. Refused requests are not counted: Lambda does that.
         let is_counted = !is_refused(&outcome);
-        let (answer, outcome) = match outcome {
-            Ok((answer, report)) => (url_answer(answer.status, &answer.body), Ok(report)),
-            Err(error) => (url_answer(500, &json!({ "message": error_chain(&error) }).to_string()), Err(error)),
+        let (response, outcome) = match outcome {
+            Ok((response, report)) => (url_response(response.status, &response.body), Ok(report)),
+            Err(error) => (url_response(500, &json!({ "message": error_chain(&error) }).to_string()), Err(error)),
         };
         if is_counted {
             for line in telemetry::lines(shell.clock.now(), function, &Work::Notice(String::new()), start.elapsed(), &outcome) {
                 println!("{line}");
             }
         }
-        Ok(answer)
+        Ok(response)
     }))
     .await
 }
@@ -259,12 +259,12 @@ async fn accepted(secrets: Option<&RelaySecrets>, was_refused: bool) -> Vec<Stri
     }
 }
 
-/// Whether the caller was not let in.
+/// Whether the caller was refused.
 fn is_refused(outcome: &Result<(UrlAnswer, Report), HandleError>) -> bool {
-    outcome.as_ref().is_ok_and(|(answer, _)| answer.status == 403)
+    outcome.as_ref().is_ok_and(|(response, _)| response.status == 403)
 }
 
-fn url_answer(status: u16, body: &str) -> Value {
+fn url_response(status: u16, body: &str) -> Value {
     json!({ "statusCode": status, "headers": { "content-type": "application/json" }, "body": body })
 }
 
@@ -275,8 +275,8 @@ mod tests {
     use whittle_claims::Doorbell;
     use whittle_ports::{QueueError, StoreError};
 
-    fn done(message: &str) -> Ended {
-        Ended { messages: vec![message.to_owned()], told: vec![format!("did {message}")], ..Ended::default() }
+    fn done(message_id: &str) -> Processed {
+        Processed { message_ids: vec![message_id.to_owned()], decisions: vec![format!("did {message_id}")], ..Processed::default() }
     }
 
     fn failing(disposition: Disposition) -> HandleError {
@@ -296,62 +296,63 @@ mod tests {
         for disposition in ALL {
             let error = failing(disposition);
             assert_eq!(error.disposition(), disposition);
-            let ended = vec![Ended { messages: vec![], ..done("x") }, stopped(vec![], &error)];
-            let answer = answer(false, ended).expect_err("nobody else learns of it");
-            assert!(answer.error_message.contains(disposition.as_str()), "{}", answer.error_message);
+            let processed = vec![Processed { message_ids: vec![], ..done("x") }, failed(vec![], &error)];
+            let error = response(false, processed).expect_err("nobody else learns of it");
+            assert!(error.error_message.contains(disposition.as_str()), "{}", error.error_message);
         }
-        assert_eq!(answer(false, vec![done("x")]).expect("nothing failed"), json!({ "told": ["did x"] }));
+        assert_eq!(response(false, vec![done("x")]).expect("nothing failed"), json!({ "told": ["did x"] }));
     }
 
     #[test]
     fn of_a_batch_only_what_failed_comes_back() {
         for disposition in ALL {
-            let comes_back = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
-            let ended = vec![done("m0"), stopped(vec!["m1".to_owned()], &failing(disposition))];
-            let answer = answer(true, ended).expect("one message is done: it must not come again");
-            let back = answer["batchItemFailures"].as_array().map(Vec::len);
-            assert_eq!(back, Some(usize::from(comes_back)), "{disposition:?}");
+            let redeliver = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
+            let processed = vec![done("m0"), failed(vec!["m1".to_owned()], &failing(disposition))];
+            let response = response(true, processed).expect("one message is done: it must not be redelivered");
+            let redelivered = response["batchItemFailures"].as_array().map(Vec::len);
+            assert_eq!(redelivered, Some(usize::from(redeliver)), "{disposition:?}");
         }
     }
 
-    /// The alarm on errors stands on calls that fail.
+    /// The alarm on errors counts invocations that fail.
     #[test]
     fn work_that_failed_for_good_fails_the_call() {
-        let lone = |disposition| answer(true, vec![stopped(vec!["m0".to_owned()], &failing(disposition))]);
+        let lone = |disposition| response(true, vec![failed(vec!["m0".to_owned()], &failing(disposition))]);
         assert!(lone(Disposition::Fail).is_err());
         for disposition in [Disposition::RetryLater, Disposition::Replan, Disposition::Drop] {
             assert!(lone(disposition).is_ok(), "{disposition:?}");
         }
     }
 
-    /// Rings, or refuses to.
-    struct Bells(Mutex<Vec<Doorbell>>, bool);
+    /// Records the doorbells, or refuses them.
+    struct FakeQueues(Mutex<Vec<Doorbell>>, bool);
 
-    impl Queues for Bells {
-        async fn ring(&self, bell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
+    impl Queues for FakeQueues {
+        async fn ring(&self, doorbell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
             if self.1 {
-                return Err(QueueError { cluster: bell.cluster().to_string(), reason: "throttled".to_owned() });
+                return Err(QueueError { cluster: doorbell.cluster().to_string(), reason: "throttled".to_owned() });
             }
-            self.0.lock().expect("nobody panics").push(bell);
+            self.0.lock().expect("nobody panics").push(doorbell);
             Ok(())
         }
     }
 
     #[tokio::test]
     async fn a_doorbell_that_cannot_be_rung_fails_what_asked_for_it() {
-        let bell = Doorbell::Sweep { cluster: "a".into() };
-        let to_ring = |messages: &[&str]| ToRing { bell: bell.clone(), messages: messages.iter().map(|&id| id.to_owned()).collect() };
-        let bells = Bells(Mutex::default(), false);
-        let rung = hand_on(&bells, to_ring(&["m0"])).await;
-        assert!(!rung.comes_back && rung.failed.is_none());
-        assert_eq!(*bells.0.lock().expect("nobody panics"), std::slice::from_ref(&bell));
-        let refused = hand_on(&Bells(Mutex::default(), true), to_ring(&["m0"])).await;
-        assert_eq!(answer(true, vec![refused]).expect("it is a batch"), events::batch_answer(&["m0".to_owned()]));
-        let tick = hand_on(&Bells(Mutex::default(), true), to_ring(&[])).await;
-        assert!(answer(false, vec![tick]).is_err(), "a tick that rang nothing is no success");
+        let doorbell = Doorbell::Sweep { cluster: "a".into() };
+        let to_ring =
+            |ids: &[&str]| DoorbellToRing { doorbell: doorbell.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() };
+        let queues = FakeQueues(Mutex::default(), false);
+        let rung = ring(&queues, to_ring(&["m0"])).await;
+        assert!(!rung.redeliver && rung.failure.is_none());
+        assert_eq!(*queues.0.lock().expect("nobody panics"), std::slice::from_ref(&doorbell));
+        let refused = ring(&FakeQueues(Mutex::default(), true), to_ring(&["m0"])).await;
+        assert_eq!(response(true, vec![refused]).expect("it is a batch"), events::batch_response(&["m0".to_owned()]));
+        let tick = ring(&FakeQueues(Mutex::default(), true), to_ring(&[])).await;
+        assert!(response(false, vec![tick]).is_err(), "a tick that rang nothing is no success");
     }
 
-    /// A call as Lambda hands it on.
+    /// A request as Lambda delivers it.
     fn call(path: &str, body: &str, is_base64_encoded: bool, authorizer: &Value) -> Value {
         let http = json!({ "method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1", "userAgent": "x" });
         json!({

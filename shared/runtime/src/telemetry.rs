@@ -1,5 +1,5 @@
-//! Logs and metrics. A log line is JSON; a metric is a line in CloudWatch's embedded format, so that no call is made
-//! for it.
+//! Logs and metrics. A log line is JSON. Metrics are lines in CloudWatch's embedded metric format, which need
+//! no API call.
 
 use crate::Function;
 use crate::events::Work;
@@ -13,7 +13,7 @@ use whittle_units::Timestamp;
 
 /// CloudWatch's namespace of all our metrics.
 const NAMESPACE: &str = "Whittle";
-/// The characters that a dimension's value may have.
+/// CloudWatch's limit for the length of a dimension's value.
 const DIMENSION_MAX: usize = 1024;
 
 /// Logs as JSON lines on standard output, at the level of `RUST_LOG` (`info` when unset).
@@ -23,7 +23,7 @@ pub fn init_logs() {
     let _ = tracing_subscriber::fmt().json().with_env_filter(filter).with_current_span(false).with_ansi(false).without_time().try_init();
 }
 
-/// A line of the embedded metric format: `metrics` with these dimensions; the other fields are only logged.
+/// A line of the embedded metric format: `metrics` with these dimensions. The other fields are only logged.
 fn emf(at: Timestamp, dimensions: &[&str], metrics: &[(&str, &str)], mut fields: Map<String, Value>) -> Value {
     let metrics: Vec<Value> = metrics.iter().map(|(name, unit)| json!({ "Name": name, "Unit": unit })).collect();
     fields.insert(
@@ -36,8 +36,8 @@ fn emf(at: Timestamp, dimensions: &[&str], metrics: &[(&str, &str)], mut fields:
     fields.into()
 }
 
-/// A label's value as CloudWatch takes it. One that is empty would cost the metric all its dimensions, and with them every alarm
-/// that names them; one that is too long, the metric.
+/// A label's value within CloudWatch's limits. With an empty value CloudWatch drops all dimensions of the metric, and no alarm
+/// matches it any more; with a value that is too long it drops the metric.
 fn dimension(value: &str) -> String {
     match value.trim() {
         "" => "none".to_owned(),
@@ -45,10 +45,10 @@ fn dimension(value: &str) -> String {
     }
 }
 
-/// The lines of one piece of work: one that tells how it went, and one per set of labels that was counted.
+/// The lines of one work item: one with its outcome, and one per set of labels.
 pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, outcome: &Result<Report, HandleError>) -> Vec<Value> {
     let cluster = work.cluster().map_or("all", |cluster| cluster.as_str());
-    let word = match outcome {
+    let outcome_label = match outcome {
         Ok(_) => "ok",
         Err(error) => error.disposition().as_str(),
     };
@@ -56,7 +56,7 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
     let mut fields = Map::new();
     fields.insert("function".to_owned(), function.name().into());
     fields.insert(CLUSTER.to_owned(), cluster.into());
-    fields.insert("outcome".to_owned(), word.into());
+    fields.insert("outcome".to_owned(), outcome_label.into());
     fields.insert(duration.name.to_owned(), json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
     fields.insert(runs.name.to_owned(), json!(1));
     match outcome {
@@ -82,7 +82,7 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
     lines
 }
 
-/// A run that did not end well, for alarms. That the state had moved on is no failure.
+/// The line of a failed run, for alarms. A conflict with newer state is not a failure.
 fn failed_line(at: Timestamp, function: Function, cluster: &str, error: &HandleError) -> Value {
     let failed = metrics::FailedRuns::ENTRY;
     let fields =
@@ -91,7 +91,7 @@ fn failed_line(at: Timestamp, function: Function, cluster: &str, error: &HandleE
     emf(at, &[CLUSTER], &[(failed.name, failed.unit.cloudwatch())], fields)
 }
 
-/// Counters of the same name and labels are added up.
+/// One line per counter and labels: increments of the same counter are summed.
 fn counted_lines(at: Timestamp, cluster: &str, counted: &[Counted]) -> Vec<Value> {
     let mut sums: BTreeMap<(&str, &BTreeMap<&str, String>), u64> = BTreeMap::new();
     for one in counted {
@@ -107,7 +107,7 @@ fn counted_lines(at: Timestamp, cluster: &str, counted: &[Counted]) -> Vec<Value
     sums.into_iter().map(line).collect()
 }
 
-/// Gauges of the same labels share a line; of several amounts of one the last holds.
+/// Gauges of the same labels share a line. The last value of a gauge wins.
 fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
     let mut by_labels: BTreeMap<&BTreeMap<&str, String>, BTreeMap<&str, Amount>> = BTreeMap::new();
     for gauge in gauges {
@@ -118,7 +118,7 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
         fields.insert(CLUSTER.to_owned(), cluster.into());
         let mut metrics = Vec::new();
         for (metric, amount) in amounts {
-            let (value, unit) = shown(amount);
+            let (value, unit) = metric_value(amount);
             fields.insert(metric.to_owned(), value);
             metrics.push((metric, unit));
         }
@@ -128,9 +128,9 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
     by_labels.into_iter().map(line).collect()
 }
 
-/// An amount with CloudWatch's unit. Money and resources are shown, not counted with: a float will do.
+/// An amount as a number with CloudWatch's unit. Nothing is computed from it, so a float is precise enough.
 #[expect(clippy::cast_precision_loss, reason = "a metric has fewer digits anyway")]
-fn shown(amount: Amount) -> (Value, &'static str) {
+fn metric_value(amount: Amount) -> (Value, &'static str) {
     let (value, unit): (Value, Unit) = match amount {
         Amount::Count(count) => (count.into(), Unit::Count),
         Amount::Quantity(quantity) => (json!(quantity.milli() as f64 / 1e3), Unit::Resource),
@@ -210,11 +210,11 @@ mod tests {
         report.gauges.push(gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(2)));
         report.gauges.push(gauge("karpenter_scheduler_scheduling_duration_seconds", [], Amount::Time(SignedDuration::from_millis(1_500))));
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Sweep, &Work::Cluster("prod".into()), Duration::ZERO, &Ok(report));
-        let [_, of_run, of_pool] = &lines[..] else { panic!("{lines:?}") };
-        assert_eq!(of_run["karpenter_scheduler_scheduling_duration_seconds"], json!(1.5));
-        assert_eq!((&of_pool["karpenter_nodepools_cost_total"], &of_pool["whittle_nodepools_nodes"]), (&json!(0.096), &json!(2)));
-        assert_eq!(of_pool["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "nodepool"]]));
-        let metrics = &of_pool["_aws"]["CloudWatchMetrics"][0]["Metrics"];
+        let [_, run_line, pool_line] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(run_line["karpenter_scheduler_scheduling_duration_seconds"], json!(1.5));
+        assert_eq!((&pool_line["karpenter_nodepools_cost_total"], &pool_line["whittle_nodepools_nodes"]), (&json!(0.096), &json!(2)));
+        assert_eq!(pool_line["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "nodepool"]]));
+        let metrics = &pool_line["_aws"]["CloudWatchMetrics"][0]["Metrics"];
         let expected =
             json!([{ "Name": "karpenter_nodepools_cost_total", "Unit": "None" }, { "Name": "whittle_nodepools_nodes", "Unit": "Count" }]);
         assert_eq!(*metrics, expected);

@@ -38,7 +38,7 @@ pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result
 }
 
 /// The queue of the doorbell that a tick of this function rings, also to forward work of another cluster: it
-/// is in the arms of `own_bell`.
+/// is in the arms of `own_doorbell`.
 fn tick_queue(events: &str, function: &str) -> Option<String> {
     let arm = format!("Function::{} => Some(Doorbell::", title(function));
     let (_, rest) = events.split_once(&arm)?;
