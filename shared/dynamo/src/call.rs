@@ -1,4 +1,4 @@
-//! How the table is called: time limits, pages, compare-and-swap, transactions.
+//! Calls of DynamoDB: timeouts, pages, compare-and-swap, transactions.
 
 use crate::DynamoStore;
 use crate::contention::{self, Contention};
@@ -13,18 +13,19 @@ use whittle_claims::Revision;
 use whittle_ports::StoreError;
 use whittle_units::Timestamp;
 
-/// A healthy table answers within 20 ms; one call with the SDK's tries never takes more of an invocation than this.
+/// The longest that a call with the SDK's retries may take. A healthy table responds within 20 ms.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// One try of it. A lost packet costs this once, and leaves time for the other tries.
-const TRY_MAX: Duration = Duration::from_millis(1500);
-/// What a compare-and-swap write met.
+/// The longest that one attempt may take, so that a lost packet leaves time for more attempts.
+const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
+
+/// The result of a conditional write.
 pub(crate) enum Put {
     Written,
-    /// The condition did not hold; the item that was there instead, if any.
+    /// The condition did not hold; with the stored item, if any.
     Refused(Option<Item>),
 }
 
-/// Condition of a conditional write, in DynamoDB's language, with the values it names.
+/// The condition expression of a write, with its attribute names and values.
 pub(crate) struct Condition {
     pub(crate) expression: &'static str,
     pub(crate) names: Vec<(&'static str, &'static str)>,
@@ -32,7 +33,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// The item has this revision; one that does not exist, or whose time has come, is absent.
+    /// The item has this revision. An item that does not exist or whose TTL has expired is absent.
     pub(crate) fn revision(expected: Revision, now: Timestamp) -> Self {
         if expected == Revision::ABSENT {
             return Self {
@@ -46,18 +47,18 @@ impl Condition {
 }
 
 impl DynamoStore {
-    /// The time limits of the next call, from what the invocation has left.
+    /// The timeouts of the next call, from the time that the invocation has left.
     pub(crate) fn limits(&self, what: &str) -> Result<Builder, StoreError> {
         let left = self.clock.deadline().left(self.clock.now()).unsigned_abs();
         if left.is_zero() {
             return Err(StoreError::Unavailable { what: what.to_owned(), reason: "the invocation has no time left".to_owned() });
         }
-        let whole = left.min(CALL_MAX);
-        let timeouts = TimeoutConfig::builder().operation_timeout(whole).operation_attempt_timeout(whole.min(TRY_MAX)).build();
-        Ok(Builder::new().timeout_config(timeouts).retry_config(contention::tries()).retry_classifier(Contention))
+        let operation = left.min(CALL_MAX);
+        let timeouts = TimeoutConfig::builder().operation_timeout(operation).operation_attempt_timeout(operation.min(ATTEMPT_MAX)).build();
+        Ok(Builder::new().timeout_config(timeouts).retry_config(contention::retry_config()).retry_classifier(Contention))
     }
 
-    /// The item under a key, unless its time has come.
+    /// The item of a key, unless its TTL has expired.
     pub(crate) async fn get_item(&self, key: &Key, what: &str) -> Result<Option<Item>, StoreError> {
         let answer = self
             .client
@@ -70,10 +71,10 @@ impl DynamoStore {
             .send()
             .await
             .map_err(|error| errors::store_error(error, what))?;
-        Ok(answer.item.filter(|item| !item::is_forgotten(item, self.clock.now())))
+        Ok(answer.item.filter(|item| !item::is_expired(item, self.clock.now())))
     }
 
-    /// All items of a partition whose time has not come, in the order of their sort keys.
+    /// All items of a partition whose TTL has not expired, in the order of their sort keys.
     pub(crate) async fn query(&self, pk: &str, what: &str) -> Result<Vec<Item>, StoreError> {
         let mut items = Vec::new();
         let mut start = None;
@@ -93,8 +94,8 @@ impl DynamoStore {
                 .await
                 .map_err(|error| errors::store_error(error, what))?;
             let now = self.clock.now();
-            items.extend(page.items.unwrap_or_default().into_iter().filter(|item| !item::is_forgotten(item, now)));
-            // The deadline bounds the pages.
+            items.extend(page.items.unwrap_or_default().into_iter().filter(|item| !item::is_expired(item, now)));
+            // The deadline bounds the number of pages.
             match page.last_evaluated_key {
                 Some(last) if !last.is_empty() => start = Some(last),
                 _ => return Ok(items),
@@ -102,7 +103,7 @@ impl DynamoStore {
         }
     }
 
-    /// Writes an item if a condition holds. A repeated try of the same write (same `w`) counts as written.
+    /// Writes an item if a condition holds. A retry finds its own earlier attempt by the write id, and counts as written.
     pub(crate) async fn put_if(&self, item: Item, condition: Condition, what: &str) -> Result<Put, StoreError> {
         let write = item::text_of(&item, attribute::WRITE).map(str::to_owned);
         let mut request = self
@@ -133,15 +134,15 @@ impl DynamoStore {
         Ok(if is_ours { Put::Written } else { Put::Refused(old) })
     }
 
-    /// Runs a transaction. Returns the class of each refused action if a condition did not hold, `None` when everything was
-    /// written.
+    /// Runs a transaction. Returns `None` when everything was written, and the class of each action if a condition did not
+    /// hold.
     pub(crate) async fn transact(&self, actions: Vec<TransactWriteItem>, what: &str) -> Result<Option<Vec<Option<Class>>>, StoreError> {
         let answer = self
             .client
             .transact_write_items()
             .set_transact_items(Some(actions))
-            // One token for all tries: a transaction whose answer was lost never happens twice, and knows itself again.
-            .client_request_token(self.write_name())
+            // One token for all attempts, so that a transaction whose response was lost is not executed twice.
+            .client_request_token(self.write_id())
             .customize()
             .config_override(self.limits(what)?)
             .send()

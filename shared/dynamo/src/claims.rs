@@ -1,4 +1,4 @@
-//! Claims, and the pointers from instances to them.
+//! Claims, and the items that point from instances to claims.
 
 use crate::DynamoStore;
 use crate::call::{Condition, Put};
@@ -14,9 +14,7 @@ use whittle_units::{ClusterName, InstanceId};
 /// Raised when an older release would misread a stored claim.
 pub(crate) const VERSION: u32 = 1;
 
-/// A claim as the table stores it: the version of its shape, and JSON.
-///
-/// Golden files of each release are made and checked with it.
+/// A claim as it is stored: the version of its schema, and JSON. The golden files of each release are written and checked with it.
 pub fn encode_claim(claim: &Claim) -> (u32, String) {
     (VERSION, serde_json::to_string(claim).expect("a claim is plain data, which JSON can always express"))
 }
@@ -54,7 +52,7 @@ fn decode(item: &Item, what: &str) -> Result<Stored<Claim>, StoreError> {
     Ok(Stored { value: item::value_of(item, VERSION, what)?, revision })
 }
 
-/// The name that an item's key gives a claim.
+/// The name of the claim that is stored in an item, from its key.
 fn name_of(item: &Item) -> String {
     item::text_of(item, attribute::SK).unwrap_or_default().to_owned()
 }
@@ -96,10 +94,10 @@ impl DynamoStore {
         TransactWriteItem::builder().put(put.build().expect("table and item are set")).build()
     }
 
-    /// Writes the pointer of a claim's instance, unless another claim has it. The pointer of a claim that has ended makes way
-    /// for one that is to end, or that is created for a machine that still runs; to a claim that is launched it stays a
-    /// conflict, until its time has come.
-    fn pointer_put(&self, claim: &Claim, instance: &InstanceId, after_ended: bool) -> TransactWriteItem {
+    /// Writes the pointer from an instance to its claim, unless it points to another claim. With `replace_ended`, for claims that
+    /// are being deleted or adopted, the pointer of an ended claim is overwritten; a launched claim conflicts with it until
+    /// its TTL expires.
+    fn pointer_put(&self, claim: &Claim, instance: &InstanceId, replace_ended: bool) -> TransactWriteItem {
         let mut condition = Condition {
             expression: "attribute_not_exists(#pk) OR (#cluster = :cluster AND #name = :name) OR #ttl <= :now",
             names: vec![("#pk", attribute::PK), ("#cluster", attribute::CLUSTER), ("#name", attribute::NAME), ("#ttl", attribute::TTL)],
@@ -109,21 +107,21 @@ impl DynamoStore {
                 (":now", number(self.clock.now().as_second())),
             ],
         };
-        if after_ended {
-            // Only the pointers of ended claims have a time to go.
+        if replace_ended {
+            // Only the pointers of ended claims have a TTL.
             condition.expression = "attribute_not_exists(#pk) OR (#cluster = :cluster AND #name = :name) OR attribute_exists(#ttl)";
             condition.values.pop();
         }
         self.put_action(pointer_item(instance, claim), condition)
     }
 
-    /// Replaces a claim and writes the pointer of its instance, both or none. An instance that another claim names is
-    /// a conflict.
+    /// Replaces a claim and writes the pointer from its instance in one transaction. It is a conflict when the instance
+    /// belongs to another claim.
     async fn update_with_pointer(&self, claim: &Claim, instance: &InstanceId, expected: Revision) -> Result<Revision, StoreError> {
         let what = what(&claim.key);
         let revision = expected.next();
         let claim_put = self.put_action(
-            claim_item(claim, revision, &self.write_name()),
+            claim_item(claim, revision, &self.write_id()),
             Condition { expression: "#rev = :rev", names: vec![("#rev", attribute::REV)], values: vec![(":rev", number(expected.0))] },
         );
         let pointer_put = self.pointer_put(claim, instance, claim.deletion.is_some());
@@ -168,7 +166,7 @@ impl ClaimStore for DynamoStore {
         let what = what(&claim.key);
         let revision = Revision::ABSENT.next();
         let condition = Condition::revision(Revision::ABSENT, self.clock.now());
-        let mut actions = vec![self.lease_check(lease), self.put_action(claim_item(claim, revision, &self.write_name()), condition)];
+        let mut actions = vec![self.lease_check(lease), self.put_action(claim_item(claim, revision, &self.write_id()), condition)];
         let instance = claim.instance();
         actions.extend(instance.map(|instance| self.pointer_put(claim, instance, true)));
         match (self.transact(actions, &what).await?.as_deref(), instance) {
@@ -182,12 +180,12 @@ impl ClaimStore for DynamoStore {
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         let what = what(&claim.key);
         if expected == Revision::ABSENT {
-            // Only `create` makes claims: it asks the lease.
+            // Only `create` creates claims, because it checks the lease.
             return Err(StoreError::Conflict { what });
         }
         let revision = expected.next();
         let instance = claim.instance();
-        // A launch names the instance for the first time, an end gives the pointer its time: both need the transaction.
+        // A launch adds the instance, and a claim that is gone gives the pointer its TTL: both need the transaction.
         if let Some(instance) = instance.filter(|_| matches!(claim.phase, Phase::Launched { .. } | Phase::Gone { .. })) {
             return self.update_with_pointer(claim, instance, expected).await;
         }
@@ -197,10 +195,10 @@ impl ClaimStore for DynamoStore {
             condition.names.push(("#instance", attribute::INSTANCE));
             condition.values.push((":instance", text(instance.as_str())));
         }
-        let item = claim_item(claim, revision, &self.write_name());
+        let item = claim_item(claim, revision, &self.write_id());
         match (self.put_if(item, condition, &what).await?, instance) {
             (Put::Written, _) => Ok(revision),
-            // The stored claim does not name this instance yet: then the pointer is missing as well.
+            // The stored claim has no such instance yet, so the pointer is missing as well.
             (Put::Refused(Some(old)), Some(instance)) if item::number_of(&old, attribute::REV) == Some(expected.0) => {
                 self.update_with_pointer(claim, instance, expected).await
             }

@@ -1,7 +1,7 @@
-//! What the SDK is told to try again, besides its own list: writes that met a transaction on the same item.
+//! Retries, beyond those of the SDK, of writes that conflicted with a transaction on the same item.
 //!
-//! The SDK waits with jitter, in bounds that come from the invocation's deadline, and repeats a transaction under its own
-//! token, so that one that happened unheard does not happen twice.
+//! The SDK backs off with jitter within the invocation's deadline, and repeats a transaction with the same token, so that one
+//! whose response was lost is not executed twice.
 
 use crate::errors::{self, Class};
 use aws_sdk_dynamodb::config::interceptors::InterceptorContext;
@@ -12,17 +12,17 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use std::time::Duration;
 
-/// Tries of a call. Creations under one lease meet on the lease.
+/// Attempts of a call. Concurrent creations of claims contend for the lease's item.
 const ATTEMPTS_MAX: u32 = 6;
-/// The longest pause before the second try; it doubles. A transaction takes some 10 ms.
-const PAUSE: Duration = Duration::from_millis(25);
+/// The initial backoff, which doubles. A transaction takes about 10 ms.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(25);
 
-/// How often, and after which pauses, a call is tried.
-pub(crate) fn tries() -> RetryConfig {
-    RetryConfig::standard().with_max_attempts(ATTEMPTS_MAX).with_initial_backoff(PAUSE)
+/// The number of attempts of a call and their backoff.
+pub(crate) fn retry_config() -> RetryConfig {
+    RetryConfig::standard().with_max_attempts(ATTEMPTS_MAX).with_initial_backoff(INITIAL_BACKOFF)
 }
 
-/// Knows a write that met a transaction.
+/// Recognizes a write that conflicted with a transaction.
 #[derive(Debug)]
 pub(crate) struct Contention;
 
@@ -38,15 +38,15 @@ impl ClassifyRetry for Contention {
             .downcast_ref::<PutItemError>()
             .and_then(ProvideErrorMetadata::code)
             .or_else(|| error.downcast_ref::<DeleteItemError>().and_then(ProvideErrorMetadata::code));
-        let met = match error.downcast_ref::<TransactWriteItemsError>() {
+        let conflicted = match error.downcast_ref::<TransactWriteItemsError>() {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => is_contention(&errors::reasons(cancelled)),
             _ => code.is_some_and(|code| errors::class_of(code) == Class::Throttled),
         };
-        if met { RetryAction::throttling_error() } else { RetryAction::NoActionIndicated }
+        if conflicted { RetryAction::throttling_error() } else { RetryAction::NoActionIndicated }
     }
 }
 
-/// Nothing but contention stopped the transaction: where a condition failed as well, trying again changes nothing.
+/// Whether contention alone cancelled the transaction: if a condition failed as well, a retry would fail again.
 fn is_contention(reasons: &[Option<Class>]) -> bool {
     reasons.contains(&Some(Class::Throttled)) && reasons.iter().flatten().all(|reason| *reason == Class::Throttled)
 }

@@ -11,19 +11,19 @@ use whittle_ports::{DecisionLog, StoreError};
 use whittle_units::{ClusterName, SignedDuration};
 
 const VERSION: u32 = 1;
-/// How long a decision can be explained.
+/// How long decisions are kept.
 const RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// Writes on their way at once: enough to hide the latency, few enough to leave connections to others.
+/// Concurrent writes: enough to hide the latency, few enough to keep connections free.
 const WRITES_MAX: usize = 16;
-/// Pages of 1 MB that are searched for one subject in its partition.
+/// The most pages of 1 MB that are searched for the decisions about one subject.
 const PAGES_MAX: usize = 20;
 
 fn decision_item(cluster: &ClusterName, decision: &DecisionRecord, writer: &str, position: usize) -> Item {
     let key = keys::decision(cluster, &decision.subject, decision.at, writer, position);
     let mut item = item::of_value(&key, VERSION, decision);
     item.insert(attribute::SUBJECT.to_owned(), text(&decision.subject));
-    if let Ok(forget_at) = decision.at.checked_add(RETENTION) {
-        item.insert(attribute::TTL.to_owned(), number(forget_at.as_second()));
+    if let Ok(expires_at) = decision.at.checked_add(RETENTION) {
+        item.insert(attribute::TTL.to_owned(), number(expires_at.as_second()));
     }
     item
 }
@@ -73,7 +73,7 @@ impl DynamoStore {
 impl DecisionLog for DynamoStore {
     async fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> Result<(), StoreError> {
         let what = format!("the decisions of {cluster}");
-        let writer = self.write_name();
+        let writer = self.write_id();
         let items: Vec<Item> =
             decisions.iter().enumerate().map(|(position, decision)| decision_item(cluster, decision, &writer, position)).collect();
         let mut writes = stream::iter(items).map(|item| self.put_decision(item, &what)).buffer_unordered(WRITES_MAX);
@@ -93,7 +93,7 @@ impl DecisionLog for DynamoStore {
         let mut items: Vec<Item> = try_join_all(queries).await?.into_iter().flatten().collect();
         let sort_key = |item: &Item| item::text_of(item, attribute::SK).unwrap_or_default().to_owned();
         items.sort_by_cached_key(|item| std::cmp::Reverse(sort_key(item)));
-        items.retain(|item| !item::is_forgotten(item, self.clock.now()));
+        items.retain(|item| !item::is_expired(item, self.clock.now()));
         let decode = |item: &Item| {
             item::value_of::<DecisionRecord>(item, VERSION, what).inspect_err(|error| tracing::error!(%error, "a decision is left out"))
         };

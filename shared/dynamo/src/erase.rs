@@ -1,4 +1,4 @@
-//! Forgetting a cluster that Whittle has left.
+//! Deletes the items of a cluster from which Whittle was uninstalled.
 
 use crate::DynamoStore;
 use crate::errors;
@@ -9,17 +9,17 @@ use whittle_claims::{Claim, Phase};
 use whittle_ports::{Erase, StoreError};
 use whittle_units::ClusterName;
 
-/// Deletions on their way at once.
+/// Concurrent deletions.
 const DELETES_MAX: usize = 16;
 
-/// The key of an item that was read.
+/// The key of an item.
 fn key_of(item: &Item) -> Option<Key> {
     let text = |name| item::text_of(item, name).map(str::to_owned);
     Some(Key { pk: text(attribute::PK)?, sk: text(attribute::SK)? })
 }
 
-/// The keys of an ended claim and of its pointer; none for one that may have a machine or cannot be read.
-fn ended(item: &Item) -> Vec<Key> {
+/// The keys of an ended claim and of its instance's pointer; empty for a claim that may have a machine or cannot be read.
+fn keys_if_ended(item: &Item) -> Vec<Key> {
     let Ok(claim) = item::value_of::<Claim>(item, crate::claims::VERSION, "a claim") else { return Vec::new() };
     if !matches!(claim.phase, Phase::Gone { .. } | Phase::Failed { .. }) {
         return Vec::new();
@@ -39,19 +39,19 @@ impl DynamoStore {
 
 impl Erase for DynamoStore {
     async fn erase(&self, cluster: &ClusterName, kinds: &[&str]) -> Result<u64, StoreError> {
-        let mut doomed = Vec::new();
+        let mut to_delete = Vec::new();
         for shard in 0..keys::SHARDS {
             let claims = self.query(&keys::claim_shard(cluster, shard), "the claims").await?;
-            doomed.extend(claims.iter().flat_map(ended));
+            to_delete.extend(claims.iter().flat_map(keys_if_ended));
             let decisions = self.query(&keys::decision_shard(cluster, shard), "the decisions").await?;
-            doomed.extend(decisions.iter().filter_map(key_of));
+            to_delete.extend(decisions.iter().filter_map(key_of));
         }
         for kind in kinds {
             let records = self.query(&keys::records(cluster, kind), "the records").await?;
-            doomed.extend(records.iter().filter_map(key_of));
+            to_delete.extend(records.iter().filter_map(key_of));
         }
-        let count = u64::try_from(doomed.len()).unwrap_or(u64::MAX);
-        let deletions = stream::iter(doomed).map(async |key: Key| self.delete(&key).await);
+        let count = u64::try_from(to_delete.len()).unwrap_or(u64::MAX);
+        let deletions = stream::iter(to_delete).map(async |key: Key| self.delete(&key).await);
         deletions.buffer_unordered(DELETES_MAX).try_collect::<Vec<()>>().await?;
         Ok(count)
     }

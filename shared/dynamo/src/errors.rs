@@ -1,4 +1,4 @@
-//! What DynamoDB's errors mean: the one place that looks at error codes.
+//! Classifies DynamoDB's errors: the only module that reads error codes.
 
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -6,18 +6,18 @@ use aws_sdk_dynamodb::types::error::TransactionCanceledException;
 use std::error::Error;
 use whittle_ports::StoreError;
 
-/// What a failed call says about the write that it asked for.
+/// What a failed call says about the requested write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A condition did not hold: nothing was written.
     ConditionFailed,
-    /// The table is too busy: nothing was written.
+    /// The table is throttled: nothing was written.
     Throttled,
-    /// Everything else. Whether the write happened is not known, or the table is set up wrongly.
+    /// Everything else: the write may have happened, or the table is configured wrongly.
     Unknown,
 }
 
-/// The class of an error code of the service.
+/// The class of DynamoDB's error code.
 pub(crate) fn class_of(code: &str) -> Class {
     match code {
         "ConditionalCheckFailedException" | "ConditionalCheckFailed" => Class::ConditionFailed,
@@ -42,7 +42,7 @@ where
     error.as_service_error().and_then(ProvideErrorMetadata::code).map_or(Class::Unknown, class_of)
 }
 
-/// The port's word for a failed call. `what` names the object, such as `claim prod/default-x7k2p`.
+/// The port's error for a failed call. `what` names the object, such as `claim prod/default-x7k2p`.
 pub(crate) fn store_error<E, R>(error: SdkError<E, R>, what: &str) -> StoreError
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -63,15 +63,14 @@ where
     }
 }
 
-/// Why a transaction was refused: the class of each action, in the order of the request.
-///
-/// `None` when the call failed in another way.
+/// Why a transaction was cancelled: the class of each action, in the order of the request; `None` when the call failed in
+/// another way.
 pub(crate) fn cancellation<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Vec<Option<Class>>> {
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = error.as_service_error()? else { return None };
     Some(reasons(cancelled))
 }
 
-/// The class of each action of a transaction that was cancelled, `None` for one that was not at fault.
+/// The class of each action of a cancelled transaction; `None` for an action that did not cause it.
 pub(crate) fn reasons(cancelled: &TransactionCanceledException) -> Vec<Option<Class>> {
     let class_of_reason = |code: Option<&str>| match code {
         None | Some("None") => None,

@@ -1,4 +1,4 @@
-//! How values become items: JSON text beside the attributes that conditions look at.
+//! Encodes values as items: JSON, and the attributes that conditions refer to.
 
 use crate::keys::Key;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,19 +11,19 @@ use whittle_units::Timestamp;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// Names of the attributes. All conditions name them through `#…` placeholders, since some are reserved words.
+/// Names of the attributes. All expressions refer to them through `#…` placeholders, since some are reserved words.
 pub(crate) mod attribute {
     pub(crate) const PK: &str = "pk";
     pub(crate) const SK: &str = "sk";
     /// Revision: a number that grows by one with each write.
     pub(crate) const REV: &str = "rev";
-    /// Version of the JSON's shape.
+    /// Version of the JSON's schema.
     pub(crate) const VERSION: &str = "v";
     /// The value as JSON.
     pub(crate) const DATA: &str = "data";
     /// When the table may delete the item, seconds since 1970.
     pub(crate) const TTL: &str = "ttl";
-    /// Names the write, so that a repeated one whose answer was lost recognises itself.
+    /// Id of the write, by which a retry recognizes its own earlier attempt whose response was lost.
     pub(crate) const WRITE: &str = "w";
     /// A claim's instance, or the claim's key on an instance pointer.
     pub(crate) const INSTANCE: &str = "instance";
@@ -47,7 +47,7 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// An item that holds nothing but its key.
+/// An item with only its key.
 pub(crate) fn of_key(key: &Key) -> Item {
     HashMap::from([(attribute::PK.to_owned(), text(&key.pk)), (attribute::SK.to_owned(), text(&key.sk))])
 }
@@ -62,11 +62,11 @@ pub(crate) fn of_value(key: &Key, version: u32, value: &impl Serialize) -> Item 
     item
 }
 
-/// Adds what a compare-and-swap write needs.
-pub(crate) fn with_revision(mut item: Item, revision: Revision, write: &str, forget_at: Option<Timestamp>) -> Item {
+/// Adds the attributes of a compare-and-swap write.
+pub(crate) fn with_revision(mut item: Item, revision: Revision, write: &str, expires_at: Option<Timestamp>) -> Item {
     item.insert(attribute::REV.to_owned(), number(revision.0));
     item.insert(attribute::WRITE.to_owned(), text(write));
-    if let Some(at) = forget_at {
+    if let Some(at) = expires_at {
         item.insert(attribute::TTL.to_owned(), number(at.as_second()));
     }
     item
@@ -80,19 +80,19 @@ pub(crate) fn number_of(item: &Item, name: &str) -> Option<u64> {
     item.get(name)?.as_n().ok()?.parse().ok()
 }
 
-/// Whether the item's time has come: the table deletes late (up to days), and until then it counts as deleted.
-pub(crate) fn is_forgotten(item: &Item, now: Timestamp) -> bool {
-    let ends = item.get(attribute::TTL).and_then(|ttl| ttl.as_n().ok()).and_then(|ttl| ttl.parse::<i64>().ok());
-    ends.is_some_and(|ends| ends <= now.as_second())
+/// Whether the item's TTL has expired: DynamoDB deletes such items up to days later, and until then they count as deleted.
+pub(crate) fn is_expired(item: &Item, now: Timestamp) -> bool {
+    let expires_at = item.get(attribute::TTL).and_then(|ttl| ttl.as_n().ok()).and_then(|ttl| ttl.parse::<i64>().ok());
+    expires_at.is_some_and(|expires_at| expires_at <= now.as_second())
 }
 
 pub(crate) fn revision_of(item: &Item, what: &str) -> Result<Revision, StoreError> {
     number_of(item, attribute::REV).map(Revision).ok_or_else(|| unreadable(what, "it has no revision"))
 }
 
-/// Reads the value of an item whose shape this build knows.
+/// Decodes the value of an item.
 ///
-/// An item of a newer version is not even tried: it could parse and still mean something else.
+/// An item of a newer version is rejected without parsing: it could parse and still have another meaning.
 pub(crate) fn value_of<T: DeserializeOwned>(item: &Item, known_version: u32, what: &str) -> Result<T, StoreError> {
     let version = number_of(item, attribute::VERSION).ok_or_else(|| unreadable(what, "it has no version"))?;
     if version > u64::from(known_version) {

@@ -1,4 +1,4 @@
-//! Where everything lies in the table. Kinds of items are told apart by the first part of their partition key.
+//! The keys of all items. The first part of the partition key distinguishes the kinds of items.
 //!
 //! | item | `pk` | `sk` |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 use whittle_claims::{BucketName, ClaimKey, OfferingKey};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
 
-/// Partitions per cluster: one takes 1,000 writes per second, and a burst of launches writes each claim a few times.
-/// Never changed: a claim's shard is part of its key.
+/// Partitions per cluster: each allows 1,000 writes per second, and a burst of launches writes each claim a few times.
+/// It must never change, because a claim's shard is part of its key.
 pub(crate) const SHARDS: u32 = 8;
 
 /// Partition and sort key of one item.
@@ -76,9 +76,9 @@ pub(crate) fn decision_shard(cluster: &ClusterName, shard: u32) -> String {
     format!("DECISION#{cluster}#{shard}")
 }
 
-/// Decisions about one subject share a partition, in the order of time and, within one call, of their writing.
+/// Decisions about one subject share a partition, ordered by time and, within one call, by position.
 pub(crate) fn decision(cluster: &ClusterName, subject: &str, at: Timestamp, writer: &str, number: usize) -> Key {
-    // 20 digits sort as text like the number does; nothing is decided before 1970.
+    // 20 digits sort as text in the order of the numbers; no decision is older than 1970.
     let sk = format!("{:020}#{writer}#{number:05}", at.as_microsecond().max(0));
     key(decision_shard(cluster, shard_of(subject)), sk)
 }

@@ -1,4 +1,4 @@
-//! The right to decide for a cluster. The item is never deleted: its token must not start again.
+//! The lease for decisions about a cluster. Its item is never deleted, because its fencing token must never start again.
 
 use crate::DynamoStore;
 use crate::call::{Condition, Put};
@@ -16,13 +16,13 @@ fn what(cluster: &ClusterName) -> String {
 
 fn lease_item(lease: &Lease, write: &str) -> Item {
     let item = item::of_value(&keys::lease(&lease.cluster), VERSION, lease);
-    // Its revision is its token.
+    // The token is the revision.
     let mut item = item::with_revision(item, Revision(lease.token.0), write, None);
     item.insert(attribute::TOKEN.to_owned(), number(lease.token.0));
     item
 }
 
-/// Holds while nobody took the lease since it was read.
+/// The condition that nobody has acquired the lease since it was read.
 fn unchanged(old: Option<&Lease>) -> Condition {
     match old {
         None => Condition { expression: "attribute_not_exists(#pk)", names: vec![("#pk", attribute::PK)], values: vec![] },
@@ -44,18 +44,18 @@ impl Leases for DynamoStore {
         let Some(lease) = Lease::acquire(old.as_ref(), cluster, owner, now, until) else {
             return Err(held(old.map_or(now, |old| old.expires_at)));
         };
-        match self.put_if(lease_item(&lease, &self.write_name()), unchanged(old.as_ref()), &what).await? {
+        match self.put_if(lease_item(&lease, &self.write_id()), unchanged(old.as_ref()), &what).await? {
             Put::Written => Ok(lease),
-            // Somebody was faster, between our read and our write.
+            // Another owner acquired it between our read and our write.
             Put::Refused(winner) => Err(held(winner.as_ref().map(read).transpose()?.map_or(now, |winner| winner.expires_at))),
         }
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         let what = what(&lease.cluster);
-        // A lease that ended in the past is free, and keeps its token.
+        // A lease that has expired is free, and keeps its token.
         let ended = Lease { expires_at: Timestamp::UNIX_EPOCH, ..lease.clone() };
-        self.put_if(lease_item(&ended, &self.write_name()), unchanged(Some(lease)), &what).await?;
+        self.put_if(lease_item(&ended, &self.write_id()), unchanged(Some(lease)), &what).await?;
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! Claims at rest in DynamoDB: every store port on one table.
+//! The store in DynamoDB: every store port on one table.
 //!
-//! All reads are consistent and no index is used, so that no decision rests on an old value. A value is JSON text with
-//! a version; what conditions look at (revision, token, instance) are attributes of their own. Whoever loses a race
-//! gets [`StoreError::Conflict`], also when the race was with an earlier try of its own that somebody overwrote since.
+//! All reads are strongly consistent and no index is used, so that no decision is based on a stale value. A value is JSON
+//! with a version; attributes that conditions refer to (revision, token, instance) are stored beside it. The loser of a
+//! race gets [`StoreError::Conflict`], also when its own earlier attempt succeeded and has been overwritten since.
 
 mod call;
 mod claims;
@@ -25,7 +25,7 @@ use whittle_ports::Clock;
 #[cfg(doc)]
 use whittle_ports::StoreError;
 
-/// The table, as one invocation sees it: calls end before the clock's deadline.
+/// The table, with the deadline of one invocation for its calls.
 #[derive(Clone)]
 pub struct DynamoStore {
     client: Client,
@@ -44,8 +44,8 @@ impl DynamoStore {
         &self.table
     }
 
-    /// A name for one write, which no other write has.
-    fn write_name(&self) -> String {
+    /// A unique id of one write.
+    fn write_id(&self) -> String {
         self.clock.unique()
     }
 }

@@ -1,4 +1,4 @@
-//! Small records beside the claims.
+//! Records other than claims.
 
 use crate::DynamoStore;
 use crate::call::{Condition, Put};
@@ -41,7 +41,7 @@ impl Records for DynamoStore {
         let what = what::<R>(cluster, &name);
         let revision = expected.next();
         let item = item::of_value(&keys::record(cluster, R::KIND, &name), R::VERSION, record);
-        let item = item::with_revision(item, revision, &self.write_name(), record.expires_at());
+        let item = item::with_revision(item, revision, &self.write_id(), record.expires_at());
         match self.put_if(item, Condition::revision(expected, self.clock.now()), &what).await? {
             Put::Written => Ok(revision),
             Put::Refused(_) => Err(StoreError::Conflict { what }),
@@ -57,7 +57,7 @@ impl RecordRemoval for DynamoStore {
             .delete_item()
             .table_name(self.table())
             .set_key(Some(item::of_key(&keys::record(cluster, R::KIND, name))))
-            // What is gone already is gone: a repeated removal is no conflict.
+            // Removing what does not exist is a success: a repeated removal is no conflict.
             .condition_expression("attribute_not_exists(#pk) OR #rev = :rev")
             .expression_attribute_names("#pk", attribute::PK)
             .expression_attribute_names("#rev", attribute::REV)

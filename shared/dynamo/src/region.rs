@@ -1,4 +1,4 @@
-//! What the clusters of a region share: stock-outs, token buckets, the catalog.
+//! What all clusters of a region share: stock-outs, token buckets, the catalog.
 
 use crate::DynamoStore;
 use crate::call::{Condition, Put};
@@ -14,23 +14,23 @@ use whittle_ports::{CatalogWriter, RegionStore, StoreError};
 use whittle_units::{SignedDuration, Timestamp};
 
 const VERSION: u32 = 1;
-/// How long a stock-out is remembered after its end, so that the next one knows the strikes before it.
+/// How long a stock-out is kept after its end, so that the next one can count the earlier ones.
 const STOCK_OUT_RETENTION: SignedDuration = SignedDuration::from_hours(1);
-/// A bucket that nobody used for a day is full anyway.
+/// A bucket that has not been used for a day is full.
 const BUCKET_RETENTION: SignedDuration = SignedDuration::from_hours(24);
-/// Of two takers one loses and tries again; more than this in a row means that the bucket is much too busy.
+/// Attempts to take tokens: concurrent takers conflict and retry; more conflicts than this mean that the bucket is overloaded.
 const TAKE_ATTEMPTS_MAX: u32 = 5;
-/// Stock-outs that one call writes at once: a fleet may name a hundred.
+/// Concurrent writes of stock-outs: a fleet may report a hundred.
 const STOCK_OUT_WRITES_MAX: usize = 16;
-/// Bytes per part of the catalog. An item holds 400 KB, its other attributes included.
+/// Bytes per part of the catalog. DynamoDB's limit is 400 KB per item, other attributes included.
 const PART_MAX: usize = 360 * 1024;
-/// Readings of a catalog that is replaced meanwhile.
+/// Attempts to read a catalog that is being replaced.
 const CATALOG_READS_MAX: u32 = 3;
 
 fn stock_out_item(stock_out: &StockOut, write: &str) -> Item {
     let item = item::of_value(&keys::offering(&stock_out.offering), VERSION, stock_out);
-    let forget_at = stock_out.until.checked_add(STOCK_OUT_RETENTION).ok();
-    let mut item = item::with_revision(item, Revision(1), write, forget_at);
+    let expires_at = stock_out.until.checked_add(STOCK_OUT_RETENTION).ok();
+    let mut item = item::with_revision(item, Revision(1), write, expires_at);
     item.insert(attribute::UNTIL.to_owned(), number(stock_out.until.as_millisecond()));
     item
 }
@@ -42,8 +42,8 @@ impl DynamoStore {
             names: vec![("#until", attribute::UNTIL)],
             values: vec![(":until", number(stock_out.until.as_millisecond()))],
         };
-        // Refused: another invocation knows of a longer one.
-        self.put_if(stock_out_item(stock_out, &self.write_name()), condition, &format!("the stock-out of {}", stock_out.offering)).await?;
+        // Refused: a longer stock-out is stored already.
+        self.put_if(stock_out_item(stock_out, &self.write_id()), condition, &format!("the stock-out of {}", stock_out.offering)).await?;
         Ok(())
     }
 
@@ -56,7 +56,7 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// Removes the parts of a catalog that was replaced. What is left behind by a failure only takes room.
+    /// Removes the parts of a catalog that was replaced. Parts that remain after a failure only take space.
     async fn remove_parts(&self, head: &Item) -> Result<(), StoreError> {
         let what = "a part of the replaced catalog";
         for key in part_keys(head) {
@@ -66,7 +66,7 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// The parts that a head names, joined; `None` when the catalog was replaced meanwhile.
+    /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read.
     async fn parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let keys = part_keys(head);
         let parts = try_join_all(keys.iter().map(|key| self.get_item(key, what))).await?;
@@ -110,7 +110,7 @@ impl RegionStore for DynamoStore {
         for _ in 0..TAKE_ATTEMPTS_MAX {
             let old = self.get_item(&key, &what).await?;
             let (bucket, revision) = match &old {
-                // The caller's rate holds: a deployment may have changed it.
+                // The caller's rate wins: a deployment may have changed it.
                 Some(item) => {
                     let stored: Bucket = item::value_of(item, VERSION, &what)?;
                     let rate = Bucket { capacity: full.capacity, refill_per_second: full.refill_per_second, ..stored };
@@ -120,7 +120,7 @@ impl RegionStore for DynamoStore {
             };
             let Some(bucket) = bucket.take(count, now) else { return Ok(false) };
             let item = item::of_value(&key, VERSION, &bucket);
-            let item = item::with_revision(item, revision.next(), &self.write_name(), now.checked_add(BUCKET_RETENTION).ok());
+            let item = item::with_revision(item, revision.next(), &self.write_id(), now.checked_add(BUCKET_RETENTION).ok());
             match self.put_if(item, Condition::revision(revision, self.clock.now()), &what).await? {
                 Put::Written => return Ok(true),
                 Put::Refused(_) => {}
@@ -145,9 +145,9 @@ impl RegionStore for DynamoStore {
 impl CatalogWriter for DynamoStore {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         let what = "the catalog";
-        let write = self.write_name();
+        let write = self.write_id();
         let old = self.get_item(&keys::catalog_head(), what).await?;
-        // Parts first, under a name of their own: the head makes all of them visible at once.
+        // Parts first, under the id of this write: the head makes all of them visible at once.
         let parts: Vec<&[u8]> = blob.chunks(PART_MAX).collect();
         for (position, part) in parts.iter().enumerate() {
             self.put_part(&keys::catalog_part(&write, position), part).await?;
