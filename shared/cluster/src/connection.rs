@@ -13,9 +13,9 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{Clock, ClusterAccess, ClusterError};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// A page of 1,000 pods takes well under a second; nothing is worth more of an invocation than this.
+/// The longest that a request may take. A page of 1,000 pods takes well under a second.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
-/// Tokens are good for 14 minutes on EKS, and must outlive the invocation that takes one from the cache.
+/// How long a cached token is used. EKS accepts it for 14 minutes, and it must outlive the invocation that takes it.
 const TOKEN_VALID_FOR: SignedDuration = SignedDuration::from_mins(8);
 
 /// A failure to access a cluster is cached for this long: all requests of a run need access at once.
@@ -45,19 +45,19 @@ type Slots = BTreeMap<ClusterName, Arc<tokio::sync::Mutex<Slot>>>;
 /// When each event was last published, by cluster and key.
 pub(crate) type Published = BTreeMap<(ClusterName, String), Timestamp>;
 
-/// The clusters of an account and region, as one invocation sees them: requests end before the clock's deadline.
+/// The clusters of an account and region, with the deadline of one invocation for its requests.
 pub struct Clusters<A> {
     access: Arc<A>,
-    doors: Arc<Mutex<Slots>>,
+    slots: Arc<Mutex<Slots>>,
     pub(crate) published: Arc<Mutex<Published>>,
     pub(crate) convert: Arc<ConvertOptions>,
     pub(crate) clock: Arc<dyn Clock + Send>,
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// `convert` says how objects of old versions are read.
+    /// `convert` configures the conversion of objects of old API versions.
     pub fn new(access: A, convert: ConvertOptions, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { access: Arc::new(access), doors: Arc::default(), published: Arc::default(), convert: Arc::new(convert), clock }
+        Self { access: Arc::new(access), slots: Arc::default(), published: Arc::default(), convert: Arc::new(convert), clock }
     }
 
     /// The same clusters, connections and tokens for another invocation.
@@ -65,7 +65,7 @@ impl<A: ClusterAccess> Clusters<A> {
     pub fn with_clock(&self, clock: Arc<dyn Clock + Send>) -> Self {
         Self {
             access: Arc::clone(&self.access),
-            doors: Arc::clone(&self.doors),
+            slots: Arc::clone(&self.slots),
             published: Arc::clone(&self.published),
             convert: Arc::clone(&self.convert),
             clock,
@@ -98,17 +98,17 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     fn slot(&self, cluster: &ClusterName) -> Arc<tokio::sync::Mutex<Slot>> {
-        Arc::clone(self.doors.lock().unwrap_or_else(PoisonError::into_inner).entry(cluster.clone()).or_default())
+        Arc::clone(self.slots.lock().unwrap_or_else(PoisonError::into_inner).entry(cluster.clone()).or_default())
     }
 
-    /// A connection with a new token; the connections of a known one are kept.
+    /// A connection with a new token; the client of a known connection is reused.
     async fn open(&self, cluster: &ClusterName, known: Option<&ApiConnection>) -> Result<ApiConnection, ClusterError> {
         let client = match known {
             Some(connection) => connection.client.clone(),
             None => {
                 let info = self.access.door(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-                let odd = |message| ClusterError::NoAccess { cluster: cluster.clone(), message };
-                client_of(&info).map_err(odd)?
+                let no_access = |message| ClusterError::NoAccess { cluster: cluster.clone(), message };
+                client_of(&info).map_err(no_access)?
             }
         };
         let token = self.access.bearer_token(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
@@ -130,24 +130,24 @@ impl<A: ClusterAccess> Clusters<A> {
         self.clock.deadline().left(self.clock.now()).unsigned_abs().min(REQUEST_MAX)
     }
 
-    /// Sends a request, once more with a new token when the old one is refused (a cluster's address and authority may
-    /// have changed with it). A read is also tried again where that is likely to help.
-    pub(crate) async fn send_text(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
+    /// Sends a request, and repeats it with a new token when the old one is rejected (the cluster's endpoint and certificate
+    /// authority may have changed as well). A read is also retried where that is likely to help.
+    pub(crate) async fn send_text(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<String, RequestError> {
         let mut is_renewed = false;
-        let mut tried_again = 0;
+        let mut retries = 0;
         loop {
-            let failed = match self.send_once(cluster, ask).await {
+            let failed = match self.send_once(cluster, request).await {
                 Ok(text) => return Ok(text),
                 Err(failed) => failed,
             };
-            let Failed::Answer(failure) = &failed else { return Err(failed) };
+            let RequestError::Server(failure) = &failed else { return Err(failed) };
             if failure.class == Class::Unauthenticated && !is_renewed {
                 is_renewed = true;
                 continue;
             }
-            match failure.again_after {
-                Some(pause) if ask.method == Method::GET && tried_again < READ_RETRIES_MAX && self.limit() > pause + READ_TIME_MIN => {
-                    tried_again += 1;
+            match failure.retry_after {
+                Some(pause) if request.method == Method::GET && retries < READ_RETRIES_MAX && self.limit() > pause + READ_TIME_MIN => {
+                    retries += 1;
                     tokio::time::sleep(pause).await;
                 }
                 _ => return Err(failed),
@@ -155,88 +155,88 @@ impl<A: ClusterAccess> Clusters<A> {
         }
     }
 
-    /// Sends a request and reads its answer as JSON.
-    pub(crate) async fn send<T: DeserializeOwned>(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<T, Failed> {
-        let text = self.send_text(cluster, ask).await?;
-        serde_json::from_str(&text).map_err(|error| Failed::Answer(Failure::unknown(format!("its answer cannot be read: {error}"))))
+    /// Sends a request and parses its response as JSON.
+    pub(crate) async fn send<T: DeserializeOwned>(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<T, RequestError> {
+        let text = self.send_text(cluster, request).await?;
+        serde_json::from_str(&text).map_err(|error| RequestError::Server(Failure::unknown(format!("its answer cannot be read: {error}"))))
     }
 
-    async fn send_once(&self, cluster: &ClusterName, ask: &Ask<'_>) -> Result<String, Failed> {
-        let connection = self.connection(cluster).await.map_err(Failed::Access)?;
-        let limit = self.limit().min(ask.longest);
+    async fn send_once(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<String, RequestError> {
+        let connection = self.connection(cluster).await.map_err(RequestError::Access)?;
+        let limit = self.limit().min(request.timeout);
         if limit.is_zero() {
-            return Err(Failed::Answer(Failure::unknown("the invocation has no time left")));
+            return Err(RequestError::Server(Failure::unknown("the invocation has no time left")));
         }
-        let request = ask.request(&connection.token).map_err(|error| Failed::Answer(Failure::unknown(error.to_string())))?;
+        let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
         let failure = match tokio::time::timeout(limit, connection.client.request_text(request)).await {
             Ok(Ok(text)) => return Ok(text),
             Ok(Err(error)) => Failure::from(error),
-            Err(_) => Failure::silent(limit),
+            Err(_) => Failure::timeout(limit),
         };
         if failure.is_of_connection() {
             self.forget(cluster, &connection).await;
         }
-        Err(Failed::Answer(failure))
+        Err(RequestError::Server(failure))
     }
 }
 
-/// Why there is no response.
+/// Why a request failed.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum RequestError {
     /// The cluster's endpoint or a token could not be obtained.
     Access(ClusterError),
-    /// The API server, or the way to it.
-    Answer(Failure),
+    /// The API server returned an error, or could not be reached.
+    Server(Failure),
 }
 
-impl Failed {
+impl RequestError {
     pub(crate) fn class(&self) -> Option<Class> {
         match self {
             Self::Access(_) => None,
-            Self::Answer(failure) => Some(failure.class),
+            Self::Server(failure) => Some(failure.class),
         }
     }
 
-    /// The object that the answer is about, if it names one.
+    /// The object that the response is about, if it names one.
     pub(crate) fn object(&self) -> Option<&str> {
         match self {
             Self::Access(_) => None,
-            Self::Answer(failure) => failure.object.as_deref(),
+            Self::Server(failure) => failure.object.as_deref(),
         }
     }
 
     pub(crate) fn into_error(self, cluster: &ClusterName, what: &str) -> ClusterError {
         match self {
             Self::Access(error) => error,
-            Self::Answer(failure) => failure.into_error(cluster, what),
+            Self::Server(failure) => failure.into_error(cluster, what),
         }
     }
 }
 
-/// The content type of a request's body.
+/// A request's body, by content type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body<'a> {
     None,
     Json(&'a serde_json::Value),
     MergePatch(&'a serde_json::Value),
-    /// Server-side apply: fields that we applied before and leave out now are removed.
+    /// Server-side apply: fields that we applied before and omit now are removed.
     Apply(&'a serde_json::Value),
 }
 
 /// A request to an API server.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct ApiRequest<'a> {
     pub(crate) method: Method,
     /// Path and query.
     pub(crate) path: String,
     pub(crate) body: Body<'a>,
-    /// What each try may take of the invocation.
-    longest: Duration,
+    /// The longest that each attempt may take.
+    timeout: Duration,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> ApiRequest<'a> {
     const fn new(method: Method, path: String, body: Body<'a>) -> Self {
-        Self { method, path, body, longest: REQUEST_MAX }
+        Self { method, path, body, timeout: REQUEST_MAX }
     }
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Body::None)
@@ -253,17 +253,17 @@ impl<'a> Ask<'a> {
     pub(crate) fn apply(path: String, object: &'a serde_json::Value) -> Self {
         Self::new(Method::PATCH, format!("{}&force=true", with_manager(&path)), Body::Apply(object))
     }
-    /// The request, given up sooner.
-    pub(crate) fn within(self, longest: Duration) -> Self {
-        Self { longest, ..self }
+    /// The same request with a shorter timeout.
+    pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    fn request(&self, token: &str) -> Result<Request<Vec<u8>>, http::Error> {
+    fn http(&self, token: &str) -> Result<Request<Vec<u8>>, http::Error> {
         let (content_type, body) = match self.body {
             Body::None => (None, Vec::new()),
             Body::Json(value) => (Some("application/json"), value.to_string().into_bytes()),
             Body::MergePatch(value) => (Some("application/merge-patch+json"), value.to_string().into_bytes()),
-            // JSON is YAML.
+            // JSON is valid YAML.
             Body::Apply(value) => (Some("application/apply-patch+yaml"), value.to_string().into_bytes()),
         };
         let mut request = Request::builder()
@@ -288,7 +288,7 @@ fn client_of(info: &ClusterInfo) -> Result<Client, String> {
     let url = info.endpoint.parse().map_err(|error| format!("its endpoint {:?} is no address: {error}", info.endpoint))?;
     let mut config = Config::new(url);
     config.root_cert = Some(certificates(&info.certificate_authority)?);
-    // A budget's refusal is a response, and the next tick is the retry.
+    // A 429 may be a PodDisruptionBudget's refusal, and the next tick retries anyway.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(3));
     Client::try_from(config).map_err(|error| error.to_string())
@@ -297,13 +297,13 @@ fn client_of(info: &ClusterInfo) -> Result<Client, String> {
 /// The certificates (DER) in PEM that is itself in base64, as EKS returns it.
 fn certificates(authority: &str) -> Result<Vec<Vec<u8>>, String> {
     let base64 = &base64::engine::general_purpose::STANDARD;
-    let bad = |error: &dyn std::fmt::Display| format!("its certificate authority cannot be read: {error}");
-    let pem = base64.decode(authority.trim()).map_err(|error| bad(&error))?;
-    let pem = String::from_utf8(pem).map_err(|error| bad(&error))?;
+    let unreadable = |error: &dyn std::fmt::Display| format!("its certificate authority cannot be read: {error}");
+    let pem = base64.decode(authority.trim()).map_err(|error| unreadable(&error))?;
+    let pem = String::from_utf8(pem).map_err(|error| unreadable(&error))?;
     let mut certificates = Vec::new();
     for block in pem.split("-----BEGIN CERTIFICATE-----").skip(1) {
         let body: String = block.split("-----END").next().unwrap_or_default().split_whitespace().collect();
-        certificates.push(base64.decode(body).map_err(|error| bad(&error))?);
+        certificates.push(base64.decode(body).map_err(|error| unreadable(&error))?);
     }
-    if certificates.is_empty() { Err(bad(&"it holds no certificate")) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(unreadable(&"it holds no certificate")) } else { Ok(certificates) }
 }

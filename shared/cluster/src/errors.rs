@@ -1,4 +1,4 @@
-//! What the API server's errors mean: the one place that looks at status codes.
+//! Classifies the API server's errors: the only module that reads status codes.
 
 use kube::core::Status;
 use std::error::Error;
@@ -6,39 +6,39 @@ use std::time::Duration;
 use whittle_ports::ClusterError;
 use whittle_units::ClusterName;
 
-/// The pause after a throttle that names none, which is what API servers ask for.
+/// The pause after throttling without `retryAfterSeconds`; API servers usually ask for one second.
 const THROTTLED_PAUSE: Duration = Duration::from_secs(1);
-/// A longer one is not waited for: the next doorbell comes sooner.
+/// A longer pause is not waited for: the next doorbell comes sooner.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The pause after a broken connection.
 const BROKEN_PAUSE: Duration = Duration::from_millis(200);
-/// What to do when nobody is there.
+/// The remedy for an API server that cannot be reached.
 const UNREACHABLE: &str =
     "is its endpoint private, or closed to the functions' addresses? Then set the stack's parameters VpcSubnets and VpcSecurityGroups";
 
-/// What a failed request says about the change that it asked for.
+/// What a failed request says about the requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The object, or its kind, does not exist.
     NotFound,
     /// An object of this name exists.
     AlreadyExists,
-    /// It changed since it was read, or is another one of the same name.
+    /// The object changed since it was read, or is another object of the same name.
     Conflict,
-    /// A disruption budget forbids it now.
+    /// A PodDisruptionBudget does not allow the eviction now.
     Forbidden,
     Throttled,
-    /// It can never be accepted as it is, or our role lacks the right.
+    /// The request can never succeed as it is, or our role lacks the permission.
     Invalid,
     /// Our token is not accepted (any more).
     Unauthenticated,
-    /// A list cannot go on from where it was.
+    /// A list's continue token has expired.
     Expired,
-    /// Not known whether it happened.
+    /// The change may have happened.
     Unknown,
 }
 
-/// The class of an answer: HTTP code, Kubernetes' reason, reasons of its causes, text.
+/// The class of an error response: HTTP code, Kubernetes' reason, reasons of its causes, message.
 pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) -> Class {
     match code {
         401 => Class::Unauthenticated,
@@ -46,11 +46,11 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         409 if reason == "AlreadyExists" => Class::AlreadyExists,
         409 => Class::Conflict,
         410 => Class::Expired,
-        // The eviction API answers 429 for a budget as well as for a busy server; only the cause tells.
+        // The eviction API returns 429 for a budget as well as for throttling; only the cause distinguishes them.
         429 if causes.contains(&"DisruptionBudget") => Class::Forbidden,
-        // Two budgets on one pod: the eviction API does not decide between them.
+        // The eviction API does not support pods with more than one budget.
         500 if message.contains("more than one PodDisruptionBudget") => Class::Forbidden,
-        // Time limits of the server: 504 of its own, 408 of something between.
+        // Timeouts: 504 of the server, 408 of a proxy.
         408 | 500 | 502 | 504 => Class::Unknown,
         429 | 503 => Class::Throttled,
         400..500 => Class::Invalid,
@@ -63,25 +63,25 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
 pub(crate) struct Failure {
     pub(crate) class: Class,
     pub(crate) message: String,
-    /// The object that the API server says it is about; `None` where it speaks of none.
+    /// The object that the response names, if any.
     pub(crate) object: Option<String>,
-    /// The same read may be sent again after this.
-    pub(crate) again_after: Option<Duration>,
-    /// Nobody answered.
-    is_silence: bool,
+    /// The pause after which a read may be retried.
+    pub(crate) retry_after: Option<Duration>,
+    /// There was no response.
+    is_no_response: bool,
 }
 
 impl Failure {
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
-        Self { class: Class::Unknown, message: message.into(), object: None, again_after: None, is_silence: false }
+        Self { class: Class::Unknown, message: message.into(), object: None, retry_after: None, is_no_response: false }
     }
 
-    /// No answer in time.
-    pub(crate) fn silent(limit: Duration) -> Self {
-        Self { is_silence: true, ..Self::unknown(format!("no answer within {limit:?} ({UNREACHABLE})")) }
+    /// No response in time.
+    pub(crate) fn timeout(limit: Duration) -> Self {
+        Self { is_no_response: true, ..Self::unknown(format!("no answer within {limit:?} ({UNREACHABLE})")) }
     }
 
-    /// There is no connection, or it broke, or whoever is at its end has not the cluster's certificate.
+    /// The connection failed, or the server does not have the cluster's certificate.
     fn broken(error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -92,25 +92,25 @@ impl Failure {
             }
             cause = inner.source();
         }
-        Self { again_after: Some(BROKEN_PAUSE), is_silence: true, ..Self::unknown(format!("{message} ({UNREACHABLE})")) }
+        Self { retry_after: Some(BROKEN_PAUSE), is_no_response: true, ..Self::unknown(format!("{message} ({UNREACHABLE})")) }
     }
 
-    /// Whether another address, certificate or token may help.
+    /// Whether another endpoint, certificate or token may help.
     pub(crate) fn is_of_connection(&self) -> bool {
-        self.is_silence || self.class == Class::Unauthenticated
+        self.is_no_response || self.class == Class::Unauthenticated
     }
 
     fn of_status(status: &Status) -> Self {
         let causes: Vec<&str> = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.reason.as_str()).collect();
         let object = status.details.as_ref().map(|details| details.name.clone()).filter(|name| !name.is_empty());
         let class = class_of(status.code, &status.reason, &causes, &status.message);
-        let asked = status.details.as_ref().map_or(0, |details| u64::from(details.retry_after_seconds));
-        let pause = if asked == 0 { THROTTLED_PAUSE } else { Duration::from_secs(asked) };
-        let again_after = (class == Class::Throttled && pause <= PAUSE_MAX).then_some(pause);
-        Self { class, message: status.message.clone(), object, again_after, is_silence: false }
+        let retry_after = status.details.as_ref().map_or(0, |details| u64::from(details.retry_after_seconds));
+        let pause = if retry_after == 0 { THROTTLED_PAUSE } else { Duration::from_secs(retry_after) };
+        let retry_after = (class == Class::Throttled && pause <= PAUSE_MAX).then_some(pause);
+        Self { class, message: status.message.clone(), object, retry_after, is_no_response: false }
     }
 
-    /// The port's word for it. `what` names the object, such as `Node "ip-10-0-0-1"`.
+    /// The port's error. `what` names the object, such as `Node "ip-10-0-0-1"`.
     pub(crate) fn into_error(self, cluster: &ClusterName, what: &str) -> ClusterError {
         let (what, message) = (what.to_owned(), self.message);
         match self.class {

@@ -1,6 +1,6 @@
-//! Moving pods away.
+//! Evictions and deletions of pods.
 
-use crate::connection::{Ask, Clusters, Failed};
+use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::path;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn what(pod: &PodKey) -> String {
     format!("Pod {}/{}", pod.namespace, pod.name)
 }
 
-/// Binds a deletion to one pod: its successor of the same name (a StatefulSet's) is left alone.
+/// Binds a deletion to one pod by its uid, so that its successor of the same name (a StatefulSet's) is not deleted.
 fn options(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
     let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
     if !pod.uid.is_empty() {
@@ -25,8 +25,8 @@ fn options(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
     options
 }
 
-/// Gone, or another pod of the same name: what was asked for is the case.
-fn unless_gone(answer: Result<Value, Failed>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
+/// Succeeds when the pod does not exist, or another one has its name.
+fn ignore_deleted(answer: Result<Value, RequestError>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
     match answer {
         Ok(_) => Ok(()),
         Err(failed) if matches!(failed.class(), Some(Class::NotFound | Class::Conflict)) => Ok(()),
@@ -43,11 +43,11 @@ impl<A: ClusterAccess> Evictions for Clusters<A> {
             "deleteOptions": options(pod, None),
         });
         let path = format!("{}/eviction", path::object::<Pod>(&pod.namespace, &pod.name));
-        unless_gone(self.send(cluster, &Ask::post(path, &eviction)).await, cluster, pod)
+        ignore_deleted(self.send(cluster, &ApiRequest::post(path, &eviction)).await, cluster, pod)
     }
 
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
         let path = path::object::<Pod>(&pod.namespace, &pod.name);
-        unless_gone(self.send(cluster, &Ask::delete(path, &options(pod, Some(grace_seconds)))).await, cluster, pod)
+        ignore_deleted(self.send(cluster, &ApiRequest::delete(path, &options(pod, Some(grace_seconds)))).await, cluster, pod)
     }
 }

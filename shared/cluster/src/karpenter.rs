@@ -1,13 +1,13 @@
-//! Whether a Karpenter runs in a cluster: its lease, and its Deployment where leader election is off.
+//! Detects Karpenter in a cluster: by its lease, and by its Deployment where leader election is off.
 
-use crate::connection::{Ask, Clusters};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
 use serde::Deserialize;
 use whittle_api::{KarpenterSign, ObjectMeta};
 use whittle_ports::{ClusterAccess, ClusterError};
 use whittle_units::{ClusterName, Timestamp};
 
-/// Whatever its namespace: Karpenter's chart lets the user choose.
+/// In all namespaces, because Karpenter's chart lets the user choose one.
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3Dkarpenter-leader-election";
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io%2Fname%3Dkarpenter";
 
@@ -45,7 +45,7 @@ struct Deployment {
 }
 
 fn of_lease(lease: Lease) -> Option<KarpenterSign> {
-    // One that was given back has no holder.
+    // A released lease has no holder.
     lease.spec.holder_identity.filter(|holder| !holder.is_empty())?;
     let object = format!("lease/{} in namespace {}", lease.metadata.name, lease.metadata.namespace);
     Some(KarpenterSign { object, renewed_at: Some(lease.spec.renew_time?) })
@@ -57,19 +57,20 @@ fn of_deployment(deployment: Deployment) -> Option<KarpenterSign> {
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// What tells of a Karpenter in the cluster.
+    /// The signs that Karpenter runs in the cluster.
     pub(crate) async fn karpenter(&self, cluster: &ClusterName) -> Result<Vec<KarpenterSign>, ClusterError> {
-        let leases = self.some::<Lease>(cluster, LEASES, "the lease of Karpenter").await?;
-        let deployments = self.some::<Deployment>(cluster, DEPLOYMENTS, "the Deployment of Karpenter").await?;
+        let leases = self.list_if_permitted::<Lease>(cluster, LEASES, "the lease of Karpenter").await?;
+        let deployments = self.list_if_permitted::<Deployment>(cluster, DEPLOYMENTS, "the Deployment of Karpenter").await?;
         Ok(leases.into_iter().filter_map(of_lease).chain(deployments.into_iter().filter_map(of_deployment)).collect())
     }
 
-    /// Nothing where we may not look: who has not applied the newest rights yet is not stopped by that.
-    async fn some<T>(&self, cluster: &ClusterName, path: &str, what: &str) -> Result<Vec<T>, ClusterError>
+    /// The objects of a list; empty where our role lacks the permission, so that a cluster whose RBAC is of an older release keeps
+    /// working.
+    async fn list_if_permitted<T>(&self, cluster: &ClusterName, path: &str, what: &str) -> Result<Vec<T>, ClusterError>
     where
         T: for<'de> Deserialize<'de> + Send,
     {
-        match self.send::<List<T>>(cluster, &Ask::get(path.to_owned())).await {
+        match self.send::<List<T>>(cluster, &ApiRequest::get(path.to_owned())).await {
             Ok(list) => Ok(list.items.unwrap_or_default()),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(Vec::new()),
             Err(failed) if failed.class() == Some(Class::Invalid) => {

@@ -1,7 +1,7 @@
-//! The Kubernetes adapter: snapshots and changes of EKS clusters through their API servers.
+//! The Kubernetes adapter: reads and writes objects of EKS clusters through their API servers.
 //!
-//! Requests are made by hand over `kube`'s client: answers are parsed into our slim types, so that a snapshot holds only
-//! what decisions look at. All writes carry the field manager `whittle`.
+//! Requests use `kube`'s client without its typed API: responses are parsed into our own slim types, so that a snapshot holds
+//! only the fields that decisions read. All writes carry the field manager `whittle`.
 
 mod connection;
 mod errors;
@@ -19,5 +19,5 @@ mod workloads;
 
 pub use connection::Clusters;
 
-/// Who writes, in managed fields and events.
+/// The field manager of our writes, and the source of our events.
 pub(crate) const FIELD_MANAGER: &str = "whittle";

@@ -1,6 +1,6 @@
-//! Changes of metadata that must not undo what others wrote meanwhile.
+//! Changes of metadata that preserve concurrent changes of others.
 
-use crate::connection::{Ask, Clusters};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,32 +8,32 @@ use whittle_api::ObjectMeta;
 use whittle_ports::{ClusterAccess, ClusterError};
 use whittle_units::ClusterName;
 
-/// Tries of a change that names no revision, when others write the same object.
+/// Attempts of a change while others write the same object.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// An object of which only the metadata matters.
+/// An object of which only the metadata is read.
 #[derive(Deserialize)]
-pub(crate) struct Bare {
+pub(crate) struct MetadataOnly {
     pub(crate) metadata: ObjectMeta,
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// Reads an object, computes a merge patch from it and applies it to that very revision; again when somebody else
-    /// wrote in between. `None` from `patch` means that nothing is to change. False when the object does not exist.
+    /// Reads an object, computes a merge patch from it and applies it to that resource version; repeats this on a conflict.
+    /// `None` from `patch` means that nothing changes. Returns false when the object does not exist.
     pub(crate) async fn patch_metadata<T, F>(&self, cluster: &ClusterName, path: &str, what: &str, patch: F) -> Result<bool, ClusterError>
     where
         T: serde::de::DeserializeOwned + Send,
         F: Fn(&T) -> Option<(String, Value)> + Send + Sync,
     {
         for _ in 0..ATTEMPTS_MAX {
-            let object: T = match self.send(cluster, &Ask::get(path.to_owned())).await {
+            let object: T = match self.send(cluster, &ApiRequest::get(path.to_owned())).await {
                 Ok(object) => object,
                 Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(false),
                 Err(failed) => return Err(failed.into_error(cluster, what)),
             };
             let Some((resource_version, mut patch)) = patch(&object) else { return Ok(true) };
             patch["metadata"]["resourceVersion"] = Value::from(resource_version);
-            match self.send::<Value>(cluster, &Ask::merge(path.to_owned(), &patch)).await {
+            match self.send::<Value>(cluster, &ApiRequest::merge(path.to_owned(), &patch)).await {
                 Ok(_) => return Ok(true),
                 Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(false),
                 Err(failed) if failed.class() == Some(Class::Conflict) => {}
@@ -43,7 +43,7 @@ impl<A: ClusterAccess> Clusters<A> {
         Err(ClusterError::Conflict { what: what.to_owned() })
     }
 
-    /// Takes a finalizer off the object of a uid (empty: of any), wherever it came from. Success where the object is gone.
+    /// Removes a finalizer from the object of this uid (of any uid when empty). Succeeds when the object does not exist.
     pub(crate) async fn remove_finalizer(
         &self,
         cluster: &ClusterName,
@@ -52,12 +52,12 @@ impl<A: ClusterAccess> Clusters<A> {
         uid: &str,
         finalizer: &str,
     ) -> Result<(), ClusterError> {
-        let without = |object: &Bare| {
+        let without = |object: &MetadataOnly| {
             let metadata = &object.metadata;
-            let left: Vec<&String> = metadata.finalizers.iter().filter(|held| *held != finalizer).collect();
-            let meant = uid.is_empty() || metadata.uid == uid;
-            let changed = meant && left.len() < metadata.finalizers.len();
-            changed.then(|| (metadata.resource_version.clone(), json!({ "metadata": { "finalizers": left } })))
+            let remaining: Vec<&String> = metadata.finalizers.iter().filter(|held| *held != finalizer).collect();
+            let matches = uid.is_empty() || metadata.uid == uid;
+            let changed = matches && remaining.len() < metadata.finalizers.len();
+            changed.then(|| (metadata.resource_version.clone(), json!({ "metadata": { "finalizers": remaining } })))
         };
         self.patch_metadata(cluster, path, what, without).await.map(|_| ())
     }

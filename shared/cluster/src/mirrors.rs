@@ -1,6 +1,6 @@
 //! NodeClaim mirrors.
 
-use crate::connection::{Ask, Clusters};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
 use crate::path;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn value(object: &impl serde::Serialize) -> Value {
     serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
 }
 
-/// The configuration that we apply: our metadata, and the spec as it stands, since leaving it out would take it away.
+/// The object for server-side apply: our metadata, and the existing spec, because an omitted field would be removed.
 fn applied(mirror: &NodeClaim, existing: Option<&Value>) -> Value {
     let metadata = &mirror.metadata;
     let mut object = json!({
@@ -40,14 +40,14 @@ fn applied(mirror: &NodeClaim, existing: Option<&Value>) -> Value {
         None => object["spec"] = value(&mirror.spec),
         Some(existing) => {
             object["spec"] = existing["spec"].clone();
-            // Refuses to create an object anew that is deleted meanwhile.
+            // With a uid, an object that has been deleted meanwhile is not created again.
             object["metadata"]["uid"] = existing["metadata"]["uid"].clone();
         }
     }
     object
 }
 
-/// The status that we apply to an object of this generation, which grows when somebody deletes it.
+/// The status for server-side apply to an object of this generation, which a deletion increments.
 fn applied_status(mirror: &NodeClaim, generation: Option<i64>) -> Value {
     let mut status = mirror.status.clone();
     conditions::observe(&mut status.conditions, generation);
@@ -63,7 +63,7 @@ fn applied_status(mirror: &NodeClaim, generation: Option<i64>) -> Value {
     object
 }
 
-/// Whether a mirror may be written over what is there: one that somebody made by hand is that very object or nothing.
+/// Whether a mirror may be written over the existing object: the mirror of a user's NodeClaim must be that very object.
 fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
     let uid = mirror.metadata.uid.as_str();
     uid.is_empty() || existing.is_some_and(|existing| existing["metadata"]["uid"] == uid)
@@ -73,7 +73,7 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
     async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
         let name = &mirror.metadata.name;
         let path = path::object::<NodeClaim>("", name);
-        let existing: Option<Value> = match self.send(cluster, &Ask::get(path.clone())).await {
+        let existing: Option<Value> = match self.send(cluster, &ApiRequest::get(path.clone())).await {
             Ok(existing) => Some(existing),
             Err(failed) if failed.class() == Some(Class::NotFound) => None,
             Err(failed) => return Err(failed.into_error(cluster, &what(name))),
@@ -82,9 +82,9 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
             return Err(ClusterError::NotFound { what: what(name) });
         }
         let object = applied(mirror, existing.as_ref());
-        let generation = match self.send::<Value>(cluster, &Ask::apply(path.clone(), &object)).await {
+        let generation = match self.send::<Value>(cluster, &ApiRequest::apply(path.clone(), &object)).await {
             Ok(stored) => stored["metadata"]["generation"].as_i64(),
-            // Applying creates what is missing: only a missing kind is not found. Without it there is nothing to mirror to.
+            // Server-side apply creates a missing object, so this means that the kind is not served, and claims cannot be mirrored.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
                 tracing::warn!(%cluster, "the cluster has no NodeClaim kind of karpenter.sh/v1; claims are not mirrored");
                 return Ok(());
@@ -92,7 +92,7 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
             Err(failed) => return Err(failed.into_error(cluster, &what(name))),
         };
         let status = applied_status(mirror, generation);
-        match self.send::<Value>(cluster, &Ask::apply(format!("{path}/status"), &status)).await {
+        match self.send::<Value>(cluster, &ApiRequest::apply(format!("{path}/status"), &status)).await {
             Ok(_) => Ok(()),
             // Deleted in between, or the kind has no status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
@@ -102,10 +102,10 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
 
     async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         let options = if uid.is_empty() { json!({}) } else { json!({ "preconditions": { "uid": uid } }) };
-        match self.send::<Value>(cluster, &Ask::delete(path::object::<NodeClaim>("", name), &options)).await {
+        match self.send::<Value>(cluster, &ApiRequest::delete(path::object::<NodeClaim>("", name), &options)).await {
             Ok(_) => Ok(()),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
-            // Another object has its name by now.
+            // The name belongs to another object now.
             Err(failed) if failed.class() == Some(Class::Conflict) && !uid.is_empty() => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &what(name))),
         }

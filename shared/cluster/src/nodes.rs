@@ -1,8 +1,8 @@
 //! Changes of Nodes.
 
-use crate::connection::{Ask, Clusters};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
-use crate::metadata::Bare;
+use crate::metadata::MetadataOnly;
 use crate::path;
 use serde_json::{Map, Value, json};
 use whittle_api::OwnerReference;
@@ -15,8 +15,8 @@ fn what(name: &str) -> String {
     format!("Node {name:?}")
 }
 
-/// The merge patch that makes `patch` true of `node`; `None` when it is already. Lists are replaced as a whole, which is
-/// why the patch is bound to the node's resource version.
+/// The merge patch that applies `patch` to `node`; `None` when nothing changes. A merge patch replaces lists as a
+/// whole, so it is bound to the node's resource version.
 fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -> Option<Value> {
     let mut metadata = Map::new();
     let changed = |wanted: &std::collections::BTreeMap<String, String>, has: &std::collections::BTreeMap<String, String>| {
@@ -54,7 +54,8 @@ fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -
         metadata.insert("ownerReferences".to_owned(), json!(owners));
     }
 
-    let mut taints: Vec<_> = node.spec.taints.iter().filter(|taint| !patch.remove_taints.iter().any(|gone| gone.same(taint))).collect();
+    let mut taints: Vec<_> =
+        node.spec.taints.iter().filter(|taint| !patch.remove_taints.iter().any(|removed| removed.same(taint))).collect();
     for taint in &patch.add_taints {
         if !taints.iter().any(|has| has.same(taint)) {
             taints.push(taint);
@@ -71,13 +72,13 @@ fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// The owner with the uid that the API server gave it; `None` when it does not exist (any more). A reference with
+    /// The owner with the uid that the API server gave it; `None` when it does not exist. A reference with
     /// another uid would make the garbage collector delete the Node.
     async fn owner_as_stored(&self, cluster: &ClusterName, owner: &OwnerReference) -> Result<Option<OwnerReference>, ClusterError> {
         if owner.kind != NodeClaim::KIND {
             return Ok(Some(owner.clone()));
         }
-        match self.send::<Bare>(cluster, &Ask::get(path::object::<NodeClaim>("", &owner.name))).await {
+        match self.send::<MetadataOnly>(cluster, &ApiRequest::get(path::object::<NodeClaim>("", &owner.name))).await {
             Ok(claim) => Ok(Some(OwnerReference { uid: claim.metadata.uid, ..owner.clone() })),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(None),
             Err(failed) => Err(failed.into_error(cluster, &format!("NodeClaim {:?}", owner.name))),
@@ -97,20 +98,21 @@ impl<A: ClusterAccess> Nodes for Clusters<A> {
             let exists = self.patch_metadata(cluster, &path, &what(name), change).await?;
             return if exists { Ok(()) } else { Err(ClusterError::NotFound { what: what(name) }) };
         }
-        let node: Node = self.send(cluster, &Ask::get(path.clone())).await.map_err(|failed| failed.into_error(cluster, &what(name)))?;
+        let node: Node =
+            self.send(cluster, &ApiRequest::get(path.clone())).await.map_err(|failed| failed.into_error(cluster, &what(name)))?;
         if node.metadata.resource_version != resource_version {
             return Err(ClusterError::Conflict { what: what(name) });
         }
         let Some(mut merge) = merge_patch(&node, patch, owner.as_ref()) else { return Ok(()) };
         merge["metadata"]["resourceVersion"] = Value::from(resource_version);
-        match self.send::<Value>(cluster, &Ask::merge(path, &merge)).await {
+        match self.send::<Value>(cluster, &ApiRequest::merge(path, &merge)).await {
             Ok(_) => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &what(name))),
         }
     }
 
     async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        match self.send::<Value>(cluster, &Ask::delete(path::object::<Node>("", name), &json!({}))).await {
+        match self.send::<Value>(cluster, &ApiRequest::delete(path::object::<Node>("", name), &json!({}))).await {
             Ok(_) => Ok(()),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &what(name))),

@@ -1,6 +1,6 @@
-//! Snapshots.
+//! Reads the objects of a cluster.
 
-use crate::connection::{Ask, Clusters};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
 use crate::path;
 use futures::try_join;
@@ -16,21 +16,21 @@ use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, Presence, Scope, Sought};
 use whittle_units::ClusterName;
 
-/// Objects per page: about 5 MB of pods, of which a slim snapshot keeps a tenth.
+/// Objects per page: about 5 MB of pods, of which a snapshot keeps a tenth.
 const PAGE: u32 = 1000;
-/// A list that takes longer than the server keeps its revision starts again; twice in a row means that it never ends.
+/// Restarts of a list whose continue token expired. After two it is assumed never to finish.
 const RESTARTS_MAX: u32 = 2;
-/// One small object by its name comes at once, or is not waited for.
+/// The longest that reading one small object by name may take.
 const ONE_OBJECT_MAX: Duration = Duration::from_secs(3);
 
-/// How fresh a list has to be.
+/// How current a list has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fresh {
-    /// The newest state, as an etcd read would give it. A pod that is bound already must not get a second machine, and
-    /// a node that joined must not count as missing. Servers from 1.31 on answer this from their watch cache as well.
+pub(crate) enum Consistency {
+    /// The newest state, as from a quorum read of etcd. A pod that is bound already must not get a second machine, and
+    /// a node that joined must not count as missing. Servers from 1.31 on serve this from their watch cache as well.
     Newest,
-    /// Whatever the server's watch cache holds (`resourceVersion=0`), some milliseconds behind as a rule: for what
-    /// rarely changes, and for budgets, which the eviction API asks again by itself. Not paged: the cache answers whole.
+    /// Whatever the server's watch cache holds (`resourceVersion=0`), usually some milliseconds old: for objects that
+    /// rarely change, and for budgets, which the eviction API checks itself. Not paged: the cache returns whole lists.
     Cached,
 }
 
@@ -59,7 +59,7 @@ where
     Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Objects of a kind, and what is there of it that cannot be read.
+/// Objects of a kind, and those that cannot be parsed.
 struct Listed<K> {
     items: Vec<K>,
     unreadable: Vec<Unreadable>,
@@ -71,15 +71,15 @@ impl<K> Listed<K> {
         Listed { items: self.items.into_iter().map(of).collect(), unreadable: self.unreadable, continue_token: self.continue_token }
     }
 
-    /// The objects; what cannot be read goes where the others of its like are.
+    /// The objects; those that cannot be parsed are added to `unreadable`.
     fn into_items(self, unreadable: &mut Vec<Unreadable>) -> Vec<K> {
         unreadable.extend(self.unreadable);
         self.items
     }
 }
 
-/// Reads a page straight into our types: as JSON values it would take ten times the memory. Only a page with an object that
-/// cannot be read goes that way, and of that object alone no more is kept than what it stands for.
+/// Parses a page directly into our types: as JSON values it would take ten times the memory. Only a page with an object that
+/// cannot be parsed is parsed as JSON values, and of such an object only the essentials are kept.
 fn parse<K: Kind + DeserializeOwned>(text: &str, cluster: &ClusterName) -> Result<Listed<K>, serde_json::Error> {
     if let Ok(List { metadata, items }) = serde_json::from_str::<List<K>>(text) {
         return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
@@ -89,19 +89,19 @@ fn parse<K: Kind + DeserializeOwned>(text: &str, cluster: &ClusterName) -> Resul
     for value in &page.items {
         match Unreadable::read(value) {
             Ok(item) => listed.items.push(item),
-            Err(odd) => {
-                tracing::error!(%cluster, kind = K::KIND, object = %odd.metadata.key(), field = %odd.field, "{odd}");
-                listed.unreadable.push(*odd);
+            Err(unreadable) => {
+                tracing::error!(%cluster, kind = K::KIND, object = %unreadable.metadata.key(), field = %unreadable.field, "{unreadable}");
+                listed.unreadable.push(*unreadable);
             }
         }
     }
     Ok(listed)
 }
 
-fn page_query(fresh: Fresh, selector: Option<&str>, continue_token: &str) -> String {
-    let mut query = match fresh {
-        Fresh::Newest => format!("limit={PAGE}"),
-        Fresh::Cached => "resourceVersion=0".to_owned(),
+fn page_query(consistency: Consistency, selector: Option<&str>, continue_token: &str) -> String {
+    let mut query = match consistency {
+        Consistency::Newest => format!("limit={PAGE}"),
+        Consistency::Cached => "resourceVersion=0".to_owned(),
     };
     if let Some(selector) = selector {
         query += "&fieldSelector=";
@@ -115,19 +115,19 @@ fn page_query(fresh: Fresh, selector: Option<&str>, continue_token: &str) -> Str
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// All objects of a kind; `None` when the cluster does not know the kind.
+    /// All objects of a kind; `None` when the API server does not serve the kind.
     async fn list_known<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
-        fresh: Fresh,
+        consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Option<Listed<K>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
         let mut restarts = 0;
         let mut all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
         loop {
-            let path = format!("{}?{}", path::collection::<K>(""), page_query(fresh, selector, &all.continue_token));
-            match self.send_text(cluster, &Ask::get(path)).await {
+            let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
+            match self.send_text(cluster, &ApiRequest::get(path)).await {
                 Ok(text) => {
                     let page: Listed<K> = parse(&text, cluster).map_err(|error| ClusterError::Unavailable {
                         cluster: cluster.clone(),
@@ -153,28 +153,28 @@ impl<A: ClusterAccess> Clusters<A> {
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// All objects of a kind; none when the cluster does not know the kind.
+    /// All objects of a kind; empty when the API server does not serve the kind.
     async fn list<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
-        fresh: Fresh,
+        consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Listed<K>, ClusterError> {
         let none = || Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
-        Ok(self.list_known(cluster, fresh, selector).await?.unwrap_or_else(none))
+        Ok(self.list_known(cluster, consistency, selector).await?.unwrap_or_else(none))
     }
 
-    /// All objects of a kind that can be read, for what nothing ends by.
+    /// All objects of a kind that can be parsed, for kinds whose unreadable objects can be ignored.
     pub(crate) async fn list_readable<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
-        fresh: Fresh,
+        consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Vec<K>, ClusterError> {
-        Ok(self.list(cluster, fresh, selector).await?.items)
+        Ok(self.list(cluster, consistency, selector).await?.items)
     }
 
-    /// Objects of the served version of a kind; those of the version before where only that one is known, and `None` where
+    /// Objects of the served version of a kind; those of the previous version where only that one is served, and `None` where
     /// neither is.
     async fn list_versions<K, B>(
         &self,
@@ -186,10 +186,10 @@ impl<A: ClusterAccess> Clusters<A> {
         K: Kind + DeserializeOwned + Send,
         B: Kind + DeserializeOwned + Send,
     {
-        if let Some(listed) = self.list_known::<K>(cluster, Fresh::Newest, None).await? {
+        if let Some(listed) = self.list_known::<K>(cluster, Consistency::Newest, None).await? {
             return Ok(Some(listed.map(|object| of_v1(Box::new(object)))));
         }
-        let old = self.list_known::<B>(cluster, Fresh::Newest, None).await?;
+        let old = self.list_known::<B>(cluster, Consistency::Newest, None).await?;
         Ok(old.map(|listed| listed.map(|object| Object::Legacy(of_beta(Box::new(object))))))
     }
 
@@ -199,7 +199,7 @@ impl<A: ClusterAccess> Clusters<A> {
         cluster: &ClusterName,
         of: impl Fn(Box<B>) -> LegacyObject,
     ) -> Result<Option<Listed<Object>>, ClusterError> {
-        let old = self.list_known::<B>(cluster, Fresh::Newest, None).await?;
+        let old = self.list_known::<B>(cluster, Consistency::Newest, None).await?;
         Ok(old.map(|listed| listed.map(|object| Object::Legacy(of(Box::new(object))))))
     }
 
@@ -225,9 +225,9 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(())
     }
 
-    /// Brings old objects to today's kinds. One that has no equivalent is there all the same.
+    /// Converts old objects to the current kinds. One that has no equivalent is kept as unreadable.
     fn convert(&self, cluster: &ClusterName, objects: Vec<Object>, into: &mut ClusterObjects) {
-        let old: Vec<(String, &'static str, &'static str, ObjectMeta)> = objects.iter().filter_map(named).collect();
+        let old: Vec<(String, &'static str, &'static str, ObjectMeta)> = objects.iter().filter_map(legacy_identity).collect();
         let converted = legacy::convert(objects, &self.convert);
         for note in &converted.warnings {
             tracing::warn!(%cluster, object = %note.object, "{}", note.text);
@@ -245,7 +245,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_all(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
-        let (newest, cached) = (Fresh::Newest, Fresh::Cached);
+        let (newest, cached) = (Consistency::Newest, Consistency::Cached);
         let (nodes, pods, daemon_sets, disruption_budgets, namespaces, priority_classes) = try_join!(
             self.list(cluster, newest, None),
             self.list(cluster, newest, None),
@@ -255,33 +255,33 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list(cluster, cached, None),
         )?;
         let (volume_claims, volumes, storage_classes, csi_nodes, volume_attachments, node_overlays, capacity_buffers) = try_join!(
-            // A volume claim that was bound a moment ago decides about a zone.
+            // A volume claim that was just bound determines a zone.
             self.list(cluster, newest, None),
             self.list(cluster, newest, None),
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
-            // Custom kinds have no cache for a moment after their definition, and few objects ever.
+            // Custom resources are not cached right after their definition, and are few.
             self.list(cluster, newest, None),
             self.list(cluster, newest, None),
         )?;
         self.read_karpenter(cluster, &mut objects).await?;
-        let mut odd = std::mem::take(&mut objects.unreadable);
+        let mut unreadable = std::mem::take(&mut objects.unreadable);
         Ok(ClusterObjects {
-            nodes: nodes.into_items(&mut odd),
-            pods: pods.into_items(&mut odd),
-            daemon_sets: daemon_sets.into_items(&mut odd),
-            disruption_budgets: disruption_budgets.into_items(&mut odd),
-            namespaces: namespaces.into_items(&mut odd),
-            priority_classes: priority_classes.into_items(&mut odd),
-            volume_claims: volume_claims.into_items(&mut odd),
-            volumes: volumes.into_items(&mut odd),
-            storage_classes: storage_classes.into_items(&mut odd),
-            csi_nodes: csi_nodes.into_items(&mut odd),
-            volume_attachments: volume_attachments.into_items(&mut odd),
-            node_overlays: node_overlays.into_items(&mut odd),
-            capacity_buffers: capacity_buffers.into_items(&mut odd),
-            unreadable: odd,
+            nodes: nodes.into_items(&mut unreadable),
+            pods: pods.into_items(&mut unreadable),
+            daemon_sets: daemon_sets.into_items(&mut unreadable),
+            disruption_budgets: disruption_budgets.into_items(&mut unreadable),
+            namespaces: namespaces.into_items(&mut unreadable),
+            priority_classes: priority_classes.into_items(&mut unreadable),
+            volume_claims: volume_claims.into_items(&mut unreadable),
+            volumes: volumes.into_items(&mut unreadable),
+            storage_classes: storage_classes.into_items(&mut unreadable),
+            csi_nodes: csi_nodes.into_items(&mut unreadable),
+            volume_attachments: volume_attachments.into_items(&mut unreadable),
+            node_overlays: node_overlays.into_items(&mut unreadable),
+            capacity_buffers: capacity_buffers.into_items(&mut unreadable),
+            unreadable,
             ..objects
         })
     }
@@ -292,7 +292,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
-        objects.nodes = self.list(cluster, Fresh::Newest, None).await?.into_items(&mut objects.unreadable);
+        objects.nodes = self.list(cluster, Consistency::Newest, None).await?.into_items(&mut objects.unreadable);
         self.read_karpenter(cluster, &mut objects).await?;
         Ok(objects)
     }
@@ -301,68 +301,71 @@ impl<A: ClusterAccess> Clusters<A> {
         let selector = on_node(name);
         let (node, pods, disruption_budgets, attachments) = try_join!(
             self.one_node(cluster, name),
-            self.list::<Pod>(cluster, Fresh::Newest, Some(&selector)),
-            self.list(cluster, Fresh::Cached, None),
-            // The wait for them ends with the last one, so an old list would end it early.
-            self.list::<VolumeAttachment>(cluster, Fresh::Newest, None),
+            self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)),
+            self.list(cluster, Consistency::Cached, None),
+            // Draining waits until the last one is gone, so a stale list could end the wait early.
+            self.list::<VolumeAttachment>(cluster, Consistency::Newest, None),
         )?;
-        let mut odd = Vec::new();
-        let mut volume_attachments = attachments.into_items(&mut odd);
+        let mut unreadable = Vec::new();
+        let mut volume_attachments = attachments.into_items(&mut unreadable);
         volume_attachments.retain(|attachment| attachment.spec.node_name == name);
-        odd.retain(|attachment| attachment.node_name == name);
-        // Claims tell which attached volumes belong to pods that stay: needed only while something is attached.
-        let volume_claims =
-            if volume_attachments.is_empty() { vec![] } else { self.list(cluster, Fresh::Cached, None).await?.into_items(&mut odd) };
+        unreadable.retain(|attachment| attachment.node_name == name);
+        // Volume claims show which attached volumes belong to pods that are not evicted: needed only while a volume is attached.
+        let volume_claims = if volume_attachments.is_empty() {
+            vec![]
+        } else {
+            self.list(cluster, Consistency::Cached, None).await?.into_items(&mut unreadable)
+        };
         Ok(ClusterObjects {
-            nodes: node.into_items(&mut odd),
-            pods: pods.into_items(&mut odd),
-            disruption_budgets: disruption_budgets.into_items(&mut odd),
+            nodes: node.into_items(&mut unreadable),
+            pods: pods.into_items(&mut unreadable),
+            disruption_budgets: disruption_budgets.into_items(&mut unreadable),
             volume_attachments,
             volume_claims,
-            unreadable: odd,
+            unreadable,
             ..ClusterObjects::default()
         })
     }
 
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
-        objects.pods = self.list::<Pod>(cluster, Fresh::Newest, Some(&on_node(node))).await?.into_items(&mut objects.unreadable);
+        objects.pods = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?.into_items(&mut objects.unreadable);
         Ok(objects)
     }
 
-    /// The Node of a name, if there is one.
+    /// The Node of this name, if it exists.
     async fn one_node(&self, cluster: &ClusterName, name: &str) -> Result<Listed<Node>, ClusterError> {
-        let value: Option<Value> = match self.send(cluster, &Ask::get(path::object::<Node>("", name))).await {
+        let value: Option<Value> = match self.send(cluster, &ApiRequest::get(path::object::<Node>("", name))).await {
             Ok(node) => Some(node),
             Err(failed) if failed.class() == Some(Class::NotFound) => None,
             Err(failed) => return Err(failed.into_error(cluster, &format!("Node {name:?}"))),
         };
         let (items, unreadable) = match value.as_ref().map(Unreadable::read) {
             Some(Ok(node)) => (vec![node], vec![]),
-            Some(Err(odd)) => (vec![], vec![*odd]),
+            Some(Err(unreadable)) => (vec![], vec![*unreadable]),
             None => (vec![], vec![]),
         };
         Ok(Listed { items, unreadable, continue_token: String::new() })
     }
 
-    /// Whether one object of a kind is there; asked in the version before where the kind of today is not served.
-    async fn sought<K: Kind, B: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
-        match self.sought_in::<K>(cluster, name).await? {
-            Presence::KindUnknown if K::API_VERSION != B::API_VERSION => self.sought_in::<B>(cluster, name).await,
+    /// Whether an object exists; looked up in the previous version where the current one is not served.
+    async fn presence<K: Kind, B: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
+        match self.presence_in::<K>(cluster, name).await? {
+            Presence::KindUnknown if K::API_VERSION != B::API_VERSION => self.presence_in::<B>(cluster, name).await,
             found => Ok(found),
         }
     }
 
-    async fn sought_in<K: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
-        match self.send::<Value>(cluster, &Ask::get(path::object::<K>("", name)).within(ONE_OBJECT_MAX)).await {
+    async fn presence_in<K: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
+        match self.send::<Value>(cluster, &ApiRequest::get(path::object::<K>("", name)).with_timeout(ONE_OBJECT_MAX)).await {
             Ok(found) => {
                 let meta = &found["metadata"];
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                let says = if K::KIND == Node::KIND { &found["spec"] } else { &found["status"] };
-                let (uid, provider_id) = (text(&meta["uid"]), text(&says["providerID"]));
+                let with_provider_id = if K::KIND == Node::KIND { &found["spec"] } else { &found["status"] };
+                let (uid, provider_id) = (text(&meta["uid"]), text(&with_provider_id["providerID"]));
                 Ok(Presence::There { uid, generation: meta["generation"].as_i64(), provider_id })
             }
-            // Only an answer that names the object is about the object: a kind that is not served has no such words.
+            // A 404 that names the object is about the object; one for a kind that is not served names none.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
                 Ok(if failed.object() == Some(name) { Presence::Gone } else { Presence::KindUnknown })
             }
@@ -371,14 +374,14 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 }
 
-/// Name, as conversion calls it, kind and metadata of an object of an old version.
-fn named(object: &Object) -> Option<(String, &'static str, &'static str, ObjectMeta)> {
+/// Name as in conversion errors, API version, kind and metadata of an object of an old version.
+fn legacy_identity(object: &Object) -> Option<(String, &'static str, &'static str, ObjectMeta)> {
     let Object::Legacy(old) = object else { return None };
     let (api_version, kind) = old.type_meta();
     Some((format!("{kind} {:?}", old.meta().name), api_version, kind, old.meta().clone()))
 }
 
-/// The field selector for what is on a node.
+/// The field selector for pods on a node.
 fn on_node(name: &str) -> String {
     format!("spec.nodeName={name}")
 }
@@ -396,12 +399,12 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
 
     async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
         match sought {
-            Sought::NodePool => self.sought::<NodePool, BetaNodePool>(cluster, name).await,
-            Sought::Provisioner => self.sought::<Provisioner, Provisioner>(cluster, name).await,
-            Sought::NodeClaim => self.sought::<NodeClaim, BetaNodeClaim>(cluster, name).await,
-            Sought::NodeClass => self.sought::<Ec2NodeClass, BetaNodeClass>(cluster, name).await,
-            Sought::NodeTemplate => self.sought::<AwsNodeTemplate, AwsNodeTemplate>(cluster, name).await,
-            Sought::Node => self.sought::<Node, Node>(cluster, name).await,
+            Sought::NodePool => self.presence::<NodePool, BetaNodePool>(cluster, name).await,
+            Sought::Provisioner => self.presence::<Provisioner, Provisioner>(cluster, name).await,
+            Sought::NodeClaim => self.presence::<NodeClaim, BetaNodeClaim>(cluster, name).await,
+            Sought::NodeClass => self.presence::<Ec2NodeClass, BetaNodeClass>(cluster, name).await,
+            Sought::NodeTemplate => self.presence::<AwsNodeTemplate, AwsNodeTemplate>(cluster, name).await,
+            Sought::Node => self.presence::<Node, Node>(cluster, name).await,
         }
     }
 }
@@ -412,9 +415,9 @@ mod tests {
 
     #[test]
     fn pages_ask_for_the_newest_state_and_caches_for_all_at_once() {
-        assert_eq!(page_query(Fresh::Newest, None, ""), "limit=1000");
-        assert_eq!(page_query(Fresh::Newest, None, "eyJ2=="), "limit=1000&continue=eyJ2%3D%3D");
-        assert_eq!(page_query(Fresh::Cached, Some("spec.nodeName=n1"), ""), "resourceVersion=0&fieldSelector=spec.nodeName%3Dn1");
+        assert_eq!(page_query(Consistency::Newest, None, ""), "limit=1000");
+        assert_eq!(page_query(Consistency::Newest, None, "eyJ2=="), "limit=1000&continue=eyJ2%3D%3D");
+        assert_eq!(page_query(Consistency::Cached, Some("spec.nodeName=n1"), ""), "resourceVersion=0&fieldSelector=spec.nodeName%3Dn1");
     }
 
     #[test]
@@ -424,9 +427,12 @@ mod tests {
         let page: Listed<Node> = parse(text, &ClusterName::new("c")).expect("a list");
         assert_eq!(page.continue_token, "next");
         assert_eq!(page.items.iter().map(|node| node.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
-        let [odd] = page.unreadable.as_slice() else { panic!("one cannot be read: {:?}", page.unreadable) };
-        assert_eq!((odd.metadata.name.as_str(), odd.metadata.uid.as_str(), odd.provider_id.as_str()), ("b", "u", "aws:///z/i-1"));
-        assert_eq!(odd.field, "metadata.labels");
+        let [unreadable] = page.unreadable.as_slice() else { panic!("one cannot be read: {:?}", page.unreadable) };
+        assert_eq!(
+            (unreadable.metadata.name.as_str(), unreadable.metadata.uid.as_str(), unreadable.provider_id.as_str()),
+            ("b", "u", "aws:///z/i-1")
+        );
+        assert_eq!(unreadable.field, "metadata.labels");
         assert!(parse::<Node>(r#"{"items":null}"#, &ClusterName::new("c")).expect("an empty list").items.is_empty());
         assert!(parse::<Node>("<html>", &ClusterName::new("c")).is_err());
     }

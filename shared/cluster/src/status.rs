@@ -1,8 +1,8 @@
-//! Events, and the status of what the user owns.
+//! Events, and the status of the user's objects.
 
-use crate::connection::{Ask, Clusters};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
-use crate::metadata::Bare;
+use crate::metadata::MetadataOnly;
 use crate::path;
 use serde_json::{Value, json};
 use std::hash::Hasher;
@@ -13,13 +13,13 @@ use whittle_api::labels;
 use whittle_ports::{ClusterAccess, ClusterError, ClusterEvent, StatusWriter};
 use whittle_units::{ClusterName, Fnv1a, SignedDuration, Timestamp};
 
-/// Events of the same key within this span are one.
+/// Events of the same key within this span are published once.
 const EVENT_SPAN: SignedDuration = SignedDuration::from_mins(2);
 /// The API server's limit of an event's message, in bytes.
 const MESSAGE_MAX: usize = 1024;
-/// Events about cluster-scoped objects live here, as everybody's do.
+/// The namespace of events about cluster-scoped objects, as in Kubernetes itself.
 const EVENT_NAMESPACE: &str = "default";
-/// Keys remembered per environment; beyond it the memory is dropped, and some events may come twice.
+/// Keys remembered per execution environment; beyond this all are dropped, and some events may be published twice.
 const PUBLISHED_MAX: usize = 10_000;
 
 fn key(event: &ClusterEvent) -> String {
@@ -64,7 +64,7 @@ fn event_object(event: &ClusterEvent, namespace: &str, now: Timestamp) -> Value 
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// Whether an event of this key went out a short while ago; remembers it as published otherwise.
+    /// Whether an event of this key was published recently; otherwise it is recorded as published.
     fn is_repeated(&self, cluster: &ClusterName, event: &ClusterEvent, now: Timestamp) -> bool {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (cluster.clone(), key(event));
@@ -78,8 +78,8 @@ impl<A: ClusterAccess> Clusters<A> {
         false
     }
 
-    /// The uid of what an event is about. `kubectl describe` finds events by it, so one that the caller does not know is
-    /// looked up; where that cannot be done the event goes without.
+    /// The uid of the involved object. `kubectl describe` finds events by it, so a uid that the caller does not know is looked
+    /// up; if that fails, the event has none.
     async fn uid_of(&self, cluster: &ClusterName, event: &ClusterEvent) -> String {
         let path = match event.kind.as_str() {
             _ if !event.uid.is_empty() => None,
@@ -89,7 +89,7 @@ impl<A: ClusterAccess> Clusters<A> {
             _ => None,
         };
         let Some(path) = path else { return event.uid.clone() };
-        self.send::<Bare>(cluster, &Ask::get(path)).await.map(|found| found.metadata.uid).unwrap_or_default()
+        self.send::<MetadataOnly>(cluster, &ApiRequest::get(path)).await.map(|found| found.metadata.uid).unwrap_or_default()
     }
 
     async fn apply_status<K: Kind>(&self, cluster: &ClusterName, object: &K, status: Value) -> Result<(), ClusterError> {
@@ -100,9 +100,9 @@ impl<A: ClusterAccess> Clusters<A> {
         }
         let object = json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata, "status": status });
         let path = format!("{}/status", path::object::<K>(namespace, name));
-        match self.send::<Value>(cluster, &Ask::apply(path, &object)).await {
+        match self.send::<Value>(cluster, &ApiRequest::apply(path, &object)).await {
             Ok(_) => Ok(()),
-            // Deleted meanwhile, or read from an old version whose object has no such status.
+            // Deleted meanwhile, or an object of an old version without such a status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
         }
@@ -113,13 +113,13 @@ fn value(object: &impl serde::Serialize) -> Value {
     serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
 }
 
-/// Whether the object was made from a Provisioner or an AWSNodeTemplate: what stands under its name and kind in the cluster,
-/// if anything, is another object, whose status it must not get. The old kinds have no status of ours.
+/// Whether the object was converted from a Provisioner or an AWSNodeTemplate. An object of its name and kind in the cluster is
+/// another one, which must not get its status. We write no status to the old kinds.
 fn is_of_another_kind(object: &impl Kind) -> bool {
     matches!(object.meta().annotation(labels::CONVERTED_FROM), Some("Provisioner" | "AWSNodeTemplate"))
 }
 
-/// The merge patch that gives a class our hash and our finalizer as `wanted` has them; `None` when it has them.
+/// The merge patch that sets our hash annotations and our finalizer as in `wanted`; `None` when nothing changes.
 fn class_patch(has: &Ec2NodeClass, wanted: &Ec2NodeClass) -> Option<(String, Value)> {
     let mut metadata = serde_json::Map::new();
     let ours = [labels::NODE_CLASS_HASH, labels::NODE_CLASS_HASH_VERSION];
@@ -148,9 +148,9 @@ impl<A: ClusterAccess> StatusWriter for Clusters<A> {
         let event = ClusterEvent { uid: self.uid_of(cluster, event).await, ..event.clone() };
         let namespace = if event.namespace.is_empty() { EVENT_NAMESPACE } else { &event.namespace };
         let object = event_object(&event, namespace, now);
-        match self.send::<Value>(cluster, &Ask::post(path::of("v1", namespace, "events"), &object)).await {
+        match self.send::<Value>(cluster, &ApiRequest::post(path::of("v1", namespace, "events"), &object)).await {
             Ok(_) => Ok(()),
-            // Another environment was first, or the namespace is gone or going.
+            // Another execution environment was first, or the namespace is deleted or terminating.
             Err(failed) if matches!(failed.class(), Some(Class::AlreadyExists | Class::NotFound)) => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &format!("an event of {} {:?}", event.kind, event.name))),
         }

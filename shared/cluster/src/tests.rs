@@ -1,7 +1,7 @@
 //! The way to an API server, with a server that answers as the test says.
 
 use crate::Clusters;
-use crate::connection::{Ask, Failed};
+use crate::connection::{ApiRequest, RequestError};
 use base64::Engine;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -64,7 +64,7 @@ impl Server {
         Self { url, heads }
     }
 
-    fn asked(&self) -> usize {
+    fn request_count(&self) -> usize {
         self.heads.lock().expect("nobody panics").len()
     }
 }
@@ -131,13 +131,13 @@ fn opened(access: &Access) -> (usize, usize) {
 }
 
 /// Six reads at once, as a run begins.
-async fn six(clusters: &Clusters<Shared>) -> Vec<Result<String, Failed>> {
+async fn six(clusters: &Clusters<Shared>) -> Vec<Result<String, RequestError>> {
     let cluster = ClusterName::new("demo");
-    let ask = Ask::get("/api/v1/nodes".to_owned());
-    futures::future::join_all((0..6).map(|_| clusters.send_text(&cluster, &ask))).await
+    let request = ApiRequest::get("/api/v1/nodes".to_owned());
+    futures::future::join_all((0..6).map(|_| clusters.send_text(&cluster, &request))).await
 }
 
-fn error_of(failed: Failed) -> ClusterError {
+fn error_of(failed: RequestError) -> ClusterError {
     failed.into_error(&"demo".into(), "nodes")
 }
 
@@ -181,11 +181,11 @@ async fn a_cluster_that_does_not_exist_is_asked_for_once_and_is_a_persons_to_men
 #[tokio::test]
 async fn a_token_that_is_never_accepted_is_a_persons_to_mend() {
     let server = Server::answering(|_, _| Status(401, 0));
-    let answer = clusters(&access_to(&[&server.url])).send_text(&"demo".into(), &Ask::get("/api".to_owned())).await;
+    let answer = clusters(&access_to(&[&server.url])).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
     let error = error_of(answer.expect_err("it is refused"));
     assert!(error.to_string().contains("access entry"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::Fail);
-    assert_eq!(server.asked(), 2);
+    assert_eq!(server.request_count(), 2);
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_cluster_that_was_made_anew_is_found_at_its_new_address() {
     // Nobody listens there.
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let access = access_to(&[&format!("http://{gone}"), &server.url]);
-    let answer = clusters(&access).send_text(&"demo".into(), &Ask::get("/api".to_owned())).await;
+    let answer = clusters(&access).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
     assert!(answer.is_ok());
     assert_eq!(opened(&access), (2, 2));
 }
@@ -203,7 +203,7 @@ async fn a_cluster_that_was_made_anew_is_found_at_its_new_address() {
 async fn an_endpoint_that_nobody_answers_at_is_named_with_the_remedy_and_tried_again_later() {
     let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let clusters = clusters(&access_to(&[&format!("http://{gone}")]));
-    let error = error_of(clusters.send_text(&"demo".into(), &Ask::get("/api".to_owned())).await.expect_err("nobody answers"));
+    let error = error_of(clusters.send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await.expect_err("nobody answers"));
     assert!(error.to_string().contains("VpcSubnets"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
 }
@@ -216,18 +216,18 @@ async fn a_read_is_sent_again_after_a_reset_or_a_throttle_but_not_for_ever() {
         _ => DONE,
     });
     let cluster = ClusterName::new("demo");
-    let ask = Ask::get("/api/v1/nodes".to_owned());
-    assert!(clusters(&access_to(&[&server.url])).send_text(&cluster, &ask).await.is_ok());
-    assert_eq!(server.asked(), 3);
+    let request = ApiRequest::get("/api/v1/nodes".to_owned());
+    assert!(clusters(&access_to(&[&server.url])).send_text(&cluster, &request).await.is_ok());
+    assert_eq!(server.request_count(), 3);
 
     let server = Server::answering(|_, _| Reset);
-    assert!(clusters(&access_to(&[&server.url])).send_text(&cluster, &ask).await.is_err());
-    assert_eq!(server.asked(), 3);
+    assert!(clusters(&access_to(&[&server.url])).send_text(&cluster, &request).await.is_err());
+    assert_eq!(server.request_count(), 3);
 
     let busy = Server::answering(|_, _| Status(503, 60));
-    let error = clusters(&access_to(&[&busy.url])).send_text(&cluster, &ask).await.expect_err("it is busy");
+    let error = clusters(&access_to(&[&busy.url])).send_text(&cluster, &request).await.expect_err("it is busy");
     assert!(matches!(error_of(error), ClusterError::Throttled { .. }));
-    assert_eq!(busy.asked(), 1, "a minute is not waited for");
+    assert_eq!(busy.request_count(), 1, "a minute is not waited for");
 }
 
 #[tokio::test]
@@ -237,12 +237,15 @@ async fn a_write_is_never_sent_twice() {
         let server = Server::answering(move |_, _| answer());
         let cluster = ClusterName::new("demo");
         let clusters = clusters(&access_to(&[&server.url]));
-        for ask in
-            [Ask::post("/a".into(), &body), Ask::merge("/a".into(), &body), Ask::apply("/a".into(), &body), Ask::delete("/a".into(), &body)]
-        {
-            let before = server.asked();
-            assert!(clusters.send_text(&cluster, &ask).await.is_err());
-            assert_eq!(server.asked() - before, 1, "{} to {}", ask.method, server.url);
+        for request in [
+            ApiRequest::post("/a".into(), &body),
+            ApiRequest::merge("/a".into(), &body),
+            ApiRequest::apply("/a".into(), &body),
+            ApiRequest::delete("/a".into(), &body),
+        ] {
+            let before = server.request_count();
+            assert!(clusters.send_text(&cluster, &request).await.is_err());
+            assert_eq!(server.request_count() - before, 1, "{} to {}", request.method, server.url);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What makes pods: selectors of all, templates of single ones.
+//! Workloads: the selectors of all, and the pod templates of single ones.
 
-use crate::connection::{Ask, Clusters, Failed};
+use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::path;
-use crate::read::Fresh;
+use crate::read::Consistency;
 use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -13,24 +13,24 @@ use whittle_api::{LabelSelector, ObjectMeta};
 use whittle_ports::{ClusterAccess, ClusterError, WorkloadReader};
 use whittle_units::ClusterName;
 
-/// A workload without its template, which may be most of a list's size: every revision of a Deployment has one.
+/// A workload with its selector only: templates may be most of a list's size, because every revision of a Deployment has one.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "S: Deserialize<'de>"))]
-struct Selecting<S, K> {
+struct SelectorOnly<S, K> {
     metadata: ObjectMeta,
-    spec: SelectingSpec<S>,
+    spec: SelectorOnlySpec<S>,
     #[serde(skip)]
     kind: std::marker::PhantomData<K>,
 }
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "S: Deserialize<'de>"))]
-struct SelectingSpec<S> {
+struct SelectorOnlySpec<S> {
     #[serde(default = "Option::default")]
     selector: Option<S>,
 }
 
-impl<S, K: Kind> Kind for Selecting<S, K> {
+impl<S, K: Kind> Kind for SelectorOnly<S, K> {
     const API_VERSION: &'static str = K::API_VERSION;
     const KIND: &'static str = K::KIND;
     const PLURAL: &'static str = K::PLURAL;
@@ -43,7 +43,7 @@ impl<S, K: Kind> Kind for Selecting<S, K> {
     }
 }
 
-/// Only read here, and only its selector.
+/// Only its selector is read.
 #[derive(Deserialize)]
 struct ReplicationController {
     metadata: ObjectMeta,
@@ -62,7 +62,7 @@ impl Kind for ReplicationController {
     }
 }
 
-/// What was listed, as decisions take it.
+/// Joins the listed objects.
 fn joined(
     services: Vec<Service>,
     sets: Vec<(String, Option<LabelSelector>)>,
@@ -77,7 +77,7 @@ fn joined(
     }
 }
 
-fn selector_of<S, K>(object: Selecting<S, K>) -> (String, Option<S>) {
+fn selector_of<S, K>(object: SelectorOnly<S, K>) -> (String, Option<S>) {
     (object.metadata.uid, object.spec.selector)
 }
 
@@ -88,22 +88,22 @@ impl<A: ClusterAccess> Clusters<A> {
         namespace: &str,
         name: &str,
     ) -> Result<Option<K>, ClusterError> {
-        match self.send(cluster, &Ask::get(path::object::<K>(namespace, name))).await {
+        match self.send(cluster, &ApiRequest::get(path::object::<K>(namespace, name))).await {
             Ok(object) => Ok(Some(object)),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(None),
-            Err(failed) => Err(Failed::into_error(failed, cluster, &format!("{} {namespace}/{name}", K::KIND))),
+            Err(failed) => Err(RequestError::into_error(failed, cluster, &format!("{} {namespace}/{name}", K::KIND))),
         }
     }
 }
 
 impl<A: ClusterAccess> WorkloadReader for Clusters<A> {
     async fn selectors(&self, cluster: &ClusterName) -> Result<Workloads, ClusterError> {
-        let cached = Fresh::Cached;
+        let cached = Consistency::Cached;
         let (services, replica_sets, stateful_sets, controllers) = try_join!(
             self.list_readable::<Service>(cluster, cached, None),
-            self.list_readable::<Selecting<LabelSelector, ReplicaSet>>(cluster, cached, None),
-            self.list_readable::<Selecting<LabelSelector, StatefulSet>>(cluster, cached, None),
-            self.list_readable::<Selecting<BTreeMap<String, String>, ReplicationController>>(cluster, cached, None),
+            self.list_readable::<SelectorOnly<LabelSelector, ReplicaSet>>(cluster, cached, None),
+            self.list_readable::<SelectorOnly<LabelSelector, StatefulSet>>(cluster, cached, None),
+            self.list_readable::<SelectorOnly<BTreeMap<String, String>, ReplicationController>>(cluster, cached, None),
         )?;
         let sets = replica_sets.into_iter().map(selector_of).chain(stateful_sets.into_iter().map(selector_of)).collect();
         Ok(joined(services, sets, controllers.into_iter().map(selector_of).collect()))
@@ -144,14 +144,14 @@ mod tests {
             .expect("a service")
         };
         let text = r#"{"metadata":{"uid":"r"},"spec":{"selector":{"matchLabels":{"app":"web"}},"template":{"spec":{"containers":"any"}}}}"#;
-        let set: Selecting<LabelSelector, ReplicaSet> = serde_json::from_str(text).expect("its template is not looked at");
+        let set: SelectorOnly<LabelSelector, ReplicaSet> = serde_json::from_str(text).expect("its template is not parsed");
         let text = r#"{"metadata":{"uid":"c"},"spec":{"selector":{"app":"old"}}}"#;
-        let controller: Selecting<BTreeMap<String, String>, ReplicationController> = serde_json::from_str(text).expect("a controller");
+        let controller: SelectorOnly<BTreeMap<String, String>, ReplicationController> = serde_json::from_str(text).expect("a controller");
         let services = vec![service("web", serde_json::json!({"app": "web"})), service("external", serde_json::Value::Null)];
         let workloads = joined(services, vec![selector_of(set), ("none".to_owned(), None)], vec![selector_of(controller)]);
         assert_eq!(workloads.services.iter().map(|(_, name, _)| name.as_str()).collect::<Vec<_>>(), ["web"]);
         assert_eq!(workloads.owners.keys().collect::<Vec<_>>(), ["c", "r"]);
         assert_eq!(workloads.owners["c"].match_labels["app"], "old");
-        assert_eq!(Selecting::<LabelSelector, ReplicaSet>::PLURAL, "replicasets");
+        assert_eq!(SelectorOnly::<LabelSelector, ReplicaSet>::PLURAL, "replicasets");
     }
 }
