@@ -1,4 +1,4 @@
-//! Capacity buffers as a decision sees them: what each resolves to, and the pods that stand for its room.
+//! Capacity buffers for one decision: what each resolves to, and its virtual pods.
 
 use std::collections::BTreeSet;
 use whittle_api::ClusterObjects;
@@ -10,21 +10,21 @@ use whittle_core::schedule::PodRef;
 use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader};
 use whittle_units::ClusterName;
 
-/// Pods of all buffers together that one decision looks at.
+/// The most virtual pods of all buffers in one decision.
 const PODS_MAX: usize = 10_000;
 
 /// The buffers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffers {
     pub list: Vec<Buffer>,
-    /// Pods whose place is still to be found: those that no unlaunched machine was asked for.
+    /// Virtual pods that have to be scheduled: no unlaunched claim was planned for them.
     pub pods: Vec<Pod>,
-    /// The others: their machine is on its way.
+    /// The others: their machine is being launched.
     pub on_the_way: Vec<PodRef>,
 }
 
 impl Buffers {
-    /// Sorts the buffers' pods by whether a machine without an instance was asked for them already.
+    /// Partitions the buffers' pods by whether an unlaunched claim was planned for them.
     pub(crate) fn of(mut list: Vec<Buffer>, read: &ClusterObjects, claims: &[Stored<Claim>]) -> Self {
         list.sort_by_cached_key(|buffer| buffer.object.metadata.key());
         let promised: BTreeSet<&str> = claims
@@ -33,25 +33,25 @@ impl Buffers {
             .filter(|claim| matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) && claim.deletion.is_none())
             .flat_map(|claim| claim.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
-        // Somebody may have made a pod of such a name; there cannot be two.
+        // A user may have created a pod of such a name, and there cannot be two.
         let taken: BTreeSet<String> =
             read.pods.iter().filter(|pod| pod.metadata.name.starts_with("capacity-buffer-")).map(|pod| pod.metadata.key()).collect();
         let pods = list.iter().flat_map(|buffer| &buffer.pods).filter(|pod| !taken.contains(&pod.metadata.key())).take(PODS_MAX);
-        let (there, pods): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| promised.contains(pod.metadata.uid.as_str()));
-        let (pods, on_the_way) = (pods.into_iter().cloned().collect(), there.into_iter().map(PodRef::of).collect());
+        let (planned, pods): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| promised.contains(pod.metadata.uid.as_str()));
+        let (pods, on_the_way) = (pods.into_iter().cloned().collect(), planned.into_iter().map(PodRef::of).collect());
         Self { list, pods, on_the_way }
     }
 }
 
 impl Buffers {
-    /// The pods whose machine is on its way.
+    /// The pods whose machine is being launched.
     pub(crate) fn promised(&self) -> impl Iterator<Item = &Pod> {
         let uids: BTreeSet<&str> = self.on_the_way.iter().map(|pod| pod.uid.as_str()).collect();
         self.list.iter().flat_map(|buffer| &buffer.pods).filter(move |pod| uids.contains(pod.metadata.uid.as_str()))
     }
 }
 
-/// Resolves buffers by what their references name. One that cannot be resolved says so in its status; the others count.
+/// Resolves buffers through their references. One that cannot be resolved gets a condition in its status.
 pub(crate) async fn read<P: Ports<Cluster: WorkloadReader>>(
     ports: P,
     cluster: &ClusterName,
@@ -76,9 +76,9 @@ async fn source<P: Ports<Cluster: WorkloadReader>>(
     };
     match ports.cluster().pod_source(cluster, kind, &buffer.metadata.namespace, name).await {
         Ok(found) => Ok(found.ok_or_else(|| Unresolved::missing(kind, name))),
-        // Our role lacks the right, or the object is odd: that is the buffer's trouble, and planning goes on.
+        // Our role lacks the permission, or the object is invalid: only this buffer is unresolved, and planning continues.
         Err(ClusterError::Invalid { message, .. }) => Ok(Err(Unresolved::failed(message))),
-        // A server that does not answer says nothing about the buffer: its room must not be given up for that.
+        // An unavailable server says nothing about the buffer, whose capacity must not be given up for that.
         Err(error) => Err(error.into()),
     }
 }

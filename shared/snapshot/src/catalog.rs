@@ -1,4 +1,4 @@
-//! What each NodePool can buy now. Pure.
+//! The instance types that each NodePool can launch now. Pure.
 
 use crate::reservations::Reserved;
 use crate::warm;
@@ -17,7 +17,7 @@ use whittle_units::{Quantity, Timestamp, fnv1a};
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
 /// template is not valid, has none.
 ///
-/// Without a catalog nothing can be bought, which is not an error: `refresh` has not run yet.
+/// Without a catalog nothing can be launched, which is not an error: `refresh` has not run yet.
 pub(crate) fn of_pools(
     pools: &[NodePool],
     classes: &[NodeClassRecord],
@@ -49,12 +49,12 @@ pub(crate) fn of_pools(
     Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
 }
 
-/// Names a catalog by its content.
+/// The cache key of a catalog's content.
 fn catalog_key(blob: &[u8]) -> String {
     format!("{}-{:016x}", blob.len(), fnv1a(blob))
 }
 
-/// Names a stored class by all that its instance types follow from; when it was resolved is no part of that.
+/// The cache key of a stored class: everything that its instance types depend on, which excludes when it was resolved.
 fn class_key(record: &NodeClassRecord) -> String {
     let timeless = NodeClassRecord {
         resolved_at: Timestamp::UNIX_EPOCH,
@@ -65,26 +65,26 @@ fn class_key(record: &NodeClassRecord) -> String {
     serde_json::to_string(&timeless).expect("a record is plain data")
 }
 
-/// Names what is free in the reservations of a class.
+/// The cache key of the free instances in a class's reservations.
 fn reserved_key(record: &NodeClassRecord, reserved: &Reserved) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
     let free = ids.map(|id| format!("{id}={}", reserved.free.get(id).copied().unwrap_or_default()));
     format!("{}:{}", reserved.enabled, free.collect::<Vec<_>>().join(","))
 }
 
-/// Names the offerings that are left alone.
+/// The cache key of the unavailable offerings.
 fn stock_out_key(stock_outs: &[StockOut], now: Timestamp) -> String {
     let names: BTreeSet<String> = stock_outs.iter().filter(|out| out.holds(now)).map(|out| out.offering.to_string()).collect();
     names.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Stands in a stock-out for every type or zone.
+/// In a stock-out: every instance type or zone.
 pub const EVERY: &str = "*";
 
-/// The stock-outs that hold at `now`, as the catalog asks for them.
+/// The offerings that stock-outs make unavailable at `now`.
 pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     let held = || stock_outs.iter().filter(|out| out.holds(now));
-    // Reservations are counted, not shut: see `Reserved`.
+    // Reservations are counted instead: see `Reserved`.
     let is_pool = |out: &&StockOut| {
         let key = &out.offering;
         key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none()
@@ -105,7 +105,7 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     }
 }
 
-/// A class as its types are resolved from it, with what a [`Context`] only borrows.
+/// A node class with everything that a [`Context`] borrows to resolve its instance types.
 #[derive(Clone, Debug)]
 pub struct ClassParts {
     class: Ec2NodeClass,
@@ -116,14 +116,14 @@ pub struct ClassParts {
 }
 
 impl ClassParts {
-    /// The parts of a stored class; an error says what of its kubelet settings cannot be read.
+    /// The parts of a stored class; an error if its kubelet settings are invalid.
     pub fn of(record: &NodeClassRecord, reserved: &Reserved) -> Result<Self, KubeletError> {
         let class = record.resolved_class();
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
         let settings = Settings { reserved_capacity: reserved.enabled, ..Settings::standard() };
         Ok(Self { class, kubelet, settings, reservation_capacity: reserved.free.clone(), measured_memory: BTreeMap::new() })
     }
-    /// What decides which types the class can buy.
+    /// The context in which the class's instance types are resolved.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
         Context {
             family: self.class.spec.family(),
@@ -138,9 +138,9 @@ impl ClassParts {
     }
 }
 
-/// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` tells its owner.
+/// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` reports it in the class's status.
 ///
-/// A type that none of the class's images boots is no candidate: its launch would be refused, and planned again for ever.
+/// A type that none of the class's images can boot is dropped: its launch would be refused and planned again forever.
 fn of_class(record: &NodeClassRecord, reserved: &Reserved, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
     let parts = ClassParts::of(record, reserved).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;

@@ -1,6 +1,6 @@
 //! When nothing may be decided.
 
-use crate::{ADOPTION_WAIT, Snapshot, has_waited};
+use crate::{ADOPTION_WAIT, Snapshot, is_overdue};
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, KarpenterSign};
 use whittle_claims::Sighting;
@@ -40,7 +40,7 @@ fn nothing_is_decided_while_the_table_does_not_know_what_the_cluster_shows() {
 fn a_node_claim_that_nobody_can_adopt_never_holds_up_plans_for_good() {
     let noted = |name: &str| Sighting { subject: Sighting::unclaimed(name), first_seen_at: at(0), expires_at: Timestamp::MAX };
     let sightings = [noted("default-1")];
-    let asks = |name: &str, seconds| has_waited(&Sighting::unclaimed(name), &sightings, at(seconds));
+    let asks = |name: &str, seconds| is_overdue(&Sighting::unclaimed(name), &sightings, at(seconds));
     assert!(!asks("default-1", 0) && !asks("default-1", ADOPTION_WAIT.as_secs() - 1));
     assert!(asks("default-1", ADOPTION_WAIT.as_secs()));
     assert!(!asks("default-2", i64::from(u32::MAX)), "one that no sweep has seen yet is waited for");

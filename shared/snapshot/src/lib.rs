@@ -1,7 +1,6 @@
-//! The snapshot of one decision: cluster objects, claims, catalog and records, read together and joined.
+//! The snapshot for one decision: cluster objects, claims, catalog and records, read together and joined.
 //!
-//! The functions that decide for a cluster (`schedule`, `consolidate`) load the same things and must see them the same
-//! way. Reading is [`load`]; the joining is pure.
+//! `schedule` and `consolidate` decide from the same snapshot. [`load`] does the reading; the rest is pure.
 
 mod buffers;
 #[cfg(test)]
@@ -55,25 +54,25 @@ const ADOPTION_WAIT: SignedDuration = SignedDuration::from_mins(10);
 #[derive(Debug)]
 pub struct Snapshot {
     pub now: Timestamp,
-    /// As read: all pods, and mirrors as they stand in the cluster.
+    /// As read: all pods, and NodeClaims as they are in the cluster.
     pub read: ClusterObjects,
-    /// As decisions have to see them: mirrors made from the claims, without pods whose place is on its way.
+    /// As decisions need them: NodeClaims made from the claims, without pods whose machine is being launched.
     pub objects: ClusterObjects,
     pub nodes: Vec<StateNode>,
-    /// All claims, ended ones too until they are forgotten.
+    /// All claims, including ended ones until they expire.
     pub claims: Vec<Stored<Claim>>,
     pub classes: Vec<NodeClassRecord>,
     /// Instance types by NodePool.
     pub catalog: BTreeMap<String, Arc<InstanceTypes>>,
-    /// What NodeOverlays changed of it, and what became of each.
+    /// What NodeOverlays changed in the catalog, and the result of each.
     pub overlaid: Overlaid,
-    /// Claims that a command deletes once their replacements are initialized.
-    going: BTreeSet<ClaimName>,
+    /// Claims that a disruption command deletes once their replacements are initialized.
+    deleting: BTreeSet<ClaimName>,
     /// What the latest planning run expects of machines, by [`machine_key`].
     pub expected: BTreeMap<String, Expectation>,
-    /// Names of claims that cannot be read: their machines exist, take pods and are left alone.
+    /// Names of claims that cannot be read: their machines exist and take pods, and are not changed.
     pub hidden: Vec<String>,
-    /// Managed NodeClaims without a claim in the table: it is older than the cluster until `sweep` has adopted them.
+    /// Managed NodeClaims without a claim in the table (as after a restore): `sweep` has to adopt them first.
     pub unclaimed: Vec<String>,
     /// Resolved capacity buffers; none in a cluster from which Whittle is being uninstalled.
     pub buffers: Buffers,
@@ -81,7 +80,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Joins what was read. Pure.
+    /// Joins the parts that were read. Pure.
     pub fn of(
         now: Timestamp,
         read: ClusterObjects,
@@ -91,15 +90,29 @@ impl Snapshot {
     ) -> Self {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
-        let going = inflight::being_replaced(&claims);
+        let deleting = inflight::being_replaced(&claims);
         let (objects, nodes, expected, hidden, unclaimed, buffers, workloads) = Default::default();
-        let mut out =
-            Self { now, read, objects, nodes, claims, classes, catalog, overlaid, going, expected, hidden, unclaimed, buffers, workloads };
+        let mut out = Self {
+            now,
+            read,
+            objects,
+            nodes,
+            claims,
+            classes,
+            catalog,
+            overlaid,
+            deleting,
+            expected,
+            hidden,
+            unclaimed,
+            buffers,
+            workloads,
+        };
         out.join();
         out
     }
 
-    /// The snapshot with claims that cannot be read, by name.
+    /// Sets the names of claims that cannot be read.
     #[must_use]
     pub fn hiding(mut self, claims: Vec<String>) -> Self {
         self.hidden = claims;
@@ -109,13 +122,13 @@ impl Snapshot {
         self
     }
 
-    /// Whether a claim is there and cannot be read.
+    /// Whether a claim exists and cannot be read.
     #[must_use]
     pub fn is_hidden(&self, claim: &ClaimName) -> bool {
         self.hidden.iter().any(|name| name == claim.as_str())
     }
 
-    /// The snapshot with what the latest planning run expects of machines.
+    /// Sets what the latest planning run expects of machines.
     #[must_use]
     pub fn expecting(mut self, expected: BTreeMap<String, Expectation>) -> Self {
         self.expected = expected;
@@ -123,7 +136,7 @@ impl Snapshot {
         self
     }
 
-    /// Expects pods on further machines, by [`machine_key`], until then.
+    /// Nominates further machines, by [`machine_key`], until the given times.
     pub fn expect_also<'n>(&mut self, nominated: impl IntoIterator<Item = (&'n String, &'n Timestamp)>) {
         for (machine, until) in nominated {
             let expected = self.expected.entry(machine.clone()).or_default();
@@ -132,7 +145,7 @@ impl Snapshot {
         self.nominate();
     }
 
-    /// The snapshot with the pods that buffers stand for.
+    /// Adds the virtual pods of capacity buffers.
     #[must_use]
     pub fn with_buffers(mut self, buffers: Vec<Buffer>) -> Self {
         self.buffers = Buffers::of(buffers, &self.read, &self.claims);
@@ -142,7 +155,7 @@ impl Snapshot {
         self
     }
 
-    /// The snapshot with what tells which pods belong together.
+    /// Sets the workloads, whose selectors show which pods belong together.
     #[must_use]
     pub fn with_workloads(self, workloads: Workloads) -> Self {
         Self { workloads, ..self }
@@ -151,20 +164,21 @@ impl Snapshot {
     fn join(&mut self) {
         let types = self.catalog.values().flat_map(|types| types.iter());
         let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
-        self.objects = inflight::decision_view(&self.read, &self.claims, &self.going, &by_name);
+        self.objects = inflight::decision_view(&self.read, &self.claims, &self.deleting, &by_name);
         inflight::include_unreadable(&mut self.objects, &self.read, &self.hidden);
         let promised: Vec<_> = self.buffers.promised().collect();
         inflight::reserve_planned(&mut self.objects, &self.claims, &promised);
-        self.place();
+        self.rebuild_nodes();
     }
 
-    /// Sees the machines anew after the objects changed, with what is expected of them.
-    fn place(&mut self) {
-        twins::mark(&mut self.objects);
+    /// Rebuilds the nodes after the objects changed.
+    fn rebuild_nodes(&mut self) {
+        twins::relabel(&mut self.objects);
         self.nodes = ClusterState::of(&self.objects).nodes;
-        let goes =
-            |node: &StateNode| node.claim.as_ref().is_some_and(|claim| self.going.contains(&ClaimName::new(claim.metadata.name.as_str())));
-        self.nodes.iter_mut().for_each(|node| node.marked_for_deletion |= goes(node));
+        let is_deleting = |node: &StateNode| {
+            node.claim.as_ref().is_some_and(|claim| self.deleting.contains(&ClaimName::new(claim.metadata.name.as_str())))
+        };
+        self.nodes.iter_mut().for_each(|node| node.marked_for_deletion |= is_deleting(node));
         inflight::mark_unreadable(&mut self.nodes, &self.hidden);
         self.nominate();
     }
@@ -175,23 +189,23 @@ impl Snapshot {
         }
     }
 
-    /// By uid: pods that wait for a machine which has been launched and has not initialized, and the name of its claim.
+    /// Pods, by uid, that wait for a machine that is launched and not yet initialized, with the name of its claim.
     #[must_use]
     pub fn promises(&self) -> BTreeMap<String, String> {
         inflight::promises(&self.claims)
     }
 
-    /// Marks claims that a command is about to delete: their pods have to be rescheduled, and they count as deleting.
+    /// Marks claims that a disruption command is about to delete: they count as deleting, and their pods have to be rescheduled.
     pub fn mark_deleting(&mut self, claims: impl IntoIterator<Item = ClaimName>) {
-        let before = self.going.len();
-        self.going.extend(claims);
-        if self.going.len() > before {
+        let before = self.deleting.len();
+        self.deleting.extend(claims);
+        if self.deleting.len() > before {
             self.join();
         }
     }
 
-    /// Why nothing may be decided for the cluster now, as a word for the report. What the table does not know would be bought
-    /// twice, and what another controller owns disrupted.
+    /// Why no decision may be made for the cluster now, as a counter's name. Otherwise machines without a claim would be launched
+    /// twice, and nodes of another controller disrupted.
     #[must_use]
     pub fn held(&self, settings: &Settings) -> Option<&'static str> {
         if settings.shadow {
@@ -204,21 +218,21 @@ impl Snapshot {
         Some("held_for_adoption")
     }
 
-    /// Whether a user deleted a claim's object or Node, which `sweep` may not have recorded on the claim yet.
+    /// Whether a user deleted a claim's NodeClaim or Node, even if `sweep` has not recorded it on the claim yet.
     pub fn is_deleted_by_user(&self, claim: &Claim) -> bool {
         Deleted::of(&self.read).requested_at(claim).is_some()
     }
 
-    /// Brings a changed claim into the objects that the decision looks at.
+    /// Updates the NodeClaim of a changed claim.
     pub fn show(&mut self, claim: &Claim) {
-        let shown = Deleted::of(&self.read).shown(claim);
-        if let Some(object) = self.objects.node_claims.iter_mut().find(|object| object.metadata.name == shown.metadata.name) {
-            *object = shown;
+        let mirror = Deleted::of(&self.read).mirror_of(claim);
+        if let Some(object) = self.objects.node_claims.iter_mut().find(|object| object.metadata.name == mirror.metadata.name) {
+            *object = mirror;
         }
-        self.place();
+        self.rebuild_nodes();
     }
 
-    /// The snapshot as the solver takes it.
+    /// The solver's input.
     pub fn input(&self) -> Input<'_> {
         Input {
             now: self.now,
@@ -231,7 +245,7 @@ impl Snapshot {
     }
 }
 
-/// How pods are planned for, as the deployment has set it.
+/// The solver's options, from the deployment's settings.
 #[must_use]
 pub fn options(settings: &Settings) -> Options {
     let set = &settings.scheduling;
@@ -247,7 +261,7 @@ pub fn options(settings: &Settings) -> Options {
     }
 }
 
-/// The name under which something is expected of a machine: its claim's, which stays when its Node joins, or the Node's.
+/// The key of a machine's expectations: the name of its claim, which does not change when its Node joins, or of its Node.
 #[must_use]
 pub fn machine_key(node: &StateNode) -> &str {
     match (&node.claim, &node.node) {
@@ -257,13 +271,13 @@ pub fn machine_key(node: &StateNode) -> &str {
     }
 }
 
-/// Reads everything that a decision looks at.
+/// Reads everything that a decision needs.
 pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
 ) -> Result<Snapshot, HandleError> {
-    // Claims first: only a lease holder makes new ones, and what moves on meanwhile counts as capacity before and after.
+    // Claims first: only the lease holder creates new ones, and one that changes phase meanwhile counts as capacity either way.
     let Listing { claims, unreadable: hidden } = ports.store().listing(cluster).await?;
     let mut read = ports.cluster().read(cluster, Scope::All, None).await?;
     if ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
@@ -272,9 +286,9 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
         read.capacity_buffers.clear();
     }
     for pool in &mut read.node_pools {
-        hashed(pool);
+        set_hash(pool);
     }
-    twins::tell_apart(&mut read);
+    twins::rename_provisioners(&mut read);
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
@@ -286,13 +300,13 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
-    let seen = Snapshot { unclaimed, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
-    Ok(seen.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
+    let snapshot = Snapshot { unclaimed, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
+    Ok(snapshot.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
-/// NodeClaims that Whittle made and of which the table knows nothing, not even that it cannot read their claims. One that is being
-/// deleted is on its way out, and one that `sweep` could not adopt in ten minutes stops nobody: a machine too many is consolidated,
-/// a cluster without plans is not.
+/// NodeClaims that Whittle created and that have no claim in the table, not even an unreadable one. NodeClaims that are being
+/// deleted do not count, nor do those that `sweep` could not adopt in ten minutes: a surplus machine is consolidated later, while a
+/// cluster without plans gets no machines.
 async fn unclaimed<P: Ports<Store: ClaimStore + Records>>(
     ports: P,
     cluster: &ClusterName,
@@ -301,24 +315,25 @@ async fn unclaimed<P: Ports<Store: ClaimStore + Records>>(
 ) -> Result<Vec<String>, HandleError> {
     let readable = claims.iter().map(|claim| claim.value.key.name.as_str());
     let known: BTreeSet<&str> = readable.chain(hidden.iter().map(String::as_str)).collect();
-    let ours = read.node_claims.iter().map(|shown| &shown.metadata).filter(|meta| meta.annotation(labels::MANAGED) == Some("true"));
+    let ours =
+        read.node_claims.iter().map(|node_claim| &node_claim.metadata).filter(|meta| meta.annotation(labels::MANAGED) == Some("true"));
     let ours = ours.filter(|meta| !meta.is_deleting());
     let mut names: Vec<String> = ours.map(|meta| meta.name.clone()).filter(|name| !known.contains(name.as_str())).collect();
     if !names.is_empty() {
         let now = ports.clock().now();
         let sightings: Vec<Sighting> = ports.store().read_all(cluster).await?.into_iter().map(|stored| stored.value).collect();
-        names.retain(|name| !has_waited(&Sighting::unclaimed(name), &sightings, now));
+        names.retain(|name| !is_overdue(&Sighting::unclaimed(name), &sightings, now));
     }
     Ok(names)
 }
 
-/// Whether something was first seen so long ago that it is no longer waited for.
-fn has_waited(subject: &str, sightings: &[Sighting], now: Timestamp) -> bool {
-    sightings.iter().any(|seen| seen.subject == subject && now.duration_since(seen.first_seen_at) >= ADOPTION_WAIT)
+/// Whether something was first seen longer ago than [`ADOPTION_WAIT`].
+fn is_overdue(subject: &str, sightings: &[Sighting], now: Timestamp) -> bool {
+    sightings.iter().any(|sighting| sighting.subject == subject && now.duration_since(sighting.first_seen_at) >= ADOPTION_WAIT)
 }
 
-/// What the annotation says follows from the template alone, so that decisions need not wait for somebody to write it.
-fn hashed(pool: &mut NodePool) {
+/// Sets the hash annotation, which follows from the template alone, so that decisions need not wait until it is written.
+fn set_hash(pool: &mut NodePool) {
     let hash = hashes::node_pool(pool);
     let annotations = &mut pool.metadata.annotations;
     annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash);

@@ -1,4 +1,4 @@
-//! From a planned machine to its claim. Pure.
+//! Converts a planned machine to its claim. Pure.
 
 use crate::{Snapshot, twins};
 use whittle_api::OwnerReference;
@@ -8,9 +8,9 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, ExtraCapacity, PodKey};
 use whittle_core::schedule::{NewClaim, PodRef};
 use whittle_units::{ClaimName, ClusterName, Resources};
 
-/// The claim that a plan asks for. `unique` makes its name; `replaces` names the disruption that it is launched for.
-pub fn claim_of(new: &NewClaim, seen: &Snapshot, cluster: &ClusterName, unique: &str, uid: String, replaces: Option<String>) -> Claim {
-    let pool = seen.objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
+/// The claim of a planned machine. `unique` becomes part of its name; `replaces` is the disruption command that it serves.
+pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, unique: &str, uid: String, replaces: Option<String>) -> Claim {
+    let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
     let given = NodePool::given_name(&new.node_pool);
     let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{given}-{unique}")) };
     let spec = ClaimSpec {
@@ -18,7 +18,7 @@ pub fn claim_of(new: &NewClaim, seen: &Snapshot, cluster: &ClusterName, unique: 
         owner: pool.map(owner_of).unwrap_or_default(),
         node_class: new.node_class_ref.clone(),
         labels: twins::plain_labels(&new.labels),
-        annotations: seen.overlaid.annotations(new),
+        annotations: snapshot.overlaid.annotations(new),
         requirements: twins::plain_requirements(new.requirements_with_types()),
         instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
@@ -30,16 +30,16 @@ pub fn claim_of(new: &NewClaim, seen: &Snapshot, cluster: &ClusterName, unique: 
         price: new.cheapest_price,
         replaces,
         standalone_uid: None,
-        extra_capacity: seen.overlaid.resized(new).into_iter().map(extra).collect(),
+        extra_capacity: snapshot.overlaid.resized(new).into_iter().map(extra_capacity).collect(),
     };
-    Claim::planned(key, uid, spec, seen.now)
+    Claim::planned(key, uid, spec, snapshot.now)
 }
 
-fn extra((resources, instance_types): (Resources, Vec<String>)) -> ExtraCapacity {
+fn extra_capacity((resources, instance_types): (Resources, Vec<String>)) -> ExtraCapacity {
     ExtraCapacity { instance_types, resources }
 }
 
-/// Mirrors belong to the pool's own object: for a converted pool to the Provisioner that the user wrote.
+/// The owner of the pool's NodeClaims: for a converted pool the user's Provisioner.
 fn owner_of(pool: &NodePool) -> OwnerReference {
     let (api_version, kind) =
         if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { (NodePool::API_VERSION, NodePool::KIND) };
@@ -53,7 +53,7 @@ fn owner_of(pool: &NodePool) -> OwnerReference {
     }
 }
 
-/// A pod of a plan, as claims and events name it.
+/// The key of a planned pod in claims and events.
 #[must_use]
 pub fn pod_key(pod: &PodRef) -> PodKey {
     PodKey { namespace: pod.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }

@@ -1,4 +1,4 @@
-//! NodePool status: whether a pool can be used, and what it has (disruption 17). Pure.
+//! NodePool status: readiness and resources. Pure.
 
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
@@ -6,17 +6,17 @@ use whittle_api::{ClusterObjects, ConditionStatus, conditions, runtime};
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Stored, update_health};
 use whittle_units::{Quantity, Resources, Timestamp};
 
-/// What the status of pools follows from.
+/// What the status of pools depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolFacts<'a> {
-    /// As they stand in the cluster.
+    /// As they are in the cluster.
     pub objects: &'a ClusterObjects,
     pub classes: &'a [NodeClassRecord],
     pub claims: &'a [Stored<Claim>],
     pub health: &'a [PoolHealth],
 }
 
-/// The pool with the status that it should have; equal to the old one when nothing changed.
+/// The pool with its computed status; equal to the old one when nothing changed.
 #[must_use]
 pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> NodePool {
     let mut out = pool.clone();
@@ -71,8 +71,8 @@ fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
 fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> (ConditionStatus, &'static str, String) {
     let name = &pool.spec.template.spec.node_class_ref.name;
     let kind = if pool.is_converted_provisioner() { "AWSNodeTemplate" } else { Ec2NodeClass::KIND };
-    if let Some(odd) = objects.unreadable_of(kind).find(|odd| odd.metadata.name == *name) {
-        return (ConditionStatus::Unknown, "NodeClassUnreadable", format!("{odd}: {}", odd.remedy()));
+    if let Some(unreadable) = objects.unreadable_of(kind).find(|unreadable| unreadable.metadata.name == *name) {
+        return (ConditionStatus::Unknown, "NodeClassUnreadable", format!("{unreadable}: {}", unreadable.remedy()));
     }
     if objects.lacks_kind(kind) {
         return (ConditionStatus::Unknown, "NodeClassUnknown", format!("the API server does not serve {kind}"));
@@ -94,7 +94,7 @@ fn node_class(pool: &NodePool, classes: &[NodeClassRecord]) -> (ConditionStatus,
     (ConditionStatus::False, "UnhealthyDependents", record.problems.join("; "))
 }
 
-/// Capacity and number of the pool's machines that are not on their way out.
+/// Total capacity and number of the pool's machines that are not being deleted.
 fn usage(pool: &NodePool, claims: &[Stored<Claim>]) -> (Resources, i64) {
     let mut total: Resources = ["cpu", "memory", "pods", "ephemeral-storage", "nodes"].map(|name| (name, Quantity::ZERO)).into();
     let serving = claims.iter().map(|stored| &stored.value).filter(|claim| {

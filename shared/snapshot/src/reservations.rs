@@ -1,5 +1,4 @@
-//! How many machines capacity reservations still have room for: what EC2 said, less what was started or promised since.
-//! Pure.
+//! The free instances of capacity reservations: EC2's count, less those launched or planned since. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{Operator, Requirement};
@@ -7,20 +6,20 @@ use whittle_api::labels;
 use whittle_claims::{Claim, Machine, NodeClassRecord, Phase, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// EC2's count may lag behind the machines that it has just started by this much.
+/// How much EC2's count may lag behind launches.
 const EC2_COUNT_LAG: SignedDuration = SignedDuration::from_secs(5);
 
-/// Reserved capacity as one decision sees it.
+/// The reserved capacity for one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Feature gate `ReservedCapacity`: without it, nobody starts anything in a reservation.
+    /// Feature gate `ReservedCapacity`: without it, nothing is launched into a reservation.
     pub(crate) enabled: bool,
-    /// Machines that can still be started, by reservation id.
+    /// Instances that can still be launched, by reservation id.
     pub(crate) free: BTreeMap<String, u32>,
 }
 
 impl Reserved {
-    /// For whoever plans machines: what earlier plans promise is taken off as well.
+    /// For planning: planned launches are subtracted as well.
     #[must_use]
     pub fn for_plans(
         enabled: bool,
@@ -30,11 +29,11 @@ impl Reserved {
         now: Timestamp,
     ) -> Self {
         let mut out = Self::for_launches(enabled, classes, claims, stock_outs, now);
-        let mut promised: Vec<BTreeSet<&str>> = claims.iter().filter_map(|claim| may_use(&claim.value)).collect();
-        // Those that have no choice first: the others take what is left, where most is.
-        promised.sort();
-        promised.sort_by_key(BTreeSet::len);
-        for ids in promised {
+        let mut planned: Vec<BTreeSet<&str>> = claims.iter().filter_map(|claim| candidate_reservations(&claim.value)).collect();
+        // Claims bound to one reservation first; the others take from the one with the most free instances.
+        planned.sort();
+        planned.sort_by_key(BTreeSet::len);
+        for ids in planned {
             let most = out.free.iter_mut().filter(|(id, _)| ids.contains(id.as_str())).max_by_key(|(_, free)| **free);
             if let Some((_, free)) = most {
                 *free = free.saturating_sub(1);
@@ -43,7 +42,7 @@ impl Reserved {
         out
     }
 
-    /// For whoever starts planned machines: each was counted when it was planned.
+    /// For launching: each planned machine was subtracted when it was planned.
     #[must_use]
     pub fn for_launches(
         enabled: bool,
@@ -52,38 +51,38 @@ impl Reserved {
         stock_outs: &[StockOut],
         now: Timestamp,
     ) -> Self {
-        let mut seen: BTreeMap<&str, (Timestamp, u32)> = BTreeMap::new();
+        let mut counts: BTreeMap<&str, (Timestamp, u32)> = BTreeMap::new();
         for class in classes {
             for (id, free) in &class.free_reserved {
-                let latest = seen.entry(id).or_insert((class.resolved_at, *free));
+                let latest = counts.entry(id).or_insert((class.resolved_at, *free));
                 if class.resolved_at > latest.0 {
                     *latest = (class.resolved_at, *free);
                 }
             }
         }
         for machine in claims.iter().filter_map(|claim| claim.value.machine()) {
-            let Some(known) = used(machine).and_then(|id| seen.get_mut(id)) else { continue };
+            let Some(known) = used_reservation(machine).and_then(|id| counts.get_mut(id)) else { continue };
             if known.0.duration_since(machine.launched_at) < EC2_COUNT_LAG {
                 known.1 = known.1.saturating_sub(1);
             }
         }
         for out in stock_outs.iter().filter(|out| out.holds(now)) {
-            if let Some(known) = out.offering.reservation().and_then(|id| seen.get_mut(id)) {
+            if let Some(known) = out.offering.reservation().and_then(|id| counts.get_mut(id)) {
                 known.1 = 0;
             }
         }
-        Self { enabled, free: seen.into_iter().map(|(id, (_, free))| (id.to_owned(), free)).collect() }
+        Self { enabled, free: counts.into_iter().map(|(id, (_, free))| (id.to_owned(), free)).collect() }
     }
 }
 
-/// The reservation that a machine was started in and has not left.
-fn used(machine: &Machine) -> Option<&str> {
+/// The reservation that a machine uses.
+fn used_reservation(machine: &Machine) -> Option<&str> {
     let reserved = machine.capacity_type == labels::CAPACITY_RESERVED;
     machine.labels.get(labels::RESERVATION_ID).map(String::as_str).filter(|_| reserved)
 }
 
-/// The reservations of which a claim that has no machine yet will use one.
-fn may_use(claim: &Claim) -> Option<BTreeSet<&str>> {
+/// The reservations of which a claim without a machine will use one.
+fn candidate_reservations(claim: &Claim) -> Option<BTreeSet<&str>> {
     let may_start = matches!(claim.phase, Phase::Planned | Phase::Launching { .. });
     let values = |key: &str| {
         let named = |requirement: &&Requirement| requirement.key == key && requirement.operator == Operator::In;

@@ -1,29 +1,29 @@
-//! Two pools of one name: a Provisioner and a NodePool may share theirs, as they may in a real cluster.
+//! A Provisioner and a NodePool of the same name, which a cluster may have.
 //!
-//! Decisions know pools by name alone. While a pool of today's kind has a Provisioner's name, the Provisioner gets a name
-//! of its own that no object can have; names in plans are turned back before anything is stored. Pure.
+//! Decisions identify pools by name alone. While a NodePool has a Provisioner's name, the Provisioner is renamed to a name
+//! that no object can have; names in plans are mapped back before anything is stored. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 
-/// Renames Provisioners whose name a NodePool has too, for this decision only.
-pub(crate) fn tell_apart(objects: &mut ClusterObjects) {
+/// Renames Provisioners whose name a NodePool has as well, for this decision only.
+pub(crate) fn rename_provisioners(objects: &mut ClusterObjects) {
     let pools = &objects.node_pools;
     let readable = pools.iter().filter(|pool| !pool.is_converted_provisioner()).map(|pool| &pool.metadata);
-    let hidden = objects.unreadable_of(NodePool::KIND).map(|odd| &odd.metadata);
+    let hidden = objects.unreadable_of(NodePool::KIND).map(|unreadable| &unreadable.metadata);
     let taken: BTreeSet<String> = readable.chain(hidden).map(|meta| meta.name.clone()).collect();
     for pool in objects.node_pools.iter_mut().filter(|pool| pool.is_converted_provisioner()) {
         if taken.contains(&pool.metadata.name) {
             pool.metadata.name = format!("{}{}", NodePool::TWIN_PREFIX, pool.metadata.name);
         }
     }
-    mark(objects);
+    relabel(objects);
 }
 
-/// Nodes and claims of renamed pools carry the new name, by which decisions join them.
-pub(crate) fn mark(objects: &mut ClusterObjects) {
+/// Labels nodes and NodeClaims of renamed pools with the new name, by which decisions join them.
+pub(crate) fn relabel(objects: &mut ClusterObjects) {
     let renamed: BTreeMap<String, String> = objects
         .node_pools
         .iter()
@@ -41,7 +41,7 @@ pub(crate) fn mark(objects: &mut ClusterObjects) {
     objects.node_claims.iter_mut().for_each(|claim| of_pool(&mut claim.metadata));
 }
 
-/// Labels with the name that the user gave.
+/// Labels with the pool's original name.
 pub(crate) fn plain_labels(planned: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut out = planned.clone();
     if let Some(pool) = out.get_mut(labels::NODE_POOL) {
@@ -50,7 +50,7 @@ pub(crate) fn plain_labels(planned: &BTreeMap<String, String>) -> BTreeMap<Strin
     out
 }
 
-/// Requirements with the name that the user gave.
+/// Requirements with the pool's original name.
 pub(crate) fn plain_requirements(mut planned: Vec<Requirement>) -> Vec<Requirement> {
     for requirement in planned.iter_mut().filter(|requirement| requirement.key == labels::NODE_POOL) {
         requirement.values.iter_mut().for_each(|pool| *pool = NodePool::given_name(pool).to_owned());

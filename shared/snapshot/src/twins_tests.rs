@@ -1,6 +1,6 @@
 //! Pools of one name.
 
-use crate::twins::{mark, plain_labels, plain_requirements, tell_apart};
+use crate::twins::{plain_labels, plain_requirements, relabel, rename_provisioners};
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodePool, Requirement};
@@ -27,8 +27,8 @@ fn node(name: &str, pool: &str, converted: bool) -> Node {
 fn check(pools: Vec<NodePool>, want: &[&str]) {
     let nodes = vec![node("new", "default", false), node("old", "default", true), node("other", "other", true)];
     let mut objects = ClusterObjects { node_pools: pools, nodes, ..ClusterObjects::default() };
-    tell_apart(&mut objects);
-    mark(&mut objects);
+    rename_provisioners(&mut objects);
+    relabel(&mut objects);
     let found: Vec<&str> = objects.nodes.iter().filter_map(|node| node.metadata.label(labels::NODE_POOL)).collect();
     assert_eq!(found, want);
 }

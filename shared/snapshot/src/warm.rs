@@ -1,14 +1,14 @@
-//! What a warm execution environment keeps: decoded catalogs and the instance types resolved from them.
+//! Caches of a warm execution environment: decoded catalogs, and the instance types resolved from them.
 //!
-//! Entries are found by everything that they were made from, so that a hit is always what would be computed anew; an
-//! empty cache is only slower. Bounded: the least recently added entry goes.
+//! The key of an entry is everything that it depends on, so a hit always equals a new computation. The caches are bounded:
+//! the oldest entry is evicted.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::{Catalog, CatalogError};
 
-/// The current catalog and the one before it, which an invocation may still hold.
+/// The current catalog and the previous one, which an invocation may still use.
 const CATALOGS_MAX: usize = 2;
 /// Node classes of all clusters that one environment usually serves, with a few states of stock-outs each.
 const CLASSES_MAX: usize = 32;
@@ -20,7 +20,7 @@ static CLASSES: Cache<String, InstanceTypes> = Mutex::new(VecDeque::new());
 
 /// The region's catalog that a blob holds.
 pub fn catalog(blob: &[u8]) -> Result<Arc<Catalog>, CatalogError> {
-    if let Some(known) = find(&CATALOGS, |held: &Vec<u8>| held.as_slice() == blob) {
+    if let Some(known) = find(&CATALOGS, |key: &Vec<u8>| key.as_slice() == blob) {
         return Ok(known);
     }
     let decoded = Arc::new(Catalog::decode(blob)?);
@@ -28,9 +28,9 @@ pub fn catalog(blob: &[u8]) -> Result<Arc<Catalog>, CatalogError> {
     Ok(decoded)
 }
 
-/// The instance types of a class under a key that names all that they are resolved from.
+/// The instance types of a class. The key contains everything that they depend on.
 pub(crate) fn instance_types(key: String, resolve: impl FnOnce() -> Option<InstanceTypes>) -> Option<Arc<InstanceTypes>> {
-    if let Some(known) = find(&CLASSES, |held: &String| *held == key) {
+    if let Some(known) = find(&CLASSES, |known: &String| *known == key) {
         return Some(known);
     }
     let resolved = Arc::new(resolve()?);
@@ -38,18 +38,18 @@ pub(crate) fn instance_types(key: String, resolve: impl FnOnce() -> Option<Insta
     Some(resolved)
 }
 
-fn find<K, V>(cache: &Cache<K, V>, is_it: impl Fn(&K) -> bool) -> Option<Arc<V>> {
-    // A panic elsewhere cannot leave an entry half made: entries are added whole.
-    let held = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    held.iter().find(|(key, _)| is_it(key)).map(|(_, value)| Arc::clone(value))
+fn find<K, V>(cache: &Cache<K, V>, matches: impl Fn(&K) -> bool) -> Option<Arc<V>> {
+    // A panic elsewhere cannot leave a partial entry, so a poisoned lock is safe to use.
+    let entries = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    entries.iter().find(|(key, _)| matches(key)).map(|(_, value)| Arc::clone(value))
 }
 
 fn add<K, V>(cache: &Cache<K, V>, key: K, value: &Arc<V>, max: usize) {
-    let mut held = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    if held.len() >= max {
-        held.pop_front();
+    let mut entries = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if entries.len() >= max {
+        entries.pop_front();
     }
-    held.push_back((key, Arc::clone(value)));
+    entries.push_back((key, Arc::clone(value)));
 }
 
 #[cfg(test)]
