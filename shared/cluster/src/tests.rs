@@ -1,4 +1,4 @@
-//! The way to an API server, with a server that answers as the test says.
+//! Requests against a fake API server with scripted responses.
 
 use crate::Clusters;
 use crate::connection::{ApiRequest, RequestError};
@@ -36,7 +36,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let heads: Arc<Mutex<Vec<String>>> = Arc::default();
-        let seen = Arc::clone(&heads);
+        let requests = Arc::clone(&heads);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
@@ -47,9 +47,9 @@ impl Server {
                 }
                 let head = String::from_utf8_lossy(&head).into_owned();
                 let number = {
-                    let mut seen = seen.lock().expect("nobody panics");
-                    seen.push(head.clone());
-                    seen.len()
+                    let mut requests = requests.lock().expect("nobody panics");
+                    requests.push(head.clone());
+                    requests.len()
                 };
                 if let Status(code, pause) = answers(number, &head) {
                     let body = format!(r#"{{"kind":"Status","code":{code},"details":{{"retryAfterSeconds":{pause}}}}}"#);
@@ -192,8 +192,8 @@ async fn a_token_that_is_never_accepted_is_a_persons_to_mend() {
 async fn a_cluster_that_was_made_anew_is_found_at_its_new_address() {
     let server = Server::answering(|_, _| DONE);
     // Nobody listens there.
-    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
-    let access = access_to(&[&format!("http://{gone}"), &server.url]);
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
+    let access = access_to(&[&format!("http://{closed}"), &server.url]);
     let answer = clusters(&access).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
     assert!(answer.is_ok());
     assert_eq!(opened(&access), (2, 2));
@@ -201,8 +201,8 @@ async fn a_cluster_that_was_made_anew_is_found_at_its_new_address() {
 
 #[tokio::test]
 async fn an_endpoint_that_nobody_answers_at_is_named_with_the_remedy_and_tried_again_later() {
-    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
-    let clusters = clusters(&access_to(&[&format!("http://{gone}")]));
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
+    let clusters = clusters(&access_to(&[&format!("http://{closed}")]));
     let error = error_of(clusters.send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await.expect_err("nobody answers"));
     assert!(error.to_string().contains("VpcSubnets"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);

@@ -243,9 +243,9 @@ mod tests {
         variables.extend([(OBJECTIVE, "cheapest"), (MACHINE_COST, "0.02")]);
         let set = read_plan(&variables).expect("it is in order");
         assert_eq!((set.objective, set.machine_cost), (Objective::Cheapest, Price::from_dollars(0.02)));
-        for odd in ["-0.1", "101", "NaN", "a lot"] {
-            variables.insert(MACHINE_COST, odd);
-            assert!(matches!(read_plan(&variables), Err(EnvironmentError::MachineCost(_))), "{odd}");
+        for invalid in ["-0.1", "101", "NaN", "a lot"] {
+            variables.insert(MACHINE_COST, invalid);
+            assert!(matches!(read_plan(&variables), Err(EnvironmentError::MachineCost(_))), "{invalid}");
         }
         variables.extend([(OBJECTIVE, "least"), (MACHINE_COST, "")]);
         assert!(matches!(read_plan(&variables), Err(EnvironmentError::Objective(_))));
@@ -257,9 +257,9 @@ mod tests {
         assert_eq!(read(&variables).expect("it is optional").queues.plan_delay, SignedDuration::ZERO);
         variables.insert(PLAN_DELAY_SECONDS, "2");
         assert_eq!(read(&variables).expect("it is a number").queues.plan_delay, SignedDuration::from_secs(2));
-        for odd in ["1.5", "-1", "901", "soon"] {
-            variables.insert(PLAN_DELAY_SECONDS, odd);
-            assert!(matches!(read(&variables), Err(EnvironmentError::NoSeconds { .. })), "{odd}");
+        for invalid in ["1.5", "-1", "901", "soon"] {
+            variables.insert(PLAN_DELAY_SECONDS, invalid);
+            assert!(matches!(read(&variables), Err(EnvironmentError::NoSeconds { .. })), "{invalid}");
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
     fn a_typo_does_not_turn_shadow_mode_off() {
         let mut variables = complete();
         variables.insert(MODE, "shadwo");
-        let error = read(&variables).expect_err("nobody knows this mode");
+        let error = read(&variables).expect_err("the mode does not exist");
         assert_eq!(error.to_string(), "WHITTLE_MODE is \"shadwo\", which is not one of active, shadow");
     }
 }

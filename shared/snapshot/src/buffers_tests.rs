@@ -32,7 +32,7 @@ fn claim(pods: &[usize]) -> Claim {
     Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, now())
 }
 
-fn snapshot(read: ClusterObjects, claims: &[Claim]) -> Snapshot {
+fn snapshot_of(read: ClusterObjects, claims: &[Claim]) -> Snapshot {
     let claims = claims.iter().map(|claim| Stored { value: claim.clone(), revision: Revision(1) }).collect();
     Snapshot::of(now(), read, claims, Vec::new(), BTreeMap::new())
 }
@@ -43,21 +43,21 @@ fn uids(pods: &[Pod]) -> Vec<&str> {
 
 #[test]
 fn room_that_a_machine_is_on_its_way_for_is_not_asked_for_again_and_not_given_away() {
-    let seen = snapshot(ClusterObjects::default(), &[claim(&[1, 2])]).with_buffers(vec![buffer(3)]);
-    assert_eq!(uids(seen.input().virtual_pods), ["u-3"]);
-    assert_eq!(seen.buffers.on_the_way.iter().map(|pod| pod.uid.as_str()).collect::<Vec<_>>(), ["u-1", "u-2"]);
-    assert_eq!(seen.nodes[0].allocatable().get("cpu"), Quantity::from_units(2), "two CPUs are left beside the two pods");
+    let snapshot = snapshot_of(ClusterObjects::default(), &[claim(&[1, 2])]).with_buffers(vec![buffer(3)]);
+    assert_eq!(uids(snapshot.input().virtual_pods), ["u-3"]);
+    assert_eq!(snapshot.buffers.on_the_way.iter().map(|pod| pod.uid.as_str()).collect::<Vec<_>>(), ["u-1", "u-2"]);
+    assert_eq!(snapshot.nodes[0].allocatable().get("cpu"), Quantity::from_units(2), "two CPUs are left beside the two pods");
     // Without the buffer the room is anybody's.
-    let seen = snapshot(ClusterObjects::default(), &[claim(&[1, 2])]).with_buffers(Vec::new());
-    assert_eq!(seen.nodes[0].allocatable().get("cpu"), Quantity::from_units(4));
+    let snapshot = snapshot_of(ClusterObjects::default(), &[claim(&[1, 2])]).with_buffers(Vec::new());
+    assert_eq!(snapshot.nodes[0].allocatable().get("cpu"), Quantity::from_units(4));
 }
 
 #[test]
 fn a_claim_that_is_to_end_promises_nothing() {
     let deletion = Deletion { reason: DeletionReason::Empty, at: now(), deadline: None, message: String::new() };
     let deleted = step(&claim(&[1]), &Event::DeletionAsked(deletion), now()).unwrap();
-    let seen = snapshot(ClusterObjects::default(), &[deleted]).with_buffers(vec![buffer(1)]);
-    assert_eq!(uids(seen.input().virtual_pods), ["u-1"]);
+    let snapshot = snapshot_of(ClusterObjects::default(), &[deleted]).with_buffers(vec![buffer(1)]);
+    assert_eq!(uids(snapshot.input().virtual_pods), ["u-1"]);
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a_pod_of_the_same_name_stands_for_itself() {
     let named =
         Pod { metadata: ObjectMeta { uid: "real".into(), ..ObjectMeta::namespaced("shop", "capacity-buffer-spare-1") }, ..Pod::default() };
     let read = ClusterObjects { pods: vec![named], ..ClusterObjects::default() };
-    let seen = snapshot(read, &[]).with_buffers(vec![buffer(2)]);
-    assert_eq!(uids(seen.input().virtual_pods), ["u-2"]);
+    let snapshot = snapshot_of(read, &[]).with_buffers(vec![buffer(2)]);
+    assert_eq!(uids(snapshot.input().virtual_pods), ["u-2"]);
 }
 
 #[test]
@@ -81,16 +81,16 @@ fn a_nomination_stays_with_a_machine_when_its_node_joins() {
     let expected = Expectation { nominated_until: Some(until), buffer_pods: 0 };
     let expected = BTreeMap::from([("default-1".to_owned(), expected), ("foreign".to_owned(), expected)]);
     let read = ClusterObjects { nodes: vec![node, foreign], ..ClusterObjects::default() };
-    let mut seen = snapshot(read, std::slice::from_ref(&claim)).expecting(expected);
-    let nominated = |seen: &Snapshot| -> Vec<(String, String, bool)> {
-        seen.nodes.iter().map(|n| (n.name().to_owned(), machine_key(n).to_owned(), n.nominated_until == Some(until))).collect()
+    let mut snapshot = snapshot_of(read, std::slice::from_ref(&claim)).expecting(expected);
+    let nominated = |snapshot: &Snapshot| -> Vec<(String, String, bool)> {
+        snapshot.nodes.iter().map(|n| (n.name().to_owned(), machine_key(n).to_owned(), n.nominated_until == Some(until))).collect()
     };
     let both = [("foreign".to_owned(), "foreign".to_owned(), true), ("ip-10-0-0-1".to_owned(), "default-1".to_owned(), true)];
     let sorted = |mut list: Vec<_>| {
         list.sort();
         list
     };
-    assert_eq!(sorted(nominated(&seen)), both);
-    seen.show(&claim);
-    assert!(seen.nodes.iter().filter(|n| n.name() == "foreign").all(|n| n.nominated_until == Some(until)), "it stands after a change");
+    assert_eq!(sorted(nominated(&snapshot)), both);
+    snapshot.show(&claim);
+    assert!(snapshot.nodes.iter().filter(|n| n.name() == "foreign").all(|n| n.nominated_until == Some(until)), "it holds after a change");
 }

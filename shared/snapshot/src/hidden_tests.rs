@@ -1,4 +1,4 @@
-//! Claims that cannot be read: their mirrors stand for them, and their machines are left alone.
+//! Claims that cannot be read: their mirrors represent them, and their machines are not changed.
 
 use crate::Snapshot;
 use std::collections::BTreeMap;
@@ -21,46 +21,49 @@ fn serving() -> (NodeClaim, Node) {
     (mirror, node)
 }
 
-fn seen(mirror: NodeClaim, nodes: Vec<Node>, hidden: &[&str]) -> Snapshot {
+fn snapshot_hiding(mirror: NodeClaim, nodes: Vec<Node>, hidden: &[&str]) -> Snapshot {
     let read = ClusterObjects { node_claims: vec![mirror], nodes, ..ClusterObjects::default() };
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     Snapshot::of(now, read, Vec::new(), Vec::new(), BTreeMap::new()).hiding(hidden.iter().map(ToString::to_string).collect())
 }
 
-fn only(seen: &Snapshot) -> &StateNode {
-    let [node] = seen.nodes.as_slice() else { panic!("one machine: {:?}", seen.nodes) };
+fn only(snapshot: &Snapshot) -> &StateNode {
+    let [node] = snapshot.nodes.as_slice() else { panic!("one machine: {:?}", snapshot.nodes) };
     node
 }
 
 #[test]
 fn the_machine_of_a_claim_that_cannot_be_read_takes_pods_and_is_left_alone() {
     let (mirror, node) = serving();
-    let seen = seen(mirror, vec![node], &["default-1"]);
-    let machine = only(&seen);
+    let snapshot = snapshot_hiding(mirror, vec![node], &["default-1"]);
+    let machine = only(&snapshot);
     assert!(machine.managed() && machine.unreadable.as_deref() == Some("the claim default-1"), "{machine:?}");
     assert!(!machine.marked_for_deletion, "its pods stay where they are");
-    assert!(seen.is_hidden(&"default-1".into()) && !seen.is_hidden(&"default-2".into()));
+    assert!(snapshot.is_hidden(&"default-1".into()) && !snapshot.is_hidden(&"default-2".into()));
 }
 
 #[test]
 fn a_closed_node_of_a_claim_that_cannot_be_read_counts_as_going() {
     let (mirror, mut node) = serving();
     node.spec.taints.push(Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule));
-    assert!(only(&seen(mirror, vec![node], &["default-1"])).marked_for_deletion, "its pods are planned for, and it takes no others");
+    assert!(
+        only(&snapshot_hiding(mirror, vec![node], &["default-1"])).marked_for_deletion,
+        "its pods are planned for, and it takes no others"
+    );
 }
 
 #[test]
 fn a_claim_that_cannot_be_read_and_has_no_machine_has_room_for_nobody() {
     let (mut mirror, _) = serving();
     mirror.status.provider_id.clear();
-    let seen = seen(mirror, Vec::new(), &["default-1"]);
-    let room = only(&seen).claim.as_ref().map(|claim| claim.status.allocatable.get("cpu"));
+    let snapshot = snapshot_hiding(mirror, Vec::new(), &["default-1"]);
+    let room = only(&snapshot).claim.as_ref().map(|claim| claim.status.allocatable.get("cpu"));
     assert_eq!(room, Some(Quantity::ZERO));
 }
 
 #[test]
 fn a_mirror_without_a_claim_is_not_believed() {
     let (mirror, node) = serving();
-    let seen = seen(mirror, vec![node], &["default-2"]);
-    assert!(seen.objects.node_claims.is_empty());
+    let snapshot = snapshot_hiding(mirror, vec![node], &["default-2"]);
+    assert!(snapshot.objects.node_claims.is_empty());
 }

@@ -38,13 +38,13 @@ fn planned() -> Claim {
 
 /// Names of the pods that a decision sees, and the CPUs free on the claim; `None` when it does not count.
 #[track_caller]
-fn check(claim: &Claim, pods: &[Pod], seen: &[&str], free: Option<i64>) {
+fn check(claim: &Claim, pods: &[Pod], waiting: &[&str], free: Option<i64>) {
     let objects = ClusterObjects { pods: pods.to_vec(), ..ClusterObjects::default() };
     let size = |name: &str, units| InstanceType { name: name.into(), capacity: cpu(units), ..InstanceType::default() };
     let (small, large) = (size("small", 4), size("large", 64));
     let types = BTreeMap::from([("small", &small), ("large", &large)]);
     let decided = decision_view(&objects, &[Stored { value: claim.clone(), revision: Revision(1) }], &BTreeSet::new(), &types);
-    assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), seen);
+    assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), waiting);
     let mirror = decided.node_claims.first();
     assert_eq!(mirror.map(|mirror| mirror.status.allocatable.get("cpu")), free.map(Quantity::from_units));
     if let Some(mirror) = mirror {
@@ -117,7 +117,7 @@ fn machine(id: &str) -> Machine {
     }
 }
 
-/// A machine with a mark and pods, and what comes for it.
+/// A machine that is marked for disruption, and its replacement.
 fn replaced(events: &[Event]) -> (Claim, Claim) {
     let key = ClaimKey { cluster: "c".into(), name: "old".into() };
     let old = Claim::planned(key, "uid-old".into(), ClaimSpec::default(), now());

@@ -56,7 +56,7 @@ fn stored(claims: Vec<Claim>) -> Vec<Stored<Claim>> {
     claims.into_iter().map(|value| Stored { value, revision: Revision(1) }).collect()
 }
 
-fn shown(reserved: &Reserved) -> Vec<(&str, u32)> {
+fn free(reserved: &Reserved) -> Vec<(&str, u32)> {
     reserved.free.iter().map(|(id, free)| (id.as_str(), *free)).collect()
 }
 
@@ -64,8 +64,8 @@ fn shown(reserved: &Reserved) -> Vec<(&str, u32)> {
 #[track_caller]
 fn check(classes: &[NodeClassRecord], claims: Vec<Claim>, outs: &[StockOut], plans: &[(&str, u32)], launches: &[(&str, u32)]) {
     let claims = stored(claims);
-    assert_eq!(shown(&Reserved::for_plans(true, classes, &claims, outs, at(100))), plans, "for plans");
-    assert_eq!(shown(&Reserved::for_launches(true, classes, &claims, outs, at(100))), launches, "for launches");
+    assert_eq!(free(&Reserved::for_plans(true, classes, &claims, outs, at(100))), plans, "for plans");
+    assert_eq!(free(&Reserved::for_launches(true, classes, &claims, outs, at(100))), launches, "for launches");
 }
 
 #[test]
