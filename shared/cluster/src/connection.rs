@@ -127,7 +127,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// The time that the next request may take.
     fn limit(&self) -> Duration {
-        self.clock.deadline().left(self.clock.now()).unsigned_abs().min(REQUEST_MAX)
+        self.clock.time_left().unsigned_abs().min(REQUEST_MAX)
     }
 
     /// Sends a request, and repeats it with a new token when the old one is rejected (the cluster's endpoint and certificate

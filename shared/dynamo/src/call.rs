@@ -49,7 +49,7 @@ impl Condition {
 impl DynamoStore {
     /// The timeouts of the next call, from the time that the invocation has left.
     pub(crate) fn limits(&self, what: &str) -> Result<Builder, StoreError> {
-        let left = self.clock.deadline().left(self.clock.now()).unsigned_abs();
+        let left = self.clock.time_left().unsigned_abs();
         if left.is_zero() {
             return Err(StoreError::Unavailable { what: what.to_owned(), reason: "the invocation has no time left".to_owned() });
         }
