@@ -1,4 +1,4 @@
-//! The region's instance types, zones and prices.
+//! The region's instance types, zones and prices (aws 3.1, 5).
 
 use crate::budget::send;
 use crate::discovery::Explorer;

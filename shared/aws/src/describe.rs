@@ -49,7 +49,7 @@ fn security_groups(entry: &sdk::Instance) -> Vec<String> {
     ids
 }
 
-/// The capacity type. An instance that EC2 matched to an open reservation counts as on-demand.
+/// The capacity type (aws 9). An instance that EC2 matched to an open reservation counts as on-demand.
 fn capacity_type(entry: &sdk::Instance) -> &'static str {
     if entry.spot_instance_request_id().is_some_and(|id| !id.is_empty()) {
         return labels::CAPACITY_SPOT;

@@ -1,4 +1,4 @@
-//! NodePool status: readiness and resources. Pure.
+//! NodePool status: readiness and resources (disruption 17). Pure.
 
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
