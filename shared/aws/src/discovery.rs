@@ -1,5 +1,5 @@
-//! Discovery for node classes: cluster, subnets, security groups, images, capacity reservations, instance profiles. Only `refresh`
-//! uses it.
+//! Discovery for node classes: cluster, subnets, security groups, images, capacity reservations, instance profiles (aws 11, 14,
+//! 15, 17). Only `refresh` uses it.
 
 use crate::budget::send;
 use crate::describe;

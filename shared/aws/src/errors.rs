@@ -21,7 +21,7 @@ where
     ApiError { code: text(response.err().code()), message: text(response.err().message()), fault }
 }
 
-/// The port's class of an error, which decides how a handler reacts.
+/// The port's class of an error, which decides how a handler reacts (aws 8).
 pub(crate) fn kind(error: &ApiError) -> CloudErrorKind {
     match error {
         _ if error.is_not_found() => CloudErrorKind::NotFound,

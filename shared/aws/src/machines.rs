@@ -1,4 +1,4 @@
-//! EC2 instances: launched, described, tagged and terminated.
+//! EC2 instances: launched, described, tagged and terminated (aws 7, 9).
 
 use crate::budget::send;
 use crate::describe;

@@ -1,4 +1,4 @@
-//! Launch templates and fleets in the SDK's types.
+//! Launch templates and fleets in the SDK's types (aws 7.4, 7.5, 10.2, 10.3).
 
 use aws_sdk_ec2::types as sdk;
 use base64::Engine;
