@@ -130,27 +130,16 @@ fn differences<T: Kind + DeserializeOwned>() -> Vec<String> {
     differences
 }
 
-/// Structs that several kinds share, some of whose fields not all of them have.
-const SHARED: &[&str] = &[
-    // The requirements of a class's images in its status have no flexibility to keep.
-    "the schema lacks minValues of Requirement",
-    // A PodTemplate is referred to by its name alone.
-    "the schema lacks apiGroup of BufferReference",
-    "the schema lacks kind of BufferReference",
-];
-
 #[test]
 fn a_schema_and_its_struct_have_the_same_fields() {
-    let mut all = [
-        differences::<NodePool>(),
-        differences::<NodeClaim>(),
-        differences::<NodeOverlay>(),
-        differences::<Ec2NodeClass>(),
-        differences::<CapacityBuffer>(),
-    ]
-    .concat();
-    all.retain(|difference| !SHARED.contains(&difference.as_str()));
-    assert!(all.is_empty(), "{all:#?}");
+    assert_eq!(differences::<NodePool>(), [""; 0]);
+    assert_eq!(differences::<NodeClaim>(), [""; 0]);
+    assert_eq!(differences::<Ec2NodeClass>(), [""; 0]);
+    // Structs that several kinds share, some of whose fields these kinds do not have: an overlay matches types and has no
+    // flexibility to keep, and a buffer refers to a PodTemplate by its name alone, in its spec and its status.
+    assert_eq!(differences::<NodeOverlay>(), ["the schema lacks minValues of Requirement"]);
+    let by_name = ["the schema lacks apiGroup of BufferReference", "the schema lacks kind of BufferReference"];
+    assert_eq!(differences::<CapacityBuffer>(), [by_name, by_name].concat());
 }
 
 #[test]
