@@ -15,6 +15,7 @@ mod licences;
 mod metric_alarms;
 mod metrics;
 mod rights;
+mod rule_rows;
 mod runbook_quotations;
 mod shell;
 mod sim;

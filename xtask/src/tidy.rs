@@ -1,6 +1,6 @@
 //! Rules that a compiler does not check: every file is compiled, short, small and portable, and uses the field's words.
 
-use crate::{citations, metrics, runbook_quotations, vocabulary, workspace};
+use crate::{citations, metrics, rule_rows, runbook_quotations, vocabulary, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     found.extend(metrics::check(root, &files)?);
     found.extend(runbook_quotations::check(root)?);
     found.extend(citations::check(root)?);
+    found.extend(rule_rows::check(root)?);
     Ok(found)
 }
 

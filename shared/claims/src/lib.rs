@@ -39,6 +39,4 @@ pub use verdict::{NodeVerdict, VerdictPage};
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
-mod lifecycle_map;
-#[cfg(test)]
 mod tests;

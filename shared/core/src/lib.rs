@@ -6,7 +6,5 @@ pub mod disruption;
 pub mod overlays;
 pub mod pods;
 pub mod requirements;
-#[cfg(test)]
-mod rows;
 pub mod schedule;
 pub mod state;

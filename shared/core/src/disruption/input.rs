@@ -1,7 +1,7 @@
 //! The input of a disruption decision.
 
+use super::cloud_drift::CloudDrift;
 use super::command::Method;
-use super::drift::cloud::CloudDrift;
 use crate::schedule;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

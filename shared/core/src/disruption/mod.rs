@@ -7,6 +7,7 @@
 //! `decide`, then the method that interests you.
 
 // Input and result of a decision.
+mod cloud_drift;
 mod command;
 mod decision;
 mod events;
@@ -16,6 +17,7 @@ mod verdict;
 
 // The cluster, indexed for one decision.
 mod cluster_view;
+mod offering_index;
 mod offerings;
 mod workload;
 
@@ -72,6 +74,7 @@ mod tests;
 pub use arrivals::{Arrival, without_arrivals};
 pub use balanced::PoolScore;
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
+pub use cloud_drift::CloudDrift;
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};
 pub use conditions::ClaimConditions;
 pub use cost::{Cost, eviction_cost, reschedule_cost};

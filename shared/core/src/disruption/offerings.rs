@@ -1,8 +1,9 @@
 //! Groups the offerings of all catalogs by their requirements: a few kinds, such as zone and capacity type, cover
 //! thousands of offerings.
 
+use super::offering_index::OfferingIndex;
 use crate::requirements::Requirements;
-use crate::schedule::{InstanceTypes, OfferingIndex};
+use crate::schedule::InstanceTypes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -31,7 +32,7 @@ impl Offerings {
             if out.lists.iter().any(|list| list.start == start) {
                 continue;
             }
-            let index = Arc::clone(types.offering_index());
+            let index = types.derived(OfferingIndex::new);
             let first = out.kinds;
             out.kinds += index.kinds.len();
             out.lists.push(TypeList { start, end: start + size_of_val(&types[..]), first, index });

@@ -1,5 +1,6 @@
 //! What is collected while a problem is assembled.
 
+use super::catalog_index::index_of;
 use super::groups::Groups;
 use super::input::{Input, Options};
 use super::intern::{Names, SetId, Sets, Vals};
@@ -36,7 +37,7 @@ impl<'a> ProblemBuilder<'a> {
             input,
             options,
             // The first list of types is shared with its numbers.
-            names: base.map_or_else(Names::default, |types| Names::based_on(&types.index().name_table)),
+            names: base.map_or_else(Names::default, |types| Names::based_on(&index_of(types).name_table)),
             sets: Sets::default(),
             taint_table: TaintTable::default(),
             groups: Groups::default(),
@@ -74,7 +75,7 @@ pub(crate) struct Candidate<'a> {
 fn well_known(input: &Input<'_>) -> BTreeSet<String> {
     let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
     for types in input.catalog.values() {
-        for key in &types.index().label_keys {
+        for key in &index_of(types).label_keys {
             if !out.contains(key) {
                 out.insert(key.clone());
             }

@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
+use super::instance_types::InstanceTypes;
 use super::intern::{Key, NameTable, Names, Set, Val, Vals};
 use crate::requirements;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +22,6 @@ pub(crate) struct CatalogIndex {
     /// By type: its position in the list that it came from.
     pub(crate) place: Arc<[usize]>,
     pub(crate) sets: Arc<[Set]>,
-    /// Positions in the list, by name.
-    by_name: Vec<usize>,
     pub(crate) by_key: Arc<ByKey>,
     pub(crate) kinds: Vec<SharedOfferingKind>,
     /// Reservations in the order of their first occurrence, with the smallest number of free instances that an offering states.
@@ -155,8 +154,13 @@ impl ByKey {
     }
 }
 
+/// The index of a list.
+pub(crate) fn index_of(types: &InstanceTypes) -> Arc<CatalogIndex> {
+    types.derived(CatalogIndex::of)
+}
+
 impl CatalogIndex {
-    pub(crate) fn of(types: &[InstanceType]) -> Self {
+    fn of(types: &[InstanceType]) -> Self {
         let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
         let mut place: Vec<usize> = (0..types.len()).collect();
         place.sort_by_cached_key(|at| (base(&types[*at]).is_none(), base(&types[*at]), &types[*at].name));
@@ -168,7 +172,6 @@ impl CatalogIndex {
         let label_keys: BTreeSet<&str> = label_keys.collect();
         Self {
             names: order.iter().map(|t| t.name.clone()).collect(),
-            by_name: by_name(types),
             place: place.into(),
             by_key: Arc::new(ByKey::of(&sets)),
             sets: sets.into(),
@@ -179,12 +182,6 @@ impl CatalogIndex {
             nothing: Resource::of(vec![0; types.len()], vec![0; types.len()]),
             name_table: Arc::new(names.into_table()),
         }
-    }
-
-    /// The position of a type in its list; of several with the same name, the last.
-    pub(crate) fn position(&self, name: &str, types: &[InstanceType]) -> Option<usize> {
-        let after = self.by_name.partition_point(|at| types[*at].name.as_str() <= name);
-        self.by_name[..after].last().copied().filter(|at| types[*at].name == name)
     }
 
     fn resource(&self, name: &str) -> &Resource {
@@ -210,12 +207,6 @@ impl CatalogIndex {
     pub(crate) fn bulk(&self, resource: &str) -> &Arc<Steps> {
         &self.resource(resource).bulk
     }
-}
-
-fn by_name(types: &[InstanceType]) -> Vec<usize> {
-    let mut out: Vec<usize> = (0..types.len()).collect();
-    out.sort_by(|a, b| types[*a].name.cmp(&types[*b].name));
-    out
 }
 
 /// The kinds of offerings and the reservations, in the order of their first occurrence.

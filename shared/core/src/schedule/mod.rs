@@ -24,7 +24,6 @@ mod tally; // pods of a group by machine
 mod catalog; // a list of types in the numbers of one problem
 mod catalog_index; // what follows from a list of types alone
 mod instance_types; // the types that a NodePool can buy
-mod offering_index; // kinds of offerings, for consolidation
 
 // The problem: everything interned, equal pods joined, counts taken.
 mod assemble; // builds it
@@ -69,7 +68,6 @@ mod solve; // from the input to the plan
 #[cfg(test)]
 mod tests;
 
-pub(crate) use offering_index::OfferingIndex;
 pub(crate) use order::with_ties;
 pub(crate) use prepared::Prepared;
 

@@ -3,6 +3,7 @@
 use super::bits::Bits;
 use super::builder::ProblemBuilder;
 use super::catalog::{Catalog, Dims, Reservations, View};
+use super::catalog_index::index_of;
 use super::hash::Map;
 use super::ids::{TaintsId, TolerationId};
 use super::input::MinValuesPolicy;
@@ -105,7 +106,7 @@ pub(crate) fn build<'a>(
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
         let catalog = *catalog_set.of.entry(at).or_insert_with(|| {
-            catalog_set.catalogs.push(Catalog::of(types.index(), &mut builder.names, dims, reservations));
+            catalog_set.catalogs.push(Catalog::of(&index_of(types), &mut builder.names, dims, reservations));
             catalog_set.catalogs.len() - 1
         });
         let mut labels = source.spec.template.metadata.labels.clone();

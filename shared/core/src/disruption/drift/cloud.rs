@@ -1,40 +1,9 @@
 //! Drift that only the cloud can see (disruption 13.5): the node class or the instance has changed.
 
+use super::super::cloud_drift::CloudDrift;
 use std::collections::BTreeSet;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels::{NODE_CLASS_HASH, NODE_CLASS_HASH_VERSION, PLACEMENT_GROUP_ID};
-
-/// The result of comparing an instance with its node class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CloudDrift {
-    No,
-    NodeClass,
-    Ami,
-    SecurityGroup,
-    Subnet,
-    CapacityReservation,
-    PlacementGroup,
-}
-
-impl CloudDrift {
-    /// All results.
-    pub const ALL: [Self; 7] =
-        [Self::No, Self::NodeClass, Self::Ami, Self::SecurityGroup, Self::Subnet, Self::CapacityReservation, Self::PlacementGroup];
-
-    /// The reason of the Drifted condition.
-    #[must_use]
-    pub const fn reason(self) -> Option<&'static str> {
-        match self {
-            Self::No => None,
-            Self::NodeClass => Some("NodeClassDrift"),
-            Self::Ami => Some("AMIDrift"),
-            Self::SecurityGroup => Some("SecurityGroupDrift"),
-            Self::Subnet => Some("SubnetDrift"),
-            Self::CapacityReservation => Some("CapacityReservationDrift"),
-            Self::PlacementGroup => Some("PlacementGroupDrift"),
-        }
-    }
-}
 
 /// What the node class resolves to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Whether a machine still matches its NodePool and node class (disruption 13). One file per reason.
 
-pub(super) mod cloud;
+mod cloud;
 mod instance_type;
 mod requirements;
 mod static_hash;
 
-pub use cloud::{CloudDrift, MachineFacts, NodeClassFacts, cloud_drift};
+pub use cloud::{MachineFacts, NodeClassFacts, cloud_drift};
 
 use super::cluster_view::{ClusterView, Machine};
 use whittle_api::conditions;

@@ -275,7 +275,7 @@ fn static_pools_are_excluded_from_dynamic_drift() {
 #[test]
 fn cloud_drift_remains_until_the_cloud_is_checked_again() {
     use crate::disruption::ClaimFacts;
-    use crate::disruption::drift::CloudDrift;
+    use crate::disruption::CloudDrift;
     let mut scene = drifted(&[("a", "1")]);
     let facts = |found| ClaimFacts { cloud_drift: Some(found), ..ClaimFacts::default() };
     scene.facts.insert("claim-a".to_owned(), facts(CloudDrift::Subnet));

@@ -8,7 +8,6 @@ mod checker;
 mod consolidation;
 mod drift;
 mod emptiness;
-mod map;
 mod policies;
 mod properties;
 mod repair;

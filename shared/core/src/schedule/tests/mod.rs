@@ -8,7 +8,6 @@ mod defaults;
 mod existing;
 mod growing;
 mod many;
-mod map;
 mod neighbours;
 mod objectives;
 mod pools;

@@ -6,11 +6,11 @@ use whittle_api::karpenter::Requirement;
 
 /// The kinds of the offerings in one list of instance types.
 #[derive(Debug)]
-pub(crate) struct OfferingIndex {
+pub(super) struct OfferingIndex {
     /// Requirements of each kind.
-    pub(crate) kinds: Vec<Requirements>,
+    pub(super) kinds: Vec<Requirements>,
     /// For each type, the kinds of its offerings.
-    pub(crate) kinds_of_type: Vec<Vec<usize>>,
+    pub(super) kinds_of_type: Vec<Vec<usize>>,
 }
 
 impl OfferingIndex {
