@@ -46,12 +46,16 @@ const RULES: &[Rule] = &[
     Rule { package: "whittle-units", may: &[], never: &[IO, KUBE, AWS] },
     Rule { package: "whittle-api", may: &["whittle-units"], never: &[IO, KUBE, AWS] },
     Rule { package: "whittle-ec2", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS] },
-    Rule { package: "whittle-core", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS, &["getrandom"]] },
+    Rule { package: "whittle-model", may: &["whittle-units", "whittle-api"], never: DECIDES_NEVER },
+    Rule { package: "whittle-solver", may: MODEL_AND_BELOW, never: DECIDES_NEVER },
+    Rule { package: "whittle-disruption", may: &["whittle-units", "whittle-api", "whittle-model", "whittle-solver"], never: DECIDES_NEVER },
+    // A second opinion: it shares values with what it checks, and no code.
+    Rule { package: "whittle-checker", may: MODEL_AND_BELOW, never: DECIDES_NEVER },
     Rule { package: "whittle-claims", may: &["whittle-units", "whittle-api"], never: &[IO, KUBE, AWS] },
     Rule { package: "whittle-ports", may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims"], never: &[IO, KUBE, AWS] },
     Rule {
         package: "whittle-snapshot",
-        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core"],
+        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-model", "whittle-solver"],
         never: &[IO, KUBE, AWS, ADAPTERS],
     },
     Rule { package: "whittle-dynamo", may: PORTS_AND_BELOW, never: &[KUBE] },
@@ -59,7 +63,16 @@ const RULES: &[Rule] = &[
     Rule { package: "whittle-cluster", may: PORTS_AND_BELOW, never: &[AWS] },
     Rule {
         package: "whittle-sim",
-        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core"],
+        may: &[
+            "whittle-units",
+            "whittle-api",
+            "whittle-ec2",
+            "whittle-claims",
+            "whittle-ports",
+            "whittle-model",
+            "whittle-solver",
+            "whittle-disruption",
+        ],
         never: &[KUBE, AWS],
     },
     Rule {
@@ -79,11 +92,26 @@ const RULES: &[Rule] = &[
     Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS] },
 ];
 
+/// What a decision must not reach: the world, and chance.
+const DECIDES_NEVER: &[&[&str]] = &[IO, KUBE, AWS, &["getrandom"]];
+
+const MODEL_AND_BELOW: &[&str] = &["whittle-units", "whittle-api", "whittle-model"];
+
 const PORTS_AND_BELOW: &[&str] = &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports"];
 
 /// The allowed dependencies of a function's library: the pure crates and the ports.
-const FUNCTION_MAY: &[&str] =
-    &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims", "whittle-ports", "whittle-core", "whittle-snapshot"];
+const FUNCTION_MAY: &[&str] = &[
+    "whittle-units",
+    "whittle-api",
+    "whittle-ec2",
+    "whittle-claims",
+    "whittle-ports",
+    "whittle-model",
+    "whittle-solver",
+    "whittle-disruption",
+    "whittle-checker",
+    "whittle-snapshot",
+];
 
 /// All normal dependencies of each checked package, direct or indirect.
 type Reached = BTreeMap<String, BTreeSet<String>>;
@@ -183,20 +211,28 @@ mod tests {
 
     #[test]
     fn an_allowed_graph_is_silent() {
-        check("whittle-core", "whittle-core v0.1.0 (/x)\nwhittle-api v0.1.0 (/x)\nwhittle-units v0.1.0\nserde v1.0.0", &[]);
+        check("whittle-model", "whittle-model v0.1.0 (/x)\nwhittle-api v0.1.0 (/x)\nwhittle-units v0.1.0\nserde v1.0.0", &[]);
         check("whittle-dynamo", "whittle-ports v0.1.0\naws-sdk-dynamodb v1.0.0\ntokio v1.0.0", &[]);
     }
 
     #[test]
-    fn a_runtime_under_the_core_is_found() {
-        check("whittle-core", "tokio v1.50.0", &["whittle-core must never reach tokio"]);
+    fn a_runtime_under_a_decision_is_found() {
+        check("whittle-solver", "tokio v1.50.0", &["whittle-solver must never reach tokio"]);
         check("whittle-claims", "aws-sdk-ec2 v1.0.0", &["whittle-claims must never reach aws-sdk-ec2"]);
     }
 
     #[test]
-    fn adapters_do_not_see_each_other_nor_the_core() {
+    fn the_checker_shares_values_and_no_code_with_what_it_checks() {
+        check("whittle-checker", "whittle-model v0.1.0\nwhittle-api v0.1.0\nwhittle-units v0.1.0", &[]);
+        for decides in ["whittle-solver", "whittle-disruption"] {
+            check("whittle-checker", decides, &[&format!("whittle-checker must not depend on {decides}")]);
+        }
+    }
+
+    #[test]
+    fn adapters_do_not_see_each_other_nor_decisions() {
         check("whittle-aws", "whittle-dynamo v0.1.0", &["whittle-aws must not depend on whittle-dynamo"]);
-        check("whittle-cluster", "whittle-core v0.1.0", &["whittle-cluster must not depend on whittle-core"]);
+        check("whittle-cluster", "whittle-solver v0.1.0", &["whittle-cluster must not depend on whittle-solver"]);
     }
 
     #[test]

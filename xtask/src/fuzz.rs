@@ -21,7 +21,7 @@ pub(crate) struct Fuzz {
 
 pub(crate) fn run(fuzz: &Fuzz) -> anyhow::Result<()> {
     let plans = ["-p", "whittle-cli", "--lib", "plan::fuzz"];
-    let consolidations = ["-p", "whittle-core", "--lib", "disruption::tests::properties"];
+    let consolidations = ["-p", "whittle-disruption", "--lib", "tests::properties"];
     for (cases, tests) in [(fuzz.plans, plans), (fuzz.consolidations, consolidations)] {
         let status = Command::new("cargo")
             .current_dir(workspace::root())

@@ -7,11 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The maps, each with the number of rows that its rules have.
-const MAPS: &[(&str, usize)] = &[
-    ("shared/core/src/schedule/tests/map.txt", 364),
-    ("shared/core/src/disruption/tests/map.txt", 381),
-    ("shared/claims/src/lifecycle_map.txt", 233),
-];
+const MAPS: &[(&str, usize)] =
+    &[("shared/solver/src/tests/map.txt", 364), ("shared/disruption/src/tests/map.txt", 381), ("shared/claims/src/lifecycle_map.txt", 233)];
 
 /// Fewer words are no reason.
 const REASON_WORDS_MIN: usize = 4;

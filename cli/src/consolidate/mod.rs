@@ -11,10 +11,11 @@ use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
-use whittle_core::buffers::{self, Buffer};
-use whittle_core::disruption::{self, ClaimFacts, Decision, Gate, Memory};
-use whittle_core::schedule::{self, Input, Options};
-use whittle_core::state::ClusterState;
+use whittle_disruption::Decision;
+use whittle_model::disruption::{self, ClaimFacts, Gate, Memory};
+use whittle_model::scheduling::{Input, Options};
+use whittle_model::state::ClusterState;
+use whittle_solver::buffers::{self, Buffer};
 
 /// One pass of the disruption loop over a cluster given as manifests.
 #[derive(Args, Debug, Clone)]
@@ -92,7 +93,7 @@ pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingA
         workloads: &read.workloads.selectors,
     };
     let (facts, memory) = (facts(&cluster, &settings.solve, &buffers), Memory::default());
-    disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
+    whittle_disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
 }
 
 /// How many buffer pods a provisioning pass would place on each machine: in a cluster such a pass always came first.
@@ -100,7 +101,7 @@ fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer]) -> BTreeMap
     if buffers.iter().all(|buffer| buffer.pods.is_empty()) {
         return BTreeMap::new();
     }
-    let plan = schedule::solve(cluster, options);
+    let plan = whittle_solver::solve(cluster, options);
     let held = buffers::virtual_pods_by_machine(&plan, buffers);
     let claims = cluster.nodes.iter().filter_map(|node| Some((node.claim.as_ref()?, held.get(node.name())?)));
     claims.map(|(claim, count)| (claim.metadata.name.clone(), ClaimFacts { buffer_pods: *count, ..ClaimFacts::default() })).collect()

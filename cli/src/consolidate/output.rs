@@ -4,7 +4,8 @@ use crate::plan::output;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
-use whittle_core::disruption::{BudgetState, Command, Decision, DisruptionEvent, Verdict, VerdictReason};
+use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, VerdictReason};
+use whittle_model::disruption::Command;
 
 pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     let value = json!({

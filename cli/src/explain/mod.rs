@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, labels};
-use whittle_core::disruption::Decision;
-use whittle_core::pods;
-use whittle_core::schedule::{Plan, PodRef};
+use whittle_disruption::Decision;
+use whittle_model::pods;
+use whittle_model::scheduling::{Plan, PodRef};
 
 /// Explain what would be decided about a pod, node or NodeClaim of some manifests.
 #[derive(Args, Debug, Clone)]

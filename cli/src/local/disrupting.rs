@@ -9,7 +9,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, VerdictPage};
 use whittle_consolidate::Disruptions;
-use whittle_core::disruption::{Method, Proposal};
+use whittle_model::disruption::{Method, Proposal};
 use whittle_ports::{Adapters, Leases};
 use whittle_sim::World;
 

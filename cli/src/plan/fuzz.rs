@@ -12,16 +12,18 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
-use whittle_core::schedule::{self, Input, Memory, Objective, Options, Packing, Plan, PodRef};
-use whittle_core::state::ClusterState;
-use whittle_core::{checker, pods};
+use whittle_api::objective::Objective;
+use whittle_model::pods;
+use whittle_model::scheduling::{Input, Options, Packing, Plan, PodRef};
+use whittle_model::state::ClusterState;
+use whittle_solver::Memory;
 use whittle_units::Price;
 
 /// More work than this for a handful of pods would slow every plan down.
 const WORK_MAX: u64 = 100_000;
 
 /// The pods whose affinity the plan violates.
-fn doubted<'p>(pods: &'p [Pod], wrong: &[checker::Violation]) -> BTreeSet<&'p str> {
+fn doubted<'p>(pods: &'p [Pod], wrong: &[whittle_checker::Violation]) -> BTreeSet<&'p str> {
     let about = |pod: &Pod| wrong.iter().any(|v| v.rule == "affinity" && v.detail.starts_with(&format!("{} ", pod.metadata.key())));
     pods.iter().filter(|pod| about(pod)).map(|pod| pod.metadata.name.as_str()).collect()
 }
@@ -108,8 +110,8 @@ proptest! {
         let mut judged: Vec<(Plan, BTreeSet<&str>)> = Vec::new();
         for packing in [Packing::Reference, Packing::Best] {
             let options = scene.options(objective, packing);
-            let plan = schedule::solve(&input, &options);
-            let wrong = checker::check(&input, &options, &plan);
+            let plan = whittle_solver::solve(&input, &options);
+            let wrong = whittle_checker::check(&input, &options, &plan);
             // Karpenter may place the first pod of an affinity apart from the others (ADR 0019); no other packing does so if it does not,
             // as long as they start with the same pods.
             let doubted = doubted(&pods, &wrong);
@@ -117,14 +119,14 @@ proptest! {
             let own = plain.map_or(0, |(_, plain)| doubted.difference(plain).count());
             let faults: Vec<String> = wrong.iter().filter(|v| v.rule != "affinity" || own > 0).map(ToString::to_string).collect();
             prop_assert!(faults.is_empty(), "{packing:?} ({}): {}", plan.packing, faults.join("; "));
-            let (_, wrong) = checker::without_violations(&input, &options, plan.clone());
+            let (_, wrong) = whittle_checker::without_violations(&input, &options, plan.clone());
             prop_assert!(wrong.is_empty(), "{packing:?}: {wrong:?}");
             prop_assert!(plan.work < WORK_MAX, "{} units of work", plan.work);
             prop_assert!(plan.left_out.iter().all(|left| !left.reason.to_string().is_empty()));
             // If pods depend on each other, or on an order over all of them, one pod fewer may change every placement.
             if packing == Packing::Reference && !social {
                 let settled = Memory::after(&input, &options, &plan).settled(&input, &options);
-                let again = schedule::solve(&input, &Options { settled, ..options });
+                let again = whittle_solver::solve(&input, &Options { settled, ..options });
                 prop_assert_eq!(again.scheduled(), plan.scheduled(), "what was settled had a place");
             }
             judged.push((plan, doubted));
@@ -159,7 +161,7 @@ fn worth(text: &str, offers: Vec<Value>, objective: usize, packing: Packing) -> 
     let scene = Scene::read(text, offers)?;
     let state = ClusterState::of(&scene.read.objects);
     let options = scene.options(objective, packing);
-    let plan = schedule::solve(&scene.input(&state), &options);
+    let plan = whittle_solver::solve(&scene.input(&state), &options);
     let machines = plan.claims.len();
     let cost = (0..machines).fold(plan.price(), |sum, _| sum + options.machine_cost);
     Some((Worth { placed: plan.scheduled(), machines, cost }, format!("{:?}", plan.claims)))

@@ -11,8 +11,9 @@ use crate::source::{self, Format, InstanceTypesByPool, Manifests, PackingArg, Re
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use whittle_core::schedule::{self, Input, Plan, PreferenceCost};
-use whittle_core::state::ClusterState;
+use whittle_model::scheduling::{Input, Plan};
+use whittle_model::state::ClusterState;
+use whittle_solver::PreferenceCost;
 
 /// Plan machines for the pending pods of some manifests.
 #[derive(Args, Debug, Clone)]
@@ -86,8 +87,8 @@ pub(crate) fn decide(read: &Manifests, offered: InstanceTypesByPool, packing: Pa
     };
     let options = source::options(read, packing);
     let solving = Instant::now();
-    let plan = schedule::solve(&input, &options);
+    let plan = whittle_solver::solve(&input, &options);
     let solve = solving.elapsed();
-    let wishes = schedule::preference_cost(&input, &options, &plan);
+    let wishes = whittle_solver::preference_cost(&input, &options, &plan);
     Planned { plan, wishes, solve }
 }

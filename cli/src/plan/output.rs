@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
-use whittle_core::schedule::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolRejection, PreferenceCost, Reason};
+use whittle_model::scheduling::{Cause, LeftOut, NewClaim, Offer, Plan, PodRef, PoolRejection, Reason};
+use whittle_solver::PreferenceCost;
 use whittle_units::{Price, Resources};
 
 /// How long the decision took; informative.

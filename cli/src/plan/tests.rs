@@ -4,7 +4,7 @@ use super::decide;
 use crate::source::{self, PackingArg, catalog};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use whittle_core::schedule::Plan;
+use whittle_model::scheduling::Plan;
 
 const POOL: &str = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
 const CLASS: &str = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec: {role: nodes, amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}\n";
@@ -177,7 +177,7 @@ fn limits_become_requests_as_a_server_would_make_them() {
     let asks = |spec: &str| {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: it}}\nspec: {spec}\n");
         let read = source::read_text("in.yaml", &text).unwrap();
-        let asked = whittle_core::pods::effective_requests(&read.objects.pods[0]);
+        let asked = whittle_model::pods::effective_requests(&read.objects.pods[0]);
         (asked.get("cpu").to_string(), asked.get("memory").to_string())
     };
     let container = "containers: [{name: c, resources: {requests: {cpu: '1'}, limits: {cpu: '2', memory: 1Gi}}}]";

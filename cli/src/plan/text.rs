@@ -1,7 +1,8 @@
 //! A plan for people.
 
 use std::fmt::Write as _;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, PreferenceCost, Reason};
+use whittle_model::scheduling::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
+use whittle_solver::PreferenceCost;
 use whittle_units::Price;
 
 /// More pods than this are counted, not named.

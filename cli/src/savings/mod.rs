@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use whittle_api::GoDuration;
 use whittle_claims::DecisionRecord;
-use whittle_core::disruption::{LedgerEntry, SavingsReport, savings};
+use whittle_disruption::{LedgerEntry, SavingsReport, savings};
 
 /// Say what disruptions have saved: dollars an hour before and after, by reason and NodePool, and the pods that were moved
 ///

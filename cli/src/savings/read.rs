@@ -4,7 +4,7 @@ use super::shadow::ShadowRecord;
 use serde_json::Value;
 use std::io::Read;
 use whittle_consolidate::SHADOW;
-use whittle_core::disruption::LedgerEntry;
+use whittle_disruption::LedgerEntry;
 
 /// Errors that are printed; further ones are only counted.
 const ERRORS_MAX: usize = 20;

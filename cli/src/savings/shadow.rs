@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
-use whittle_core::disruption::LedgerEntry;
+use whittle_disruption::LedgerEntry;
 
 /// The commands that shadow mode would have executed, from `at` until the next record.
 #[derive(Clone, Debug, PartialEq, Eq)]

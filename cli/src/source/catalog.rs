@@ -8,7 +8,7 @@ use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{ClusterObjects, labels};
-use whittle_core::schedule::InstanceTypes;
+use whittle_model::scheduling::InstanceTypes;
 use whittle_units::{Price, Quantity, Resources};
 
 #[derive(Deserialize)]

@@ -32,8 +32,8 @@ use std::path::PathBuf;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_api::objective::machine_cost;
-use whittle_core::buffers::Buffer;
-use whittle_core::{overlays, schedule};
+use whittle_solver::buffers::Buffer;
+use whittle_solver::overlays;
 use whittle_units::Price;
 
 /// The input of `plan`, `consolidate` and `explain`.
@@ -104,7 +104,7 @@ fn print_ignored(command: &str, read: &Manifests) {
 
 /// NodePools whose machine cost is invalid.
 fn invalid_machine_costs(read: &Manifests) -> Vec<String> {
-    let odd = |pool: &NodePool| Some(format!("NodePool {}: {}", pool.metadata.name, schedule::machine_cost_fault(pool)?));
+    let odd = |pool: &NodePool| Some(format!("NodePool {}: {}", pool.metadata.name, whittle_solver::machine_cost_fault(pool)?));
     read.objects.node_pools.iter().filter_map(odd).collect()
 }
 

@@ -11,10 +11,10 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::NodeClassRecord;
-use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::{Catalog, offline};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::Kubelet;
+use whittle_model::scheduling::InstanceTypes;
 
 /// Where instance types come from.
 #[derive(Args, Debug, Clone, Default)]

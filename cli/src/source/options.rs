@@ -2,7 +2,8 @@
 
 use super::manifests::Manifests;
 use clap::ValueEnum;
-use whittle_core::schedule::{Objective, Options, Packing};
+use whittle_api::objective::Objective;
+use whittle_model::scheduling::{Options, Packing};
 
 /// How a decision is printed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

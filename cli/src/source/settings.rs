@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_api::objective::{MACHINE_COST, Objective, machine_cost};
 use whittle_api::scheduler_config::default_spread;
-use whittle_core::schedule::{MinValuesPolicy, PreferencePolicy};
+use whittle_model::scheduling::{MinValuesPolicy, PreferencePolicy};
 use whittle_units::{Price, Timestamp};
 
 /// The ConfigMap `plan-settings`.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, PodSource, PodSourceKind, Service, StoredPodTemplate, Workloads};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
-use whittle_core::buffers::{Buffer, Unresolved, resolve, source_of};
+use whittle_solver::buffers::{Buffer, Unresolved, resolve, source_of};
 use whittle_units::Timestamp;
 
 /// Services, workloads and buffers of some manifests.

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, NOMINATION, Stored};
-use whittle_core::disruption::{Command, LedgerEntry, Reason, Removal, without_arrivals};
-use whittle_core::state::StateNode;
+use whittle_disruption::{LedgerEntry, record_move, without_arrivals};
+use whittle_model::disruption::{Command, Reason, Removal};
+use whittle_model::state::StateNode;
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope,
     StoreError,
@@ -56,7 +57,7 @@ impl<P: Rights> Run<'_, P> {
             stored: false,
         };
         stored.value.nominated.extend(nominations(command, snapshot));
-        stored.value.memory.record(command, launched, &snapshot.read, snapshot.now);
+        record_move(&mut stored.value.memory, command, launched, &snapshot.read, snapshot.now);
         stored.value.running.push(running);
         stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
         self.report.count("commands");

@@ -21,10 +21,11 @@ use crate::observe::Step;
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
+use whittle_checker::check_command;
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
-use whittle_core::checker::check_command;
-use whittle_core::disruption::{self, Command, Decision, Gate, Method, Proposal, Settings as Rules, Validated};
-use whittle_core::schedule::Options;
+use whittle_disruption::{Decision, Validated};
+use whittle_model::disruption::{self, Command, Gate, Method, Proposal, Settings as Rules};
+use whittle_model::scheduling::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
     StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
@@ -194,7 +195,7 @@ impl<P: Rights> Run<'_, P> {
         let memory = stored.value.memory.clone();
         let rules = rules(self.settings, snapshot);
         let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &memory, settings: &rules };
-        match disruption::validate(input, proposal) {
+        match whittle_disruption::validate(input, proposal) {
             Ok(Validated { command, dropped }) => {
                 metrics::validation_failed(&mut self.report, proposal.method, dropped);
                 if is_rejected_by_checker(self.settings, snapshot, &stored.value, &command, &mut self.report) {
@@ -225,7 +226,7 @@ fn uncountable_pools(snapshot: &Snapshot) -> BTreeMap<String, String> {
     pools.map(|pool| (pool.to_owned(), format!("its nodes cannot be counted: NodeClaim {claim} cannot be read"))).collect()
 }
 
-/// The rules that the core decides by. Pure.
+/// The settings that a decision is made with. Pure.
 fn rules(settings: &Settings, snapshot: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
@@ -257,7 +258,7 @@ fn decide(
     let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
     let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let (mut began, mut took) = (clock.now(), BTreeMap::new());
-    let decision = disruption::decide_observed(input, &mut |method| {
+    let decision = whittle_disruption::decide_observed(input, &mut |method| {
         let now = clock.now();
         *took.entry(method).or_insert(SignedDuration::ZERO) += now.duration_since(began);
         began = now;

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, Stored, mirror};
-use whittle_core::disruption::Decision;
+use whittle_disruption::Decision;
 use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, save};
 use whittle_snapshot::Snapshot;
 use whittle_units::{Fnv1a, SignedDuration, Timestamp};

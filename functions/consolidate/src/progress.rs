@@ -9,7 +9,7 @@ use whittle_api::conditions;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
-use whittle_core::disruption::LedgerEntry;
+use whittle_disruption::{LedgerEntry, undo_moves};
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, readable,
 };
@@ -190,7 +190,7 @@ pub(crate) fn apply_outcome(state: &mut Disruptions, at: usize, next: Running, o
 /// Forgets the moves of a command that was rolled back.
 fn forget_moves(state: &mut Disruptions, running: &Running) {
     let launched: Vec<&str> = running.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
-    state.memory.undo(&launched);
+    undo_moves(&mut state.memory, &launched);
 }
 
 /// The state of a command's replacements.

@@ -3,7 +3,8 @@
 use crate::publish;
 use crate::state::Disruptions;
 use whittle_claims::{DecisionKind, DecisionRecord};
-use whittle_core::disruption::{Command, Decision, LedgerEntry};
+use whittle_disruption::{Decision, LedgerEntry};
+use whittle_model::disruption::Command;
 use whittle_ports::Report;
 use whittle_units::Timestamp;
 

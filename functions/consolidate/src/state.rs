@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Phase, Record};
-use whittle_core::disruption::{ClaimFacts, LedgerEntry, Memory, Method, Proposal, Reason};
+use whittle_disruption::{LedgerEntry, record_drained};
+use whittle_model::disruption::{ClaimFacts, Memory, Method, Proposal, Reason};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
@@ -110,7 +111,7 @@ impl Disruptions {
     /// Tracks which pod moves have begun and which are over, by the pods of the snapshot: decisions leave out pods that a
     /// launching machine is promised to, and a node that waits for its replacement would seem to be empty.
     pub(crate) fn track_moves(&mut self, snapshot: &Snapshot) {
-        self.memory.record_drained(&snapshot.read, snapshot.now);
+        record_drained(&mut self.memory, &snapshot.read, snapshot.now);
     }
 
     /// Machines that are to be deleted by commands.
@@ -123,7 +124,7 @@ impl Disruptions {
         self.removals().map(|removal| &removal.claim).chain(self.surplus.iter().map(|surplus| &surplus.claim))
     }
 
-    /// What the core has to know about claims beyond their objects: which are part of a command, which hold buffer pods, and
+    /// What a decision has to know about claims beyond their objects: which are part of a command, which hold buffer pods, and
     /// which may still get a machine although they are being deleted.
     pub(crate) fn facts(&self, snapshot: &Snapshot) -> BTreeMap<String, ClaimFacts> {
         let mut facts: BTreeMap<String, ClaimFacts> = BTreeMap::new();

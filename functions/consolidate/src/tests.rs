@@ -5,15 +5,13 @@ use crate::observe::pods_fingerprint;
 use crate::progress::{self, Readiness, ledger_entry};
 use crate::state::{DeletingMachine, SurplusClaim};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ObjectMeta, OwnerReference};
+use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
-use whittle_core::disruption::{
-    DisruptionEvent, KeepReason, LedgerEntry, Memory, Move, Removal, Savings, StaticChange, Verdict, VerdictReason,
-};
-use whittle_core::schedule::NewClaim;
+use whittle_disruption::{DisruptionEvent, KeepReason, LedgerEntry, StaticChange, Verdict, VerdictReason};
+use whittle_model::disruption::{Memory, Move, Removal, Savings};
+use whittle_model::scheduling::NewClaim;
 use whittle_units::Price;
 
 fn at(seconds: i64) -> Timestamp {

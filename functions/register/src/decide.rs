@@ -4,7 +4,7 @@ use whittle_api::k8s::{Kind, Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, annotations_of, labels_of};
-use whittle_core::state::is_ephemeral;
+use whittle_model::state::is_ephemeral;
 use whittle_ports::{NodePatch, Safeguard};
 
 /// The Nodes of a claim's machine.

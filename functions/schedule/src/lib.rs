@@ -7,14 +7,15 @@ mod tests;
 mod write;
 
 use state::{Round, RoundPage, Unplaced};
+use whittle_checker::Violation;
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, mirror};
-use whittle_core::checker::{self, Violation};
-use whittle_core::schedule::{self, Input, Memory, Options, Packing, Plan, Reason};
+use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval, Records, RegionStore, Report,
     Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
+use whittle_solver::Memory;
 use whittle_units::{ClusterName, SignedDuration};
 
 rights! {
@@ -143,14 +144,14 @@ impl<P: Rights> Run<'_, P> {
 /// The best plan that the checker accepts. If it finds violations, the valid part of the better packing is kept, or Karpenter's
 /// packing, if that schedules more pods.
 fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Result<Plan, HandleError> {
-    let plan = schedule::solve(input, options);
-    let wrong = checker::check(input, options, &plan);
+    let plan = whittle_solver::solve(input, options);
+    let wrong = whittle_checker::check(input, options, &plan);
     if wrong.is_empty() {
         return Ok(plan);
     }
     let packing = plan.packing;
     tracing::error!(%cluster, packing, violation = %wrong[0], count = wrong.len(), "part of a plan was refused by the checker");
-    let (rest, wrong) = checker::without_violations(input, options, plan);
+    let (rest, wrong) = whittle_checker::without_violations(input, options, plan);
     let rest = refuse_wrong(&wrong, cluster).map(|()| rest);
     if options.packing == Packing::Reference {
         return rest;

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use whittle_api::k8s::Pod;
 use whittle_claims::{Record, Revision, Stored};
-use whittle_core::schedule::{Cursor, Memory, Plan, Reason};
+use whittle_model::scheduling::{Cursor, Plan, Reason};
 use whittle_ports::{RecordRemoval, Records, Report};
+use whittle_solver::Memory;
 use whittle_units::{ClusterName, fnv1a};
 
 /// There is one record of unscheduled pods in a cluster.

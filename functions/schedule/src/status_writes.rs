@@ -4,11 +4,11 @@ use crate::{Rights, Run};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
-use whittle_core::buffers;
-use whittle_core::overlays::OverlayStatus;
-use whittle_core::schedule::{Cause, Plan, PoolRejection, machine_cost_fault};
+use whittle_model::scheduling::{Cause, Plan, PoolRejection};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
 use whittle_snapshot::Snapshot;
+use whittle_solver::overlays::OverlayStatus;
+use whittle_solver::{buffers, machine_cost_fault};
 use whittle_units::Timestamp;
 
 impl<P: Rights> Run<'_, P> {

@@ -7,10 +7,10 @@ use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::Record;
-use whittle_core::checker;
-use whittle_core::schedule::{Cursor, LeftOut, Memory, Options, Plan, PodRef, Reason};
+use whittle_model::scheduling::{Cursor, LeftOut, Options, Plan, PodRef, Reason};
 use whittle_ports::Settings;
 use whittle_snapshot::Snapshot;
+use whittle_solver::Memory;
 use whittle_units::{ClusterName, Price, Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
@@ -64,7 +64,7 @@ fn run(pods: &[Pod], unplaced: &mut Unplaced, round: &mut Round, budget: u64) ->
 
 #[test]
 fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
-    use whittle_core::schedule::Cause;
+    use whittle_model::scheduling::Cause;
     use whittle_ports::{Amount, Report};
     let left = |name: &str, reason: Reason| LeftOut { pod: PodRef::of(&pod(name, 1)), reason };
     let before = |category: &str| Reason::Unchanged { category: category.into(), message: "as before".into() };
@@ -184,7 +184,7 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
     assert_eq!((left, plan.scheduled()), (vec!["b-starts"], 5));
     assert_eq!(plan.price(), Price::from_dollars(1.6 + 4.0 * 0.2), "one large machine, and small ones for the rest");
     assert!(plan.left_out[0].reason.to_string().contains("wants a pod that is not near"), "{}", plan.left_out[0].reason);
-    assert!(checker::check(&input, &whittle_snapshot::options(&Settings::default()), &plan).is_empty());
+    assert!(whittle_checker::check(&input, &whittle_snapshot::options(&Settings::default()), &plan).is_empty());
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, expected_after};
-use whittle_core::buffers;
-use whittle_core::schedule::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
+use whittle_model::scheduling::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_ports::{ClusterEvent, Involved, Report, metrics};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
+use whittle_solver::buffers;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The condition of a pod that tells whether the scheduler has found a node for it.

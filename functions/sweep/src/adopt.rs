@@ -10,9 +10,9 @@ use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, Requirement};
 use whittle_api::{ClusterObjects, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Phase, Sighting, step};
-use whittle_core::state::is_ephemeral;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
+use whittle_model::state::is_ephemeral;
 use whittle_ports::{ClusterEvent, Involved, Safeguard};
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 

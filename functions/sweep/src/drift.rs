@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{NodePool, ResolvedAmi};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{Claim, NodeClassRecord, Stored, annotations_of, holds, labels_of, mirror};
-use whittle_core::disruption::CloudDrift;
-use whittle_core::disruption::drift::{MachineFacts, NodeClassFacts, cloud_drift};
-use whittle_core::requirements::{from_labels, from_requirements};
+use whittle_disruption::drift::{MachineFacts, NodeClassFacts, cloud_drift};
 use whittle_ec2::instance::Instance;
+use whittle_model::disruption::CloudDrift;
+use whittle_model::requirements::{from_labels, from_requirements};
 use whittle_units::{InstanceId, Timestamp};
 
 /// Claims whose drift conditions or hashes change, with their new state.

@@ -7,7 +7,7 @@ use whittle_api::k8s::Node;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, Stored, mirror};
-use whittle_core::disruption::repair::{Repair, RepairVerdict, repairs};
+use whittle_disruption::repair::{Repair, RepairVerdict, repairs};
 use whittle_ports::{ClusterEvent, Involved};
 use whittle_units::{ClaimName, Quantity, SignedDuration};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::PodKey;
-use whittle_core::pods::{Protection, do_not_disrupt, tolerates};
+use whittle_model::pods::{Protection, do_not_disrupt, tolerates};
 use whittle_ports::Safeguard;
 use whittle_units::{SignedDuration, Timestamp};
 

@@ -4,7 +4,7 @@
 use crate::drain::is_drainable;
 use whittle_api::k8s::Pod;
 use whittle_claims::{Claim, Deletion, DeletionReason, Phase};
-use whittle_core::pods::is_reschedulable;
+use whittle_model::pods::is_reschedulable;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Time from the notice until replacements have been planned; if there is no plan by then, the pods fit elsewhere. Pods that

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use whittle_units::Timestamp;
 
-/// The time. Handlers read it once per step and pass `now` to the core.
+/// The time. Handlers read it once per step and pass `now` to what decides.
 pub trait Clock: Sync {
     fn now(&self) -> Timestamp;
     /// The time by which the invocation must be over, less the reserve.

@@ -61,7 +61,7 @@ pub struct Scheduling {
 }
 
 /// The work budget of a planning run. A unit takes about a microsecond of one core, 0.4 to 1.3 on inputs that are long enough to
-/// matter (the example `scheduling` of the core prints both, built for release, for the benchmark and for `benches/odd.rs`), so
+/// matter (the example `scheduling` of the solver prints both, built for release, for the benchmark and for `benches/odd.rs`), so
 /// that a run that uses up its budget takes some four seconds of a core: seven at the function's 1,024 MB, fourteen if the
 /// checker has it packed anew, of the 30 it may take.
 const WORK_BUDGET: u64 = 4_000_000;

@@ -7,7 +7,7 @@ use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::labels;
 use whittle_claims::Claim;
-use whittle_core::pods::is_provisionable;
+use whittle_model::pods::is_provisionable;
 use whittle_units::{InstanceId, Resources};
 
 /// A foreign Node as it was first seen.

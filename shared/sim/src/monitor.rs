@@ -12,10 +12,10 @@ use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase, Record as _, Sighting, Uninstall};
-use whittle_core::disruption::LedgerEntry;
-use whittle_core::pods::is_daemon_owned;
+use whittle_disruption::LedgerEntry;
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
+use whittle_model::pods::is_daemon_owned;
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId};
 
 /// A contradiction has to be seen again this long after it was first seen, less the clock skew.

@@ -5,9 +5,9 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Pod, PodSource};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_claims::{Claim, Phase, Stored};
-use whittle_core::buffers::{Buffer, Unresolved, resolve, source_of};
-use whittle_core::schedule::PodRef;
+use whittle_model::scheduling::PodRef;
 use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader};
+use whittle_solver::buffers::{Buffer, Unresolved, resolve, source_of};
 use whittle_units::ClusterName;
 
 /// The most virtual pods of all buffers in one decision.

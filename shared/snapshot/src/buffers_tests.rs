@@ -5,7 +5,7 @@ use whittle_api::k8s::{Node, Pod, PodSource};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Expectation, PodKey, Revision, Stored, step};
-use whittle_core::buffers::{Buffer, resolve};
+use whittle_solver::buffers::{Buffer, resolve};
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{NodeClassRecord, Record, StockOut};
-use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
+use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
 use whittle_units::{Quantity, Timestamp, fnv1a};
 

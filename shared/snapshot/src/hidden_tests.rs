@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
-use whittle_core::state::StateNode;
+use whittle_model::state::StateNode;
 use whittle_units::{Quantity, Resources, Timestamp};
 
 const ID: &str = "aws:///z/i-1";

@@ -6,9 +6,9 @@ use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget}
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
 use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, Phase, PodKey, Stored, mirror};
-use whittle_core::pods;
-use whittle_core::requirements::from_requirements;
-use whittle_core::state::StateNode;
+use whittle_model::pods;
+use whittle_model::requirements::from_requirements;
+use whittle_model::state::StateNode;
 use whittle_units::{ClaimName, Resources, Timestamp};
 
 /// The objects for a decision: NodeClaims are made from the claims, which are authoritative, and pods of unfinished launches are

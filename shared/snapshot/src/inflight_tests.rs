@@ -5,7 +5,7 @@ use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, mirror, step};
-use whittle_core::state::ClusterState;
+use whittle_model::state::ClusterState;
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {
@@ -262,7 +262,7 @@ fn odd_pod(node: &str) -> Unreadable {
 fn a_pod_that_cannot_be_read_takes_its_room_where_it_is_and_gets_no_machine() {
     let seen = |node: &str| decided(&ClusterObjects { unreadable: vec![odd_pod(node)], ..ClusterObjects::default() }, &[]);
     let bound = seen("n");
-    assert_eq!(whittle_core::pods::total_requests(&bound.pods).get("cpu"), Quantity::from_units(2));
+    assert_eq!(whittle_model::pods::total_requests(&bound.pods).get("cpu"), Quantity::from_units(2));
     assert!(seen("").pods.is_empty(), "what it needs nobody knows");
 }
 

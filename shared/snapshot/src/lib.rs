@@ -37,14 +37,15 @@ use inflight::Deleted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Sighting, Stored, Uninstall};
-use whittle_core::buffers::Buffer;
-use whittle_core::overlays::{self, Overlaid};
-use whittle_core::schedule::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy, Workloads};
-use whittle_core::state::{ClusterState, StateNode};
+use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
+use whittle_model::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Ports, Records, RegionStore, Scope, Settings, WorkloadReader};
+use whittle_solver::buffers::Buffer;
+use whittle_solver::overlays::{self, Overlaid};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// How long plans wait for the adoption of a NodeClaim: three times what it takes.

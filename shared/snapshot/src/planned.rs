@@ -5,7 +5,7 @@ use whittle_api::OwnerReference;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, ExtraCapacity, PodKey};
-use whittle_core::schedule::{NewClaim, PodRef};
+use whittle_model::scheduling::{NewClaim, PodRef};
 use whittle_units::{ClaimName, ClusterName, Resources};
 
 /// The claim of a planned machine. `unique` becomes part of its name; `replaces` is the disruption command that it serves.

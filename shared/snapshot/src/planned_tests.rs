@@ -7,7 +7,7 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::ClaimSpec;
-use whittle_core::schedule::NewClaim;
+use whittle_model::scheduling::NewClaim;
 use whittle_units::{ClusterName, Quantity, Timestamp};
 
 #[test]

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use whittle_core::schedule::InstanceTypes;
 use whittle_ec2::facts::{Catalog, CatalogError};
+use whittle_model::scheduling::InstanceTypes;
 
 /// The current catalog and the previous one, which an invocation may still use.
 const CATALOGS_MAX: usize = 2;

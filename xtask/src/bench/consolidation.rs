@@ -22,7 +22,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let root = workspace::root();
     for size in SIZES {
         let (nodes, pods) = (size.nodes.to_string(), size.pods.to_string());
-        let arguments = ["bench", "--quiet", "-p", "whittle-core", "--bench", "consolidation", "--", &nodes, &pods];
+        let arguments = ["bench", "--quiet", "-p", "whittle-disruption", "--bench", "consolidation", "--", &nodes, &pods];
         let printed = shell::read(shell::command(&root, "cargo", &arguments))?;
         let line = printed.lines().find(|line| line.starts_with('{')).context("the benchmark printed no result")?;
         println!("{line}");

@@ -68,7 +68,7 @@ struct Row {
 /// Measures, prints a table, draws the plot.
 pub(crate) fn run(&Options { up_to, thorough }: &Options) -> Result<()> {
     let root = workspace::root();
-    shell::run(shell::command(&root, "cargo", &["build", "--release", "-p", "whittle-core", "--example", "scheduling"]))?;
+    shell::run(shell::command(&root, "cargo", &["build", "--release", "-p", "whittle-solver", "--example", "scheduling"]))?;
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|c| c.pods <= up_to) {
         let reference = measure(&root, case, &["reference"])?.price;

@@ -12,7 +12,7 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
-use whittle_core::disruption::LedgerEntry;
+use whittle_disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::region::notices;
 use whittle_sim::{Faults, Function, Line, Mutant, World};

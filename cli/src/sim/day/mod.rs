@@ -20,7 +20,7 @@ use load::APPS;
 use moves::{LOOK_EVERY, Moves};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use whittle_core::disruption::{SavingsReport, savings};
+use whittle_disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
 use whittle_units::Price;
 

@@ -104,7 +104,7 @@ fn values(field: &str, first: i8, last: i8, names: &[&str]) -> Option<BTreeSet<i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whittle_core::disruption::Schedule;
+    use whittle_disruption::Schedule;
 
     #[test]
     fn windows_are_found_as_the_deciding_code_finds_them() {

@@ -8,7 +8,7 @@ use whittle_api::k8s::{
     Affinity, DaemonSet, Deployment, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect, Toleration,
 };
 use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions};
-use whittle_core::pods::{effective_requests, tolerates};
+use whittle_model::pods::{effective_requests, tolerates};
 use whittle_units::{Resources, fnv1a};
 
 /// The label that distinguishes the pods of different templates.

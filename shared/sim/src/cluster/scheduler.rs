@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, Taint, TaintEffect, TopologySpreadConstraint};
 use whittle_api::{ConditionStatus, LabelSelector, ObjectMeta, SelectorRequirement, conditions, labels};
-use whittle_core::pods::{effective_requests, host_ports, tolerates};
+use whittle_model::pods::{effective_requests, host_ports, tolerates};
 use whittle_ports::ClusterEvent;
 use whittle_units::{Quantity, Resources};
 

@@ -1,0 +1,149 @@
+//! Checks plans and commands a second time. It is deliberately simple and shares types but no code with the solver, so
+//! that a bug in one is not a bug in both.
+//!
+//! A plan is checked against what kube-scheduler and EC2 will do with it: whichever type a claim is launched with, all
+//! its pods and daemons must be able to run there.
+
+mod claim_groups;
+mod claims;
+mod commands;
+mod kube;
+mod launchable;
+mod machines;
+#[cfg(test)]
+mod tests;
+mod topology;
+mod type_lists;
+mod windows;
+
+pub use commands::check_command;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use whittle_api::k8s::Pod;
+use whittle_model::scheduling::{Input, LeftOut, Options, Plan, PodRef, Reason};
+
+/// Whether the checker considers a budget window active, for comparison with the decision.
+pub fn window_is_open(schedule: &str, length: jiff::SignedDuration, now: jiff::Timestamp) -> Option<bool> {
+    windows::is_open(schedule, length, now)
+}
+
+/// The requests that the checker computes for a pod, for comparison with the solver.
+pub fn pod_requests(pod: &Pod) -> whittle_units::Resources {
+    kube::requests(pod)
+}
+
+/// A rule that a plan or command violates.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// A NodeClaim of the plan (`claim 3`), a node or a pod.
+    pub object: String,
+    /// A stable identifier of the rule.
+    pub rule: &'static str,
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.object, self.rule, self.detail)
+    }
+}
+
+/// Collects violations.
+#[derive(Default)]
+pub(crate) struct Findings(Vec<Violation>);
+
+impl Findings {
+    pub(crate) fn add(&mut self, object: &str, rule: &'static str, detail: impl Into<String>) {
+        self.0.push(Violation { object: object.to_owned(), rule, detail: detail.into() });
+    }
+
+    pub(crate) fn expect(&mut self, holds: bool, object: &str, rule: &'static str, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.add(object, rule, detail());
+        }
+    }
+}
+
+/// Everything that is wrong with `plan` as an answer to `input`; empty when it may be executed.
+#[must_use]
+pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation> {
+    let mut findings = Findings::default();
+    let pods = pods_by_key(input);
+    every_pod_once(&pods, plan, &mut findings);
+    let lists = type_lists::TypeLists::of(input, plan);
+    claims::check(input, options, plan, &lists, &pods, &mut findings);
+    machines::check(input, options, plan, &pods, &mut findings);
+    topology::check(input, plan, &lists, &pods, |_| true, &mut findings);
+    findings.0.sort();
+    findings.0.dedup();
+    findings.0
+}
+
+/// The plan without the claims and placements that violate a rule, so that one bad pod does not block all others. Their
+/// pods are left out, with the violation as reason. Also returns the violations of the remaining plan; empty when it
+/// may be executed.
+#[must_use]
+pub fn without_violations(input: &Input<'_>, options: &Options, mut plan: Plan) -> (Plan, Vec<Violation>) {
+    let mut violations = check(input, options, &plan);
+    // Violations that depend on a removed claim or placement only show after it has been removed.
+    while !violations.is_empty() {
+        let violation_of = |object: &str| violations.iter().find(|v| v.object == object).map(ToString::to_string);
+        let mut removed_pods: Vec<(PodRef, String)> = Vec::new();
+        let mut claims = Vec::with_capacity(plan.claims.len());
+        for (n, claim) in plan.claims.into_iter().enumerate() {
+            match violation_of(&format!("claim {n}")) {
+                Some(found) => removed_pods.extend(claim.pods.into_iter().map(|pod| (pod, found.clone()))),
+                None => claims.push(claim),
+            }
+        }
+        let mut placements = Vec::with_capacity(plan.placements.len());
+        for placement in plan.placements {
+            match violation_of(&placement.node) {
+                Some(found) => removed_pods.extend(placement.pods.into_iter().map(|pod| (pod, found.clone()))),
+                None => placements.push(placement),
+            }
+        }
+        plan.claims = claims;
+        plan.placements = placements;
+        if removed_pods.is_empty() {
+            return (plan, violations);
+        }
+        plan.left_out.extend(removed_pods.into_iter().map(|(pod, found)| LeftOut { pod, reason: Reason::RejectedByChecker(found) }));
+        plan.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
+        violations = check(input, options, &plan);
+    }
+    (plan, violations)
+}
+
+fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {
+    input.objects.pods.iter().chain(input.virtual_pods).map(|p| (p.metadata.key(), p)).collect()
+}
+
+/// No pod appears twice, none is unknown or must not be planned, and none is missing.
+fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Findings) {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));
+    for pod in placed.chain(plan.left_out.iter().map(|l| &l.pod)) {
+        let key = pod.key();
+        findings.expect(seen.insert(key.clone()), &key, "pod-twice", || "the plan names it more than once".into());
+        match pods.get(&key) {
+            None => findings.add(&key, "pod-unknown", "there is no such pod"),
+            Some(real) => {
+                findings.expect(real.metadata.uid == pod.uid, &key, "pod-unknown", || format!("uid {} is another pod's", pod.uid));
+                findings.expect(!real.is_terminal(), &key, "pod-finished", || format!("its phase is {}", real.status.phase));
+                let daemon = real.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet");
+                findings.expect(!daemon, &key, "pod-of-daemonset", || "its DaemonSet places it".into());
+            }
+        }
+    }
+    for (key, pod) in pods {
+        let is_unschedulable = pod.status.conditions.iter().any(|c| c.type_ == "PodScheduled" && c.reason == "Unschedulable");
+        let is_placed_by_owner = pod.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet" || o.kind == "Node");
+        let must_be_planned =
+            is_unschedulable && pod.spec.node_name.is_empty() && pod.status.nominated_node_name.is_empty() && !is_placed_by_owner;
+        findings.expect(!must_be_planned || seen.contains(key), key, "pod-forgotten", || {
+            "it is pending and the plan does not mention it".into()
+        });
+    }
+}

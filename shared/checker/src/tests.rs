@@ -1,0 +1,418 @@
+//! The checker accepts what the solver plans, and rejects every plan that a test has broken.
+
+use super::check;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::k8s::{Taint, TaintEffect, Workloads};
+use whittle_api::karpenter::Requirement;
+use whittle_api::{ClusterObjects, labels};
+use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, NewClaim, Options, Plan, PodRef};
+use whittle_model::state::{ClusterState, StateNode};
+use whittle_solver::solve;
+use whittle_units::{Price, Quantity, Resources};
+
+fn instance_type(name: &str, arch: &str, cpu: i64, price: f64) -> InstanceType {
+    let offering = |zone: &str, capacity_type: &str, price: f64, available: bool| Offering {
+        requirements: vec![Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type]), Requirement::is_in(labels::ZONE, [zone])],
+        price: Price::from_dollars(price),
+        available,
+        reservation_capacity: None,
+    };
+    let mut offerings: Vec<Offering> = ["a", "b", "c"].iter().map(|z| offering(z, "on-demand", price, true)).collect();
+    let mut reserved = offering("a", "reserved", price / 1e7, true);
+    reserved.requirements.push(Requirement::is_in(labels::RESERVATION_ID, ["cr-1"]));
+    reserved.reservation_capacity = Some(1);
+    offerings.extend((name == "large").then_some(reserved));
+    InstanceType {
+        name: name.to_owned(),
+        requirements: vec![
+            Requirement::is_in(labels::INSTANCE_TYPE, [name]),
+            Requirement::is_in(labels::ARCH, [arch]),
+            Requirement::is_in(labels::OS, ["linux"]),
+            Requirement::is_in(labels::ZONE, ["a", "b", "c"]),
+            Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "reserved"]),
+        ],
+        offerings,
+        capacity: Resources::from([
+            ("cpu", Quantity::from_units(cpu)),
+            ("memory", Quantity::from_mebibytes(4096 * cpu)),
+            ("pods", Quantity::from_units(20)),
+        ]),
+        overhead: Resources::from([("cpu", Quantity::from_milli(100))]),
+    }
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    spec["containers"] =
+        json!([{"name": "app", "resources": {"requests": {"cpu": "600m", "memory": "256Mi"}}, "ports": spec["ports"].take()}]);
+    if spec["containers"][0]["ports"].is_null() {
+        spec["containers"][0]["ports"] = json!([]);
+    }
+    json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": {"app": name.split('-').next()}},
+        "spec": spec,
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    })
+}
+
+fn objects() -> ClusterObjects {
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let amd = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]});
+    let on_demand = json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]});
+    let term = |app: &str, key: &str| json!([{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}]);
+    let spread = json!([{"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "even"}}}]);
+    let solo = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term("solo", labels::HOSTNAME)}});
+    let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term("old", labels::ZONE)}});
+    let mut old = pod("old-0", json!({"nodeName": "n1", "ports": [{"hostPort": 80}]}));
+    old["status"] = json!({"phase": "Running"});
+    let taint = json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]);
+    let tolerate = json!([{"key": "dedicated", "operator": "Exists"}]);
+    serde_json::from_value(json!({
+        "nodePools": [
+            {"metadata": {"name": "default"}, "spec": {"limits": {"cpu": "64"}, "template": {"metadata": {"labels": {"team": "web"}}, "spec": {"nodeClassRef": class, "requirements": [amd, on_demand]}}}},
+            {"metadata": {"name": "db"}, "spec": {"template": {"spec": {"nodeClassRef": class, "taints": taint,
+                "requirements": [amd, on_demand, {"key": labels::INSTANCE_TYPE, "operator": "Exists", "minValues": 2}]}}}},
+            {"metadata": {"name": "fixed"}, "spec": {"replicas": 1, "template": {"spec": {"nodeClassRef": class, "requirements": []}}}}
+        ],
+        "nodes": [{"metadata": {"name": "n1", "labels": {(labels::ZONE): "a", (labels::ARCH): "amd64", (labels::OS): "linux"}},
+            "status": {"capacity": {"cpu": "2", "memory": "8Gi", "pods": "10"}, "allocatable": {"cpu": "2", "memory": "8Gi", "pods": "10"}}}],
+        "pods": [
+            old,
+            pod("solo-0", json!({"affinity": solo})), pod("solo-1", json!({"affinity": solo})),
+            pod("even-0", json!({"topologySpreadConstraints": spread})), pod("even-1", json!({"topologySpreadConstraints": spread})),
+            pod("even-2", json!({"topologySpreadConstraints": spread})),
+            pod("near-0", json!({"affinity": near})),
+            pod("db-0", json!({"tolerations": tolerate, "nodeSelector": {(labels::NODE_POOL): "db"}})),
+            pod("port-0", json!({"ports": [{"hostPort": 80}]})), pod("port-1", json!({"ports": [{"hostPort": 80}]})),
+            pod("zoned-0", json!({"nodeSelector": {(labels::ZONE): "b"}})),
+            pod("arm-0", json!({"nodeSelector": {(labels::ARCH): "arm64"}})),
+        ],
+        "daemonSets": [{"metadata": {"name": "agent", "namespace": "kube-system"}, "spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "a", "resources": {"requests": {"cpu": "100m"}}}]}}}}]
+    }))
+    .unwrap()
+}
+
+struct World {
+    objects: ClusterObjects,
+    nodes: Vec<StateNode>,
+    catalog: BTreeMap<String, Arc<InstanceTypes>>,
+    workloads: Workloads,
+}
+
+impl World {
+    fn new() -> Self {
+        let objects = objects();
+        let types = Arc::new(InstanceTypes::from(vec![
+            instance_type("small", "amd64", 2, 0.1),
+            instance_type("large", "amd64", 8, 0.4),
+            instance_type("arm", "arm64", 4, 0.15),
+        ]));
+        let catalog = ["default", "db", "fixed"].iter().map(|p| ((*p).to_owned(), Arc::clone(&types))).collect();
+        Self { nodes: ClusterState::of(&objects).nodes, objects, catalog, workloads: Workloads::default() }
+    }
+
+    fn input(&self) -> Input<'_> {
+        Input {
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            objects: &self.objects,
+            nodes: &self.nodes,
+            catalog: &self.catalog,
+            virtual_pods: &[],
+            workloads: &self.workloads,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        solve(&self.input(), &Options::provisioning())
+    }
+
+    /// The rules that a plan violates.
+    fn violated_rules(&self, plan: &Plan) -> Vec<&'static str> {
+        check(&self.input(), &Options::provisioning(), plan).iter().map(|v| v.rule).collect()
+    }
+}
+
+fn claim_of<'p>(plan: &'p mut Plan, pod: &str) -> &'p mut NewClaim {
+    plan.claims.iter_mut().find(|c| c.pods.iter().any(|p| p.name == pod)).unwrap()
+}
+
+fn types_of<'p>(plan: &'p mut Plan, pod: &str) -> &'p mut Vec<String> {
+    &mut claim_of(plan, pod).instance_types
+}
+
+fn take(plan: &mut Plan, name: &str) -> PodRef {
+    for list in plan.claims.iter_mut().map(|c| &mut c.pods).chain(plan.placements.iter_mut().map(|p| &mut p.pods)) {
+        if let Some(at) = list.iter().position(|p| p.name == name) {
+            return list.remove(at);
+        }
+    }
+    panic!("{name} has no place");
+}
+
+fn move_to(plan: &mut Plan, name: &str, target: &str) {
+    let pod = take(plan, name);
+    claim_of(plan, target).pods.push(pod);
+}
+
+fn narrow(claim: &mut NewClaim, key: &str, values: &[&str]) {
+    claim.requirements.retain(|r| r.key != key);
+    claim.requirements.push(Requirement::is_in(key, values.iter().copied()));
+}
+
+/// As in kube-scheduler, a pod on a machine without the label is in no domain and does not stop another from being the
+/// first of its group.
+#[test]
+fn pod_affinity_needs_the_topology_label() {
+    let app = |name: &str| json!([{"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "rack"}]);
+    let wants = |name: &str| json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": app(name)}});
+    let mut world = World::new();
+    world.objects.node_pools[0].spec.template.metadata.labels.insert("rack".into(), "r1".into());
+    world.objects.pods = [pod("old-0", json!({"nodeName": "n1"})), pod("old-1", json!({"affinity": wants("old")}))]
+        .into_iter()
+        .map(|pod| serde_json::from_value(pod).unwrap())
+        .collect();
+    world.objects.pods[0].status.phase = "Running".into();
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [1], "{plan:?}");
+    assert_eq!(world.violated_rules(&plan), [""; 0]);
+    let mut beside = plan.clone();
+    let pods = beside.claims.remove(0).pods;
+    beside.placements.push(whittle_model::scheduling::Placement { node: "n1".into(), initialized: true, pods });
+    assert_eq!(world.violated_rules(&beside), ["affinity"], "its node has no such label");
+}
+
+/// A pod that may be the first of its group anywhere must not be separated from the group once all are placed.
+#[test]
+fn the_first_pod_of_a_group_is_not_separated_from_the_second() {
+    let term = json!([{"labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["kin", "mate"]}]}, "topologyKey": labels::HOSTNAME}]);
+    let mut world = World::new();
+    let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
+    world.objects.pods = [kin, pod("mate-0", json!({}))].into_iter().map(|pod| serde_json::from_value(pod).unwrap()).collect();
+    world.nodes.clear();
+    let plan = world.plan();
+    assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [2], "{plan:?}");
+    assert_eq!(world.violated_rules(&plan), [""; 0]);
+    let mut apart = plan.clone();
+    let mut second = apart.claims[0].clone();
+    second.pods = vec![take(&mut apart, "mate-0")];
+    apart.claims.push(second);
+    assert_eq!(world.violated_rules(&apart), ["affinity"]);
+    let mut alone = plan;
+    let pod = take(&mut alone, "mate-0");
+    alone.left_out.push(whittle_model::scheduling::LeftOut { pod, reason: whittle_model::scheduling::Reason::OutOfBudget });
+    assert_eq!(world.violated_rules(&alone), [""; 0], "while the other waits it is the first");
+}
+
+#[test]
+fn every_machine_will_be_registered() {
+    let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);
+    let mut world = World::new();
+    let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
+    world.objects.pods = vec![serde_json::from_value(kin).unwrap()];
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));
+}
+
+#[test]
+fn violations_are_removed_and_the_rest_remains() {
+    let world = World::new();
+    let mut plan = world.plan();
+    let (placed, claims) = (plan.scheduled(), plan.claims.len());
+    types_of(&mut plan, "zoned-0").push("huge".into());
+    let lost = claim_of(&mut plan, "zoned-0").pods.len();
+    let (plan, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
+    assert_eq!((wrong, plan.scheduled(), plan.claims.len()), (Vec::new(), placed - lost, claims - 1));
+    let left_out = plan.left_out.iter().find(|l| l.pod.name == "zoned-0").unwrap();
+    assert!(left_out.reason.to_string().contains("type-unknown"), "{}", left_out.reason);
+    let mut plan = world.plan();
+    plan.left_out.clear();
+    let (_, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
+    assert_eq!(wrong.iter().map(|v| v.rule).collect::<Vec<_>>(), ["pod-forgotten"], "nothing can be taken out that is not there");
+}
+
+#[test]
+fn what_the_solver_plans_is_accepted() {
+    let world = World::new();
+    let plan = world.plan();
+    let found = check(&world.input(), &Options::provisioning(), &plan);
+    assert!(found.is_empty(), "{found:#?}\n{plan:#?}");
+    assert_eq!(plan.left_out.iter().map(|l| l.pod.name.as_str()).collect::<Vec<_>>(), ["arm-0"]);
+}
+
+#[track_caller]
+fn check_rejected(rule: &'static str, break_plan: impl FnOnce(&mut Plan)) {
+    let world = World::new();
+    let mut plan = world.plan();
+    break_plan(&mut plan);
+    let violated_rules = world.violated_rules(&plan);
+    assert!(violated_rules.contains(&rule), "expected {rule}, found {violated_rules:?}");
+}
+
+#[test]
+fn pods_are_neither_lost_nor_duplicated() {
+    check_rejected("pod-forgotten", |p| {
+        take(p, "db-0");
+    });
+    check_rejected("pod-forgotten", |p| p.left_out.clear());
+    check_rejected("pod-twice", |p| {
+        let again = claim_of(p, "db-0").pods[0].clone();
+        claim_of(p, "zoned-0").pods.push(again);
+    });
+    check_rejected("pod-twice", |p| {
+        let again = p.left_out[0].clone();
+        p.left_out.push(again);
+    });
+    check_rejected("pod-unknown", |p| claim_of(p, "db-0").pods[0].name = "ghost".into());
+    check_rejected("pod-unknown", |p| claim_of(p, "db-0").pods[0].uid = "another".into());
+    check_rejected("claim-empty", |p| {
+        take(p, "db-0");
+    });
+}
+
+#[test]
+fn claims_keep_to_their_node_pool() {
+    check_rejected("pool-unknown", |p| claim_of(p, "db-0").node_pool = "nobody".into());
+    check_rejected("pool-not-dynamic", |p| claim_of(p, "db-0").node_pool = "fixed".into());
+    check_rejected("template", |p| claim_of(p, "db-0").taints.clear());
+    check_rejected("template", |p| claim_of(p, "zoned-0").startup_taints.push(Taint::new("x", TaintEffect::NoSchedule)));
+    check_rejected("template", |p| claim_of(p, "zoned-0").node_class_ref.name = "other".into());
+    check_rejected("template", |p| claim_of(p, "zoned-0").labels.clear());
+    check_rejected("template", |p| narrow(claim_of(p, "zoned-0"), labels::CAPACITY_TYPE, &["spot"]));
+    check_rejected("taint", |p| move_to(p, "zoned-0", "db-0"));
+    check_rejected("limit", |p| {
+        for n in 0..9 {
+            let mut more = claim_of(p, "zoned-0").clone();
+            more.pods.clear();
+            more.node_pool = if n < 9 { "default".into() } else { String::new() };
+            p.claims.push(more);
+        }
+    });
+}
+
+/// The `minValues` of a claim hold under either policy, and equal those of its NodePool unless relaxed.
+#[test]
+fn claims_satisfy_their_min_values() {
+    let lowered = |claim: &mut NewClaim| {
+        claim.instance_type_min_values = Some(1);
+        claim.instance_types = claim.instance_types.iter().take(1).cloned().collect();
+    };
+    let say = |claim: &mut NewClaim| claim.annotations.insert(labels::MIN_VALUES_RELAXED.into(), "true".into());
+    for policy in [MinValuesPolicy::Strict, MinValuesPolicy::BestEffort] {
+        let options = Options { min_values: policy, ..Options::provisioning() };
+        let world = World::new();
+        let refused = |break_plan: &dyn Fn(&mut NewClaim)| {
+            let mut plan = solve(&world.input(), &options);
+            break_plan(claim_of(&mut plan, "db-0"));
+            check(&world.input(), &options, &plan).iter().any(|v| v.rule == "min-values")
+        };
+        assert!(!refused(&|_| ()), "{policy:?}: as it is planned");
+        assert!(refused(&|c| c.instance_types.truncate(1)), "{policy:?}: narrowed behind its back");
+        assert!(refused(&|c| {
+            c.instance_types.truncate(1);
+            say(c);
+        }));
+        assert!(refused(&|c| c.instance_type_min_values = None), "{policy:?}: forgotten");
+        assert!(refused(&lowered), "{policy:?}: lowered in silence");
+        let openly = refused(&|c| {
+            lowered(c);
+            say(c);
+        });
+        assert_eq!(openly, policy == MinValuesPolicy::Strict, "{policy:?}: lowered openly");
+    }
+}
+
+#[test]
+fn claims_can_be_launched_and_hold_their_pods() {
+    check_rejected("types-none", |p| types_of(p, "zoned-0").clear());
+    check_rejected("types-twice", |p| {
+        let claim = claim_of(p, "zoned-0");
+        let first = claim.instance_types[0].clone();
+        claim.instance_types.insert(0, first);
+    });
+    check_rejected("type-unknown", |p| types_of(p, "zoned-0").push("huge".into()));
+    check_rejected("type-requirements", |p| types_of(p, "zoned-0").push("arm".into()));
+    check_rejected("types-order", |p| types_of(p, "db-0").reverse());
+    check_rejected("no-offering", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["z"]));
+    check_rejected("price", |p| claim_of(p, "zoned-0").cheapest_price = Price::from_dollars(0.01));
+    check_rejected("requests", |p| claim_of(p, "zoned-0").requests.set("cpu", Quantity::from_milli(1)));
+    check_rejected("overfull", |p| {
+        for pod in ["solo-0", "even-0", "even-1", "even-2"] {
+            move_to(p, pod, "zoned-0");
+        }
+        types_of(p, "zoned-0").insert(0, "small".into());
+    });
+    check_rejected("node-selector", |p| narrow(claim_of(p, "zoned-0"), labels::ZONE, &["a"]));
+    check_rejected("node-selector", |p| claim_of(p, "zoned-0").requirements.retain(|r| r.key != labels::ZONE));
+    check_rejected("node-selector", |p| {
+        let arm = p.left_out.remove(0).pod;
+        claim_of(p, "zoned-0").pods.push(arm);
+    });
+    check_rejected("reservation", |p| {
+        for pod in ["zoned-0", "db-0"] {
+            narrow(claim_of(p, pod), labels::CAPACITY_TYPE, &["reserved"]);
+            narrow(claim_of(p, pod), labels::RESERVATION_ID, &["cr-1"]);
+            let mut twin = claim_of(p, pod).clone();
+            twin.pods.clear();
+            p.claims.push(twin);
+        }
+    });
+}
+
+#[test]
+fn existing_nodes_are_respected() {
+    let place = |plan: &mut Plan, name: &str, node: &str| {
+        let pod = take(plan, name);
+        let at = plan.placements.iter().position(|p| p.node == node);
+        match at {
+            Some(at) => plan.placements[at].pods.push(pod),
+            None => plan.placements.push(whittle_model::scheduling::Placement { node: node.into(), initialized: true, pods: vec![pod] }),
+        }
+    };
+    check_rejected("node-unknown", |p| place(p, "even-0", "nowhere"));
+    check_rejected("overfull", |p| ["even-0", "even-1", "solo-0", "solo-1"].into_iter().for_each(|pod| place(p, pod, "n1")));
+    check_rejected("node-selector", |p| place(p, "zoned-0", "n1"));
+    check_rejected("host-port", |p| place(p, "port-0", "n1"));
+    check_rejected("node-selector", |p| place(p, "db-0", "n1"));
+}
+
+#[test]
+fn pod_affinity_and_anti_affinity_are_checked() {
+    check_rejected("anti-affinity", |p| {
+        if !claim_of_or_node(p, "solo-0") || !claim_of_or_node(p, "solo-1") {
+            let other = take(p, "solo-0");
+            claim_of(p, "zoned-0").pods.push(other);
+            move_to(p, "solo-1", "zoned-0");
+        } else {
+            move_to(p, "solo-0", "solo-1");
+        }
+    });
+    check_rejected("host-port", |p| {
+        let other = take(p, "port-0");
+        claim_of(p, "db-0").pods.push(other);
+        move_to(p, "port-1", "db-0");
+    });
+    check_rejected("affinity", |p| {
+        let near = take(p, "near-0");
+        let mut far = claim_of(p, "zoned-0").clone();
+        narrow(&mut far, labels::ZONE, &["c"]);
+        far.pods = vec![near];
+        p.claims.push(far);
+    });
+    check_rejected("spread", |p| {
+        for pod in ["even-0", "even-1", "even-2"] {
+            let even = take(p, pod);
+            claim_of(p, "zoned-0").pods.push(even);
+        }
+    });
+}
+
+/// Whether the pod is placed on a new machine.
+fn claim_of_or_node(plan: &Plan, pod: &str) -> bool {
+    plan.claims.iter().any(|c| c.pods.iter().any(|p| p.name == pod))
+}

@@ -1,0 +1,401 @@
+//! Checks how pods relate to each other: affinity, anti-affinity and topology spread.
+
+use super::type_lists::TypeLists;
+use super::{Findings, kube};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use whittle_api::{LabelSelector, labels};
+use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
+
+/// A topology domain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Domain<'a> {
+    /// A value of the topology key.
+    Of(&'a str),
+    /// The machine with this index lacks the label and shares its domain with none.
+    Alone(usize),
+}
+
+/// A machine, existing or planned, with all its pods.
+struct Machine<'a> {
+    name: String,
+    /// The domains it may be in, by topology key; it certainly is in a domain if that is the only one.
+    domains: BTreeMap<&'a str, Vec<Domain<'a>>>,
+    bound: Vec<&'a Pod>,
+    placed: Vec<&'a Pod>,
+    /// It does not exist yet.
+    planned: bool,
+}
+
+impl<'a> Machine<'a> {
+    fn certain(&self, key: &str) -> Option<&'a str> {
+        match self.domains[key][..] {
+            [Domain::Of(value)] => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// All machines, and their pods grouped by namespace and labels.
+struct Topology<'a> {
+    machines: Vec<Machine<'a>>,
+    namespaces: &'a [Namespace],
+    classes: Classes<'a>,
+    /// The pods that each affinity term selects, by the owner's namespace.
+    selected: HashMap<(&'a str, &'a PodAffinityTerm), Rc<SelectedPods<'a>>>,
+}
+
+#[derive(Clone, Copy)]
+struct PlacedPod<'a> {
+    machine: usize,
+    pod: &'a Pod,
+    /// Placed by this plan, not bound before.
+    placed: bool,
+}
+
+/// The pods that a term selects.
+struct SelectedPods<'a> {
+    domains: BTreeMap<Domain<'a>, DomainPods<'a>>,
+    at: HashMap<usize, Vec<&'a Pod>>,
+}
+
+/// Selected pods that may be in one domain.
+#[derive(Default)]
+struct DomainPods<'a> {
+    all: Vec<&'a Pod>,
+    placed: Vec<PlacedPod<'a>>,
+    certain: Vec<&'a Pod>,
+}
+
+/// `checks_affinity` tells for which pods to check required affinity: a disruption ignores pods that are not running
+/// yet, because it takes nothing from them.
+pub(crate) fn check<'a>(
+    input: &Input<'a>,
+    plan: &'a Plan,
+    lists: &TypeLists<'a>,
+    pods: &BTreeMap<String, &'a Pod>,
+    checks_affinity: impl Fn(&Pod) -> bool,
+    findings: &mut Findings,
+) {
+    let names: Vec<String> = (0..plan.claims.len()).map(|n| format!("claim {n}")).collect();
+    let mut machines = machines_with_pods(input, plan, &names, pods);
+    let keys = keys_in_use(&machines);
+    set_existing_domains(input, &keys, &mut machines);
+    set_planned_domains(plan, lists, &names, &keys, &mut machines);
+    let classes = Classes::of(&machines);
+    let mut topology = Topology { machines, namespaces: &input.objects.namespaces, classes, selected: HashMap::new() };
+    for at in 0..topology.machines.len() {
+        for pod in topology.machines[at].placed.clone() {
+            let Some(affinity) = &pod.spec.affinity else { continue };
+            for term in affinity.pod_anti_affinity.iter().flat_map(|a| &a.required) {
+                let selected = topology.selected_pods(pod, term);
+                check_anti_affinity(&topology.machines[at], pod, term, &selected, findings);
+            }
+            for term in affinity.pod_affinity.iter().flat_map(|a| &a.required).filter(|_| checks_affinity(pod)) {
+                let selected = topology.selected_pods(pod, term);
+                check_affinity(&topology, at, pod, term, &selected, findings);
+            }
+        }
+        for owner in topology.machines[at].bound.clone() {
+            for term in anti_affinity_terms(owner) {
+                let selected = topology.selected_pods(owner, term);
+                check_anti_affinity_of_bound(&topology, at, owner, term, &selected, findings);
+            }
+        }
+    }
+    check_spread(input, &topology, findings);
+}
+
+fn anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    pod.spec.affinity.iter().filter_map(|a| a.pod_anti_affinity.as_ref()).flat_map(|a| &a.required)
+}
+
+fn hard_constraints(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
+    pod.spec.topology_spread_constraints.iter().filter(|c| c.when_unsatisfiable != "ScheduleAnyway")
+}
+
+/// All machines with their pods, still without domains: existing ones in the order of the input, then the claims.
+fn machines_with_pods<'a>(input: &Input<'a>, plan: &Plan, names: &[String], pods: &BTreeMap<String, &'a Pod>) -> Vec<Machine<'a>> {
+    let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));
+    let moved: BTreeSet<String> = placed.map(PodRef::key).collect();
+    let placements: BTreeMap<&str, &Placement> = plan.placements.iter().rev().map(|p| (p.node.as_str(), p)).collect();
+    let find = |list: &[PodRef]| list.iter().filter_map(|p| pods.get(&p.key()).copied()).collect::<Vec<_>>();
+    let nodes = input.nodes.iter().map(|node| {
+        let bound = node.pods.iter().map(|p| &input.objects.pods[*p]);
+        Machine {
+            name: node.name().to_owned(),
+            domains: BTreeMap::new(),
+            bound: bound.filter(|p| p.metadata.deletion_timestamp.is_none() && !moved.contains(&p.metadata.key())).collect(),
+            placed: placements.get(node.name()).map(|p| find(&p.pods)).unwrap_or_default(),
+            planned: false,
+        }
+    });
+    let claims = plan.claims.iter().zip(names).map(|(claim, name)| Machine {
+        name: name.clone(),
+        domains: BTreeMap::new(),
+        bound: Vec::new(),
+        placed: find(&claim.pods),
+        planned: true,
+    });
+    nodes.chain(claims).collect()
+}
+
+/// Topology keys of all rules that apply to these pods.
+fn keys_in_use<'a>(machines: &[Machine<'a>]) -> BTreeSet<&'a str> {
+    let mut out = BTreeSet::new();
+    for machine in machines {
+        for pod in &machine.placed {
+            let near = pod.spec.affinity.iter().filter_map(|a| a.pod_affinity.as_ref()).flat_map(|a| &a.required);
+            out.extend(near.map(|t| t.topology_key.as_str()));
+            out.extend(hard_constraints(pod).map(|c| c.topology_key.as_str()));
+        }
+        for pod in machine.placed.iter().chain(&machine.bound) {
+            out.extend(anti_affinity_terms(pod).map(|t| t.topology_key.as_str()));
+        }
+    }
+    out
+}
+
+fn set_existing_domains<'a>(input: &Input<'a>, keys: &BTreeSet<&'a str>, machines: &mut [Machine<'a>]) {
+    for (at, (node, machine)) in input.nodes.iter().zip(machines).enumerate() {
+        let domain = |key: &str| match node.labels().get(key) {
+            _ if key == labels::HOSTNAME => Domain::Of(node.hostname()),
+            Some(value) => Domain::Of(value),
+            None => Domain::Alone(at),
+        };
+        machine.domains = keys.iter().map(|key| (*key, vec![domain(key)])).collect();
+    }
+}
+
+fn set_planned_domains<'a>(
+    plan: &'a Plan,
+    lists: &TypeLists<'a>,
+    names: &'a [String],
+    keys: &BTreeSet<&'a str>,
+    machines: &mut [Machine<'a>],
+) {
+    let of_list = |at: usize, key: &str| -> Option<BTreeSet<&'a str>> {
+        let stated = lists.all[at].known().flat_map(|t| &t.requirements);
+        let mut stated = stated.filter(|r| r.operator.as_str() == "In" && labels::normalized(&r.key) == key).peekable();
+        stated.peek().is_some().then(|| stated.flat_map(|r| r.values.iter().map(String::as_str)).collect())
+    };
+    let offered: Vec<BTreeMap<&str, Option<BTreeSet<&str>>>> =
+        (0..lists.all.len()).map(|at| keys.iter().map(|key| (*key, of_list(at, key))).collect()).collect();
+    let first = machines.len() - names.len();
+    for (n, (claim, name)) in plan.claims.iter().zip(names).enumerate() {
+        let at = first + n;
+        for &key in keys {
+            // Machines receive these labels at startup, although their claims do not have them.
+            let startup_label = [labels::REGISTERED, labels::INITIALIZED].contains(&key).then_some("true");
+            let label = startup_label.or(claim.labels.get(key).map(String::as_str));
+            let listed = offered[lists.index(n)][key].as_ref();
+            let domains = if key == labels::HOSTNAME {
+                vec![Domain::Of(name)]
+            } else if label.is_none() && listed.is_none() {
+                vec![Domain::Alone(at)]
+            } else {
+                let values: BTreeSet<&str> = label.into_iter().chain(listed.into_iter().flatten().copied()).collect();
+                let required: Vec<_> = claim.requirements.iter().filter(|r| r.key == key && r.operator.as_str() == "In").collect();
+                let allowed = |v: &&str| required.iter().all(|r| r.values.iter().any(|x| x == v));
+                values.into_iter().filter(allowed).map(Domain::Of).collect()
+            };
+            machines[at].domains.insert(key, domains);
+        }
+    }
+}
+
+/// Pods grouped by namespace and labels.
+#[derive(Default)]
+struct Classes<'a> {
+    all: Vec<Vec<PlacedPod<'a>>>,
+    /// By label: most selectors name one, and few classes have it.
+    with: HashMap<(&'a str, &'a str), Vec<usize>>,
+}
+
+impl<'a> Classes<'a> {
+    fn of(machines: &[Machine<'a>]) -> Self {
+        let mut known: HashMap<(&str, &BTreeMap<String, String>), usize> = HashMap::new();
+        let mut out = Self::default();
+        for (at, machine) in machines.iter().enumerate() {
+            for (pod, placed) in machine.bound.iter().map(|p| (*p, false)).chain(machine.placed.iter().map(|p| (*p, true))) {
+                let class = *known.entry((&pod.metadata.namespace, &pod.metadata.labels)).or_insert_with(|| {
+                    out.all.push(Vec::new());
+                    let label = |(key, value): (&'a String, &'a String)| (key.as_str(), value.as_str());
+                    pod.metadata.labels.iter().map(label).for_each(|l| out.with.entry(l).or_default().push(out.all.len() - 1));
+                    out.all.len() - 1
+                });
+                out.all[class].push(PlacedPod { machine: at, pod, placed });
+            }
+        }
+        out
+    }
+
+    /// Classes that a selector may select: those with the rarest label that it requires, or all.
+    fn candidates<'c>(&'c self, selector: Option<&'c LabelSelector>) -> Vec<&'c Vec<PlacedPod<'a>>> {
+        let with = |key: &'c str, value: &'c str| self.with.get(&(key, value)).map(Vec::as_slice).unwrap_or_default();
+        let labels = selector.into_iter().flat_map(|s| &s.match_labels).map(|(key, value)| with(key, value));
+        let rows = selector.into_iter().flat_map(|s| &s.match_expressions).filter(|e| e.operator == "In" && e.values.len() == 1);
+        match labels.chain(rows.map(|e| with(&e.key, &e.values[0]))).min_by_key(|classes| classes.len()) {
+            Some(classes) => classes.iter().map(|class| &self.all[*class]).collect(),
+            None => self.all.iter().collect(),
+        }
+    }
+}
+
+impl<'a> Topology<'a> {
+    fn selected_pods(&mut self, owner: &'a Pod, term: &'a PodAffinityTerm) -> Rc<SelectedPods<'a>> {
+        let (machines, classes, namespaces) = (&self.machines, &self.classes, self.namespaces);
+        let known = self.selected.entry((&owner.metadata.namespace, term)).or_insert_with(|| {
+            let mut selected = SelectedPods { domains: BTreeMap::new(), at: HashMap::new() };
+            // Whether a term selects a pod depends only on namespace and labels, which are equal within a class.
+            let candidates = classes.candidates(term.label_selector.as_ref()).into_iter();
+            for member in candidates.filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
+                let machine = &machines[member.machine];
+                selected.at.entry(member.machine).or_default().push(member.pod);
+                for domain in &machine.domains[term.topology_key.as_str()] {
+                    let domain_pods = selected.domains.entry(*domain).or_default();
+                    domain_pods.all.push(member.pod);
+                    domain_pods.placed.extend(member.placed.then_some(*member));
+                    domain_pods.certain.extend(machine.certain(&term.topology_key).map(|_| member.pod));
+                }
+            }
+            Rc::new(selected)
+        });
+        Rc::clone(known)
+    }
+}
+
+fn other<'a>(pods: &[&'a Pod], than: &Pod) -> Option<&'a Pod> {
+    pods.iter().copied().find(|p| !std::ptr::eq(*p, than))
+}
+
+/// No pod that the term selects may share a domain with `pod`; the first that does is reported.
+fn check_anti_affinity(machine: &Machine<'_>, pod: &Pod, term: &PodAffinityTerm, selected: &SelectedPods<'_>, findings: &mut Findings) {
+    let shared = machine.domains[term.topology_key.as_str()].iter().filter_map(|domain| selected.domains.get(domain));
+    if let Some(other_pod) = shared.filter_map(|domain_pods| other(&domain_pods.all, pod)).next() {
+        let detail = format!("{} repels {} in {}", pod.metadata.key(), other_pod.metadata.key(), term.topology_key);
+        findings.add(&machine.name, "anti-affinity", detail);
+    }
+}
+
+/// The anti-affinity of a bound pod applies to pods placed now.
+fn check_anti_affinity_of_bound(
+    topology: &Topology<'_>,
+    at: usize,
+    owner: &Pod,
+    term: &PodAffinityTerm,
+    selected: &SelectedPods<'_>,
+    findings: &mut Findings,
+) {
+    let shared = topology.machines[at].domains[term.topology_key.as_str()].iter().filter_map(|domain| selected.domains.get(domain));
+    for member in shared.flat_map(|domain_pods| &domain_pods.placed) {
+        let detail = format!("{} repels {} in {}", owner.metadata.key(), member.pod.metadata.key(), term.topology_key);
+        findings.add(&topology.machines[member.machine].name, "anti-affinity", detail);
+    }
+}
+
+fn check_affinity(
+    topology: &Topology<'_>,
+    at: usize,
+    pod: &Pod,
+    term: &PodAffinityTerm,
+    selected: &SelectedPods<'_>,
+    findings: &mut Findings,
+) {
+    let (machine, key) = (&topology.machines[at], term.topology_key.as_str());
+    // A machine without the label is in no domain, and so cannot satisfy a pod affinity.
+    let labelled = machine.domains[key].iter().all(|domain| matches!(domain, Domain::Of(_)));
+    let is_reachable = |domain: &Domain<'_>| match domain {
+        Domain::Of(value) => kube::may_be_in(pod, key, value),
+        Domain::Alone(_) => false,
+    };
+    let exists_elsewhere =
+        selected.domains.iter().any(|(domain, domain_pods)| other(&domain_pods.all, pod).is_some() && is_reachable(domain));
+    // The first pod of a group with affinity to itself may be placed anywhere, and so may one that cannot reach its
+    // group.
+    let first = || !exists_elsewhere && kube::selects(term, pod, pod, topology.namespaces);
+    let here = || !machine.domains[key].is_empty() && selected.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
+    // A selected pod is certainly in every domain that the machine may be in.
+    let near = || {
+        let certain = |domain| selected.domains.get(domain).is_some_and(|domain_pods| other(&domain_pods.certain, pod).is_some());
+        !machine.domains[key].is_empty() && machine.domains[key].iter().all(certain)
+    };
+    let holds = labelled && (first() || here() || near());
+    findings.expect(holds, &machine.name, "affinity", || format!("{} wants a pod that is not near in {key}", pod.metadata.key()));
+}
+
+/// Hard spread constraints whose selected pods all have the constraint: a domain in which this plan places pods may
+/// exceed the least populated known domain by at most `maxSkew`.
+fn check_spread(input: &Input<'_>, topology: &Topology<'_>, findings: &mut Findings) {
+    let mut done: BTreeSet<(&str, &TopologySpreadConstraint)> = BTreeSet::new();
+    let mut empty: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for pod in topology.machines.iter().flat_map(|p| &p.placed) {
+        for constraint in hard_constraints(pod) {
+            if done.insert((&pod.metadata.namespace, constraint)) {
+                let key = constraint.topology_key.as_str();
+                let known = empty.entry(key).or_insert_with(|| known_domains(input, topology, key));
+                check_skew(topology, known, &pod.metadata.namespace, constraint, findings);
+            }
+        }
+    }
+}
+
+/// The domains of `key` that count even when they are empty: those of existing machines, and those that NodePools
+/// without taints and requirements could create. For hostnames there are none, because a new host can always be added.
+fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str) -> BTreeSet<&'a str> {
+    if key == labels::HOSTNAME {
+        return BTreeSet::new();
+    }
+    let plain = |p: &&whittle_api::karpenter::NodePool| p.spec.replicas.is_none() && !p.metadata.is_deleting() && is_unrestricted(p, key);
+    let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| input.catalog.get(&p.metadata.name));
+    let stated = pools.flat_map(|types| types.iter()).flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
+    let offered = stated.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).map(String::as_str);
+    offered.chain(topology.machines.iter().filter(|p| !p.planned).filter_map(|p| p.certain(key))).collect()
+}
+
+fn check_skew(
+    topology: &Topology<'_>,
+    known: &BTreeSet<&str>,
+    namespace: &str,
+    constraint: &TopologySpreadConstraint,
+    findings: &mut Findings,
+) {
+    // With `nodeTaintsPolicy: Honor` the counted nodes depend on each pod's tolerations, which is not checked here.
+    let by_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+    let plain = constraint.match_label_keys.is_empty() && !by_taints;
+    let Some(selector) = constraint.label_selector.as_ref().filter(|_| plain) else { return };
+    let of = |class: &&Vec<PlacedPod<'_>>| {
+        class.first().is_some_and(|m| m.pod.metadata.namespace == namespace && selector.matches(&m.pod.metadata.labels))
+    };
+    let selected: Vec<&PlacedPod<'_>> = topology.classes.candidates(Some(selector)).into_iter().filter(of).flatten().collect();
+    let mixed = selected.iter().filter(|m| m.placed).map(|m| m.pod).any(|p| {
+        let plain = p.spec.node_selector.is_empty() && p.spec.affinity.is_none();
+        !plain || !p.spec.topology_spread_constraints.contains(constraint)
+    });
+    if mixed {
+        return;
+    }
+    let by_host = constraint.topology_key == labels::HOSTNAME;
+    let mut counts: BTreeMap<&str, (i32, bool)> = known.iter().map(|domain| (*domain, (0, false))).collect();
+    // A planned machine only counts as a domain if it certainly is in it.
+    for member in selected {
+        let Some(domain) = topology.machines[member.machine].certain(&constraint.topology_key) else { continue };
+        let entry = counts.entry(domain).or_default();
+        entry.0 = entry.0.saturating_add(1);
+        entry.1 |= member.placed;
+    }
+    let least = if by_host { 0 } else { counts.values().map(|(n, _)| *n).min().unwrap_or(0) };
+    for (domain, (count, new)) in counts {
+        findings.expect(!new || count - least <= constraint.max_skew, domain, "spread", || {
+            format!("{count} pods of a spread over {}, elsewhere {least}", constraint.topology_key)
+        });
+    }
+}
+
+fn is_unrestricted(pool: &whittle_api::karpenter::NodePool, key: &str) -> bool {
+    let template = &pool.spec.template;
+    template.spec.taints.is_empty()
+        && !template.metadata.labels.contains_key(key)
+        && !template.spec.requirements.iter().any(|r| r.key == key)
+}

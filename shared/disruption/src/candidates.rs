@@ -1,0 +1,134 @@
+//! Which nodes may be disrupted (disruption 3), and what a method needs to know about each.
+
+use super::cluster_view::{ClusterView, Machine};
+use super::cost::{Cost, reschedule_cost};
+use super::pdb::PdbCheck;
+use super::protection::{Protection, protection};
+use super::verdict::Blocker;
+use std::cmp::Ordering;
+use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
+use whittle_model::disruption::{Method, Removal};
+use whittle_model::pods::{is_active, is_reschedulable};
+use whittle_units::Price;
+
+/// A node that a method may disrupt.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) machine: &'a Machine<'a>,
+    pub(crate) pool: &'a NodePool,
+    /// `None` when the pool's catalog does not list it.
+    pub(crate) instance_type: Option<&'a InstanceType>,
+    /// Reschedulable pods of the node.
+    pub(crate) pods: Vec<&'a Pod>,
+    /// Zero when unknown.
+    pub(crate) price: Price,
+    pub(crate) cost: Cost,
+    /// Set when a pod must not be disrupted; only methods that override pods may remove the node then.
+    pub(crate) pod_blocker: Option<Blocker>,
+}
+
+impl<'a> Candidate<'a> {
+    pub(crate) fn name(&self) -> &'a str {
+        self.machine.name()
+    }
+    pub(crate) fn pool_name(&self) -> &'a str {
+        &self.pool.metadata.name
+    }
+    pub(crate) fn capacity_type(&self) -> &'a str {
+        self.machine.label(labels::CAPACITY_TYPE).unwrap_or_default()
+    }
+    /// No reschedulable pod has a positive eviction cost.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cost <= Cost::ONE
+    }
+    /// Whether a method may remove the node despite its pods.
+    pub(crate) fn may_be_disrupted_by(&self, method: Method) -> bool {
+        let grace = self.machine.claim().is_some_and(|claim| claim.spec.termination_grace_period.is_some());
+        self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace
+    }
+    /// The node as a command lists it.
+    pub(crate) fn removal(&self) -> Removal {
+        let label = |key| self.machine.label(key).unwrap_or_default().to_owned();
+        let mut pods: Vec<String> = self.pods.iter().map(|pod| pod.metadata.key()).collect();
+        pods.sort();
+        Removal {
+            node: self.name().to_owned(),
+            node_claim: self.machine.claim_name().to_owned(),
+            provider_id: self.machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default(),
+            node_pool: self.pool_name().to_owned(),
+            instance_type: label(labels::INSTANCE_TYPE),
+            capacity_type: label(labels::CAPACITY_TYPE),
+            zone: label(labels::ZONE),
+            price: self.price,
+            pods,
+        }
+    }
+    /// Highest price per disruption cost first, ties broken by name.
+    pub(crate) fn by_savings_ratio(&self, other: &Self) -> Ordering {
+        let ratio = |candidate: &Self, cost: Cost| i128::from(candidate.price.nanos()) * i128::from(cost.raw());
+        ratio(other, self.cost).cmp(&ratio(self, other.cost)).then_with(|| self.name().cmp(other.name()))
+    }
+}
+
+/// Applies the checks of disruption 3 in order; the first that fails is returned.
+pub(crate) fn candidate<'a>(view: &ClusterView<'a>, machine: &'a Machine<'a>) -> Result<Candidate<'a>, Blocker> {
+    let pool = node_checks(view, machine)?;
+    let instance_type = machine.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
+    let pods: Vec<&Pod> = machine.pods.iter().copied().filter(|pod| is_reschedulable(pod)).collect();
+    let cost = reschedule_cost(pods.iter().copied());
+    let price = view.price(machine);
+    Ok(Candidate { machine, pool, instance_type, pods, price, cost, pod_blocker: pod_blocker(view, machine) })
+}
+
+fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a NodePool, Blocker> {
+    if machine.facts.in_command {
+        return Err(Blocker::InCommand);
+    }
+    if !machine.is_managed() {
+        return Err(Blocker::NotManaged);
+    }
+    if let Some(object) = view.unreadable.as_ref().or(machine.state.unreadable.as_ref()) {
+        return Err(Blocker::Unreadable(object.clone()));
+    }
+    if machine.state.node.is_none() {
+        return Err(Blocker::NoNode);
+    }
+    if view.is_ambiguous(machine) {
+        return Err(Blocker::DuplicateProviderId(machine.claim().map(|claim| claim.status.provider_id.clone()).unwrap_or_default()));
+    }
+    if !machine.is_initialized() {
+        return Err(Blocker::NotInitialized);
+    }
+    if machine.is_deleting() {
+        return Err(Blocker::Deleting);
+    }
+    if let Some(until) = machine.nominated_until(view.now()) {
+        return Err(Blocker::Nominated { until });
+    }
+    // The deprecated annotations are honoured as well. Nodes do not support durations.
+    for key in [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT] {
+        if machine.annotation(key) == Some("true") {
+            return Err(Blocker::NodeAnnotation(key));
+        }
+    }
+    let pool = machine.pool().ok_or(Blocker::NoNodePoolLabel)?;
+    match view.pool(pool) {
+        Some(known) if view.has_types(pool) => Ok(known),
+        _ => Err(Blocker::NodePoolUnknown(pool.to_owned())),
+    }
+}
+
+/// The first pod that must not be disrupted: by its annotation, or else by a PodDisruptionBudget.
+fn pod_blocker(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<Blocker> {
+    for pod in machine.pods.iter().filter(|pod| is_active(pod)) {
+        let protection = protection(pod, view.now());
+        if protection.is_active() {
+            let until = if let Protection::Until(until) = protection { until } else { None };
+            return Some(Blocker::PodAnnotation { pod: pod.metadata.key(), key: protection.key(), until });
+        }
+    }
+    machine.pods.iter().find_map(|pod| view.pdbs.block(pod, PdbCheck::Now, view.now())).map(Blocker::Pdb)
+}

@@ -1,0 +1,76 @@
+//! Replaces drifted nodes of dynamic pools, one at a time and at any price (disruption 10.1).
+
+use super::candidates::Candidate;
+use super::events::DISRUPTION_BLOCKED;
+use super::pass::Pass;
+use super::simulate::{SimulationResult, Simulator, Targets};
+use super::verdict::KeepReason;
+use whittle_api::{ConditionStatus, conditions};
+use whittle_model::disruption::{Command, Method, Reason, Savings};
+use whittle_model::scheduling::Packing;
+use whittle_units::{Price, Timestamp};
+
+pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
+    let mut drifted: Vec<Candidate<'w>> =
+        pass.candidates.iter().filter(|node| !node.pool.is_static() && node.may_be_disrupted_by(Method::Drift)).cloned().collect();
+    drifted.retain(|node| pass.drift_reason(node).is_some());
+    pass.count_eligible(Method::Drift, drifted.len());
+    if drifted.is_empty() {
+        return Vec::new();
+    }
+    let now = pass.view.now();
+    // Nodes without pods to reschedule come first, then those that drifted first.
+    drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
+    let remaining = pass.budget(Reason::Drifted);
+    let mut simulator = pass.simulator();
+    let mut command = None;
+    for node in &drifted {
+        if command.is_some() || simulator.is_exhausted() {
+            pass.keep(node, KeepReason::DriftWaits);
+        } else if remaining.of(node.pool_name()) == 0 {
+            pass.keep_for_budget(node, Reason::Drifted);
+        } else {
+            match simulate_drift(&mut simulator, node, pass.view.input.settings.solve.packing) {
+                Ok(result) => command = Some(replace(node, result, now)),
+                Err(keep) => {
+                    pass.events.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
+                    pass.keep_without_event(node, keep);
+                }
+            }
+        }
+        pass.keep_drift_verdict(node);
+    }
+    pass.put_back(simulator);
+    command.into_iter().collect()
+}
+
+/// Where the pods of a drifted node would go. When [`Packing::Best`] finds no place without a node that has not
+/// initialized, Karpenter's packing is tried. If that depends on such a node too, all pods must fit on initialized
+/// nodes: in a cluster that launches nodes all the time, drift would otherwise wait for ever.
+fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, KeepReason> {
+    let first = simulator.without(&[node], Targets::All, packing);
+    if packing == Packing::Reference || !matches!(first, Err(KeepReason::PodsWouldNotSchedule { .. })) {
+        return first;
+    }
+    let retries = [(Targets::All, Packing::Reference), (Targets::Initialized, Packing::Reference)];
+    retries.into_iter().find_map(|(targets, packing)| simulator.without(&[node], targets, packing).ok()).map_or(first, Ok)
+}
+
+fn drifted_since(node: &Candidate<'_>, now: Timestamp) -> Timestamp {
+    let condition = node.machine.claim().and_then(|claim| conditions::find(&claim.status.conditions, conditions::DRIFTED));
+    let drifted = condition.filter(|condition| condition.status == ConditionStatus::True);
+    drifted.and_then(|condition| condition.last_transition_time).unwrap_or(now)
+}
+
+fn replace(node: &Candidate<'_>, result: SimulationResult, now: Timestamp) -> Command {
+    let after: Price = result.claims.iter().map(|claim| claim.cheapest_price).sum();
+    Command {
+        method: Method::Drift,
+        removals: vec![node.removal()],
+        replacements: result.claims,
+        destinations: result.destinations,
+        placements: result.placements,
+        savings: Savings::between(node.price, after),
+        execute_after: now,
+    }
+}

@@ -1,0 +1,64 @@
+//! Groups the offerings of all catalogs by their requirements: a few kinds, such as zone and capacity type, cover
+//! thousands of offerings.
+
+use super::offering_index::OfferingIndex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::labels;
+use whittle_model::requirements::Requirements;
+use whittle_model::scheduling::InstanceTypes;
+
+/// The kinds of all lists.
+pub(crate) struct Offerings {
+    lists: Vec<TypeList>,
+    kinds: usize,
+}
+
+/// A list of types, identified by its address: NodePools share lists, and every list outlives the decision.
+struct TypeList {
+    start: usize,
+    end: usize,
+    /// Number of its first kind among those of all lists.
+    first: usize,
+    index: Arc<OfferingIndex>,
+}
+
+impl Offerings {
+    pub(crate) fn new(catalog: &BTreeMap<String, Arc<InstanceTypes>>) -> Self {
+        let mut out = Self { lists: Vec::new(), kinds: 0 };
+        for types in catalog.values().filter(|types| !types.is_empty()) {
+            let start = types.as_ptr() as usize;
+            if out.lists.iter().any(|list| list.start == start) {
+                continue;
+            }
+            let index = types.derived(OfferingIndex::new);
+            let first = out.kinds;
+            out.kinds += index.kinds.len();
+            out.lists.push(TypeList { start, end: start + size_of_val(&types[..]), first, index });
+        }
+        out.lists.sort_by_key(|list| list.start);
+        out
+    }
+
+    /// For each kind, whether it is compatible with the requirements of a claim or of a node's labels.
+    pub(crate) fn admitted(&self, requirements: &Requirements) -> Vec<bool> {
+        let may_be_undefined = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
+        let mut out = vec![false; self.kinds];
+        for list in &self.lists {
+            for (at, kind) in list.index.kinds.iter().enumerate() {
+                out[list.first + at] = requirements.compatible(kind, may_be_undefined).is_ok();
+            }
+        }
+        out
+    }
+
+    /// The offerings of a type, each with its kind.
+    pub(crate) fn kinds_of<'t>(&self, instance_type: &'t InstanceType) -> impl Iterator<Item = (usize, &'t Offering)> {
+        let address = std::ptr::from_ref(instance_type) as usize;
+        let list = self.lists[..self.lists.partition_point(|list| list.start <= address)].last().filter(|list| address < list.end);
+        let kinds = list
+            .map_or((0, &[][..]), |list| (list.first, &list.index.kinds_of_type[(address - list.start) / size_of::<InstanceType>()][..]));
+        kinds.1.iter().map(move |kind| kinds.0 + kind).zip(&instance_type.offerings)
+    }
+}

@@ -1,0 +1,120 @@
+//! Rules out single-node consolidation of a node without a simulation.
+//!
+//! Most nodes of a well packed cluster cannot be consolidated for a simple reason: some of their pods fit on no other
+//! node, and no cheaper instance type is large enough for those. Every command for one node needs one of the two, so a
+//! node that fails this check is kept without running the solver.
+
+use super::candidates::Candidate;
+use super::cluster_view::{ClusterView, Machine};
+use super::verdict::KeepReason;
+use jiff::SignedDuration;
+use std::collections::BTreeMap;
+use whittle_model::pods::effective_requests;
+use whittle_units::{Price, Resources};
+
+/// Amounts in thousandths, by position of the resource in [`QuickCheck::names`].
+type Vector = Vec<i64>;
+
+/// Free resources of the nodes, and the instance types of all pools, as vectors.
+pub(super) struct QuickCheck<'w> {
+    names: Vec<&'w str>,
+    /// Free resources of nodes that accept moved pods, by machine name; sorted by the first resource, largest first.
+    free: Vec<(&'w str, Vector)>,
+    /// Allocatable resources of every type of any pool with its cheapest available offering, sorted by price.
+    types: Vec<(Price, Vector)>,
+}
+
+impl<'w> QuickCheck<'w> {
+    pub(super) fn new(view: &'w ClusterView<'w>) -> Self {
+        let names = resource_names(view);
+        let mut quick_check = Self { names, free: Vec::new(), types: Vec::new() };
+        for machine in view.machines.iter().filter(|machine| accepts_moved_pods(view, machine)) {
+            let mut room = quick_check.vector(&machine.state.allocatable());
+            for pod in &machine.pods {
+                subtract(&mut room, &quick_check.vector(&effective_requests(pod)));
+            }
+            quick_check.free.push((machine.name(), room));
+        }
+        quick_check.free.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
+        // Pools often share a type: it is listed once, at its lowest price.
+        let mut seen: BTreeMap<Vector, Price> = BTreeMap::new();
+        for instance_type in view.input.cluster.catalog.values().flat_map(|types| types.iter()) {
+            let available = instance_type.offerings.iter().filter(|offering| offering.available);
+            let Some(price) = available.map(|offering| offering.price).min() else { continue };
+            let known = seen.entry(quick_check.vector(&instance_type.allocatable())).or_insert(price);
+            *known = price.min(*known);
+        }
+        quick_check.types = seen.into_iter().map(|(vector, price)| (price, vector)).collect();
+        quick_check.types.sort();
+        quick_check
+    }
+
+    /// A reason to keep the node that no simulation could refute.
+    pub(super) fn rules_out(&self, node: &Candidate<'_>) -> Option<KeepReason> {
+        let mut unplaced = vec![0; self.names.len()];
+        let mut any = false;
+        for pod in &node.pods {
+            let requests = self.vector(&effective_requests(pod));
+            // Sorted by the first resource: none after the first that is too small can fit.
+            let candidates = self.free.iter().take_while(|(_, room)| room.first() >= requests.first());
+            if !candidates.into_iter().any(|(name, room)| *name != node.name() && fits(&requests, room)) {
+                any = true;
+                add(&mut unplaced, &requests);
+            }
+        }
+        if !any {
+            return None;
+        }
+        let cheaper = self.types.iter().take_while(|(price, _)| *price < node.price);
+        let possible = cheaper.into_iter().any(|(_, allocatable)| fits(&unplaced, allocatable));
+        (!possible).then_some(KeepReason::NothingCheaper)
+    }
+
+    fn vector(&self, resources: &Resources) -> Vector {
+        vector(&self.names, resources)
+    }
+}
+
+/// All resources that pods in the cluster request.
+pub(super) fn resource_names<'w>(view: &ClusterView<'w>) -> Vec<&'w str> {
+    let mut names: Vec<&str> = vec!["cpu", "memory", "pods"];
+    let pods = view.machines.iter().flat_map(|machine| machine.pods.iter().copied());
+    for container in pods.flat_map(|pod| &pod.spec.containers) {
+        for (name, _) in container.resources.iter().flat_map(|resources| resources.requests.iter()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Amounts in the order of the names.
+pub(super) fn vector(names: &[&str], resources: &Resources) -> Vector {
+    names.iter().map(|name| resources.get(name).milli()).collect()
+}
+
+/// Whether pods of a removed node may be placed on the machine: it is not being deleted, is initialized, and its own
+/// pods have not changed within its pool's `consolidateAfter`.
+pub(super) fn accepts_moved_pods(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
+    if machine.is_deleting() || !machine.state.initialized() {
+        return false;
+    }
+    let Some((pool, claim)) = machine.pool().and_then(|pool| view.pool(pool)).zip(machine.claim()) else { return true };
+    let wait = pool.spec.disruption.consolidate_after.span().unwrap_or(SignedDuration::ZERO);
+    !wait.is_positive() || super::conditions::last_pod_activity(claim).is_none_or(|since| view.now().duration_since(since) >= wait)
+}
+
+fn fits(requests: &[i64], room: &[i64]) -> bool {
+    requests.iter().zip(room).all(|(needed, there)| *needed == 0 || needed <= there)
+}
+fn add(sum: &mut [i64], more: &[i64]) {
+    for (total, amount) in sum.iter_mut().zip(more) {
+        *total = total.saturating_add(*amount);
+    }
+}
+fn subtract(room: &mut [i64], less: &[i64]) {
+    for (left, amount) in room.iter_mut().zip(less) {
+        *left = left.saturating_sub(*amount);
+    }
+}

@@ -1,0 +1,64 @@
+//! Replaces drifted nodes of static pools one for one (disruption 10.2).
+
+use super::candidates::Candidate;
+use super::pass::Pass;
+use super::static_pools::{PoolCounts, claim_from_template};
+use super::verdict::KeepReason;
+use std::collections::BTreeMap;
+use whittle_model::disruption::{Command, Gate, Method, Reason, Savings};
+
+pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
+    let mut by_pool: BTreeMap<&'w str, Vec<Candidate<'w>>> = BTreeMap::new();
+    let on = pass.view.input.settings.static_capacity == Gate::On;
+    for node in pass.candidates.iter().filter(|node| on && node.pool.is_static() && node.may_be_disrupted_by(Method::StaticDrift)) {
+        if pass.drift_reason(node).is_some() {
+            by_pool.entry(node.pool_name()).or_default().push(node.clone());
+        }
+    }
+    pass.count_eligible(Method::StaticDrift, by_pool.values().map(Vec::len).sum());
+    if by_pool.is_empty() {
+        return Vec::new();
+    }
+    let remaining = pass.budget(Reason::Drifted);
+    let mut commands = Vec::new();
+    for (pool, nodes) in by_pool {
+        let allowed = usize::try_from(remaining.of(pool)).unwrap_or(usize::MAX).min(nodes.len());
+        let available = replacements_available(pass, pool, &nodes, allowed);
+        for (at, node) in nodes.iter().enumerate() {
+            if at < available {
+                commands.push(replace(node, pass.view.now()));
+            } else if at < allowed {
+                pass.keep(node, KeepReason::NoRoomToReplace { pool: pool.to_owned() });
+            } else {
+                pass.keep_for_budget(node, Reason::Drifted);
+            }
+            pass.keep_drift_verdict(node);
+        }
+    }
+    commands
+}
+
+/// How many replacements the pool may launch now.
+fn replacements_available(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], allowed: usize) -> usize {
+    let Some(spec) = nodes.first().map(|node| node.pool) else { return 0 };
+    let counts = PoolCounts::of(pass.view, pool);
+    let replicas = usize::try_from(spec.spec.replicas.unwrap_or(0)).unwrap_or(0);
+    if counts.active + counts.pending_disruption > replicas {
+        // Scaling down comes first.
+        return 0;
+    }
+    counts.available_nodes(spec).min(allowed)
+}
+
+fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {
+    Command {
+        method: Method::StaticDrift,
+        removals: vec![node.removal()],
+        replacements: vec![claim_from_template(node.pool)],
+        destinations: Vec::new(),
+        placements: Vec::new(),
+        // The replacement is assumed to cost the same: its type is chosen at launch.
+        savings: Savings::default(),
+        execute_after: now,
+    }
+}

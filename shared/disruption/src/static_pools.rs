@@ -1,0 +1,163 @@
+//! Static pools (disruption 16): keeps their number of nodes at `replicas`.
+
+use super::cluster_view::{ClusterView, Machine};
+use super::cost::lifetime_cost;
+use super::protection::protection;
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{conditions, labels};
+use whittle_model::disruption::{Gate, Input};
+use whittle_model::pods::{is_active, is_daemon_owned};
+use whittle_model::requirements::{from_labels, from_requirements};
+use whittle_model::scheduling::{ClaimWhy, NewClaim, TypeNames};
+use whittle_units::{Price, Quantity, Resources};
+
+/// The changes that one static pool needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticChange {
+    pub node_pool: String,
+    /// Machines to launch, all alike.
+    pub launch: Vec<NewClaim>,
+    /// NodeClaims to delete, in this order. Budgets and annotations affect only the order; the drain respects both.
+    pub delete: Vec<String>,
+    /// More machines are missing than the pool's node limit allows.
+    pub at_limit: bool,
+    /// The pool is in shadow mode: none of the changes is to be made.
+    pub shadow: bool,
+}
+
+/// Machines of a pool by state, as Karpenter counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PoolCounts {
+    /// Neither deleting nor marked for deletion.
+    pub(super) active: usize,
+    /// To be deleted once their replacements are initialized.
+    pub(super) pending_disruption: usize,
+    /// Being deleted.
+    pub(super) deleting: usize,
+}
+
+impl PoolCounts {
+    pub(super) fn of(view: &ClusterView<'_>, pool: &str) -> Self {
+        let mut counts = Self::default();
+        for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(pool)) {
+            let marked = || {
+                let of_claim = |machine: &&Machine<'_>| machine.claim_name() == claim.metadata.name;
+                view.machines.iter().find(of_claim).is_some_and(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
+            };
+            if claim.metadata.is_deleting() {
+                counts.deleting += 1;
+            } else if marked() {
+                counts.pending_disruption += 1;
+            } else {
+                counts.active += 1;
+            }
+        }
+        counts.deleting += view.input.facts.values().filter(|facts| facts.pool_of_pending_launch.as_deref() == Some(pool)).count();
+        counts
+    }
+
+    /// How many more machines the pool's node limit allows.
+    pub(super) fn available_nodes(self, pool: &NodePool) -> usize {
+        let taken = self.active + self.pending_disruption + self.deleting;
+        match pool.spec.limits.0.get("nodes") {
+            Some(limit) => usize::try_from(limit.units_floor()).unwrap_or(0).saturating_sub(taken),
+            None => usize::MAX,
+        }
+    }
+}
+
+/// The changes that the static pools of a cluster need now, without pools that need none. Empty when the gate is off.
+#[must_use]
+pub fn static_changes(input: Input<'_>) -> Vec<StaticChange> {
+    if input.settings.static_capacity == Gate::Off {
+        return Vec::new();
+    }
+    let view = ClusterView::new(input);
+    let pools = view.pools().filter(|pool| pool.is_static() && !pool.metadata.is_deleting());
+    let changes = pools.map(|pool| change(&view, pool));
+    changes.filter(|change| !change.launch.is_empty() || !change.delete.is_empty() || change.at_limit).collect()
+}
+
+fn change(view: &ClusterView<'_>, pool: &NodePool) -> StaticChange {
+    let counts = PoolCounts::of(view, &pool.metadata.name);
+    let replicas = usize::try_from(pool.spec.replicas.unwrap_or(0)).unwrap_or(0);
+    let missing = replicas.saturating_sub(counts.active + counts.pending_disruption);
+    let ready = conditions::is_true(&pool.status.conditions, conditions::READY);
+    let granted = if ready { missing.min(counts.available_nodes(pool)) } else { 0 };
+    StaticChange {
+        node_pool: pool.metadata.name.clone(),
+        launch: vec![claim_from_template(pool); granted],
+        delete: select_for_deletion(view, pool, counts.active.saturating_sub(replicas)),
+        at_limit: ready && granted < missing,
+        shadow: pool.is_shadow(),
+    }
+}
+
+/// Whether EC2 has assigned the instance ID. A claim that is being launched may have a provisional provider ID.
+fn is_launched(claim: &NodeClaim) -> bool {
+    !claim.status.provider_id.is_empty() && conditions::is_true(&claim.status.conditions, conditions::LAUNCHED)
+}
+
+/// Claims that have not launched, then empty nodes, then the others: unprotected before protected ones, and those with
+/// the lowest cost first.
+fn select_for_deletion(view: &ClusterView<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
+    let mut ranked: Vec<((u8, bool, i128), &str)> = Vec::new();
+    for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(&pool.metadata.name)) {
+        if claim.metadata.is_deleting() {
+            continue;
+        }
+        let name = claim.metadata.name.as_str();
+        let machine = view.machines.iter().find(|machine| machine.claim_name() == name);
+        match machine {
+            Some(machine) if machine.state.marked_for_deletion || machine.facts.in_command => {}
+            _ if !is_launched(claim) => ranked.push(((0, false, 0), name)),
+            Some(machine) => ranked.push((rank(view, machine), name)),
+            None => ranked.push(((1, false, 0), name)),
+        }
+    }
+    ranked.sort();
+    ranked.into_iter().take(excess).map(|(_, name)| name.to_owned()).collect()
+}
+
+fn rank(view: &ClusterView<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
+    let now = view.now();
+    let protected_pod = machine.pods.iter().any(|pod| is_active(pod) && protection(pod, now).is_active());
+    if machine.pods.iter().all(|pod| is_daemon_owned(pod)) && !protected_pod {
+        return (1, false, 0);
+    }
+    let protected = protected_pod || machine.annotation(labels::DO_NOT_DISRUPT) == Some("true");
+    let cost = machine.claim().map_or(0, |claim| lifetime_cost(machine.pods.iter().copied(), claim, now));
+    (2, protected, cost)
+}
+
+/// The claim of a pool's template, for any type that its requirements allow: the launch selects one.
+pub(super) fn claim_from_template(pool: &NodePool) -> NewClaim {
+    let template = &pool.spec.template;
+    let mut all_labels = template.metadata.labels.clone();
+    all_labels.insert(labels::NODE_POOL.to_owned(), pool.metadata.name.clone());
+    all_labels.insert(labels::EC2_NODE_CLASS.to_owned(), template.spec.node_class_ref.name.clone());
+    let mut requirements = from_requirements(&template.spec.requirements);
+    requirements.add_all(&from_labels(&all_labels));
+    let mut annotations = template.metadata.annotations.clone();
+    for key in [labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION] {
+        annotations.extend(pool.metadata.annotation(key).map(|value| (key.to_owned(), value.to_owned())));
+    }
+    NewClaim {
+        node_pool: pool.metadata.name.clone(),
+        instance_types: TypeNames::default(),
+        requirements: requirements.to_api(),
+        instance_type_min_values: None,
+        labels: all_labels,
+        annotations,
+        taints: template.spec.taints.clone(),
+        startup_taints: template.spec.startup_taints.clone(),
+        node_class_ref: template.spec.node_class_ref.clone(),
+        expire_after: template.spec.expire_after.clone(),
+        termination_grace_period: template.spec.termination_grace_period.clone(),
+        requests: Resources::from([("pods", Quantity::ZERO)]),
+        pods: Vec::new(),
+        cheapest_price: Price::ZERO,
+        offerings: 0,
+        why: ClaimWhy::default(),
+    }
+}

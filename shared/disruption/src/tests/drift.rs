@@ -1,0 +1,332 @@
+//! Drift of dynamic pools: which nodes are replaced, in which order, and what blocks it.
+
+use crate::testing::{Scene, noon, reason_of};
+use jiff::ToSpan as _;
+use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
+use whittle_api::karpenter::{Budget, ConsolidationPolicy};
+use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
+use whittle_model::disruption::{Method, Reason};
+
+fn budget(nodes: &str) -> Vec<Budget> {
+    vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
+}
+
+/// Marks a node as drifted by its image, `minutes` ago.
+fn drift(scene: &mut Scene, node: &str, minutes: i64) {
+    let claim = scene.parts(node).1;
+    let since = noon() - minutes.minutes();
+    conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", since);
+}
+
+/// Drifted nodes of four cores with one pod each, the first drifted longest ago; consolidation is off.
+fn drifted(nodes: &[(&str, &str)]) -> Scene {
+    let mut scene = Scene::new();
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
+    for (at, (node, pod)) in (0..).zip(nodes) {
+        scene.node(node, "default", 4);
+        if !pod.is_empty() {
+            scene.pod(&format!("pod-{node}"), node, pod);
+        }
+        drift(&mut scene, node, 60 - at);
+    }
+    scene
+}
+
+fn with_grace(scene: &mut Scene, node: &str) {
+    scene.parts(node).1.spec.termination_grace_period = Some("1h".parse().unwrap());
+}
+
+fn annotate(scene: &mut Scene, pod: &str, value: &str) {
+    let pod = scene.objects.pods.iter_mut().find(|found| found.metadata.name == pod).unwrap();
+    pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+    pod.status.start_time = Some(noon() - 30.minutes());
+}
+
+fn spent_pdb(scene: &mut Scene, never: bool) {
+    let mut pdb = PodDisruptionBudget::default();
+    (pdb.metadata.namespace, pdb.metadata.name) = ("default".to_owned(), "pdb".to_owned());
+    pdb.spec.selector = Some(LabelSelector::default());
+    pdb.spec.max_unavailable = never.then_some(IntOrString::Int(0));
+    scene.objects.disruption_budgets.push(pdb);
+}
+
+#[test]
+fn a_drifted_node_with_pods_is_replaced_at_any_price_and_at_once() {
+    let scene = drifted(&[("a", "3500m")]);
+    let decision = scene.expect(&["drift replace [a] -> x4|x8|x16"]);
+    let command = &decision.commands[0];
+    assert_eq!((command.method, command.execute_after), (Method::Drift, noon()));
+    assert_eq!(decision.eligible[&Method::Drift], 1);
+}
+
+#[test]
+fn a_drifted_node_whose_pods_fit_elsewhere_is_deleted_without_a_replacement() {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.node("room", "default", 4);
+    scene.pod("other", "room", "1");
+    scene.expect(&["drift delete [a]"]);
+}
+
+/// A drifted node whose pod would fit only on a node that has not initialized.
+fn beside_a_young_node() -> Scene {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.node("young", "default", 4);
+    scene.parts("young").0.metadata.labels.remove(labels::INITIALIZED);
+    scene
+}
+
+#[test]
+fn drift_does_not_wait_for_uninitialized_nodes_but_for_unschedulable_pods() {
+    // Like Karpenter: there may be another uninitialized node tomorrow.
+    beside_a_young_node().expect_reason("a", "PodsWouldNotSchedule");
+    beside_a_young_node().best().expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
+    let mut nowhere = beside_a_young_node().best();
+    nowhere.the_pool("default").spec.limits.set("cpu", whittle_units::Quantity::from_units(4));
+    nowhere.expect(&[]);
+    nowhere.expect_reason("a", "PodsWouldNotSchedule");
+}
+
+#[test]
+fn only_a_true_condition_is_drift() {
+    for status in [ConditionStatus::False, ConditionStatus::Unknown] {
+        let mut scene = drifted(&[("a", "1")]);
+        conditions::set(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED, status, "AMIDrift", "", noon());
+        scene.expect(&[]);
+    }
+    let mut scene = drifted(&[("a", "1")]);
+    conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+    scene.expect(&[]);
+}
+
+#[test]
+fn annotations_of_node_and_pods_block_drift_as_they_block_consolidation() {
+    let held = |change: &dyn Fn(&mut Scene), code: &str| {
+        let mut scene = drifted(&[("a", "1")]);
+        change(&mut scene);
+        let decision = scene.expect(&[]);
+        assert_eq!(reason_of(&decision, "a").code(), code);
+        assert!(decision.events.iter().any(|event| event.object == "node/a" && event.reason == "DisruptionBlocked"));
+    };
+    let on_node = |scene: &mut Scene, value: &str| {
+        scene.parts("a").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+    };
+    held(&|scene| on_node(scene, "true"), "NodeAnnotation");
+    held(&|scene| annotate(scene, "pod-a", "true"), "PodAnnotation");
+    held(&|scene| annotate(scene, "pod-a", "31m"), "PodAnnotation");
+    held(&|scene| spent_pdb(scene, false), "PodDisruptionBudget");
+    held(&|scene| spent_pdb(scene, true), "PodDisruptionBudget");
+    for (pod, node) in [("30m", ""), ("soon", ""), ("-1h", ""), ("", "false")] {
+        let mut scene = drifted(&[("a", "1")]);
+        if !pod.is_empty() {
+            annotate(&mut scene, "pod-a", pod);
+        }
+        on_node(&mut scene, node);
+        assert_eq!(scene.decide().commands.len(), 1, "pod {pod:?}, node {node:?}");
+    }
+}
+
+#[test]
+fn the_protection_of_a_node_that_lasts_longest_counts() {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.pod("second", "a", "1");
+    annotate(&mut scene, "pod-a", "31m");
+    annotate(&mut scene, "second", "40m");
+    scene.now = noon() + 5.minutes();
+    scene.expect_reason("a", "PodAnnotation");
+    scene.now = noon() + 10.minutes();
+    assert_eq!(scene.decide().commands.len(), 1);
+}
+
+#[test]
+fn a_grace_period_lets_drift_override_pods_and_nothing_else() {
+    type Spoil = fn(&mut Scene);
+    let spoils: [Spoil; 3] = [|scene| annotate(scene, "pod-a", "true"), |scene| spent_pdb(scene, false), |scene| spent_pdb(scene, true)];
+    for change in spoils {
+        let mut scene = drifted(&[("a", "1")]);
+        change(&mut scene);
+        with_grace(&mut scene, "a");
+        let decision = scene.decide();
+        assert_eq!(decision.commands.len(), 1, "{:?}", decision.verdicts);
+        assert_eq!(decision.commands[0].method, Method::Drift);
+        // Methods that respect pods must not do the same.
+        conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+        scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(0);
+        scene.expect(&[]);
+    }
+}
+
+#[test]
+fn pods_that_can_never_be_evicted_get_no_capacity_and_exhausted_budgets_do_not_count_as_never() {
+    let mut scene = drifted(&[("a", "1")]);
+    with_grace(&mut scene, "a");
+    spent_pdb(&mut scene, false);
+    scene.expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
+    scene.objects.disruption_budgets.clear();
+    spent_pdb(&mut scene, true);
+    scene.expect(&["drift delete [a]"]);
+    scene.objects.disruption_budgets.clear();
+    annotate(&mut scene, "pod-a", "true");
+    scene.expect(&["drift delete [a]"]);
+}
+
+#[test]
+fn drift_goes_on_until_its_budget_is_used_up() {
+    let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
+    let bare: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    for under_way in [0, 1] {
+        let mut scene = drifted(&bare);
+        scene.the_pool("default").spec.disruption.budgets = budget("3");
+        if under_way == 1 {
+            scene.marks.insert("n9".to_owned(), (true, None));
+        }
+        for left in (0..3 - under_way).rev() {
+            let decision = scene.decide();
+            assert_eq!((decision.commands.len(), decision.commands[0].removals.len()), (1, 1));
+            scene.marks.insert(decision.commands[0].removals[0].node.clone(), (true, None));
+            let state = scene.decide().budgets.into_iter().find(|state| state.reason == Reason::Drifted);
+            assert_eq!(state.map(|state| state.allowed()), Some(left));
+        }
+        assert_eq!(reason_of(&scene.expect(&[]), "n8").code(), "Budget");
+    }
+}
+
+#[test]
+fn drift_deletes_empty_nodes_only_where_emptiness_may_not() {
+    let mut scene = drifted(&[("a", "")]);
+    scene.expect(&["drift delete [a]"]);
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(0);
+    scene.expect(&["empty delete [a]"]);
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+    scene.pod("p", "a", "1");
+    assert_eq!(scene.decide().commands[0].method, Method::Drift, "no policy holds drift");
+}
+
+#[test]
+fn nodes_without_pods_are_replaced_before_those_that_drifted_earlier_and_one_at_a_time() {
+    let mut scene = drifted(&[("oldest", "3500m"), ("middle", "3500m"), ("bare", "")]);
+    scene.expect(&["drift delete [bare]"]);
+    scene.objects.nodes.retain(|node| node.metadata.name != "bare");
+    scene.objects.node_claims.retain(|claim| claim.metadata.name != "claim-bare");
+    let decision = scene.expect(&["drift replace [oldest] -> x4|x8|x16"]);
+    assert_eq!(reason_of(&decision, "middle").code(), "DriftWaits");
+    drift(&mut scene, "middle", 0);
+    let claim = scene.parts("middle").1;
+    let condition = claim.status.conditions.iter_mut().find(|condition| condition.type_ == conditions::DRIFTED).unwrap();
+    condition.last_transition_time = Some(noon() - 3.hours());
+    scene.expect(&["drift replace [middle] -> x4|x8|x16"]);
+}
+
+#[test]
+fn pods_that_need_several_machines_get_them_in_one_command() {
+    let mut scene = drifted(&[("a", "")]);
+    for at in 0..3 {
+        scene.pod(&format!("p{at}"), "a", "1").metadata.labels.insert("app".to_owned(), "a".to_owned());
+    }
+    let term = whittle_api::k8s::PodAffinityTerm {
+        label_selector: Some(LabelSelector { match_labels: [("app".to_owned(), "a".to_owned())].into(), ..LabelSelector::default() }),
+        topology_key: labels::HOSTNAME.to_owned(),
+        ..whittle_api::k8s::PodAffinityTerm::default()
+    };
+    for pod in &mut scene.objects.pods {
+        let apart = whittle_api::k8s::PodAffinity { required: vec![term.clone()], ..whittle_api::k8s::PodAffinity::default() };
+        pod.spec.affinity = Some(whittle_api::k8s::Affinity { pod_anti_affinity: Some(apart), ..whittle_api::k8s::Affinity::default() });
+    }
+    assert_eq!(scene.decide().commands[0].replacements.len(), 3);
+}
+
+#[test]
+fn a_drifted_node_whose_pods_would_not_schedule_is_skipped_with_an_event() {
+    let mut scene = drifted(&[("stuck", "1"), ("free", "1")]);
+    let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-stuck").unwrap();
+    pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
+    let decision = scene.expect(&["drift delete [free]"]);
+    let published: Vec<&str> = decision.events.iter().filter(|event| event.object == "node/stuck").map(|event| event.reason).collect();
+    assert!(published.contains(&"DisruptionBlocked"), "{published:?}");
+}
+
+#[test]
+fn budgets_limit_drift_pool_by_pool() {
+    let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]);
+    scene.pool("other").spec.disruption.consolidate_after = NillableDuration::Never;
+    scene.node("c", "other", 4);
+    scene.pod("pod-c", "c", "3500m");
+    drift(&mut scene, "c", 1);
+    scene.the_pool("default").spec.disruption.budgets = vec![Budget { reasons: Some(vec!["Drifted".to_owned()]), ..budget("0").remove(0) }];
+    let decision = scene.decide();
+    assert_eq!(decision.commands[0].removals[0].node, "c");
+    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.marks.insert("b".to_owned(), (true, None));
+    assert_eq!(scene.decide().commands[0].removals[0].node, "c", "one of its two is going already");
+    let closed = Budget { schedule: Some("@daily".to_owned()), duration: Some("13h".parse().unwrap()), ..budget("0").remove(0) };
+    for pool in ["default", "other"] {
+        scene.the_pool(pool).spec.disruption.budgets = vec![closed.clone()];
+    }
+    let decision = scene.expect(&[]);
+    assert!(decision.budgets.iter().any(|state| state.reason == Reason::Drifted && state.allowed() == 0));
+}
+
+#[test]
+fn static_pools_are_excluded_from_dynamic_drift() {
+    let mut scene = drifted(&[("a", "1")]);
+    scene.the_pool("default").spec.replicas = Some(1);
+    scene.expect(&[]);
+}
+
+#[test]
+fn cloud_drift_remains_until_the_cloud_is_checked_again() {
+    use whittle_model::disruption::{ClaimFacts, CloudDrift};
+    let mut scene = drifted(&[("a", "1")]);
+    let facts = |found| ClaimFacts { cloud_drift: Some(found), ..ClaimFacts::default() };
+    scene.facts.insert("claim-a".to_owned(), facts(CloudDrift::Subnet));
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("SubnetDrift"));
+    scene.facts.insert("claim-a".to_owned(), facts(CloudDrift::No));
+    let decision = scene.expect(&[]);
+    assert_eq!((decision.conditions[0].drifted.as_deref(), decision.conditions[0].changed), (None, true));
+}
+
+#[test]
+fn the_pool_comes_before_its_requirements_and_both_before_the_cloud() {
+    let mut scene = drifted(&[("a", "1")]);
+    let reason = |scene: &Scene| scene.decide().conditions[0].drifted.clone();
+    assert_eq!(reason(&scene).as_deref(), Some("AMIDrift"));
+    scene.parts("a").1.metadata.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    assert_eq!(reason(&scene).as_deref(), Some("RequirementsDrifted"));
+    for (key, of_pool, of_claim) in [(labels::NODE_POOL_HASH, "1", "2"), (labels::NODE_POOL_HASH_VERSION, "v3", "v3")] {
+        scene.the_pool("default").metadata.annotations.insert(key.to_owned(), of_pool.to_owned());
+        scene.parts("a").1.metadata.annotations.insert(key.to_owned(), of_claim.to_owned());
+    }
+    assert_eq!(reason(&scene).as_deref(), Some("NodePoolDrifted"));
+    for status in [ConditionStatus::False, ConditionStatus::Unknown] {
+        conditions::set(&mut scene.parts("a").1.status.conditions, conditions::LAUNCHED, status, "", "", noon());
+        assert_eq!(reason(&scene), None, "not launched");
+    }
+}
+
+#[test]
+fn a_machine_missing_from_the_catalog_drifts_after_an_hour() {
+    let mut scene = drifted(&[("a", "1")]);
+    conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+    scene.parts("a").1.metadata.labels.insert(labels::INSTANCE_TYPE.to_owned(), "gone".to_owned());
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("InstanceTypeNotFound"));
+    scene.parts("a").1.metadata.labels.remove(labels::INSTANCE_TYPE);
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("InstanceTypeNotFound"));
+    scene.parts("a").1.metadata.creation_timestamp = Some(noon() - 1.hour());
+    assert_eq!(scene.decide().conditions[0].drifted, None);
+    scene.parts("a").1.metadata.creation_timestamp = Some(noon() - 24.hours());
+    let seen = whittle_model::disruption::ClaimFacts { type_seen_at: Some(noon() - 29.minutes()), ..Default::default() };
+    scene.facts.insert("claim-a".to_owned(), seen);
+    assert_eq!(scene.decide().conditions[0].drifted, None, "found half an hour ago");
+}
+
+#[test]
+fn unmanaged_deleting_and_poolless_claims_have_no_conditions() {
+    let none = |change: &dyn Fn(&mut Scene)| {
+        let mut scene = drifted(&[("a", "1")]);
+        change(&mut scene);
+        assert_eq!(scene.decide().conditions, []);
+    };
+    none(&|scene| "Other".clone_into(&mut scene.parts("a").1.spec.node_class_ref.kind));
+    none(&|scene| scene.parts("a").1.metadata.deletion_timestamp = Some(noon()));
+    none(&|scene| scene.objects.node_pools.clear());
+    none(&|scene| drop(scene.parts("a").1.metadata.labels.remove(labels::NODE_POOL)));
+}

@@ -1,0 +1,208 @@
+//! Static pools: their number of nodes, and their drift.
+
+use crate::testing::{Scene, enable_static_capacity, noon, owner};
+use crate::{StaticChange, static_changes};
+use whittle_api::k8s::IntOrString;
+use whittle_api::karpenter::{Budget, Requirement};
+use whittle_api::{conditions, labels};
+use whittle_model::disruption::ClaimFacts;
+use whittle_units::Quantity;
+
+fn pool_of(replicas: i64, nodes: usize, limit: Option<i64>) -> Scene {
+    let mut scene = Scene::new();
+    enable_static_capacity(&mut scene);
+    let pool = scene.the_pool("default");
+    pool.spec.replicas = Some(replicas);
+    if let Some(limit) = limit {
+        pool.spec.limits.set("nodes", Quantity::from_units(limit));
+    }
+    for at in 0..nodes {
+        scene.node(&format!("n{at}"), "default", 2);
+    }
+    scene
+}
+
+#[track_caller]
+fn check_change(scene: &Scene, want_launched: usize, want_deleted: &[&str]) -> Option<StaticChange> {
+    let change = scene.with(static_changes).pop();
+    let launched = change.as_ref().map_or(0, |change| change.launch.len());
+    let deleted: Vec<&str> = change.iter().flat_map(|change| &change.delete).map(String::as_str).collect();
+    assert_eq!((launched, deleted.as_slice()), (want_launched, want_deleted));
+    change
+}
+
+#[test]
+fn a_static_pool_is_filled_up_to_its_replicas_and_its_limit() {
+    check_change(&pool_of(5, 2, None), 3, &[]);
+    check_change(&pool_of(2, 2, None), 0, &[]);
+    let change = check_change(&pool_of(5, 2, Some(4)), 2, &[]).unwrap();
+    assert!(change.at_limit);
+    let claim = &change.launch[0];
+    assert_eq!(claim.labels[labels::NODE_POOL], "default");
+    assert!(claim.requirements.contains(&Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"])));
+    assert!(claim.instance_types.is_empty());
+    let mut not_ready = pool_of(5, 2, None);
+    conditions::clear(&mut not_ready.the_pool("default").status.conditions, conditions::READY);
+    check_change(&not_ready, 0, &[]);
+    let mut foreign = pool_of(5, 2, None);
+    "Other".clone_into(&mut foreign.the_pool("default").spec.template.spec.node_class_ref.kind);
+    check_change(&foreign, 0, &[]);
+    let mut going = pool_of(5, 5, Some(5));
+    going.parts("n0").1.metadata.deletion_timestamp = Some(noon());
+    assert!(check_change(&going, 0, &[]).unwrap().at_limit, "nodes that are going count against the limit");
+}
+
+#[test]
+fn a_pending_launch_of_a_deleted_claim_counts_against_the_limit_but_not_as_a_replica() {
+    let mut scene = pool_of(3, 1, Some(3));
+    let facts = ClaimFacts { pool_of_pending_launch: Some("default".to_owned()), ..ClaimFacts::default() };
+    scene.facts.insert("claim-hidden".to_owned(), facts.clone());
+    let change = check_change(&scene, 1, &[]).unwrap();
+    assert!(change.at_limit);
+    scene.facts.insert("claim-hidden".to_owned(), ClaimFacts { pool_of_pending_launch: Some("other".to_owned()), ..facts });
+    check_change(&scene, 2, &[]);
+}
+
+#[test]
+fn pending_launches_are_not_repeated_and_are_deleted_first() {
+    let mut scene = pool_of(3, 3, None);
+    let (node, claim) = scene.parts("n1");
+    // A claim whose instance has no ID yet, as decisions see it.
+    claim.status.provider_id = "planned:///claim-n1".to_owned();
+    conditions::clear(&mut claim.status.conditions, conditions::LAUNCHED);
+    node.spec.provider_id = "planned:///claim-n1".to_owned();
+    check_change(&scene, 0, &[]);
+    scene.the_pool("default").spec.replicas = Some(1);
+    check_change(&scene, 0, &["claim-n1", "claim-n0"]);
+}
+
+#[test]
+fn a_large_static_pool_is_launched_at_once() {
+    let change = check_change(&pool_of(500, 0, None), 500, &[]).unwrap();
+    assert!(!change.at_limit);
+    check_change(&pool_of(500, 0, Some(499)), 499, &[]);
+    check_change(&pool_of(0, 0, None), 0, &[]);
+}
+
+#[test]
+fn changes_of_a_static_pool_in_shadow_mode_are_marked() {
+    let mut scene = pool_of(3, 1, None);
+    assert!(!check_change(&scene, 2, &[]).unwrap().shadow);
+    scene.the_pool("default").metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
+    assert!(check_change(&scene, 2, &[]).unwrap().shadow);
+}
+
+#[test]
+fn several_static_pools_are_balanced_each_for_itself() {
+    let mut scene = pool_of(2, 1, None);
+    let other = scene.pool("other");
+    other.spec.replicas = Some(1);
+    other.metadata.deletion_timestamp = None;
+    for at in 0..3 {
+        scene.node(&format!("o{at}"), "other", 2);
+    }
+    let going = scene.pool("going");
+    going.spec.replicas = Some(5);
+    going.metadata.deletion_timestamp = Some(noon());
+    scene.pool("moving");
+    let changes = scene.with(static_changes);
+    let shown: Vec<_> = changes.iter().map(|change| (change.node_pool.as_str(), change.launch.len(), change.delete.len())).collect();
+    assert_eq!(shown, [("default", 1, 0), ("other", 0, 2)]);
+}
+
+#[test]
+fn a_node_that_waits_for_its_replacement_is_not_missing() {
+    let mut scene = pool_of(3, 3, None);
+    scene.marks.insert("n0".to_owned(), (true, None));
+    check_change(&scene, 0, &[]);
+}
+
+#[test]
+fn scaling_down_deletes_the_least_used_nodes_first() {
+    let mut scene = pool_of(7, 7, None);
+    scene.parts("n6").1.status.provider_id.clear();
+    scene.parts("n6").0.spec.provider_id.clear();
+    scene.pod("daemon", "n5", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")];
+    for (node, pods) in [("n0", 3), ("n1", 1), ("n2", 2), ("n3", 1), ("n4", 4)] {
+        for at in 0..pods {
+            scene.pod(&format!("{node}-{at}"), node, "100m");
+        }
+    }
+    let guarded_cluster = scene.objects.pods.iter_mut().find(|pod| pod.spec.node_name == "n3").unwrap();
+    guarded_cluster.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    let order = ["claim-n6", "claim-n5", "claim-n1", "claim-n2", "claim-n0", "claim-n4", "claim-n3"];
+    for replicas in [6, 4, 2, 0] {
+        scene.the_pool("default").spec.replicas = Some(replicas);
+        check_change(&scene, 0, &order[..7 - usize::try_from(replicas).unwrap()]);
+    }
+}
+
+#[test]
+fn without_the_gate_static_pools_are_ignored() {
+    let mut scene = pool_of(5, 2, None);
+    scene.settings.static_capacity = whittle_model::disruption::Gate::Off;
+    check_change(&scene, 0, &[]);
+}
+
+/// How many drifted nodes of a pool are replaced in one pass.
+#[track_caller]
+fn check_drift(mut scene: Scene, budget: &str, want: usize) {
+    let pool = scene.the_pool("default");
+    pool.spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text(budget.to_owned()), ..Budget::default() }];
+    pool.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    let decision = scene.decide();
+    assert_eq!(decision.commands.len(), want, "{:#?}", decision.verdicts);
+    assert!(decision.commands.iter().all(|command| command.removals.len() == 1 && command.replacements.len() == 1));
+}
+
+#[test]
+fn drifted_static_nodes_are_replaced_one_for_one_within_budget_and_limit() {
+    check_drift(pool_of(5, 5, None), "3", 3);
+    check_drift(pool_of(5, 5, None), "60%", 3);
+    check_drift(pool_of(5, 5, Some(5)), "100%", 0);
+    check_drift(pool_of(5, 5, Some(7)), "100%", 2);
+    check_drift(pool_of(5, 2, Some(5)), "100%", 2);
+    check_drift(pool_of(5, 5, Some(6)), "100%", 1);
+    check_drift(pool_of(4, 5, None), "100%", 0);
+    check_drift(pool_of(5, 5, None), "100%", 5);
+    check_drift(pool_of(5, 5, None), "0", 0);
+    check_drift(pool_of(0, 2, None), "100%", 0);
+    let mut held = pool_of(2, 2, None);
+    held.parts("n0").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    check_drift(held, "100%", 1);
+    pool_of(2, 2, None).expect(&[]);
+}
+
+#[test]
+fn drifted_static_nodes_are_replaced_until_none_is_left() {
+    let mut scene = pool_of(5, 5, Some(6));
+    let other = scene.pool("other");
+    other.spec.replicas = Some(1);
+    other.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    scene.node("o", "other", 2);
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    for round in 0..6 {
+        let decision = scene.decide();
+        let removed: Vec<String> = decision.commands.iter().map(|command| command.removals[0].node.clone()).collect();
+        // One node of each pool at a time: the pools' limits are independent.
+        let want = [1 + usize::from(round == 0), 1, 1, 1, 1, 0][round];
+        assert_eq!(removed.len(), want, "round {round}: {removed:?}");
+        for node in removed {
+            // The replacement matches its pool.
+            let (node, claim) = scene.parts(&node);
+            for labels in [&mut node.metadata.labels, &mut claim.metadata.labels] {
+                labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn static_nodes_are_never_consolidated() {
+    let mut scene = pool_of(2, 2, None);
+    scene.pod("p", "n0", "100m");
+    scene.expect(&[]);
+    for node in ["n0", "n1"] {
+        scene.expect_reason(node, "StaticNodePool");
+    }
+}

@@ -1,0 +1,132 @@
+//! The input of a disruption decision.
+
+use super::cloud_drift::CloudDrift;
+use super::command::Method;
+use crate::scheduling;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_units::{Price, Timestamp};
+
+/// One moment of a cluster, immutable during the decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Input of a scheduling decision at the same moment; its state nodes carry deletion marks and nominations.
+    pub cluster: scheduling::Input<'a>,
+    /// What only the claim store knows, by NodeClaim name. Claims without an entry have [`ClaimFacts::default`].
+    pub facts: &'a BTreeMap<String, ClaimFacts>,
+    /// What earlier decisions recorded.
+    pub memory: &'a Memory,
+    pub settings: &'a Settings,
+}
+
+/// What is known of a claim beyond its object and its state node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimFacts {
+    /// The claim is a candidate of a command that is being executed.
+    pub in_command: bool,
+    /// The NodePool of a claim that has been deleted, but whose launch is under way and may still create an instance.
+    pub pool_of_pending_launch: Option<String>,
+    /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.
+    pub buffer_pods: u32,
+    /// When the node's instance type was last found in the catalog.
+    pub type_seen_at: Option<Timestamp>,
+    /// Drift found by comparing the instance with EC2; `None` when that was not checked in this pass. A stored
+    /// `Drifted` condition with one of these reasons then remains.
+    pub cloud_drift: Option<CloudDrift>,
+}
+
+/// Settings of the decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How simulations pack: policies and gates as in provisioning; `reserved` and `simulation` are overwritten. With
+    /// `Packing::Reference` the choice of commands is Karpenter's as well.
+    pub solve: scheduling::Options,
+    pub spot_to_spot: Gate,
+    pub static_capacity: Gate,
+    /// How many simulations multi-node and single-node consolidation may each run in one pass. This replaces a timeout:
+    /// a node that is not reached keeps its last verdict and comes first in the next pass.
+    pub simulations_max: u32,
+    /// Pools whose disruption settings cannot be read, with the error: none of their nodes is disrupted.
+    pub unreadable_pools: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// The defaults: all gates off, and enough simulations for a large cluster.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self {
+            solve: scheduling::Options::provisioning(),
+            spot_to_spot: Gate::Off,
+            static_capacity: Gate::Off,
+            simulations_max: SIMULATIONS_MAX,
+            unreadable_pools: BTreeMap::new(),
+        }
+    }
+}
+
+/// Enough to simulate every node of a cluster of twenty thousand in one pass.
+const SIMULATIONS_MAX: u32 = 24_000;
+
+/// A feature gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    On,
+    Off,
+}
+
+/// What a decision needs to know of earlier ones. The caller stores it between passes; without it a pass is slower and
+/// may undo a recent move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// Recently executed consolidations, oldest first.
+    pub moves: Vec<Move>,
+    /// Methods that found nothing, with the fingerprint of their input.
+    pub nothing_found: BTreeMap<Method, PassFingerprint>,
+    /// Nodes that the last single-node pass did not reach.
+    pub unreached: BTreeSet<String>,
+}
+
+/// Fingerprint of a method's input, and when it was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PassFingerprint {
+    pub fingerprint: u64,
+    pub at: Timestamp,
+}
+
+/// A consolidation that was executed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Move {
+    pub at: Timestamp,
+    pub removed: Vec<RemovedNode>,
+    /// Names of the removed nodes.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// When the nodes last had all pods that were to be moved.
+    #[serde(default, rename = "unmovedAt")]
+    pub undrained_at: Option<Timestamp>,
+    /// When none of these pods was left on the nodes, or all were terminating.
+    #[serde(default, rename = "goneAt")]
+    pub drained_at: Option<Timestamp>,
+    /// Names of the NodeClaims that replaced the nodes.
+    pub launched: Vec<String>,
+    /// Number of moved pods by owner (`namespace/kind/name`).
+    pub workloads: BTreeMap<String, u32>,
+    /// By owner: the highest number of moves of any of these pods, including moves of the pods they replaced and this
+    /// move.
+    #[serde(default, rename = "times")]
+    pub move_counts: BTreeMap<String, u32>,
+}
+
+/// A removed node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RemovedNode {
+    pub node_pool: String,
+    pub instance_type: String,
+    pub capacity_type: String,
+    pub zone: String,
+    pub price: Price,
+}

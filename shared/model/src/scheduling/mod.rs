@@ -1,0 +1,11 @@
+//! What a scheduling decision is given, and what it answers.
+
+mod input;
+mod instance_types;
+mod plan;
+mod reason;
+
+pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
+pub use instance_types::InstanceTypes;
+pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
+pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, OPTED_OUT, Offer, PoolRejection, PortTaken, Reason, RuledOut};

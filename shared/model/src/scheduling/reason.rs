@@ -1,0 +1,385 @@
+//! Explanations as data, with the texts that users search for.
+
+use crate::requirements::Requirements;
+use std::fmt::{self, Display};
+use whittle_api::k8s::Taint;
+use whittle_units::{Price, Quantity, Resources};
+
+/// Why a pod has no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Rejected before solving, since Whittle cannot schedule such a pod. One text per fault.
+    Ignored(Vec<String>),
+    /// No NodePool can create nodes.
+    NoNodePools,
+    /// No NodePool has an instance type that its own requirements allow: the rejection of each, in trial order.
+    NoTemplates(Vec<PoolRejection>),
+    /// The pod needs dynamic resource allocation.
+    ResourceClaims,
+    /// A reserved offering fits but is taken by other claims of this pass; the next pass tries again.
+    Reserved(Cause),
+    /// The rejection of each NodePool, in trial order.
+    Pools(Vec<PoolRejection>),
+    /// Nothing has changed since an earlier pass that could place the pod: the reason that it had then.
+    Unchanged { category: String, message: String },
+    /// The work budget ran out first; the next run continues with this pod.
+    OutOfBudget,
+    /// The claim's instance types no longer satisfied `minValues` after truncation to the cheapest 600.
+    Truncated { node_pool: String, labels: Vec<String> },
+    /// The checker rejected its placement, with this message.
+    RejectedByChecker(String),
+    /// In a simulation: the pod would wait for a node that has not initialized.
+    Uninitialized { node: String },
+}
+
+/// Why one NodePool cannot take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRejection {
+    pub node_pool: String,
+    pub cause: Cause,
+    /// How many of the NodePool's instance types each constraint rules out on its own, largest first.
+    pub ruled_out: Vec<RuledOut>,
+    /// The resource that is short, and by how much.
+    pub nearest: Option<NearestMiss>,
+    /// The limits without which some instance type would fit.
+    pub limits: Vec<LimitLeft>,
+}
+
+/// What remains of a NodePool's limit, and how many types that excludes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitLeft {
+    pub resource: String,
+    /// Negative when the limit is exceeded already.
+    pub left: Quantity,
+    /// How many instance types are larger than what remains.
+    pub types: usize,
+}
+
+impl Display for LimitLeft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its limit leaves {} {}, {} instance types are larger", self.left.max(Quantity::ZERO), self.resource, self.types)
+    }
+}
+
+/// How many instance types one constraint rules out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuledOut {
+    /// `cpu`, `topology.kubernetes.io/zone In [a]`, `offerings`, …
+    pub constraint: String,
+    pub types: usize,
+    /// Out of how many.
+    pub of: usize,
+}
+
+/// A host port of the pod that daemons use on some instance types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortTaken {
+    /// As the pod requests it.
+    pub wanted: String,
+    /// As the daemon uses it.
+    pub taken: String,
+    /// How many types have such a daemon.
+    pub types: usize,
+    /// Out of how many.
+    pub of: usize,
+}
+
+/// The largest available amount of a resource compared with the amount needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearestMiss {
+    pub resource: String,
+    /// Including the daemons' requests.
+    pub needed: Quantity,
+    pub largest: Quantity,
+    pub instance_type: String,
+}
+
+/// Why one NodePool (or node) cannot take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Taints(Vec<Taint>),
+    UndefinedLabel {
+        key: String,
+        meant: Option<String>,
+    },
+    /// By key: the values that the pod requires and those that are offered.
+    Disjoint(Vec<(String, String, String)>),
+    Volumes(Box<Cause>),
+    Topology {
+        kind: &'static str,
+        key: String,
+        counts: Vec<(String, u32)>,
+        pod_domains: String,
+        node_domains: String,
+    },
+    InstanceTypes {
+        finding: Finding,
+        requirements: Requirements,
+        resources: Resources,
+        daemons: Resources,
+        /// A host port that the daemons of some types use already.
+        port: Option<Box<PortTaken>>,
+    },
+    MinValues {
+        labels: Vec<String>,
+        requirements: Requirements,
+        resources: Resources,
+    },
+    /// The NodePool has no instance types at all.
+    NothingOffered {
+        /// Kind and name of its node class.
+        node_class: String,
+    },
+    LimitsExceeded {
+        node_pool: String,
+    },
+    NodeLimit {
+        node_pool: String,
+    },
+    /// No reason remains: what prevented the placement when it was tried has changed since.
+    TransientDuringPass,
+    ReservedUnavailable,
+    ReservedLost,
+}
+
+/// What the instance types lack, as scheduling 18 distinguishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Finding {
+    Nothing,
+    NoRequirementsNoResources,
+    NoRequirementsNoOffering,
+    NoResourcesNoOffering,
+    NoRequirements,
+    NoResources { absurd_cpu: bool },
+    NoOffering,
+    FitWithoutOffering,
+    FitWithoutRequirements,
+    OfferedWithoutFit,
+    NeverAllThree,
+}
+
+/// An instance type in a zone, with its capacity type and price.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+    /// Per hour.
+    pub price: Price,
+}
+
+impl Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} in {} at {}", self.instance_type, self.capacity_type, self.zone, self.price)
+    }
+}
+
+/// Why a claim is what it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimWhy {
+    /// NodePools that were tried before this one, and why they could not take the first pod.
+    pub passed_over: Vec<PoolRejection>,
+    /// The cheapest of the offerings that it could be launched from.
+    pub cheapest: Option<Offer>,
+    /// The next cheapest offering: another zone or capacity type, or another type.
+    pub next_offer: Option<Offer>,
+    /// The next best type and its price.
+    pub next_best: Option<(String, Price)>,
+    /// Requirements that the pods or their topology narrowed, with the remaining values.
+    pub narrowed: Vec<String>,
+}
+
+impl Finding {
+    /// The text that a user would search for.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Finding::Nothing => "no instance type met the scheduling requirements or had enough resources or had a required offering",
+            Finding::NoRequirementsNoResources => "no instance type met the scheduling requirements or had enough resources",
+            Finding::NoRequirementsNoOffering => "no instance type met the scheduling requirements or had a required offering",
+            Finding::NoResourcesNoOffering => "no instance type had enough resources or had a required offering",
+            Finding::NoRequirements => "no instance type met all requirements",
+            Finding::NoResources { absurd_cpu: false } => "no instance type has enough resources",
+            Finding::NoResources { absurd_cpu: true } => "no instance type has enough resources (CPU request >= 1 Million, m vs M typo?)",
+            Finding::NoOffering => "no instance type has the required offering",
+            Finding::FitWithoutOffering => {
+                "no instance type which met the scheduling requirements and had enough resources, had a required offering"
+            }
+            Finding::FitWithoutRequirements => {
+                "no instance type which had enough resources and the required offering met the scheduling requirements"
+            }
+            Finding::OfferedWithoutFit => {
+                "no instance type which met the scheduling requirements and the required offering had the required resources"
+            }
+            Finding::NeverAllThree => "no instance type met the requirements/resources/offering tuple",
+        }
+    }
+}
+
+impl Cause {
+    /// The category's stable name, for metrics and comparisons.
+    #[must_use]
+    pub fn category(&self) -> &'static str {
+        match self {
+            Cause::Taints(_) => "taints",
+            Cause::UndefinedLabel { .. } | Cause::Disjoint(_) => "requirements",
+            Cause::Volumes(_) => "volumes",
+            Cause::Topology { .. } => "topology",
+            Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
+            Cause::MinValues { .. } => "min-values",
+            Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => "limits",
+            Cause::TransientDuringPass => "turn",
+            Cause::ReservedUnavailable | Cause::ReservedLost => "reserved",
+        }
+    }
+}
+
+/// The fault of a pod that excludes all NodePools.
+pub const OPTED_OUT: &str = "configured to not run on a Karpenter provisioned node";
+
+impl Reason {
+    /// Whether the pod excludes all NodePools on purpose and has no other fault: that deserves no warning.
+    #[must_use]
+    pub fn is_opt_out(&self) -> bool {
+        matches!(self, Reason::Ignored(faults) if matches!(&faults[..], [only] if only.starts_with(OPTED_OUT)))
+    }
+
+    /// The category's stable name.
+    #[must_use]
+    pub fn category(&self) -> &str {
+        match self {
+            Reason::Unchanged { category, .. } => category,
+            Reason::Ignored(_) => "ignored",
+            Reason::NoNodePools => "no-node-pools",
+            Reason::NoTemplates(_) => "no-templates",
+            Reason::ResourceClaims => "resource-claims",
+            Reason::Reserved(_) => "reserved",
+            Reason::Pools(rejections) => rejections.first().map_or("no-node-pools", |s| s.cause.category()),
+            Reason::OutOfBudget => "out-of-budget",
+            Reason::Truncated { .. } => "min-values",
+            Reason::Uninitialized { .. } => "uninitialized",
+            Reason::RejectedByChecker(_) => "doubtful",
+        }
+    }
+}
+
+impl Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Taints(taints) => {
+                let list: Vec<String> = taints.iter().map(ToString::to_string).collect();
+                match &list[..] {
+                    [one] => write!(f, "did not tolerate taint (taint={one})"),
+                    _ => write!(f, "did not tolerate taints (taints=[{}])", list.join(", ")),
+                }
+            }
+            Cause::UndefinedLabel { key, meant: None } => {
+                write!(f, "incompatible requirements, label \"{key}\" does not have known values")
+            }
+            Cause::UndefinedLabel { key, meant: Some(meant) } => {
+                write!(f, "incompatible requirements, label \"{key}\" does not have known values (typo of \"{meant}\"?)")
+            }
+            Cause::Disjoint(keys) => {
+                for (n, (key, asked, offered)) in keys.iter().enumerate() {
+                    let join = if n == 0 { "" } else { "; " };
+                    write!(f, "{join}incompatible requirements, key {key}, {key} {asked} not in {key} {offered}")?;
+                }
+                Ok(())
+            }
+            Cause::Volumes(inner) => write!(f, "incompatible volume requirements, {inner}"),
+            Cause::Topology { kind, key, counts, pod_domains, node_domains } => {
+                let shown: Vec<String> = counts.iter().take(25).map(|(domain, n)| format!("{domain}: {n}")).collect();
+                let more = if counts.len() > 25 { format!(" and {} others", counts.len() - 25) } else { String::new() };
+                write!(
+                    f,
+                    "unsatisfiable topology constraint for {kind}, key={key} (counts = {}{more}, podDomains = {key} {pod_domains}, nodeDomains = {key} {node_domains})",
+                    shown.join(", ")
+                )
+            }
+            Cause::InstanceTypes { finding, requirements, resources, daemons, port } => {
+                let mut all = resources.clone();
+                all.add(daemons);
+                write!(f, "{}, requirements={}, resources={}", finding.text(), set_text(requirements), resources_text(&all))?;
+                let Some(PortTaken { taken, types, of, .. }) = port.as_deref() else { return Ok(()) };
+                write!(f, "; daemons on {types} of {of} instance types listen on {taken} of the host already")
+            }
+            Cause::MinValues { labels, requirements, resources } => write!(
+                f,
+                "minValues requirement is not met for label(s) (label(s)=[{}]), requirements={}, resources={}",
+                labels.join(" "),
+                set_text(requirements),
+                resources_text(resources)
+            ),
+            Cause::NothingOffered { node_class } => {
+                write!(f, "no instance types are offered to it: {node_class} is missing or not ready, see its conditions")
+            }
+            Cause::LimitsExceeded { node_pool } => {
+                write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
+            }
+            Cause::NodeLimit { node_pool } => write!(f, "node limits have been exhausted for nodepool (NodePool={node_pool})"),
+            Cause::TransientDuringPass => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
+            Cause::ReservedUnavailable => {
+                f.write_str("one or more instance types with compatible reserved offerings are available, but could not be reserved")
+            }
+            Cause::ReservedLost => {
+                f.write_str("satisfying constraints would result in instance type options with reserved offerings being removed")
+            }
+        }
+    }
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Ignored(faults) => write!(f, "ignoring pod, {}", faults.join("; ")),
+            Reason::NoNodePools => f.write_str("no dynamic nodepools found"),
+            Reason::NoTemplates(rejections) => {
+                f.write_str("nodepool requirements filtered out all available instance types")?;
+                rejections.iter().try_for_each(|rejection| write!(f, "; nodepool {}: {}", rejection.node_pool, rejection.cause))
+            }
+            Reason::ResourceClaims => {
+                f.write_str("pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter (nor by Whittle)")
+            }
+            Reason::Reserved(cause) => write!(f, "{cause}"),
+            Reason::Pools(rejections) => {
+                for (n, rejection) in rejections.iter().enumerate() {
+                    let join = if n == 0 { "" } else { "; " };
+                    write!(f, "{join}nodepool {}: {}", rejection.node_pool, rejection.cause)?;
+                    if let Some(miss) = &rejection.nearest {
+                        write!(
+                            f,
+                            " (needs {} {}, the largest allowed type, {}, has {})",
+                            miss.needed, miss.resource, miss.instance_type, miss.largest
+                        )?;
+                    }
+                    rejection.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
+                }
+                Ok(())
+            }
+            Reason::Unchanged { message, .. } => f.write_str(message),
+            Reason::RejectedByChecker(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
+            Reason::OutOfBudget => f.write_str("not considered in this run, the next run starts with it"),
+            Reason::Truncated { node_pool, labels } => write!(
+                f,
+                "nodepool {node_pool} could not meet minValues for label(s) [{}] after ordering by price and keeping 600 instance types",
+                labels.join(" ")
+            ),
+            Reason::Uninitialized { node } => write!(f, "would schedule against uninitialized node/{node}"),
+        }
+    }
+}
+
+/// All requirements as one text, ordered by key, without the hostname.
+fn set_text(requirements: &Requirements) -> String {
+    let parts: Vec<String> = requirements
+        .iter()
+        .filter(|(key, _)| *key != whittle_api::labels::HOSTNAME)
+        .map(|(key, allowed)| format!("{key} {allowed}"))
+        .collect();
+    parts.join(", ")
+}
+
+fn resources_text(resources: &Resources) -> String {
+    let parts: Vec<String> = resources.iter().map(|(name, amount)| format!("\"{name}\":\"{amount}\"")).collect();
+    format!("{{{}}}", parts.join(","))
+}

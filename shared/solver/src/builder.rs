@@ -1,0 +1,85 @@
+//! What is collected while a problem is assembled.
+
+use super::catalog_index::index_of;
+use super::groups::Groups;
+use super::intern::{Names, SetId, Sets, Vals};
+use super::taints::TaintTable;
+use std::collections::BTreeSet;
+use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::karpenter::NodePool;
+use whittle_api::labels;
+use whittle_model::pods::Volumes;
+use whittle_model::requirements::Requirements;
+use whittle_model::scheduling::{Input, Options};
+
+/// The tables that are filled before the pods' classes are known.
+pub(crate) struct ProblemBuilder<'a> {
+    pub(crate) input: &'a Input<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) names: Names,
+    pub(crate) sets: Sets,
+    pub(crate) taint_table: TaintTable,
+    pub(crate) groups: Groups,
+    pub(crate) well_known: BTreeSet<String>,
+    pub(crate) volumes: Volumes<'a>,
+    /// Some NodePool has a `PreferNoSchedule` taint.
+    pub(crate) soft_taints: bool,
+    /// Some NodePool has taints at all.
+    pub(crate) pool_taints: bool,
+    /// Which machines a simulation removes is not decided yet: it may be any of them.
+    pub(crate) reusable: bool,
+}
+
+impl<'a> ProblemBuilder<'a> {
+    pub(crate) fn new(input: &'a Input<'a>, options: &'a Options, pools: &[&NodePool], reusable: bool) -> Self {
+        let base = pools.iter().find_map(|pool| input.catalog.get(&pool.metadata.name).filter(|types| !types.is_empty()));
+        Self {
+            input,
+            options,
+            // The first list of types is shared with its numbers.
+            names: base.map_or_else(Names::default, |types| Names::based_on(&index_of(types).name_table)),
+            sets: Sets::default(),
+            taint_table: TaintTable::default(),
+            groups: Groups::default(),
+            well_known: well_known(input),
+            volumes: Volumes::of(input.objects),
+            soft_taints: pools.iter().any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == TaintEffect::PreferNoSchedule)),
+            pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
+            reusable,
+        }
+    }
+
+    /// Separates the hostname requirement and interns the rest.
+    pub(crate) fn split(&mut self, reqs: &Requirements) -> (SetId, Option<Vals>) {
+        let mut rest = reqs.clone();
+        let host = rest.remove(labels::HOSTNAME).map(|h| self.names.vals(&h));
+        let set = self.names.set(&rest);
+        (self.sets.id(set), host)
+    }
+
+    pub(crate) fn well_known(&self, key: &str) -> bool {
+        self.well_known.contains(key)
+    }
+}
+
+/// A pod of the pass, before it is put into a class.
+pub(crate) struct Candidate<'a> {
+    pub(crate) pod: &'a Pod,
+    /// Whether it comes from a simulated candidate and is not pending.
+    pub(crate) avoids_spared: bool,
+    /// The machine that it leaves only in a simulation; `None` for pods that must be placed anyway.
+    pub(crate) simulated_from: Option<usize>,
+}
+
+/// The label keys that instance types define.
+fn well_known(input: &Input<'_>) -> BTreeSet<String> {
+    let mut out: BTreeSet<String> = labels::WELL_KNOWN.iter().map(|k| (*k).to_owned()).collect();
+    for types in input.catalog.values() {
+        for key in &index_of(types).label_keys {
+            if !out.contains(key) {
+                out.insert(key.clone());
+            }
+        }
+    }
+    out
+}

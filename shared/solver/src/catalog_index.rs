@@ -1,0 +1,334 @@
+//! What follows from a list of instance types alone: names as numbers, types as bit sets, amounts in steps.
+
+use super::bits::Bits;
+use super::hash::Map;
+use super::intern::{Key, NameTable, Names, Set, Val, Vals};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::labels;
+use whittle_model::requirements;
+use whittle_model::scheduling::InstanceTypes;
+
+/// The price of what is not available.
+pub(crate) const NO_PRICE: u64 = u64::MAX;
+
+/// A list of types, in the order in which the solver tries them: by ascending base price, then name.
+#[derive(Debug)]
+pub(crate) struct CatalogIndex {
+    /// The label keys and values of the list, to which the numbers below refer.
+    pub(crate) name_table: Arc<NameTable>,
+    pub(crate) names: Arc<[String]>,
+    /// By type: its position in the list that it came from.
+    pub(crate) place: Arc<[usize]>,
+    pub(crate) sets: Arc<[Set]>,
+    pub(crate) by_key: Arc<ByKey>,
+    pub(crate) kinds: Vec<SharedOfferingKind>,
+    /// Reservations in the order of their first occurrence, with the smallest number of free instances that an offering states.
+    pub(crate) reservations: Vec<(String, i64)>,
+    /// Label keys that the types define.
+    pub(crate) label_keys: BTreeSet<String>,
+    resources: BTreeMap<String, Resource>,
+    /// A resource that no type has.
+    nothing: Resource,
+}
+
+/// Offerings with equal requirements, over all types.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedOfferingKind {
+    pub(crate) set: Set,
+    pub(crate) capacity_type: String,
+    pub(crate) zone: String,
+    /// The id of the reservation.
+    pub(crate) reservation: Option<String>,
+    /// Types with an available offering of the kind.
+    pub(crate) available: Arc<Bits>,
+    /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
+    pub(crate) price: Arc<[u64]>,
+}
+
+/// Types by their requirement on a label: few types have one that no other type has.
+#[derive(Debug, Default)]
+pub(crate) struct ByKey(Vec<(Key, Vec<(Vals, Bits)>)>);
+
+/// Amounts of one resource.
+#[derive(Debug)]
+struct Resource {
+    allocatable: Vec<i64>,
+    capacity: Vec<i64>,
+    /// Types by what pods can use.
+    room: Arc<Steps>,
+    /// Types by the capacity of the whole machine, which limits count.
+    bulk: Arc<Steps>,
+}
+
+/// The distinct amounts of a resource, ascending, and the types with at least (or at most) that much.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    pub(crate) at: Vec<i64>,
+    pub(crate) types: Vec<Bits>,
+}
+
+impl Steps {
+    /// By ascending amount, the types with at least that amount.
+    fn at_least(amounts: &[i64]) -> Self {
+        let mut out = Self::collect_steps(amounts, true);
+        out.at.reverse();
+        out.types.reverse();
+        out
+    }
+
+    /// By ascending amount, the types with at most that amount.
+    fn at_most(amounts: &[i64]) -> Self {
+        Self::collect_steps(amounts, false)
+    }
+
+    fn collect_steps(amounts: &[i64], descending: bool) -> Self {
+        let size = amounts.len();
+        let mut order: Vec<usize> = (0..size).collect();
+        order.sort_by_key(|n| amounts[*n]);
+        if descending {
+            order.reverse();
+        }
+        let (mut out, mut so_far) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
+        for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
+            run.iter().for_each(|n| so_far.insert(*n));
+            out.at.push(amounts[run[0]]);
+            out.types.push(so_far.clone());
+        }
+        out
+    }
+}
+
+impl Resource {
+    fn of(allocatable: Vec<i64>, capacity: Vec<i64>) -> Self {
+        let (room, bulk) = (Arc::new(Steps::at_least(&allocatable)), Arc::new(Steps::at_most(&capacity)));
+        Self { allocatable, capacity, room, bulk }
+    }
+}
+
+impl ByKey {
+    pub(crate) fn of(sets: &[Set]) -> Self {
+        let mut found: BTreeMap<Key, BTreeMap<&Vals, Bits>> = BTreeMap::new();
+        for (n, set) in sets.iter().enumerate() {
+            for (key, vals) in set.iter() {
+                found.entry(*key).or_default().entry(vals).or_insert_with(|| Bits::none(sets.len())).insert(n);
+            }
+        }
+        let owned = |own: BTreeMap<&Vals, Bits>| own.into_iter().map(|(vals, bits)| (vals.clone(), bits)).collect();
+        Self(found.into_iter().map(|(key, own)| (key, owned(own))).collect())
+    }
+
+    /// Of `size` types, those whose own requirement on `key` is compatible with `required`; a type without one is compatible.
+    pub(crate) fn compatible_types(&self, size: usize, key: Key, required: &Vals) -> Bits {
+        let mut bits = Bits::all(size);
+        let Ok(at) = self.0.binary_search_by_key(&key, |(key, _)| *key) else { return bits };
+        for (own, types) in &self.0[at].1 {
+            let both_may_be_absent = required.allows_absence() && own.allows_absence();
+            if !both_may_be_absent && !own.overlaps(required) {
+                bits.subtract(types);
+            }
+        }
+        bits
+    }
+
+    /// The values of `key` that `types` can have; `None` if they cannot be listed.
+    pub(crate) fn values(&self, key: Key, types: &Bits) -> Option<Vec<Val>> {
+        let at = self.0.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        let (mut undefined, mut out) = (types.clone(), Vec::new());
+        for (own, bits) in self.0[at].1.iter().filter(|(_, bits)| bits.intersects(types)) {
+            out.extend_from_slice(own.members()?);
+            undefined.subtract(bits);
+        }
+        out.sort_unstable();
+        out.dedup();
+        undefined.is_empty().then_some(out)
+    }
+
+    /// The same with other numbers.
+    pub(crate) fn renumbered(&self, key: impl Fn(Key) -> Key, vals: impl Fn(&Vals) -> Vals) -> Self {
+        let renumber = |(of, own): &(Key, Vec<(Vals, Bits)>)| (key(*of), own.iter().map(|(v, bits)| (vals(v), bits.clone())).collect());
+        let mut out: Vec<_> = self.0.iter().map(renumber).collect();
+        out.sort_by_key(|(key, _)| *key);
+        Self(out)
+    }
+}
+
+/// The index of a list.
+pub(crate) fn index_of(types: &InstanceTypes) -> Arc<CatalogIndex> {
+    types.derived(CatalogIndex::of)
+}
+
+impl CatalogIndex {
+    fn of(types: &[InstanceType]) -> Self {
+        let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
+        let mut place: Vec<usize> = (0..types.len()).collect();
+        place.sort_by_cached_key(|at| (base(&types[*at]).is_none(), base(&types[*at]), &types[*at].name));
+        let order: Vec<&InstanceType> = place.iter().map(|at| &types[*at]).collect();
+        let mut names = Names::default();
+        let sets: Vec<Set> = order.iter().map(|t| names.set(&requirements::from_requirements(&t.requirements))).collect();
+        let (kinds, reservations) = kinds(&order, &mut names);
+        let label_keys = types.iter().flat_map(|t| &t.requirements).map(|r| labels::normalized(&r.key));
+        let label_keys: BTreeSet<&str> = label_keys.collect();
+        Self {
+            names: order.iter().map(|t| t.name.clone()).collect(),
+            place: place.into(),
+            by_key: Arc::new(ByKey::of(&sets)),
+            sets: sets.into(),
+            kinds,
+            reservations,
+            label_keys: label_keys.into_iter().map(str::to_owned).collect(),
+            resources: resources(&order),
+            nothing: Resource::of(vec![0; types.len()], vec![0; types.len()]),
+            name_table: Arc::new(names.into_table()),
+        }
+    }
+
+    fn resource(&self, name: &str) -> &Resource {
+        self.resources.get(name).unwrap_or(&self.nothing)
+    }
+
+    /// By type: what pods can use of a resource, in milli-units.
+    pub(crate) fn allocatable(&self, resource: &str) -> &[i64] {
+        &self.resource(resource).allocatable
+    }
+
+    /// By type: what the machine has of a resource, in milli-units.
+    pub(crate) fn capacity(&self, resource: &str) -> &[i64] {
+        &self.resource(resource).capacity
+    }
+
+    /// Types by the amount that pods can use.
+    pub(crate) fn room(&self, resource: &str) -> &Arc<Steps> {
+        &self.resource(resource).room
+    }
+
+    /// Types by the amount that the machine has.
+    pub(crate) fn bulk(&self, resource: &str) -> &Arc<Steps> {
+        &self.resource(resource).bulk
+    }
+}
+
+/// The kinds of offerings and the reservations, in the order of their first occurrence.
+fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>, Vec<(String, i64)>) {
+    struct Draft<'t> {
+        set: Set,
+        first: &'t Offering,
+        available: Bits,
+        price: Vec<u64>,
+    }
+    let mut drafts: Vec<Draft<'_>> = Vec::new();
+    let mut kind_of: Map<Set, usize> = Map::default();
+    let mut reservations: Vec<(String, i64)> = Vec::new();
+    for (n, t) in order.iter().enumerate() {
+        // A type that cannot even hold its own overhead is never bought; its zones and other labels are domains all the same.
+        let usable = t.holds_its_overhead();
+        for offering in &t.offerings {
+            let set = names.set(&requirements::from_requirements(&offering.requirements));
+            let at = *kind_of.entry(set.clone()).or_insert_with(|| {
+                drafts.push(Draft { set, first: offering, available: Bits::none(order.len()), price: vec![NO_PRICE; order.len()] });
+                drafts.len() - 1
+            });
+            if let Some(id) = reservation(offering) {
+                let free = i64::from(offering.reservation_capacity.unwrap_or(0));
+                match reservations.iter_mut().find(|(known, _)| known == id) {
+                    Some((_, left)) => *left = free.min(*left),
+                    None => reservations.push((id.to_owned(), free)),
+                }
+            }
+            if offering.available && usable {
+                let kind = &mut drafts[at];
+                kind.available.insert(n);
+                kind.price[n] = kind.price[n].min(offering.price.nanos());
+            }
+        }
+    }
+    let kinds = drafts.into_iter().map(|draft| SharedOfferingKind {
+        set: draft.set,
+        capacity_type: draft.first.capacity_type().to_owned(),
+        zone: draft.first.zone().to_owned(),
+        reservation: reservation(draft.first).map(str::to_owned),
+        available: Arc::new(draft.available),
+        price: draft.price.into(),
+    });
+    (kinds.collect(), reservations)
+}
+
+/// The id of the reservation that an offering belongs to.
+fn reservation(offering: &Offering) -> Option<&str> {
+    offering.label(labels::RESERVATION_ID).filter(|_| offering.capacity_type() == labels::CAPACITY_RESERVED)
+}
+
+/// By name: the amounts of each resource that some type has.
+fn resources(order: &[&InstanceType]) -> BTreeMap<String, Resource> {
+    let usable: Vec<_> = order.iter().map(|t| t.allocatable()).collect();
+    let names: BTreeSet<&str> = order.iter().flat_map(|t| t.capacity.iter().map(|(name, _)| name)).collect();
+    let of = |name: &&str| {
+        let allocatable = usable.iter().map(|amounts| amounts.get(name).milli()).collect();
+        let capacity = order.iter().map(|t| t.capacity.get(name).milli()).collect();
+        ((*name).to_owned(), Resource::of(allocatable, capacity))
+    };
+    names.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalog::{Catalog, Dims, Reservations};
+    use super::*;
+    use whittle_api::karpenter::Requirement;
+    use whittle_model::requirements::Allowed;
+    use whittle_units::{Price, Quantity};
+
+    fn instance_type(name: &str, zones: &[&str], cores: i64) -> InstanceType {
+        let offering = |zone: &&str| Offering {
+            requirements: vec![Requirement::is_in(labels::ZONE, [*zone]), Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])],
+            price: Price::from_dollars(1.0),
+            available: true,
+            reservation_capacity: None,
+        };
+        InstanceType {
+            name: name.to_owned(),
+            requirements: vec![
+                Requirement::is_in(labels::INSTANCE_TYPE, [name]),
+                Requirement::is_in(labels::ZONE, zones.iter().copied()),
+                Requirement::is_in("cores", [cores.to_string().as_str()]),
+            ],
+            offerings: zones.iter().map(offering).collect(),
+            capacity: [("cpu", Quantity::from_units(cores))].into(),
+            ..InstanceType::default()
+        }
+    }
+
+    /// The names of the types of a list that are available in `zone`, and of those with this number of cores.
+    fn found(catalog: &mut Catalog, names: &mut Names, zone: &str, cores: &str) -> (Vec<String>, Vec<String>) {
+        let required = |names: &mut Names, key: &str, value: &str| -> Set {
+            let (key, value) = (names.key(key), names.val(value));
+            [(key, Allowed::one(value))].into_iter().collect()
+        };
+        let (in_zone, of_size) = (required(names, labels::ZONE, zone), required(names, "cores", cores));
+        let mut listed = |set: &Set| catalog.view(set, |_| true).usable.iter().map(|t| catalog.names[t].clone()).collect();
+        (listed(&in_zone), listed(&of_size))
+    }
+
+    #[test]
+    fn a_list_says_the_same_in_its_own_numbers_and_in_those_of_another() {
+        let lists = [
+            CatalogIndex::of(&[instance_type("a2", &["x", "y"], 2), instance_type("a4", &["y"], 4)]),
+            CatalogIndex::of(&[instance_type("b4", &["z"], 4), instance_type("b2", &["y", "x"], 2)]),
+        ];
+        for (base, other) in [(0, 1), (1, 0)] {
+            let (mut names, mut reservations, mut dims) =
+                (Names::based_on(&lists[base].name_table), Reservations::default(), Dims::default());
+            dims.of("cpu");
+            let mut catalogs = [base, other].map(|at| Catalog::of(&lists[at], &mut names, &dims, &mut reservations));
+            if base == 1 {
+                catalogs.reverse();
+            }
+            let [a, b] = &mut catalogs;
+            assert_eq!(found(a, &mut names, "y", "4"), (vec!["a2".to_owned(), "a4".to_owned()], vec!["a4".to_owned()]));
+            assert_eq!(found(b, &mut names, "y", "4"), (vec!["b2".to_owned()], vec!["b4".to_owned()]));
+            assert_eq!(found(b, &mut names, "q", "9"), (vec![], vec![]));
+            assert_eq!((a.allocatable[1][0], b.allocatable[1][0]), (4_000, 4_000));
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Where pending pods go: onto nodes that exist, onto new NodeClaims, or nowhere, with the reasons.
+//!
+//! What comes in and what goes out are the values of [`whittle_model::scheduling`]. The groups below are in the order of reading:
+//! the problem in the solver's own terms, placing one pod, packing all of them, explaining the result. No two modules use each
+//! other, directly or through others.
+
+// Around a solve: what is offered to it and asked of it, what machines cost, and what it leaves behind.
+pub mod buffers; // room kept free for pods that do not exist yet
+mod memory; // which pods need not be evaluated again
+mod objective; // what a machine costs on top of its price
+pub mod overlays; // changes of prices and capacities
+
+// Building blocks.
+mod bits; // sets of small numbers
+mod hash; // hash tables that are never iterated
+mod ids; // numbers of what is interned
+mod intern; // label keys, values and requirement sets as numbers
+mod meter; // work units, for budgets
+pub mod order; // Karpenter's order of equals
+mod taints; // tolerations and taints as numbers
+mod tally; // pods of a group by machine
+
+// Instance types.
+mod catalog; // a list of types in the numbers of one problem
+mod catalog_index; // what follows from a list of types alone
+
+// The problem: everything interned, equal pods joined, counts taken.
+mod assemble; // builds it
+mod builder; // what is collected meanwhile
+mod defaults; // cluster-default spread constraints
+mod groups; // collects the topology groups
+mod machines; // nodes that exist
+mod pod; // pods as classes, and the relaxations of a class
+mod pod_classes; // from pods to classes
+mod pools; // NodePools as templates
+mod problem; // what a solve works on
+mod relaxation; // which preference is dropped next
+mod selectors; // which label sets a selector selects
+mod topology; // spread, affinity and anti-affinity
+
+// Placing pods.
+mod aim; // the type that a machine is filled up to
+mod cheapest_fit; // the machine whose price grows least
+mod first_fit; // Karpenter's first fit decreasing
+mod fit; // whether a pod fits a machine
+mod limits; // what NodePool limits allow
+mod packing_run; // one run over the queue
+mod price_index; // the cheapest type with room for given requests
+mod state; // what has been decided so far
+
+// Packing all pods, and improving on it.
+mod affinity_check; // required affinity where all pods have ended up
+mod bound; // what no plan can cost less than
+mod packing; // several packings compete
+mod refill; // fills a few machines again
+mod repack; // pods move between new machines
+
+// The result.
+mod explain; // why a pod has no place
+mod finish; // from decisions to the plan
+
+// Entry points.
+mod preferences; // what soft preferences add to the price
+mod prepared; // many simulations of one moment
+mod solve; // from the input to the plan
+
+#[cfg(test)]
+mod tests;
+
+pub use memory::Memory;
+pub use objective::machine_cost_fault;
+pub use preferences::{PreferenceCost, preference_cost};
+pub use prepared::{Prepared, RecentNodes};
+pub use solve::solve;

@@ -1,0 +1,142 @@
+//! Existing machines: what topology counts on them, and their free resources.
+
+use super::builder::ProblemBuilder;
+use super::catalog::Dims;
+use super::groups::CountedMachine;
+use super::intern::{Key, SetId};
+use super::pod::Class;
+use super::problem::{Machine, MachineNow};
+use super::topology::{Group, GroupKind};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::{conditions, labels};
+use whittle_model::pods;
+use whittle_model::requirements::from_labels;
+use whittle_model::state::StateNode;
+use whittle_units::{Quantity, Resources, SignedDuration};
+
+fn is_offered(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
+    let is_candidate = || builder.options.simulation.as_ref().is_some_and(|s| s.candidates.contains(node.name()));
+    !node.marked_for_deletion && (builder.reusable || !is_candidate())
+}
+
+/// What each machine contributes to topology, by position in the input. `in_pass` are the pods that are being placed.
+pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*const Pod>) -> Vec<CountedMachine> {
+    let input = builder.input;
+    let mut out = Vec::with_capacity(input.nodes.len());
+    for node in input.nodes {
+        let labels = node.node.as_ref().map(|n| builder.split(&from_labels(&n.metadata.labels)).0);
+        let taints = builder.taint_table.taints(&node.simulated_taints());
+        let mut counted = CountedMachine { labels, taints, offered: is_offered(builder, node), pods: Vec::new(), repels: Vec::new() };
+        let mut by_labels = BTreeMap::new();
+        for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
+            if in_pass.contains(&std::ptr::from_ref(pod)) {
+                continue;
+            }
+            // A terminating pod is no longer counted but repels others until it is gone.
+            if !pod.metadata.is_deleting() {
+                *by_labels.entry(builder.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
+            }
+            let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
+            for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
+                let namespaces = &input.objects.namespaces;
+                let id = builder.groups.term(GroupKind::Inverse, term, &pod.metadata.namespace, None, namespaces, &mut builder.names);
+                counted.repels.push(id);
+            }
+        }
+        counted.pods = by_labels.into_iter().collect();
+        out.push(counted);
+    }
+    out
+}
+
+/// The label keys that some constraint mentions; others make no difference between machines.
+pub(crate) fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &[Class], groups: &[Group]) -> BTreeSet<Key> {
+    let mut sets: BTreeSet<SetId> = BTreeSet::new();
+    for class in classes {
+        sets.extend(class.relaxations.iter().flat_map(|f| [f.full, f.strict]));
+        sets.extend(class.places.iter().map(|p| p.set));
+    }
+    sets.extend(groups.iter().flat_map(|g| g.filter.any_of.iter().copied()));
+    let mentioned = sets.iter().flat_map(|s| builder.sets.get(*s).iter().map(|(k, _)| *k));
+    mentioned.chain(groups.iter().map(|g| g.key)).collect()
+}
+
+/// The machines that accept pods, initialized ones first, then by name.
+pub(crate) fn build(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Pod], relevant: &BTreeSet<Key>) -> Vec<Machine> {
+    let input = builder.input;
+    let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| is_offered(builder, &input.nodes[*n])).collect();
+    order.sort_by_key(|n| (!input.nodes[*n].initialized(), input.nodes[*n].name()));
+    let daemons: Vec<(&Pod, Vec<whittle_model::requirements::Requirements>, Resources)> =
+        daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
+    order.into_iter().map(|host| machine(builder, dims, &daemons, relevant, host)).collect()
+}
+
+type Daemon<'a> = (&'a Pod, Vec<whittle_model::requirements::Requirements>, Resources);
+
+fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevant: &BTreeSet<Key>, host: usize) -> Machine {
+    let input = builder.input;
+    let node = &input.nodes[host];
+    let mut all = from_labels(node.labels());
+    all.replace(labels::HOSTNAME.to_owned(), whittle_model::requirements::Allowed::one(node.hostname().to_owned()));
+    let taints = node.simulated_taints();
+    // As on new machines: a daemon runs wherever the kube-scheduler may place it.
+    let hard: Vec<_> = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule).cloned().collect();
+    let mut awaited = Resources::new();
+    for (pod, terms, resources) in daemons {
+        let tolerated = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();
+        if tolerated && terms.iter().any(|t| all.compatible(t, |_| false).is_ok()) {
+            awaited.add(resources);
+        }
+    }
+    let mut left = node.allocatable();
+    let mut ports = Vec::new();
+    let mut volumes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
+        let resources = pods::effective_requests(pod);
+        left.subtract(&resources);
+        if pods::is_daemon_owned(pod) {
+            awaited.subtract(&resources);
+        }
+        ports.extend(pods::host_ports(pod));
+        for volume in builder.volumes.uses(pod) {
+            volumes.entry(volume.driver).or_default().insert(volume.claim);
+        }
+    }
+    for (name, amount) in awaited.iter() {
+        let entry = left.get(name).minus(amount.max(Quantity::ZERO));
+        left.set(name, entry);
+    }
+    let mut set = builder.names.set(&all);
+    let unasked: Vec<Key> = set.iter().map(|(k, _)| *k).filter(|k| !relevant.contains(k)).collect();
+    for key in unasked {
+        set.remove(&key);
+    }
+    set.remove(&builder.names.key(labels::HOSTNAME));
+    let name = node.node.as_ref().map(|n| n.metadata.name.as_str()).unwrap_or_default();
+    Machine {
+        host,
+        hostname: builder.names.val(node.hostname()),
+        taints: builder.taint_table.taints(&taints),
+        start: MachineNow { remaining: dims.vector(&left), set: builder.sets.id(set), ports, volumes, pods: Vec::new() },
+        attach_limits: builder.volumes.attach_limits(name),
+        spared: is_spared(builder, node),
+    }
+}
+
+/// Whether a simulation spares the node: because it has not initialized, or because `consolidateAfter` has not passed since its
+/// last pod event.
+fn is_spared(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
+    let input = builder.input;
+    let Some(simulation) = &builder.options.simulation else { return false };
+    if !node.initialized() {
+        return simulation.spare_young;
+    }
+    let (true, Some(claim)) = (simulation.spare_recent, &node.claim) else { return false };
+    let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool());
+    let Some(wait) = pool.and_then(|p| p.spec.disruption.consolidate_after.span()).filter(|w| *w > SignedDuration::ZERO) else {
+        return false;
+    };
+    let initialized = conditions::find(&claim.status.conditions, conditions::INITIALIZED).and_then(|c| c.last_transition_time);
+    claim.status.last_pod_event_time.or(initialized).is_some_and(|since| input.now.duration_since(since) < wait)
+}

@@ -1,0 +1,446 @@
+//! NodeOverlays: prices and extra resources of instance types that users override. Pure.
+//!
+//! Overlays are applied by descending weight, then by descending name. An overlay of higher weight wins for each
+//! offering (price) and each resource (capacity); lower ones fill in what is still unchanged. Two overlays of equal
+//! weight that change the same thing conflict: the later one is not applied at all.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::{NodeOverlay, NodePool};
+use whittle_api::labels;
+use whittle_model::pods;
+use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
+use whittle_model::scheduling::{InstanceTypes, NewClaim};
+use whittle_units::{Price, Quantity, Resources};
+
+/// Resources that overlays must not change, because EC2 determines them.
+const INTRINSIC_RESOURCES: [&str; 9] = [
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "pods",
+    "vpc.amazonaws.com/pod-eni",
+    "vpc.amazonaws.com/efa",
+    "aws.amazon.com/neuron",
+    "aws.amazon.com/neuroncore",
+    "habana.ai/gaudi",
+];
+
+type Types = BTreeMap<String, Arc<InstanceTypes>>;
+
+/// The result of an overlay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverlayStatus {
+    Used,
+    /// Its spec is invalid; the message says why.
+    Invalid(String),
+    /// It conflicts with the named overlay of the same weight.
+    Conflict(String),
+}
+
+/// The catalogs with all overlays applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overlaid {
+    /// By NodePool; lists that no overlay changes remain shared.
+    pub catalog: Types,
+    /// By name of the overlay.
+    pub statuses: BTreeMap<String, OverlayStatus>,
+    /// By NodePool: types with a changed price.
+    priced: BTreeMap<String, BTreeSet<String>>,
+    /// By NodePool and type: the changed part of its capacity.
+    resized: BTreeMap<String, BTreeMap<String, Resources>>,
+}
+
+impl Overlaid {
+    /// The claim's annotations, which state whether an overlay changed any of its types.
+    #[must_use]
+    pub fn annotations(&self, claim: &NewClaim) -> BTreeMap<String, String> {
+        let mut out = claim.annotations.clone();
+        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.iter().any(|name| may_use_type(claim, name)));
+        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_use_type(claim, name)));
+        for (changed, key) in [(priced, labels::PRICE_OVERLAY_APPLIED), (resized, labels::CAPACITY_OVERLAY_APPLIED)] {
+            if changed {
+                out.insert(key.to_owned(), "true".to_owned());
+            }
+        }
+        out
+    }
+
+    /// The changed capacities of the claim's types, each with the names of its types.
+    #[must_use]
+    pub fn resized(&self, claim: &NewClaim) -> Vec<(Resources, Vec<String>)> {
+        let mut out: Vec<(Resources, Vec<String>)> = Vec::new();
+        for (name, resources) in self.resized.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_use_type(claim, name)) {
+            match out.iter_mut().find(|(known, _)| known == resources) {
+                Some((_, names)) => names.push(name.clone()),
+                None => out.push((resources.clone(), vec![name.clone()])),
+            }
+        }
+        out
+    }
+}
+
+/// A claim of a static pool lists no types: it may be launched with any type of its pool.
+fn may_use_type(claim: &NewClaim, instance_type: &str) -> bool {
+    claim.instance_types.is_empty() || claim.instance_types.iter().any(|name| name == instance_type)
+}
+
+/// The types and offerings of one NodePool that an overlay selects.
+struct OverlayMatch {
+    pool: String,
+    /// Positions of types, each with the positions of its matching offerings.
+    types: Vec<(usize, Vec<usize>)>,
+}
+
+/// Applies overlays to the catalogs of the NodePools.
+#[must_use]
+pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Overlaid {
+    let mut order: Vec<&NodeOverlay> = overlays.iter().filter(|o| !o.metadata.is_deleting()).collect();
+    order.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
+    let mut out = Overlaid { catalog, ..Overlaid::default() };
+    // The overlay that changed each price (by NodePool, type and offering) and capacity (by NodePool, type and
+    // resource).
+    let mut prices: BTreeMap<(String, usize, usize), &NodeOverlay> = BTreeMap::new();
+    let mut capacities: BTreeMap<(String, usize, String), &NodeOverlay> = BTreeMap::new();
+    for overlay in order {
+        let name = overlay.metadata.name.clone();
+        if let Some(error) = spec_error(overlay) {
+            out.statuses.insert(name, OverlayStatus::Invalid(error));
+            continue;
+        }
+        let matches: Vec<OverlayMatch> =
+            pools.iter().filter_map(|pool| match_overlay(overlay, pool, out.catalog.get(&pool.metadata.name)?)).collect();
+        if let Some(other) = conflict(overlay, &matches, &prices, &capacities) {
+            out.statuses.insert(name, OverlayStatus::Conflict(other));
+            continue;
+        }
+        for matched in &matches {
+            apply_overlay(overlay, matched, &mut out, &mut prices, &mut capacities);
+        }
+        out.statuses.insert(name, OverlayStatus::Used);
+    }
+    out
+}
+
+fn weight(overlay: &NodeOverlay) -> i32 {
+    overlay.spec.weight.unwrap_or(0)
+}
+
+fn spec_error(overlay: &NodeOverlay) -> Option<String> {
+    for requirement in &overlay.spec.requirements {
+        // Restricted keys are allowed, since overlays select NodePools by label.
+        if let Some(error) = pods::requirement_errors(&requirement.key, requirement.operator.as_str(), &requirement.values, |_| true).pop()
+        {
+            return Some(error);
+        }
+        if requirement.operator.as_str() == "NotIn" && requirement.values.is_empty() {
+            return Some(format!("key {} with operator NotIn must have a value", requirement.key));
+        }
+    }
+    if let Some((name, _)) = overlay.spec.capacity.iter().find(|(name, _)| INTRINSIC_RESOURCES.contains(name)) {
+        return Some(format!("capacity {name} is a fact of the type and cannot be changed"));
+    }
+    let is_price = |text: &String| adjusted(Price::ZERO, text).is_some();
+    let texts = [&overlay.spec.price, &overlay.spec.price_adjustment];
+    texts.into_iter().flatten().find(|t| !is_price(t)).map(|t| format!("{t:?} is no price: write 0.5, +0.1 or -10%"))
+}
+
+/// The types and offerings of a NodePool that the overlay selects.
+fn match_overlay(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType]) -> Option<OverlayMatch> {
+    let selected = from_requirements(&overlay.spec.requirements);
+    let mut template = from_labels(&pool.spec.template.metadata.labels);
+    template.replace(labels::NODE_POOL.to_owned(), Allowed::one(pool.metadata.name.clone()));
+    let mut out = Vec::new();
+    for (position, instance_type) in types.iter().enumerate() {
+        let mut offered: Requirements = template.clone();
+        offered.add_all(&from_requirements(&instance_type.requirements));
+        if offered.compatible(&selected, |_| false).is_err() {
+            continue;
+        }
+        let matching =
+            instance_type.offerings.iter().enumerate().filter(|(_, o)| from_requirements(&o.requirements).intersects(&selected).is_ok());
+        let matching: Vec<usize> = matching.map(|(n, _)| n).collect();
+        if !matching.is_empty() {
+            out.push((position, matching));
+        }
+    }
+    (!out.is_empty()).then(|| OverlayMatch { pool: pool.metadata.name.clone(), types: out })
+}
+
+fn has_price(overlay: &NodeOverlay) -> bool {
+    [&overlay.spec.price, &overlay.spec.price_adjustment].into_iter().flatten().any(|t| !t.is_empty())
+}
+
+/// An overlay of the same weight that changes the same price or resource.
+fn conflict(
+    overlay: &NodeOverlay,
+    matches: &[OverlayMatch],
+    prices: &BTreeMap<(String, usize, usize), &NodeOverlay>,
+    capacities: &BTreeMap<(String, usize, String), &NodeOverlay>,
+) -> Option<String> {
+    let equal = |other: &&&NodeOverlay| weight(other) == weight(overlay);
+    for matched in matches {
+        for (at, offerings) in &matched.types {
+            let mut by_price = offerings.iter().filter(|_| has_price(overlay)).filter_map(|n| prices.get(&(matched.pool.clone(), *at, *n)));
+            let mut by_capacity =
+                overlay.spec.capacity.iter().filter_map(|(name, _)| capacities.get(&(matched.pool.clone(), *at, name.to_owned())));
+            if let Some(other) = by_price.find(equal).or_else(|| by_capacity.find(equal)) {
+                return Some(other.metadata.name.clone());
+            }
+        }
+    }
+    None
+}
+
+fn apply_overlay<'o>(
+    overlay: &'o NodeOverlay,
+    matched: &OverlayMatch,
+    out: &mut Overlaid,
+    prices: &mut BTreeMap<(String, usize, usize), &'o NodeOverlay>,
+    capacities: &mut BTreeMap<(String, usize, String), &'o NodeOverlay>,
+) {
+    let Some(types) = out.catalog.get_mut(&matched.pool) else { return };
+    // Lists are shared between NodePools until one of them is changed.
+    let types = Arc::make_mut(types).change();
+    let text = overlay.spec.price.as_ref().or(overlay.spec.price_adjustment.as_ref()).filter(|_| has_price(overlay));
+    for (at, offerings) in &matched.types {
+        let instance_type = &mut types[*at];
+        for n in offerings {
+            let unchanged = !prices.contains_key(&(matched.pool.clone(), *at, *n));
+            if let (Some(text), true) = (text, unchanged)
+                && let Some(price) = adjusted(instance_type.offerings[*n].price, text)
+            {
+                instance_type.offerings[*n].price = price;
+                prices.insert((matched.pool.clone(), *at, *n), overlay);
+                out.priced.entry(matched.pool.clone()).or_default().insert(instance_type.name.clone());
+            }
+        }
+        for (name, amount) in overlay.spec.capacity.iter() {
+            let key = (matched.pool.clone(), *at, name.to_owned());
+            if let Entry::Vacant(unchanged) = capacities.entry(key) {
+                instance_type.capacity.set(name, amount.max(Quantity::ZERO));
+                unchanged.insert(overlay);
+                out.resized
+                    .entry(matched.pool.clone())
+                    .or_default()
+                    .entry(instance_type.name.clone())
+                    .or_default()
+                    .set(name, amount.max(Quantity::ZERO));
+            }
+        }
+    }
+}
+
+/// `price` adjusted by `text`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`, `+10%` and `-10%` change
+/// it, but not below zero. `None` for any other text.
+#[must_use]
+pub fn adjusted(price: Price, text: &str) -> Option<Price> {
+    if text.is_empty() {
+        return Some(price);
+    }
+    let (sign, rest) = match text.as_bytes()[0] {
+        b'+' => (1, &text[1..]),
+        b'-' => (-1, &text[1..]),
+        _ => (0, text),
+    };
+    let (number, percent) = rest.strip_suffix('%').map_or((rest, false), |number| (number, true));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |t: &str| t.len() <= 18 && t.bytes().all(|b| b.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) || (percent && sign == 0) {
+        return None;
+    }
+    // In billionths, of a dollar or of a per cent; smaller fractions are truncated.
+    let nanos: i128 = format!("{whole}{fraction:0<9.9}").parse().ok()?;
+    let before = i128::from(price.nanos());
+    let after = match (sign, percent) {
+        (0, _) => nanos,
+        (sign, false) => before + sign * nanos,
+        (sign, true) => before + sign * (before * nanos / 100_000_000_000),
+    };
+    Some(Price::from_nanos(u64::try_from(after.max(0)).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Overlaid, OverlayStatus, adjusted, apply};
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use whittle_api::catalog::{InstanceType, Offering};
+    use whittle_api::karpenter::{NodePool, Requirement};
+    use whittle_api::labels;
+    use whittle_model::scheduling::NewClaim;
+    use whittle_units::{Price, Quantity, Resources};
+
+    #[test]
+    fn prices_are_replaced_or_changed_and_never_negative() {
+        let of = |text: &str| adjusted(Price::from_dollars(2.0), text).map(Price::dollars);
+        for (text, expected) in [
+            ("", 2.0),
+            ("0.5", 0.5),
+            ("3", 3.0),
+            ("+0.1", 2.1),
+            ("-0.1", 1.9),
+            ("-5", 0.0),
+            ("+10%", 2.2),
+            ("-10%", 1.8),
+            ("-100%", 0.0),
+            ("+.5", 2.5),
+            ("-12.5%", 1.75),
+        ] {
+            assert_eq!(of(text), Some(expected), "{text}");
+        }
+        for text in ["x", "1%", "+", "-%", "1.2.3", "+1e3", "9999999999999999999"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+
+    fn overlay(name: &str, weight: i32, spec: &Value) -> Value {
+        let mut spec = spec.clone();
+        spec["weight"] = json!(weight);
+        json!({"metadata": {"name": name}, "spec": spec})
+    }
+
+    fn r(key: &str, values: &[&str]) -> Value {
+        json!({"key": key, "operator": "In", "values": values})
+    }
+
+    /// Types `a` and `b`, each on-demand and spot in zones x and y for one dollar, for pools `one` and `two` (labelled).
+    fn with(overlays: Value) -> Overlaid {
+        let offering = |zone: &str, capacity_type: &str| Offering {
+            requirements: vec![Requirement::is_in(labels::ZONE, [zone]), Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type])],
+            price: Price::from_dollars(1.0),
+            available: true,
+            reservation_capacity: None,
+        };
+        let of_type = |name: &str| InstanceType {
+            name: name.into(),
+            requirements: vec![
+                Requirement::is_in(labels::INSTANCE_TYPE, [name]),
+                Requirement::is_in(labels::ZONE, ["x", "y"]),
+                Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"]),
+            ],
+            offerings: ["x", "y"].iter().flat_map(|z| [offering(z, "on-demand"), offering(z, "spot")]).collect(),
+            ..InstanceType::default()
+        };
+        let types: Arc<super::InstanceTypes> = Arc::new(vec![of_type("a"), of_type("b")].into());
+        let catalog = ["one", "two"].iter().map(|p| ((*p).to_owned(), Arc::clone(&types))).collect();
+        let pools: Vec<NodePool> = serde_json::from_value(json!([
+            {"metadata": {"name": "one"}, "spec": {"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}}},
+            {"metadata": {"name": "two"}, "spec": {"template": {"metadata": {"labels": {"team": "t"}}, "spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}}}
+        ]))
+        .unwrap();
+        apply(&serde_json::from_value::<Vec<_>>(overlays).unwrap(), &pools, catalog)
+    }
+
+    /// `pool/type/zone/capacity-type` of all offerings that do not cost one dollar, with their price.
+    fn changed(out: &Overlaid) -> BTreeMap<String, f64> {
+        let mut found = BTreeMap::new();
+        for (pool, types) in &out.catalog {
+            for t in types.iter() {
+                for o in t.offerings.iter().filter(|o| o.price != Price::from_dollars(1.0)) {
+                    found.insert(format!("{pool}/{}/{}/{}", t.name, o.zone(), o.capacity_type()), o.price.dollars());
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn without_overlays_nothing_is_copied() {
+        let out = with(json!([]));
+        assert!(changed(&out).is_empty() && Arc::ptr_eq(&out.catalog["one"], &out.catalog["two"]));
+    }
+
+    #[test]
+    fn an_overlay_changes_exactly_what_it_names() {
+        let count = |requirements: Value| {
+            let out = with(json!([overlay("o", 1, &json!({"requirements": requirements, "price": "5"}))]));
+            assert_eq!(out.statuses["o"], OverlayStatus::Used);
+            changed(&out).len()
+        };
+        assert_eq!(count(json!([])), 16);
+        assert_eq!(count(json!([r(labels::NODE_POOL, &["one"])])), 8);
+        assert_eq!(count(json!([r("team", &["t"])])), 8);
+        assert_eq!(count(json!([r(labels::ZONE, &["x"])])), 8);
+        assert_eq!(count(json!([r(labels::CAPACITY_TYPE, &["spot"]), r(labels::INSTANCE_TYPE, &["a"]), r(labels::ZONE, &["y"])])), 2);
+        assert_eq!(count(json!([r("unknown", &["v"])])), 0);
+    }
+
+    #[test]
+    fn invalid_overlays_are_rejected_and_change_nothing() {
+        for spec in [
+            json!({"requirements": [{"key": labels::ZONE, "operator": "NotIn", "values": []}], "price": "5"}),
+            json!({"requirements": [{"key": "integer", "operator": "Gt", "values": ["x"]}], "price": "5"}),
+            json!({"requirements": [], "capacity": {"cpu": "4"}}),
+            json!({"requirements": [], "capacity": {"vpc.amazonaws.com/efa": "4"}}),
+            json!({"requirements": [], "price": "much"}),
+        ] {
+            let out = with(json!([overlay("o", 1, &spec)]));
+            assert!(matches!(out.statuses["o"], OverlayStatus::Invalid(_)) && changed(&out).is_empty(), "{spec}");
+        }
+    }
+
+    #[test]
+    fn equal_weights_on_the_same_thing_are_a_conflict_for_the_later_one() {
+        let both = |a: Value, b: Value, weights: (i32, i32)| {
+            let out = with(json!([overlay("a", weights.0, &a), overlay("b", weights.1, &b)]));
+            out.statuses.values().filter(|v| matches!(v, OverlayStatus::Conflict(_))).count()
+        };
+        let price = |requirements: Value, price: &str| json!({"requirements": requirements, "price": price});
+        let all = json!([]);
+        assert_eq!(both(price(all.clone(), "5"), price(all.clone(), "6"), (1, 1)), 1);
+        assert_eq!(both(price(all.clone(), "5"), price(all.clone(), "5"), (1, 1)), 1, "the same price is a conflict too");
+        assert_eq!(both(price(json!([r(labels::ZONE, &["x"])]), "5"), price(json!([r(labels::CAPACITY_TYPE, &["spot"])]), "5"), (1, 1)), 1);
+        assert_eq!(both(price(json!([r(labels::ZONE, &["x"])]), "5"), price(json!([r(labels::ZONE, &["y"])]), "5"), (1, 1)), 0);
+        assert_eq!(both(price(all.clone(), "5"), price(all.clone(), "6"), (1, 2)), 0);
+        let capacity = |name: &str| json!({"requirements": [], "capacity": {name: "4"}});
+        assert_eq!(both(capacity("x/a"), capacity("x/a"), (1, 1)), 1);
+        assert_eq!(both(capacity("x/a"), capacity("x/b"), (1, 1)), 0);
+        assert_eq!(both(capacity("x/a"), price(all, "5"), (1, 1)), 0);
+        let out = with(json!([overlay("a", 1, &price(json!([r(labels::ZONE, &["x"])]), "5")), overlay("b", 1, &price(json!([]), "7"))]));
+        assert_eq!(
+            (&out.statuses["a"], &out.statuses["b"]),
+            (&OverlayStatus::Conflict("b".into()), &OverlayStatus::Used),
+            "names count from the end"
+        );
+        assert!(changed(&out).values().all(|p| *p == 7.0), "it changes nothing at all");
+    }
+
+    #[test]
+    fn overlays_of_higher_weight_win_per_offering_and_per_resource() {
+        let out = with(json!([
+            overlay("heavy", 10, &json!({"requirements": [r(labels::ZONE, &["x"])], "price": "5", "capacity": {"x/a": "1"}})),
+            overlay("light", 1, &json!({"requirements": [], "priceAdjustment": "+100%", "capacity": {"x/a": "2", "x/b": "3"}})),
+        ]));
+        let prices = changed(&out);
+        assert_eq!((prices["one/a/x/spot"], prices["one/a/y/spot"]), (5.0, 2.0));
+        let capacity = &out.catalog["two"][1].capacity;
+        assert_eq!((capacity.get("x/a"), capacity.get("x/b")), (Quantity::from_units(1), Quantity::from_units(3)));
+    }
+
+    #[test]
+    fn a_claims_annotations_name_the_changes_of_its_types_only() {
+        let out = with(json!([
+            overlay(
+                "a",
+                2,
+                &json!({"requirements": [r(labels::INSTANCE_TYPE, &["a"]), r(labels::NODE_POOL, &["one"])], "capacity": {"x/a": "1"}})
+            ),
+            overlay("b", 1, &json!({"requirements": [r(labels::NODE_POOL, &["one"])], "capacity": {"x/a": "2", "x/b": "3"}})),
+        ]));
+        let claim = |pool: &str, types: &[&str]| NewClaim {
+            node_pool: pool.to_owned(),
+            instance_types: types.iter().map(|name| (*name).to_owned()).collect(),
+            ..NewClaim::default()
+        };
+        let of = |a, b| Resources::from([("x/a", Quantity::from_units(a)), ("x/b", Quantity::from_units(b))]);
+        assert_eq!(out.resized(&claim("one", &["b"])), [(of(2, 3), vec!["b".to_owned()])]);
+        assert_eq!(out.resized(&claim("one", &[])).len(), 2, "a static pool's may become any");
+        assert!(out.resized(&claim("two", &["a", "b"])).is_empty() && out.resized(&claim("one", &["c"])).is_empty());
+        assert!(out.annotations(&claim("one", &["a"])).contains_key(labels::CAPACITY_OVERLAY_APPLIED));
+        assert!(out.annotations(&claim("two", &["a"])).is_empty());
+    }
+}

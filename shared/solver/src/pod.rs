@@ -1,0 +1,74 @@
+//! Pods as the solver sees them: equal ones form a class, and each class has a list of relaxations, with ever fewer
+//! preferences.
+
+use super::ids::{ClassId, GroupId, LabelsId, TolerationId};
+use super::intern::{SetId, Vals};
+use whittle_model::pods::{HostPort, VolumeUse};
+use whittle_model::requirements::Operator;
+use whittle_units::Resources;
+
+/// One relaxation step: the pod without some of its preferences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Relaxation {
+    /// Number of the relaxation, over all classes.
+    pub(crate) id: usize,
+    /// What a node must satisfy, preferences included; without the hostname.
+    pub(crate) full: SetId,
+    /// The same without preferences.
+    pub(crate) strict: SetId,
+    /// The pod's requirement on the hostname.
+    pub(crate) host: Option<Vals>,
+    pub(crate) labels: LabelsId,
+    pub(crate) tolerations: TolerationId,
+    /// Groups of the pod's own constraints.
+    pub(crate) owned: Vec<GroupId>,
+    /// Groups of other pods' anti-affinity that repel the pod.
+    pub(crate) repelled_by: Vec<GroupId>,
+    /// The domains that some group allows depend on counts by a key other than the hostname, or it attracts to a host.
+    pub(crate) volatile: bool,
+}
+
+/// A topology in which all volumes of the pod can be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumePlace {
+    pub(crate) set: SetId,
+    pub(crate) host: Option<Vals>,
+}
+
+/// Pods that scheduling cannot distinguish.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    /// By resource dimension.
+    pub(crate) requests: Vec<i64>,
+    pub(crate) resources: Resources,
+    /// In the order in which they are tried, the one with all preferences first; never empty.
+    pub(crate) relaxations: Vec<Relaxation>,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) volumes: Vec<VolumeUse>,
+    /// Alternatives, in order; empty: anywhere.
+    pub(crate) places: Vec<VolumePlace>,
+    /// Groups of the pod's own anti-affinity, which count it.
+    pub(crate) repels: Vec<GroupId>,
+    /// Groups that select the pod.
+    pub(crate) counted_by: Vec<GroupId>,
+    pub(crate) labels: LabelsId,
+    /// The number of pods of the pass in the class.
+    pub(crate) size: usize,
+    /// Comes from a node that only a simulation removes: must not use spared machines.
+    pub(crate) avoids_spared: bool,
+    /// Needs dynamic resource allocation.
+    pub(crate) resource_claims: bool,
+}
+
+/// One pod of the pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) class: ClassId,
+    /// Position in the list of pods to place.
+    pub(crate) pod: usize,
+}
+
+/// Whether the requirement allows a new machine, whose hostname is not known: any name will do, but no particular one.
+pub(crate) fn allows_unnamed_host(wanted: Option<&Vals>) -> bool {
+    wanted.is_none_or(|w| matches!(w.operator(), Operator::Exists | Operator::NotIn))
+}

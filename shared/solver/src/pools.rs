@@ -1,0 +1,263 @@
+//! NodePools as templates of machines, and the topology domains that they could provide.
+
+use super::bits::Bits;
+use super::builder::ProblemBuilder;
+use super::catalog::{Catalog, Dims, Reservations, View};
+use super::catalog_index::index_of;
+use super::hash::Map;
+use super::ids::{TaintsId, TolerationId};
+use super::intern::{Key, SetId, Val};
+use super::objective::cost_per_machine;
+use super::pod::allows_unnamed_host;
+use super::taints::TaintTable;
+use super::topology::Group;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_model::pods::{self, HostPort};
+use whittle_model::requirements::{Allowed, Operator, from_labels, from_requirements};
+use whittle_model::scheduling::MinValuesPolicy;
+use whittle_units::Resources;
+
+/// Types on which the same daemons run.
+#[derive(Clone, Debug)]
+pub(crate) struct DaemonGroup {
+    pub(crate) types: Bits,
+    pub(crate) overhead: Vec<i64>,
+    pub(crate) resources: Resources,
+    pub(crate) ports: Vec<HostPort>,
+}
+
+/// A NodePool that can create nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool<'a> {
+    pub(crate) source: &'a NodePool,
+    pub(crate) catalog: usize,
+    /// Its requirements and labels.
+    pub(crate) set: SetId,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: TaintsId,
+    /// Types that its own requirements allow.
+    pub(crate) types: Bits,
+    pub(crate) daemons: Vec<DaemonGroup>,
+    /// By dimension: what remains of its limits; `None` without a limit.
+    pub(crate) limits: Vec<Option<i64>>,
+    /// How many more machines it may have.
+    pub(crate) node_limit: Option<i64>,
+    /// What each machine costs on top of its price, in billionths of a dollar per hour.
+    pub(crate) machine_cost: u64,
+}
+
+impl Pool<'_> {
+    /// Whether it limits a resource that machines have.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits.iter().any(Option::is_some)
+    }
+}
+
+/// The catalogs of a problem; NodePools with the same list share one.
+#[derive(Default)]
+pub(crate) struct CatalogSet {
+    pub(crate) catalogs: Vec<Catalog>,
+    of: BTreeMap<usize, usize>,
+}
+
+/// A NodePool without a usable instance type.
+#[derive(Clone, Debug)]
+pub(crate) struct UnusablePool<'a> {
+    pub(crate) source: &'a NodePool,
+    /// Its catalog, its requirements and labels, and its taints; `None` without any instance types.
+    pub(crate) offered: Option<(usize, SetId, TaintsId)>,
+}
+
+pub(crate) struct Pools<'a> {
+    pub(crate) list: Vec<Pool<'a>>,
+    /// In trial order.
+    pub(crate) unusable: Vec<UnusablePool<'a>>,
+    /// Whether there are any NodePools, usable or not.
+    pub(crate) any: bool,
+}
+
+/// NodePools that may create nodes, by descending weight, then descending name.
+pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
+    let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
+    let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
+    out.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
+    out
+}
+
+/// Builds the templates. A NodePool whose own requirements allow no type is unusable.
+pub(crate) fn build<'a>(
+    builder: &mut ProblemBuilder<'_>,
+    pools: &[&'a NodePool],
+    dims: &Dims,
+    daemons: &[Pod],
+    reservations: &mut Reservations,
+    catalog_set: &mut CatalogSet,
+) -> Pools<'a> {
+    let mut list = Vec::new();
+    let mut unusable = Vec::new();
+    let ProblemBuilder { well_known, names, .. } = builder;
+    let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
+    for source in pools {
+        let Some(types) = builder.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
+            unusable.push(UnusablePool { source, offered: None });
+            continue;
+        };
+        let at = std::sync::Arc::as_ptr(types) as usize;
+        let catalog = *catalog_set.of.entry(at).or_insert_with(|| {
+            catalog_set.catalogs.push(Catalog::of(&index_of(types), &mut builder.names, dims, reservations));
+            catalog_set.catalogs.len() - 1
+        });
+        let mut labels = source.spec.template.metadata.labels.clone();
+        labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
+        if source.is_converted_provisioner() {
+            labels.insert(labels::PROVISIONER_NAME.to_owned(), NodePool::given_name(&source.metadata.name).to_owned());
+        }
+        let class = &source.spec.template.spec.node_class_ref;
+        if !class.name.is_empty() {
+            labels.insert(format!("{}/{}", class.group, class.kind.to_lowercase()), class.name.clone());
+        }
+        let mut reqs = from_requirements(&source.spec.template.spec.requirements);
+        reqs.add_all(&from_labels(&labels));
+        for only_while_scheduling in [labels::REGISTERED, labels::INITIALIZED] {
+            reqs.add(only_while_scheduling.to_owned(), Allowed::one("true".to_owned()));
+        }
+        let (set, _) = builder.split(&reqs);
+        let catalog_of_pool = &mut catalog_set.catalogs[catalog];
+        let view = catalog_of_pool.view(builder.sets.get(set), |k| well_known.contains(k));
+        let strict = builder.options.min_values == MinValuesPolicy::Strict;
+        let taints = builder.taint_table.taints(&source.spec.template.spec.taints);
+        if view.usable.is_empty() || strict && !min_values_met(catalog_of_pool, &view, &view.usable) {
+            unusable.push(UnusablePool { source, offered: Some((catalog, set, taints)) });
+            continue;
+        }
+        let types = view.usable;
+        let daemons = daemon_groups(builder, daemons, set, &source.spec.template.spec.taints, catalog_of_pool, &types, dims);
+        let (limits, node_limit) = remaining_limits(builder, source, dims);
+        let machine_cost = cost_per_machine(builder.input, builder.options, source).nanos();
+        list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit, machine_cost });
+    }
+    Pools { list, unusable, any: !pools.is_empty() }
+}
+
+/// Whether `types` have the distinct values that every `minValues` requires.
+pub(crate) fn min_values_met(catalog: &Catalog, view: &View, types: &Bits) -> bool {
+    view.min_values.iter().all(|(key, wanted)| catalog.distinct(*key, types) >= *wanted)
+}
+
+/// Groups the types by the daemons that would run on them. Daemons are assumed to tolerate soft taints.
+fn daemon_groups(
+    builder: &mut ProblemBuilder<'_>,
+    daemons: &[Pod],
+    template: SetId,
+    taints: &[whittle_api::k8s::Taint],
+    catalog: &Catalog,
+    types: &Bits,
+    dims: &Dims,
+) -> Vec<DaemonGroup> {
+    let mut running: Vec<Vec<usize>> = vec![Vec::new(); catalog.len()];
+    for (dim, pod) in daemons.iter().enumerate() {
+        let hard: Vec<_> = taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect();
+        if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
+            continue;
+        }
+        let terms: Vec<_> = pods::daemon_terms(pod).iter().map(|t| builder.split(t)).collect();
+        let fits: Vec<SetId> = terms
+            .into_iter()
+            .filter(|(t, host)| {
+                let known = |k: &Key| builder.well_known.contains(builder.names.key_name(*k));
+                allows_unnamed_host(host.as_ref()) && builder.sets.get(template).compatible(builder.sets.get(*t), known).is_ok()
+            })
+            .map(|(t, _)| t)
+            .collect();
+        for t in types.iter() {
+            if fits.iter().any(|asked| catalog.sets[t].intersects(builder.sets.get(*asked)).is_ok()) {
+                running[t].push(dim);
+            }
+        }
+    }
+    let mut at: Map<&[usize], usize> = Map::default();
+    let mut out: Vec<DaemonGroup> = Vec::new();
+    // Groups follow the order of the list of types, as the types of a claim do.
+    let mut listed: Vec<usize> = types.iter().collect();
+    listed.sort_by_key(|t| catalog.place[*t]);
+    for t in listed {
+        let group = *at.entry(&running[t]).or_insert_with(|| {
+            let here = running[t].iter().map(|dim| &daemons[*dim]);
+            let resources = pods::total_requests(here.clone());
+            out.push(DaemonGroup {
+                types: Bits::none(catalog.len()),
+                overhead: dims.vector(&resources),
+                resources,
+                ports: here.flat_map(pods::host_ports).collect(),
+            });
+            out.len() - 1
+        });
+        out[group].types.insert(t);
+    }
+    out
+}
+
+/// What remains of a NodePool's limits after its machines that stay.
+fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
+    let input = builder.input;
+    let mut left = pool.spec.limits.clone();
+    let limited = left.clone();
+    let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| !builder.reusable);
+    let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
+    for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
+        left.subtract(&node.capacity());
+    }
+    let of = |name: &str| limited.0.contains_key(name).then(|| left.get(name).milli());
+    (dims.names.iter().map(|n| of(n).filter(|_| n != "nodes")).collect(), of("nodes"))
+}
+
+/// The values that topology keys could have on new machines, and the taints of the templates that provide them.
+pub(crate) struct TopologyDomains {
+    values: BTreeMap<Key, BTreeMap<Val, Vec<TaintsId>>>,
+}
+
+impl TopologyDomains {
+    /// Availability and limits are ignored, even of a NodePool without a usable type.
+    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &[Group], builder: &ProblemBuilder<'_>) -> Self {
+        let mut out = Self { values: BTreeMap::new() };
+        let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
+        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.offered)).collect();
+        let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
+        for key in keys {
+            let values = out.values.entry(key).or_default();
+            for &(catalog, set, taints) in &templates {
+                let free = builder.taint_table.taints[taints.0 as usize].is_empty();
+                let mut put = |v: &Val| {
+                    let list = values.entry(*v).or_default();
+                    if free {
+                        *list = vec![taints];
+                    } else if list.iter().all(|t| !builder.taint_table.taints[t.0 as usize].is_empty()) && !list.contains(&taints) {
+                        list.push(taints);
+                    }
+                };
+                let template = builder.sets.get(set).get(&key);
+                if let Some(a) = template.filter(|a| a.operator() == Operator::In) {
+                    a.listed().iter().for_each(&mut put);
+                }
+                let mut seen: BTreeSet<&Allowed<Val>> = BTreeSet::new();
+                for allowed in catalogs[catalog].sets.iter().filter_map(|s| s.get(&key)) {
+                    if !seen.insert(allowed) {
+                        continue;
+                    }
+                    let both = template.map_or_else(|| allowed.clone(), |t| t.intersect(allowed));
+                    both.members().unwrap_or_default().iter().for_each(&mut put);
+                }
+            }
+        }
+        out
+    }
+
+    /// The domains of `key` that a pod with these tolerations could reach.
+    pub(crate) fn domains(&self, key: Key, reach: Option<TolerationId>, taint_table: &TaintTable) -> Vec<Val> {
+        let reachable = |taints: &[TaintsId]| reach.is_none_or(|r| taints.iter().any(|t| taint_table.tolerated(r, *t)));
+        self.values.get(&key).into_iter().flatten().filter(|(_, taints)| reachable(taints)).map(|(v, _)| *v).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! What a solve works on: everything interned, equal pods joined, counts taken.
+
+use super::bits::Bits;
+use super::catalog::{Catalog, Dims, Reservations, View};
+use super::hash::Map;
+use super::ids::{ClassId, TaintsId, TolerationId};
+use super::intern::{Key, Names, SetId, Sets, Val};
+use super::meter::{self, Meter};
+use super::pod::{Class, Entry};
+use super::pools::{Pool, UnusablePool};
+use super::taints::{TaintTable, ToleranceTable};
+use super::topology::{Counts, Group};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use whittle_api::k8s::Pod;
+use whittle_api::labels;
+use whittle_model::pods::HostPort;
+use whittle_model::scheduling::LeftOut;
+use whittle_model::state::StateNode;
+
+/// An existing machine that accepts pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// Position in the input, which is also its host number.
+    pub(crate) host: usize,
+    pub(crate) hostname: Val,
+    pub(crate) taints: TaintsId,
+    /// Before anything is placed on it.
+    pub(crate) start: MachineNow,
+    pub(crate) attach_limits: BTreeMap<String, usize>,
+    /// In a simulation: accepts only pods that are pending anyway.
+    pub(crate) spared: bool,
+}
+
+/// The current state of an existing machine, with the pods placed on it.
+#[derive(Clone, Debug)]
+pub(crate) struct MachineNow {
+    pub(crate) remaining: Vec<i64>,
+    pub(crate) set: SetId,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
+    /// Positions in the list of pods.
+    pub(crate) pods: Vec<u32>,
+}
+
+/// The problem of one solve.
+pub(crate) struct Problem<'a> {
+    pub(crate) names: Names,
+    pub(crate) sets: Sets,
+    pub(crate) dims: Dims,
+    pub(crate) taint_table: TaintTable,
+    pub(crate) catalogs: Vec<Catalog>,
+    pub(crate) reservations: Reservations,
+    /// In trial order; only those with a usable type.
+    pub(crate) pools: Vec<Pool<'a>>,
+    /// NodePools without a usable type.
+    pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
+    /// Whether there are dynamic NodePools, usable or not.
+    pub(crate) any_pool: bool,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) classes: Vec<Rc<Class>>,
+    /// In queue order.
+    pub(crate) queue: Vec<Entry>,
+    pub(crate) pods: Vec<&'a Pod>,
+    /// By pod: its class.
+    pub(crate) class_of: Vec<ClassId>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) counts: Vec<Counts>,
+    /// The host number of the first new machine.
+    pub(crate) first_new_host: usize,
+    pub(crate) well_known: BTreeSet<Key>,
+    /// Keys that types do not define and on which some pod has a `NotIn` requirement: its claim gets such a label, so that pods
+    /// that require the label may join later.
+    pub(crate) negated_custom_keys: BTreeSet<Key>,
+    pub(crate) key: Keys,
+    /// Pods that were rejected before solving.
+    pub(crate) refused: Vec<LeftOut>,
+    pub(crate) state_nodes: &'a [StateNode],
+    /// Positions in `machines` of those that the current question removes.
+    pub(crate) excluded: Bits,
+    pub(crate) tolerance: ToleranceTable,
+    pub(crate) views: Map<(usize, SetId), Rc<View>>,
+    /// The work done on it.
+    pub(crate) meter: Meter,
+}
+
+/// Keys and values that the solver itself uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    pub(crate) capacity_type: Key,
+    pub(crate) reservation: Key,
+    pub(crate) reserved: Val,
+}
+
+impl Keys {
+    pub(crate) fn of(names: &mut Names) -> Self {
+        Self {
+            capacity_type: names.key(labels::CAPACITY_TYPE),
+            reservation: names.key(labels::RESERVATION_ID),
+            reserved: names.val(labels::CAPACITY_RESERVED),
+        }
+    }
+}
+
+impl Problem<'_> {
+    pub(crate) fn tolerated(&self, tolerations: TolerationId, taints: TaintsId) -> bool {
+        self.tolerance.tolerated(tolerations, taints)
+    }
+
+    /// `offered` narrowed by `required`; with `for_new_node`, instance types define well-known keys.
+    pub(crate) fn merge(&mut self, offered: SetId, required: SetId, for_new_node: bool) -> Option<SetId> {
+        let well_known = &self.well_known;
+        self.sets.merge(offered, required, for_new_node, |k| well_known.contains(k))
+    }
+
+    /// What a requirement set leaves of a catalog.
+    pub(crate) fn view(&mut self, catalog: usize, set: SetId) -> Rc<View> {
+        if let Some(view) = self.views.get(&(catalog, set)) {
+            return Rc::clone(view);
+        }
+        let catalog_of = &self.catalogs[catalog];
+        self.meter.spend(meter::NARROW + catalog_of.len() * (catalog_of.kinds.len() + self.sets.get(set).iter().count()) / meter::ENTRIES);
+        let well_known = &self.well_known;
+        let view = Rc::new(self.catalogs[catalog].view(self.sets.get(set), |k| well_known.contains(k)));
+        self.views.insert((catalog, set), Rc::clone(&view));
+        view
+    }
+}

@@ -1,0 +1,327 @@
+//! What a solve has decided so far.
+
+use super::bits::Bits;
+use super::hash::Map;
+use super::ids::TaintsId;
+use super::intern::SetId;
+use super::meter;
+use super::pod::Class;
+use super::problem::{MachineNow, Problem};
+use super::topology::{Counts, GroupKind};
+use std::collections::BTreeSet;
+use whittle_model::pods::HostPort;
+
+/// What a claim would become with the pod.
+#[derive(Debug)]
+pub(crate) struct Fit {
+    pub(crate) set: SetId,
+    pub(crate) types: Bits,
+    /// Reservations that it would hold.
+    pub(crate) reservations: Vec<usize>,
+    /// `minValues` was lowered.
+    pub(crate) relaxed: bool,
+}
+
+/// A NodeClaim to be created.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) pool: usize,
+    pub(crate) set: SetId,
+    pub(crate) types: Bits,
+    pub(crate) requests: Vec<i64>,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) reservations: Vec<usize>,
+    /// `minValues` was lowered when it was opened.
+    pub(crate) relaxed: bool,
+    /// By dimension: what its NodePool's limits are charged with, where that is revised as it grows.
+    pub(crate) charged: Vec<i64>,
+    pub(crate) pods: Vec<u32>,
+}
+
+/// Refusals that hold for the rest of the pass, for one relaxation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RefusalCache {
+    pub(crate) machines: Bits,
+    pub(crate) claims: Bits,
+    pub(crate) pools: Bits,
+}
+
+/// All decisions so far, with the resulting counts.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// Machines on which something was placed, with their numbers: in most questions, few of a large cluster.
+    changed: Vec<(usize, MachineNow)>,
+    /// By machine: its position in `changed` plus one, or zero.
+    change_of: Vec<u32>,
+    pub(crate) claims: Vec<Claim>,
+    /// By number of pods: how many claims have that many, and which.
+    pub(crate) by_pod_count: Vec<(usize, Bits)>,
+    /// Claims by their requirements.
+    pub(crate) by_set: Vec<(SetId, Bits)>,
+    /// All claims.
+    pub(crate) all: Bits,
+    pub(crate) limits: Vec<Vec<Option<i64>>>,
+    pub(crate) node_limits: Vec<Option<i64>>,
+    pub(crate) counts: Vec<Counts>,
+    pub(crate) reserved_left: Vec<i64>,
+    pub(crate) refusals: Map<usize, RefusalCache>,
+    /// By pod: the relaxation with which it was placed, unless that is the first.
+    relaxation_of: Map<u32, u16>,
+    /// Incremented by every placement.
+    pub(crate) version: u64,
+}
+
+impl State {
+    pub(crate) fn start(problem: &Problem<'_>) -> Self {
+        Self {
+            changed: Vec::new(),
+            change_of: vec![0; problem.machines.len()],
+            claims: Vec::new(),
+            by_pod_count: Vec::new(),
+            by_set: Vec::new(),
+            all: Bits::default(),
+            limits: problem.pools.iter().map(|pool| pool.limits.clone()).collect(),
+            node_limits: problem.pools.iter().map(|pool| pool.node_limit).collect(),
+            counts: problem.counts.clone(),
+            reserved_left: problem.reservations.left.clone(),
+            refusals: Map::default(),
+            relaxation_of: Map::default(),
+            version: 0,
+        }
+    }
+
+    /// An existing machine in its current state.
+    pub(crate) fn machine<'s>(&'s self, problem: &'s Problem<'_>, machine: usize) -> &'s MachineNow {
+        match self.change_of[machine] {
+            0 => &problem.machines[machine].start,
+            at => &self.changed[at as usize - 1].1,
+        }
+    }
+
+    /// Existing machines that got pods, ascending.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, &MachineNow)> {
+        let mut filled: Vec<(usize, &MachineNow)> = self.changed.iter().map(|(machine, now)| (*machine, now)).collect();
+        filled.retain(|(_, now)| !now.pods.is_empty());
+        filled.sort_unstable_by_key(|(machine, _)| *machine);
+        filled.into_iter()
+    }
+
+    /// The relaxation of its class with which a pod was placed.
+    pub(crate) fn relaxation_of(&self, pod: u32) -> usize {
+        self.relaxation_of.get(&pod).copied().unwrap_or(0).into()
+    }
+
+    /// Records the relaxation with which the pod was placed.
+    pub(crate) fn set_relaxation(&mut self, pod: u32, n: usize) {
+        if n > 0 {
+            self.relaxation_of.insert(pod, u16::try_from(n).expect("few relaxations"));
+        } else {
+            self.relaxation_of.remove(&pod);
+        }
+    }
+
+    /// Places a pod on an existing machine.
+    pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: usize, set: SetId, class: &Class, pod: u32) {
+        if self.change_of[machine] == 0 {
+            self.changed.push((machine, problem.machines[machine].start.clone()));
+            self.change_of[machine] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
+        }
+        let now = &mut self.changed[self.change_of[machine] as usize - 1].1;
+        for (have, want) in now.remaining.iter_mut().zip(&class.requests) {
+            *have -= want;
+        }
+        now.set = set;
+        now.ports.extend(class.ports.iter().cloned());
+        for volume in &class.volumes {
+            now.volumes.entry(volume.driver.clone()).or_default().insert(volume.claim.clone());
+        }
+        now.pods.push(pod);
+        let machine = &problem.machines[machine];
+        self.record(problem, class, set, machine.host, machine.taints);
+    }
+
+    /// Opens an empty claim and returns its number.
+    pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: usize) -> usize {
+        let dims = problem.dims.len();
+        self.claims.push(Claim {
+            pool,
+            set: problem.pools[pool].set,
+            types: Bits::default(),
+            requests: vec![0; dims],
+            ports: Vec::new(),
+            reservations: Vec::new(),
+            relaxed: false,
+            charged: Vec::new(),
+            pods: Vec::new(),
+        });
+        self.claims.len() - 1
+    }
+
+    /// Charges the NodePool's limits with the largest type that the claim may become.
+    pub(crate) fn charge(&mut self, problem: &Problem<'_>, claim: usize) {
+        let claim = &self.claims[claim];
+        let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
+        for (dim, limit) in self.limits[claim.pool].iter_mut().enumerate() {
+            if let Some(left) = limit {
+                *left -= catalog.largest(dim, &claim.types);
+            }
+        }
+    }
+
+    /// Counts an opened claim against its NodePool's limit of nodes.
+    pub(crate) fn count_node(&mut self, pool: usize) {
+        if let Some(left) = &mut self.node_limits[pool] {
+            *left -= 1000;
+        }
+    }
+
+    /// Places a pod on an open claim.
+    pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
+        for id in &fit.reservations {
+            if !self.claims[at].reservations.contains(id) {
+                self.reserved_left[*id] -= 1;
+            }
+        }
+        for id in &self.claims[at].reservations {
+            if !fit.reservations.contains(id) {
+                self.reserved_left[*id] += 1;
+            }
+        }
+        self.file_under(at, fit.set);
+        let claim = &mut self.claims[at];
+        claim.set = fit.set;
+        claim.types = fit.types;
+        claim.reservations = fit.reservations;
+        claim.relaxed |= fit.relaxed;
+        for (sum, more) in claim.requests.iter_mut().zip(&class.requests) {
+            *sum = sum.saturating_add(*more);
+        }
+        claim.ports.extend(class.ports.iter().cloned());
+        claim.pods.push(pod);
+        let (count, set, taints) = (claim.pods.len(), claim.set, problem.pools[claim.pool].taints);
+        if self.by_pod_count.len() <= count {
+            self.by_pod_count.resize(count + 1, (0, Bits::default()));
+        }
+        if count > 1 {
+            let (before, claims) = &mut self.by_pod_count[count - 1];
+            *before -= 1;
+            claims.remove(at);
+        }
+        let (now, claims) = &mut self.by_pod_count[count];
+        *now += 1;
+        claims.grow(at + 1);
+        claims.insert(at);
+        self.record(problem, class, set, problem.first_new_host + at, taints);
+    }
+
+    /// Moves a claim to those with requirements `set`.
+    fn file_under(&mut self, at: usize, set: SetId) {
+        let before = self.claims[at].set;
+        if before == set && !self.claims[at].pods.is_empty() {
+            return;
+        }
+        if let Some((_, bits)) = self.by_set.iter_mut().find(|(s, _)| *s == before)
+            && bits.has(at)
+        {
+            bits.remove(at);
+        }
+        let slot = self.by_set.iter().position(|(s, _)| *s == set).unwrap_or_else(|| {
+            self.by_set.push((set, Bits::default()));
+            self.by_set.len() - 1
+        });
+        self.by_set[slot].1.grow(at + 1);
+        self.by_set[slot].1.insert(at);
+        self.all.grow(at + 1);
+        self.all.insert(at);
+    }
+
+    /// Removes placed pods again. Claims without pods are dropped, which renumbers the others.
+    pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<u32>) {
+        let class_of = |pod: u32| std::rc::Rc::clone(&problem.classes[problem.class_of[pod as usize].0 as usize]);
+        let mut less = Vec::new();
+        for (machine, now) in &mut self.changed {
+            let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));
+            now.pods = staying;
+            for class in Vec::<u32>::into_iter(going).map(class_of) {
+                now.remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
+                less.push((class, now.set, problem.machines[*machine].host));
+            }
+        }
+        less.into_iter().for_each(|(class, set, host)| self.uncount(problem, &class, set, host));
+        for at in 0..self.claims.len() {
+            let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
+            self.claims[at].pods = staying;
+            for class in Vec::<u32>::into_iter(going).map(class_of) {
+                self.claims[at].requests.iter_mut().zip(&class.requests).for_each(|(sum, less)| *sum -= less);
+                self.uncount(problem, &class, self.claims[at].set, problem.first_new_host + at);
+            }
+            if self.claims[at].pods.is_empty() {
+                self.release_claim(at);
+            }
+        }
+        self.claims.retain(|claim| !claim.pods.is_empty());
+    }
+
+    /// Returns what an opened claim is charged with.
+    fn release_claim(&mut self, at: usize) {
+        let Claim { pool, reservations, charged, .. } = &self.claims[at];
+        reservations.iter().for_each(|id| self.reserved_left[*id] += 1);
+        for (left, back) in self.limits[*pool].iter_mut().zip(charged) {
+            *left = left.map(|n| n.saturating_add(*back));
+        }
+        if let Some(left) = &mut self.node_limits[*pool] {
+            *left += 1000;
+        }
+    }
+
+    /// Undoes [`State::record`], as far as the machine's requirements still tell the domain.
+    fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize) {
+        for id in class.counted_by.iter().chain(&class.repels) {
+            let (group, counts) = (&problem.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
+            if group.by_host {
+                counts.hosts.take(host);
+                continue;
+            }
+            let allowed = problem.sets.get(set).get(&group.key);
+            match group.kind {
+                GroupKind::Spread { .. } | GroupKind::Affinity => {
+                    allowed.and_then(|a| a.single()).into_iter().for_each(|val| counts.take(*val))
+                }
+                GroupKind::Anti | GroupKind::Inverse => {
+                    allowed.and_then(|a| a.members()).into_iter().flatten().for_each(|val| counts.take(*val));
+                }
+            }
+        }
+    }
+
+    /// Counts a placed pod in every group that concerns it.
+    fn record(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
+        self.version += 1;
+        let reqs = problem.sets.get(set);
+        for id in class.counted_by.iter().chain(&class.repels) {
+            let group = &problem.groups[id.0 as usize];
+            problem.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
+            if !group.filter.counts(&problem.sets, &problem.tolerance, set, taints) {
+                continue;
+            }
+            let counts = &mut self.counts[id.0 as usize];
+            if group.by_host {
+                counts.hosts.add(host, 1);
+                continue;
+            }
+            let Some(allowed) = reqs.get(&group.key) else { continue };
+            match group.kind {
+                GroupKind::Spread { .. } | GroupKind::Affinity => {
+                    if let Some(only) = allowed.single() {
+                        counts.add(*only, 1, &problem.names);
+                    }
+                }
+                GroupKind::Anti | GroupKind::Inverse => {
+                    for v in allowed.members().unwrap_or_default() {
+                        counts.add(*v, 1, &problem.names);
+                    }
+                }
+            }
+        }
+    }
+}

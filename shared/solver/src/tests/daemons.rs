@@ -1,0 +1,342 @@
+//! The requests of daemons on machines, and what a claim states.
+
+use super::world::{World, Z, all, asks, expr, left, now, preferred, reasons, required};
+use serde_json::{Value, json};
+use whittle_api::labels;
+use whittle_model::scheduling::Packing;
+
+/// A DaemonSet; fields as of [`super::world::pod`].
+fn daemon(world: &mut World, name: &str, spec: Value) {
+    let pod = super::world::pod(name, spec);
+    let set =
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"template": {"metadata": pod.metadata, "spec": pod.spec}}});
+    world.objects.daemon_sets.push(serde_json::from_value(set).unwrap());
+}
+
+/// The cheapest type for one pod of this size next to one daemon.
+#[track_caller]
+fn beside(daemon_spec: Value, pool: Value, cpu: &str, expected: Option<&str>) {
+    let shown = daemon_spec.to_string();
+    let mut world = World::new();
+    world.pool("default", pool);
+    daemon(&mut world, "agent", daemon_spec);
+    world.pod("it", json!({"cpu": cpu, "memory": "1Gi"}));
+    let plan = world.plan();
+    assert_eq!(plan.claims.first().map(|c| c.instance_types[0].as_str()), expected, "{shown}");
+}
+
+const SMALL: Option<&str> = Some("small-instance-type");
+const DEFAULT: Option<&str> = Some("default-instance-type");
+
+fn large() -> Value {
+    json!({"cpu": "1", "memory": "1Gi"})
+}
+
+#[test]
+fn daemons_are_counted_where_they_will_run() {
+    beside(json!({"cpu": "2", "memory": "2Gi"}), json!({}), "1", DEFAULT);
+    beside(json!({}), json!({}), "1", SMALL);
+    let taint = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+    beside(large(), json!({"startupTaints": taint["taints"]}), "1", DEFAULT);
+    beside(large(), json!({"taints": [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]}), "1", DEFAULT);
+    beside(all(&[large(), json!({"nodeSelector": {"k": "v"}})]), json!({"labels": {"k": "v"}}), "1", DEFAULT);
+    beside(all(&[large(), required(&[&[expr("foo", "NotIn", &["bar"])]])]), json!({}), "1", DEFAULT);
+    beside(
+        all(&[large(), required(&[&[expr("foo", "In", &["x"])], &[expr("foo", "In", &["bar"])]])]),
+        json!({"labels": {"foo": "bar"}}),
+        "1",
+        DEFAULT,
+    );
+    beside(all(&[large(), preferred(&[(1, expr("foo", "In", &["x"]))])]), json!({}), "1", DEFAULT);
+    for key in [labels::REGISTERED, labels::INITIALIZED] {
+        beside(all(&[large(), required(&[&[expr(key, "In", &["true"])]])]), json!({}), "1", DEFAULT);
+    }
+}
+
+#[test]
+fn daemons_that_will_not_run_there_are_not_counted() {
+    let mut world = World::new();
+    world.pool("default", json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}));
+    daemon(&mut world, "agent", large());
+    world.pod("it", json!({"cpu": "1", "memory": "1Gi", "tolerations": [{"operator": "Exists"}]}));
+    assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
+    beside(all(&[large(), json!({"nodeSelector": {"nobody": "v"}})]), json!({}), "1", SMALL);
+    beside(all(&[large(), json!({"nodeSelector": {labels::HOSTNAME: "that-one"}})]), json!({}), "1", SMALL);
+    beside(all(&[large(), required(&[&[expr(labels::HOSTNAME, "NotIn", &["that-one"])]])]), json!({}), "1", DEFAULT);
+    beside(all(&[large(), required(&[&[expr(labels::INSTANCE_TYPE, "In", &["unknown"])]])]), json!({}), "1", SMALL);
+}
+
+#[test]
+fn daemons_that_no_type_holds_leave_no_room_for_pods() {
+    let container = |part: &str| json!({"containers": [{"name": "a", "resources": {part: {"cpu": "10000", "memory": "10000Gi"}}}]});
+    beside(container("requests"), json!({}), "1", None);
+    beside(container("limits"), json!({}), "1", None);
+    let init = json!({"containers": [], "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "10000"}}}]});
+    beside(init, json!({}), "1", None);
+    let started = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+        "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "10000"}}}]});
+    beside(started, json!({}), "1", DEFAULT);
+    let started = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}}}],
+        "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "3", "memory": "3Gi"}, "limits": {"cpu": "10000", "memory": "10000Gi"}}}]});
+    let mut world = World::new();
+    daemon(&mut world, "agent", started);
+    world.pod("it", json!({}));
+    assert_eq!(world.plan().claims[0].instance_types[0], "default-instance-type");
+}
+
+#[test]
+fn daemons_of_registered_and_initialized_nodes_are_counted_on_those_that_are() {
+    for key in [labels::REGISTERED, labels::INITIALIZED] {
+        for (state, fits) in [("initialized", false), ("registered", key == labels::INITIALIZED)] {
+            let mut world = World::new();
+            world.types.clear();
+            world.managed("n", state, 4, json!({}));
+            daemon(&mut world, "agent", all(&[json!({"cpu": "2"}), required(&[&[expr(key, "In", &["true"])]])]));
+            world.pod("it", json!({"cpu": "3"}));
+            assert_eq!(left(&world.plan()).is_empty(), fits, "{key} on a node that is {state}");
+        }
+    }
+}
+
+#[test]
+fn a_taint_that_is_only_preferred_keeps_no_daemon_from_a_machine_that_exists() {
+    for (effect, fits) in [("PreferNoSchedule", false), ("NoSchedule", true)] {
+        let mut world = World::new();
+        world.types.clear();
+        let (node, _) = world.managed("n", "initialized", 4, json!({}));
+        node.spec.taints = serde_json::from_value(json!([{"key": "k", "effect": effect}])).unwrap();
+        daemon(&mut world, "agent", json!({"cpu": "2"}));
+        world.pod("it", json!({"cpu": "3", "tolerations": [{"operator": "Exists"}]}));
+        assert_eq!(left(&world.plan()).is_empty(), fits, "{effect}");
+    }
+}
+
+#[test]
+fn a_claim_asks_for_the_least_that_daemons_take_on_one_of_its_types() {
+    let mut world = World::new();
+    daemon(&mut world, "small", json!({"cpu": "200m", "memory": "10Mi", "nodeSelector": {"size": "small"}}));
+    daemon(&mut world, "large", json!({"cpu": "100m", "memory": "50Mi", "nodeSelector": {"size": "large"}}));
+    world.pod("it", json!({"cpu": "1", "memory": "1Gi"}));
+    let plan = world.plan();
+    let asked = &plan.claims[0].requests;
+    assert_eq!((asked.get("cpu").to_string(), asked.get("memory").to_string()), ("1100m".into(), "1034Mi".into()), "per resource");
+    assert_eq!(asked.get("pods").to_string(), "2");
+}
+
+#[test]
+fn a_type_that_cannot_hold_its_daemons_is_no_choice_for_pods_that_ask_for_nothing() {
+    for packing in [Packing::Reference, Packing::Best] {
+        let mut world = World::new();
+        world.options.packing = packing;
+        daemon(&mut world, "agent", json!({"requests": {"karpenter.sh/super-great-gpu": "1"}}));
+        world.pods("it", 2, &json!({}));
+        let plan = world.plan();
+        assert_eq!(plan.claims.iter().map(|c| &c.instance_types[..]).collect::<Vec<_>>(), [["gpu-vendor-instance-type"]], "{packing:?}");
+    }
+}
+
+#[test]
+fn limits_become_requests_of_a_template() {
+    let mut world = World::new();
+    daemon(
+        &mut world,
+        "agent",
+        json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "200m"}}}]}),
+    );
+    let pods = whittle_model::pods::daemon_pods(&world.objects.daemon_sets, &[]);
+    assert_eq!((pods[0].metadata.name.as_str(), pods[0].metadata.namespace.as_str()), ("agent", "default"));
+    let takes = whittle_model::pods::effective_requests(&pods[0]);
+    assert_eq!((takes.get("cpu").to_string(), takes.get("memory").to_string()), ("200m".into(), "1Gi".into()));
+}
+
+fn live(world: &mut World, name: &str, spec: Value, age: i64) {
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]);
+    let pinned = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+        [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["somewhere"]}]}]}}}});
+    let pod = world.pod(name, all(&[pinned, json!({"owners": owner, "nodeName": "somewhere"}), spec]));
+    pod.status.phase = "Running".into();
+    pod.metadata.creation_timestamp = Some(now() - whittle_units::SignedDuration::from_secs(age));
+}
+
+#[test]
+fn the_newest_live_pod_shows_what_a_daemon_takes_and_the_template_where_it_runs() {
+    let mut world = World::new();
+    daemon(&mut world, "agent", json!({"cpu": "10000"}));
+    live(&mut world, "old", json!({"cpu": "9000"}), 100);
+    live(&mut world, "new", json!({"cpu": "500m"}), 10);
+    world.pod("it", json!({"cpu": "1"}));
+    assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
+    // Pods of other owners are ignored, and a live pod without its DaemonSet does not count.
+    live(&mut world, "other", json!({"cpu": "8000"}), 1);
+    world.objects.pods.last_mut().unwrap().metadata.owner_references[0].name = "somebody".into();
+    assert_eq!(world.plan().claims[0].instance_types[0], "small-instance-type");
+    world.objects.daemon_sets.clear();
+    world.objects.pods.iter_mut().filter(|p| p.metadata.name == "it").for_each(|p| p.spec.containers[0].resources = None);
+    assert_eq!(world.plan().claims[0].requests.get("cpu").to_string(), "0");
+    let mut world = World::new();
+    world.pool("default", json!({"labels": {"foo": "bar"}}));
+    daemon(&mut world, "agent", all(&[json!({"cpu": "10000"}), required(&[&[expr("foo", "In", &["bar"])]])]));
+    live(&mut world, "pinned", json!({"cpu": "2"}), 10);
+    world.pod("it", json!({"cpu": "1"}));
+    assert_eq!(world.plan().claims[0].instance_types[0], "default-instance-type", "counted, with the size of the live pod");
+}
+
+#[test]
+fn each_type_counts_the_daemons_that_run_on_it() {
+    let mut world = World::new();
+    daemon(&mut world, "small", json!({"cpu": "1", "nodeSelector": {"size": "small"}}));
+    daemon(&mut world, "huge", json!({"cpu": "15", "nodeSelector": {"size": "large"}}));
+    world.pod("it", json!({"cpu": "2", "requests": {}}));
+    let plan = world.plan();
+    assert!(!plan.claims[0].instance_types.contains(&"arm-instance-type".to_owned()), "{:?}", plan.claims[0].instance_types);
+    assert_eq!(plan.claims[0].instance_types[0], "default-instance-type");
+}
+
+#[test]
+fn host_ports_of_daemons_are_taken_on_the_types_that_run_them() {
+    let port = json!({"ports": [{"containerPort": 8080, "hostPort": 8080, "protocol": "TCP"}]});
+    let mut world = World::new();
+    daemon(&mut world, "agent", port.clone());
+    world.pod("it", port.clone());
+    assert_eq!(left(&world.plan()), ["it"]);
+    let mut world = World::new();
+    daemon(&mut world, "agent", all(&[port.clone(), json!({"nodeSelector": {"size": "large"}})]));
+    world.pod("it", all(&[port, json!({"nodeSelector": {"size": "small"}})]));
+    assert!(left(&world.plan()).is_empty());
+}
+
+#[test]
+fn a_port_that_daemons_have_is_named_among_what_the_types_lack() {
+    let port = json!({"ports": [{"containerPort": 8080, "hostPort": 8080, "protocol": "TCP"}]});
+    let mut world = World::new();
+    daemon(&mut world, "agent", port.clone());
+    world.pod("it", port.clone());
+    let plan = world.plan();
+    let text = &reasons(&plan)[0];
+    // As in Karpenter: types whose daemons conflict are ignored, so that no finding applies to any of them.
+    assert!(text.contains("no instance type met the scheduling requirements or had enough resources or had a required offering"), "{text}");
+    assert!(text.contains("listen on IP=0.0.0.0 Port=8080 Proto=TCP of the host already"), "{text}");
+    assert_eq!(plan.left_out[0].reason.category(), "instance-types");
+    // Daemons on some types only: the findings are about the others.
+    let mut world = World::new();
+    daemon(&mut world, "agent", all(&[port.clone(), json!({"nodeSelector": {"size": "large"}})]));
+    world.pod("it", all(&[port, json!({"nodeSelector": {"size": "large"}})]));
+    let plan = world.plan();
+    let text = &reasons(&plan)[0];
+    assert!(text.contains("no instance type met all requirements"), "{text}");
+    assert!(text.contains("of the host already"), "{text}");
+    assert_eq!(plan.left_out[0].reason.category(), "instance-types");
+}
+
+#[test]
+fn a_claim_asks_for_its_daemons_once() {
+    let mut world = World::new();
+    daemon(&mut world, "agent", json!({"cpu": "1"}));
+    world.pods("web", 2, &json!({"cpu": "1"}));
+    let plan = world.plan();
+    let asked = &plan.claims[0].requests;
+    assert_eq!((plan.claims.len(), asked.get("cpu").to_string(), asked.get("pods").to_string()), (1, "3".into(), "3".into()));
+}
+
+#[test]
+fn a_bound_daemon_is_not_reserved_for_again_and_an_unexpected_one_frees_nothing() {
+    let on_node = |selector: Value, cpu: &str| {
+        let mut world = World::new();
+        world.types.clear();
+        world.managed("n", "initialized", 16, json!({}));
+        daemon(&mut world, "agent", json!({"cpu": "1", "nodeSelector": selector}));
+        live(&mut world, "bound", json!({"cpu": "1"}), 10);
+        world.bind("bound", "n");
+        world.pod("it", json!({"cpu": cpu}));
+        left(&world.plan()).is_empty()
+    };
+    assert!(on_node(json!({}), "14900m"));
+    assert!(on_node(json!({"absent": "x"}), "15"));
+    assert!(!on_node(json!({"absent": "x"}), "15500m"));
+}
+
+#[test]
+fn a_daemon_that_cannot_run_on_an_existing_node_is_reserved_for_on_new_ones_only() {
+    let mut world = World::new();
+    world.managed("n", "initialized", 4, json!({"foo": "old"}));
+    world.pool("default", json!({"labels": {"foo": "new"}}));
+    daemon(&mut world, "agent", json!({"cpu": "3", "nodeSelector": {"foo": "new"}}));
+    world.pod("first", json!({"cpu": "3500m"}));
+    let plan = world.plan();
+    assert_eq!((plan.placements.len(), plan.claims.len()), (1, 0));
+    world.pod("second", json!({"cpu": "3500m"}));
+    assert_eq!(world.plan().claims[0].instance_types, ["arm-instance-type"]);
+}
+
+#[test]
+fn a_claim_carries_what_its_template_says() {
+    let mut world = World::new();
+    world.pool("default", json!({
+        "labels": {"team": "web", "sub.kubernetes.io/x": "1", "kops.k8s.io/y": "2"}, "annotations": {"note": "kept"},
+        "requirements": [expr("one", "In", &["v"]), expr("not", "NotIn", &["v"]), expr("low", "Lt", &["10"]), expr("high", "Gt", &["100"]),
+            expr("any", "Exists", &[]), expr("none", "DoesNotExist", &[]), expr(labels::ZONE, "In", &[Z[0], Z[1]])],
+    }));
+    world.pod("it", json!({}));
+    let plan = world.plan();
+    let claim = &plan.claims[0];
+    let label = |key: &str| claim.labels.get(key).map(String::as_str);
+    assert_eq!((label("team"), label("sub.kubernetes.io/x"), label("kops.k8s.io/y")), (Some("web"), Some("1"), Some("2")));
+    assert_eq!((label("one"), label("none"), label(labels::ZONE)), (Some("v"), None, None));
+    assert!(label("not").is_some_and(|v| v != "v") && label("any").is_some());
+    assert!(label("low").unwrap().parse::<i64>().unwrap() < 10 && label("high").unwrap().parse::<i64>().unwrap() > 100);
+    assert_eq!(label(labels::NODE_POOL), Some("default"));
+    assert_eq!(claim.annotations["note"], "kept");
+    assert_eq!(claim.annotations[labels::NODE_POOL_HASH], whittle_api::hashes::node_pool(&world.objects.node_pools[0]));
+    assert_eq!(claim.node_class_ref.name, "default");
+    assert_eq!(asks(&plan, 0, labels::ZONE), "In [test-zone-1 test-zone-2]");
+    assert_eq!(asks(&plan, 0, labels::REGISTERED), "-");
+}
+
+#[test]
+fn a_plain_claim_asks_for_its_pool_class_types_and_capacity_types() {
+    let mut world = World::new();
+    world.types.iter_mut().for_each(|t| t.offerings.iter_mut().filter(|o| o.capacity_type() == "spot").for_each(|o| o.available = false));
+    world.pod("it", json!({}));
+    let plan = world.plan();
+    let keys: Vec<&str> = plan.claims[0].requirements.iter().map(|r| r.key.as_str()).collect();
+    assert_eq!(keys, [labels::EC2_NODE_CLASS, labels::CAPACITY_TYPE, labels::NODE_POOL]);
+    assert_eq!(asks(&plan, 0, labels::CAPACITY_TYPE), "In [on-demand]", "only what can be had");
+    let with_types = plan.claims[0].requirements_with_types();
+    assert!(with_types.iter().any(|r| r.key == labels::INSTANCE_TYPE && r.values.len() == 6));
+}
+
+#[test]
+fn restrictions_narrow_the_types_of_a_claim() {
+    let types = |pool: Value, spec: Value| {
+        let mut world = World::new();
+        world.pool("default", pool);
+        world.pod("it", spec);
+        world.plan().claims[0].instance_types.clone()
+    };
+    assert_eq!(types(json!({"requirements": [expr(labels::ARCH, "In", &["arm64"])]}), json!({})), ["arm-instance-type"]);
+    assert_eq!(types(json!({"requirements": [expr(labels::OS, "In", &["ios"])]}), json!({})), ["arm-instance-type"]);
+    assert_eq!(types(json!({}), json!({"memory": "10Gi"})), ["arm-instance-type"]);
+    assert_eq!(types(json!({}), json!({"requests": {"karpenter.sh/super-great-gpu": "1"}})), ["gpu-vendor-instance-type"]);
+}
+
+#[test]
+fn a_claim_asks_for_what_its_pods_ask_for() {
+    let mut world = World::new();
+    world.pods("web", 2, &json!({"requests": {"cpu": "1", "memory": "1Mi", "karpenter.sh/super-great-gpu": "1"}}));
+    let plan = world.plan();
+    let shown: Vec<String> = plan.claims[0].requests.iter().map(|(n, a)| format!("{n}={a}")).collect();
+    assert_eq!(shown, ["cpu=2", "karpenter.sh/super-great-gpu=2", "memory=2Mi", "pods=2"]);
+}
+
+#[test]
+fn the_grace_period_is_that_of_the_pool() {
+    let mut world = World::new();
+    world.pool("default", json!({"terminationGracePeriod": "30s"}));
+    world.pod("it", json!({}));
+    assert_eq!(
+        world.plan().claims[0].termination_grace_period.as_ref().map(|d| d.span()),
+        Some(whittle_units::SignedDuration::from_secs(30))
+    );
+    world.pool("default", json!({}));
+    assert_eq!(world.plan().claims[0].termination_grace_period, None);
+}

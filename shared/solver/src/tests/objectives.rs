@@ -1,0 +1,129 @@
+//! The objectives of plans: hourly price, and the cost of each machine on top of that (ADR 0030).
+
+use super::better::sold;
+use super::world::{World, left};
+use serde_json::json;
+use whittle_api::labels;
+use whittle_api::objective::Objective;
+use whittle_model::scheduling::{Options, Packing, Plan};
+use whittle_units::Price;
+
+/// Machines of one family, whose price is that of their cores.
+fn linear() -> World {
+    let mut world = World::new();
+    let families = ["c5", "c6i", "c6a", "c7i", "c7a"];
+    let sizes = [("large", 2), ("xlarge", 4), ("2xlarge", 8), ("4xlarge", 16), ("8xlarge", 32)];
+    let of = |family: &str| sizes.map(|(size, cores)| sold(&format!("{family}.{size}"), cores, cores * 2, 0, 0.04 * cores as f64));
+    world.types = families.iter().flat_map(|family| of(family)).collect();
+    world
+}
+
+fn plan(world: &World, objective: Objective, machine_cost: f64) -> Plan {
+    let machine_cost = Price::from_dollars(machine_cost);
+    world.solve(&Options { packing: Packing::Best, objective, machine_cost, ..world.options.clone() })
+}
+
+fn karpenter(world: &World) -> Plan {
+    world.solve(&Options { packing: Packing::Reference, ..world.options.clone() })
+}
+
+/// Pods of many sizes, alternating between more CPU and more memory.
+fn mixed(count: usize) -> World {
+    let mut world = linear();
+    for n in 0..count {
+        let (cpu, memory) = [("1500m", "256Mi"), ("100m", "3Gi"), ("700m", "1Gi"), ("250m", "2Gi")][n % 4];
+        world.pod(&format!("p-{n:03}"), json!({"cpu": cpu, "memory": memory}));
+    }
+    world
+}
+
+#[test]
+fn a_machine_that_costs_something_besides_is_bought_only_where_it_saves_more() {
+    let world = mixed(80);
+    let (free, dear) = (plan(&world, Objective::Balanced, 0.0), plan(&world, Objective::Balanced, 0.5));
+    assert_eq!((left(&free).len(), left(&dear).len()), (0, 0));
+    assert!(dear.claims.len() <= free.claims.len() && dear.price() >= free.price(), "{} and {}", dear.claims.len(), free.claims.len());
+    let all = |plan: &Plan| plan.price().dollars() + 0.5 * plan.claims.len() as f64;
+    assert!(all(&dear) <= all(&free), "{} and {}", all(&dear), all(&free));
+}
+
+#[test]
+fn no_plan_comes_to_less_than_the_bound_of_its_objective() {
+    for dollars in [0.0, 0.05, 0.5] {
+        let world = mixed(120);
+        let best = plan(&world, Objective::Balanced, dollars);
+        let costs = best.machine_costs.expect("balanced counts it");
+        let volumes = 1.6 / 730.0;
+        let each = costs.cost.dollars() / best.claims.len() as f64;
+        assert!((each - dollars - volumes).abs() < 1e-6, "{each}");
+        let all = best.price() + costs.cost;
+        assert!(costs.lower_bound <= all && best.lower_bound.unwrap() <= costs.lower_bound);
+        assert!(all.nanos() * 100 <= costs.lower_bound.nanos() * 125, "{all} is far above {}", costs.lower_bound);
+    }
+    for objective in [Objective::Cheapest, Objective::Fewest] {
+        assert_eq!(plan(&mixed(9), objective, 0.05).machine_costs, None);
+    }
+    assert_eq!(karpenter(&mixed(9)).machine_costs, None);
+}
+
+#[test]
+fn the_default_needs_few_machines_and_costs_less_by_the_hour_than_karpenters_packing() {
+    let world = mixed(120);
+    let (plain, best) = (karpenter(&world), plan(&world, Objective::Balanced, 0.05));
+    assert!(best.price() <= plain.price(), "{} and {}", best.price(), plain.price());
+    assert!(best.claims.len() <= plain.claims.len() * 3, "{} and {}", best.claims.len(), plain.claims.len());
+    for claim in &best.claims {
+        assert!(claim.instance_types.len() >= 5, "{:?}", claim.instance_types);
+    }
+}
+
+#[test]
+fn no_objective_and_no_cost_makes_a_plan_more_expensive_than_karpenters_or_leaves_more_pods_out() {
+    for count in [1, 3, 7, 20, 60] {
+        let world = mixed(count);
+        let plain = karpenter(&world);
+        for objective in [Objective::Cheapest, Objective::Balanced, Objective::Fewest] {
+            for cost in [0.0, 0.05, 5.0, 100.0] {
+                let best = plan(&world, objective, cost);
+                assert!(left(&best).len() <= left(&plain).len());
+                assert!(best.price() <= plain.price(), "{objective:?} at {cost}: {} and {}", best.price(), plain.price());
+            }
+        }
+    }
+}
+
+#[test]
+fn fewest_never_takes_more_machines_than_any_other_and_cheapest_never_more_money() {
+    for count in [5, 30, 90] {
+        let world = mixed(count);
+        let of = |objective| plan(&world, objective, 0.05);
+        let (cheapest, balanced, fewest) = (of(Objective::Cheapest), of(Objective::Balanced), of(Objective::Fewest));
+        assert!(fewest.claims.len() <= balanced.claims.len() && fewest.claims.len() <= karpenter(&world).claims.len());
+        assert!(cheapest.price() <= balanced.price() && cheapest.price() <= fewest.price());
+    }
+}
+
+#[test]
+fn what_a_node_pool_says_of_its_machines_goes_over_what_the_deployment_says() {
+    let mut world = mixed(80);
+    world.pool("default", json!({}));
+    let with_cost = |world: &mut World, dollars: &str| {
+        let pool = &mut world.objects.node_pools[0];
+        pool.metadata.annotations.insert(labels::MACHINE_COST.to_owned(), dollars.to_owned());
+        plan(world, Objective::Balanced, 0.0)
+    };
+    let by_deployment = plan(&world, Objective::Balanced, 0.5);
+    assert_eq!(with_cost(&mut world, "0.5").claims.len(), by_deployment.claims.len());
+    let nonsense = with_cost(&mut world, "a lot");
+    assert_eq!(nonsense.claims.len(), plan(&mixed(80), Objective::Balanced, 0.0).claims.len(), "an invalid value is ignored");
+}
+
+#[test]
+fn karpenters_packing_ignores_the_objective() {
+    let world = mixed(40);
+    let under = |objective| {
+        let machine_cost = Price::from_dollars(10.0);
+        world.solve(&Options { packing: Packing::Reference, objective, machine_cost, ..world.options.clone() })
+    };
+    assert_eq!(under(Objective::Fewest), under(Objective::Cheapest));
+}
