@@ -7,7 +7,7 @@ use whittle_claims::DecisionKind;
 use whittle_core::buffers;
 use whittle_core::overlays::OverlayStatus;
 use whittle_core::schedule::{Cause, Plan, PoolRejection, machine_cost_fault};
-use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
+use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_event};
 use whittle_snapshot::Snapshot;
 use whittle_units::Timestamp;
 
@@ -26,9 +26,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         for event in empty_pools(snapshot, plan).into_iter().chain(invalid_costs(snapshot, plan)) {
-            if self.ports.cluster().publish(self.cluster, &event).await.is_err() {
-                report.count("events_failed");
-            }
+            publish_event(self.ports.cluster(), self.cluster, &event).await.count_failure(report, "events_failed");
         }
     }
 }
