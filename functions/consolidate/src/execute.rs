@@ -1,6 +1,5 @@
 //! Starts a command: taints the nodes, stores the command, then the replacements, and triggers their launch.
 
-use crate::observe::save_unless_conflict;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout};
 use crate::{Rights, Run};
 use crate::{metrics, progress};
@@ -8,16 +7,15 @@ use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, NOMINATION, Stored};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, NOMINATION, Stored};
 use whittle_disruption::{LedgerEntry, record_move, without_arrivals};
 use whittle_model::disruption::{Command, Reason, Removal};
 use whittle_model::state::StateNode;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope,
-    StoreError,
+    ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError, save, unless_conflict,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
-use whittle_units::{ClaimName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, Timestamp};
 
 /// Concurrent calls to the API server.
 const READ_CONCURRENCY: usize = 10;
@@ -101,13 +99,9 @@ impl<P: Rights> Run<'_, P> {
         Ok(left)
     }
 
-    /// A deleted node needs no taint.
     async fn taint(&self, node: &str) -> Result<(), HandleError> {
         let patch = NodePatch { add_taints: vec![disrupted_taint()], ..NodePatch::default() };
-        match self.ports.cluster().patch_node(&self.lease.cluster, node, "", &patch).await {
-            Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.patch_unless_gone(node, &patch).await
     }
 
     /// Taints the nodes, unless that is done, and sets the disruption reason on the claims. Returns a claim that cannot be read,
@@ -128,7 +122,7 @@ impl<P: Rights> Run<'_, P> {
             let mut next = claim.value.clone();
             let reason = running.method.reason().as_str();
             conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, snapshot.now);
-            save_unless_conflict(self.ports.store(), &claim, next).await?;
+            unless_conflict(save(self.ports.store(), &claim, next).await)?;
         }
         Ok(None)
     }
@@ -136,20 +130,9 @@ impl<P: Rights> Run<'_, P> {
     /// Stores the replacements under the lease and sends the launch doorbell. Those that are already stored are left alone.
     pub(crate) async fn launch(&self, running: &Running) -> Result<(), HandleError> {
         for claim in &running.replacements {
-            match self.ports.store().create(self.lease, claim).await {
-                Ok(_) | Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            unless_conflict(self.ports.store().create(self.lease, claim).await)?;
         }
-        if !running.replacements.is_empty() {
-            let claims = running.replacements.iter().map(|claim| claim.key.name.clone()).collect();
-            self.ports.queues().ring(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
-        }
-        for claim in &running.replacements {
-            // `sweep` writes mirrors that failed here.
-            let _ = self.ports.cluster().apply_mirror(&self.lease.cluster, &whittle_claims::mirror(claim)).await;
-        }
-        Ok(())
+        self.announce(&running.replacements).await
     }
 }
 

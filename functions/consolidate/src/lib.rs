@@ -28,7 +28,7 @@ use whittle_model::disruption::{self, Command, Gate, Method, Proposal, Settings 
 use whittle_model::scheduling::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
+    StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -136,7 +136,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// Leaves the remaining work to the next pass.
     pub(crate) fn hand_over(&mut self) {
-        self.report.count("handed_over");
+        self.report.hand_over();
         self.handed_over = true;
     }
 
@@ -207,8 +207,7 @@ impl<P: Rights> Run<'_, P> {
                 publish::record_rejected(&mut self.report, proposal, &rejection, snapshot.now);
                 metrics::validation_failed(&mut self.report, proposal.method, rejection.failed);
                 for note in rejection.events.iter().take(publish::EVENTS_MAX) {
-                    // The rejection is in the decision log; the event is best effort.
-                    let _ = self.ports.cluster().publish(&self.lease.cluster, &publish::event_of(note, &snapshot.read)).await;
+                    publish_event(self.ports.cluster(), &self.lease.cluster, &publish::event_of(note, &snapshot.read)).await;
                 }
                 Ok(false)
             }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, conditions};
-use whittle_claims::{Claim, Stored, mirror};
+use whittle_claims::{Claim, Stored};
 use whittle_disruption::Decision;
-use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Report, StoreError, save};
+use whittle_ports::{Clock, HandleError, Report, save, unless_conflict, write_mirror};
 use whittle_snapshot::Snapshot;
 use whittle_units::{Fnv1a, SignedDuration, Timestamp};
 
@@ -60,7 +60,7 @@ pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapsh
     }
     for (at, fingerprint) in stamped {
         if !has_time(ports.clock()) {
-            report.count("handed_over");
+            report.hand_over();
             return Ok(Step::HandedOver);
         }
         let old = &snapshot.claims[at];
@@ -68,7 +68,7 @@ pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapsh
         let event = old.value.pods_fingerprint.unwrap_or(none) != fingerprint;
         let last_pod_event_at = if event { last_pod_event(old.value.last_pod_event_at, snapshot.now) } else { old.value.last_pod_event_at };
         let next = Claim { pods_fingerprint: Some(fingerprint), last_pod_event_at, ..old.value.clone() };
-        if let Some(saved) = save_unless_conflict(ports.store(), old, next).await? {
+        if let Some(saved) = unless_conflict(save(ports.store(), old, next).await)? {
             report.count("pod_events");
             snapshot.show(&saved.value);
             snapshot.claims[at] = saved;
@@ -88,7 +88,7 @@ pub(crate) async fn write_conditions<P: Rights>(
     for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
         let Some(claim) = by_name.get(wanted.node_claim.as_str()) else { continue };
         if !has_time(ports.clock()) {
-            report.count("handed_over");
+            report.hand_over();
             return Ok(Step::HandedOver);
         }
         let mut next = claim.value.clone();
@@ -102,10 +102,9 @@ pub(crate) async fn write_conditions<P: Rights>(
             Some(reason) => conditions::set(list, conditions::DRIFTED, ConditionStatus::True, reason, reason, snapshot.now),
             None => conditions::clear(list, conditions::DRIFTED),
         };
-        if let Some(saved) = save_unless_conflict(ports.store(), claim, next).await? {
+        if let Some(saved) = unless_conflict(save(ports.store(), claim, next).await)? {
             report.count("conditions");
-            // `sweep` writes mirrors that failed here.
-            let _ = ports.cluster().apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
+            write_mirror(ports.cluster(), &saved.value).await;
         }
     }
     Ok(Step::Done)
@@ -117,17 +116,4 @@ const CLAIM_WRITE_RESERVE: SignedDuration = SignedDuration::from_secs(10);
 
 fn has_time(clock: &impl Clock) -> bool {
     crate::time_left(clock) >= CLAIM_WRITE_RESERVE
-}
-
-/// Stores a claim; `None` if somebody else changed it first, whose change then counts.
-pub(crate) async fn save_unless_conflict<S: ClaimStore>(
-    store: &S,
-    old: &Stored<Claim>,
-    next: Claim,
-) -> Result<Option<Stored<Claim>>, HandleError> {
-    match save(store, old, next).await {
-        Ok(saved) => Ok(Some(saved)),
-        Err(HandleError::Store(StoreError::Conflict { .. })) => Ok(None),
-        Err(error) => Err(error),
-    }
 }

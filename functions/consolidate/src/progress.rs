@@ -11,7 +11,8 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, undo_moves};
 use whittle_ports::{
-    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, readable,
+    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, readable, save,
+    unless_conflict,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -148,14 +149,12 @@ impl<P: Rights> Run<'_, P> {
             if !claim.value.is_ending() {
                 let message = format!("{}: part of command {}", running.method.reason(), running.id);
                 let deletion = claim.value.deletion_for(deletion_reason(running.method), message, snapshot.now);
-                match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await {
-                    Ok(_) => self.report.count("disrupted"),
-                    Err(HandleError::Store(StoreError::Conflict { .. })) => {
-                        outcome = Outcome::Waiting;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
+                let marked = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await;
+                if unless_conflict(marked)?.is_none() {
+                    outcome = Outcome::Waiting;
+                    continue;
                 }
+                self.report.count("disrupted");
             }
             self.ports
                 .queues()
@@ -167,7 +166,12 @@ impl<P: Rights> Run<'_, P> {
 
     pub(crate) async fn untaint(&self, node: &str) -> Result<(), HandleError> {
         let patch = NodePatch { remove_taints: vec![execute::disrupted_taint()], ..NodePatch::default() };
-        match self.ports.cluster().patch_node(&self.lease.cluster, node, "", &patch).await {
+        self.patch_unless_gone(node, &patch).await
+    }
+
+    /// A deleted node has no taints.
+    pub(crate) async fn patch_unless_gone(&self, node: &str, patch: &NodePatch) -> Result<(), HandleError> {
+        match self.ports.cluster().patch_node(&self.lease.cluster, node, "", patch).await {
             Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -300,7 +304,7 @@ async fn clear_disruption_reason<S: ClaimStore>(store: &S, claim: &Stored<Claim>
     if !claim.value.is_ending() && conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
         let mut next = claim.value.clone();
         conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
-        crate::observe::save_unless_conflict(store, claim, next).await?;
+        unless_conflict(save(store, claim, next).await)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use whittle_checker::Violation;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_disruption::{Decision, DisruptionEvent, KeepReason, Rejection, Verdict, VerdictReason};
 use whittle_model::disruption::{Command, Proposal};
-use whittle_ports::{ClusterEvent, HandleError, Involved, Records, Report, StatusWriter, StoreError, metrics};
+use whittle_ports::{ClusterEvent, HandleError, Involved, Records, Report, metrics, publish_event, unless_conflict};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -39,10 +39,7 @@ pub(crate) async fn store_verdicts<P: Rights>(
     let mut new = NewVerdicts::default();
     for (number, page) in changed_pages(decision, &stored, now, &mut new) {
         let revision = stored.get(&number).map_or(Revision::ABSENT, |old| old.revision);
-        match ports.store().write(cluster, &page, revision).await {
-            Ok(_) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        unless_conflict(ports.store().write(cluster, &page, revision).await)?;
     }
     for verdict in decision.verdicts.iter().filter(|verdict| new.changed.contains(verdict.node.as_str())) {
         report.decide(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict_text(decision, verdict, shadow));
@@ -56,9 +53,7 @@ pub(crate) async fn store_verdicts<P: Rights>(
         if crate::time_left(ports.clock()).is_zero() {
             break; // the stored verdict says the same
         }
-        if ports.cluster().publish(cluster, &event_of(note, &snapshot.read)).await.is_err() {
-            report.count("events_failed");
-        }
+        publish_event(ports.cluster(), cluster, &event_of(note, &snapshot.read)).await.count_failure(report, "events_failed");
     }
     Ok(())
 }
@@ -69,9 +64,8 @@ pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterNam
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, odd) in odd.enumerate() {
         *counted.entry(odd.kind.as_str()).or_default() += 1;
-        let publishes = !shadow && at < UNREADABLE_MAX && !crate::time_left(ports.clock()).is_zero();
-        if publishes && ports.cluster().publish(cluster, &ClusterEvent::unreadable(odd)).await.is_err() {
-            report.count("events_failed");
+        if !shadow && at < UNREADABLE_MAX && !crate::time_left(ports.clock()).is_zero() {
+            publish_event(ports.cluster(), cluster, &ClusterEvent::unreadable(odd)).await.count_failure(report, "events_failed");
         }
     }
     for (kind, count) in counted {

@@ -10,10 +10,12 @@ use std::collections::BTreeSet;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{StaticChange, static_changes};
 use whittle_model::disruption::{self, Gate};
-use whittle_ports::{ClaimStore, Clock, HandleError, Mirrors, Queues, Records, Report, Safeguard, Settings, StoreError, advance};
+use whittle_ports::{
+    ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, unless_conflict, write_mirror,
+};
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
@@ -88,14 +90,14 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Announces new claims: to the launch function first, because `sweep` repeats all else.
-    async fn announce(&self, created: &[Claim]) -> Result<(), HandleError> {
+    pub(crate) async fn announce(&self, created: &[Claim]) -> Result<(), HandleError> {
         if created.is_empty() {
             return Ok(());
         }
         let claims: Vec<ClaimName> = created.iter().map(|claim| claim.key.name.clone()).collect();
         self.ports.queues().ring(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
         for claim in created {
-            let _ = self.ports.cluster().apply_mirror(&self.lease.cluster, &mirror(claim)).await;
+            write_mirror(self.ports.cluster(), claim).await;
         }
         Ok(())
     }
@@ -116,19 +118,13 @@ impl<P: Rights> Run<'_, P> {
             };
             if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
                 let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, surplus.message.clone(), snapshot.now);
-                match advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await {
-                    Ok(_) => {
-                        self.report.decide(
-                            snapshot.now,
-                            DecisionKind::Disrupted,
-                            format!("nodeclaim/{}", surplus.claim),
-                            surplus.message.clone(),
-                        );
-                        self.report.count("scaled_down");
-                    }
-                    Err(HandleError::Store(StoreError::Conflict { .. })) => continue,
-                    Err(error) => return Err(error),
+                let marked = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await;
+                if unless_conflict(marked)?.is_none() {
+                    continue;
                 }
+                let subject = format!("nodeclaim/{}", surplus.claim);
+                self.report.decide(snapshot.now, DecisionKind::Disrupted, subject, surplus.message.clone());
+                self.report.count("scaled_down");
             }
             let doorbell = Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: surplus.claim.clone() };
             self.ports.queues().ring(doorbell, SignedDuration::ZERO).await?;

@@ -8,11 +8,11 @@ mod tests;
 
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored, mirror};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
-    Scope, Settings, StatusWriter, StoreError, advance, metrics, rights,
+    Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, rights, write_mirror,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -75,9 +75,7 @@ impl<P: Rights> Run<'_, P> {
                 return Ok(());
             }
             match self.apply(&claim, report).await {
-                Err(HandleError::Store(StoreError::Conflict { .. })) if Safeguard::NoticeTriedAgain.stops(true) => {
-                    report.count("contended")
-                }
+                Err(error) if error.is_conflict() && Safeguard::NoticeTriedAgain.stops(true) => report.count("contended"),
                 outcome => return outcome,
             }
         }
@@ -116,7 +114,7 @@ impl<P: Rights> Run<'_, P> {
         let ended = if ends && !self.settings.shadow {
             let ended = self.delete_claim(claim, &message, now).await?;
             applied.count("ended");
-            count_disruption(&mut applied, &claim.value, self.kind);
+            applied.count_disruption(&claim.value, self.kind.as_str());
             Some(ended)
         } else {
             None
@@ -124,7 +122,7 @@ impl<P: Rights> Run<'_, P> {
         let remembered = self.store_stock_out(&claim.value, now).await;
         if let Some(ended) = &ended {
             self.send_doorbells(&ended.value).await?;
-            let _ = self.ports.cluster().apply_mirror(cluster, &mirror(&ended.value)).await;
+            write_mirror(self.ports.cluster(), &ended.value).await;
         }
         applied.decide(now, DecisionKind::Interrupted, subject, message.clone());
         applied.count("noted");
@@ -180,9 +178,9 @@ impl<P: Rights> Run<'_, P> {
             ClusterEvent { warning, ..normal }
         };
         let cluster = &claim.key.cluster;
-        let _ = self.ports.cluster().publish(cluster, &event(Involved::claim(claim))).await;
+        publish_event(self.ports.cluster(), cluster, &event(Involved::claim(claim))).await;
         if let Some(node) = claim.node_name() {
-            let _ = self.ports.cluster().publish(cluster, &event(Involved::node(node))).await;
+            publish_event(self.ports.cluster(), cluster, &event(Involved::node(node))).await;
         }
     }
 }
@@ -238,15 +236,4 @@ fn lacking_offering(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey
         }
         _ => None,
     }
-}
-
-fn count_disruption(report: &mut Report, claim: &Claim, kind: InterruptionKind) {
-    let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
-    report.metric(metrics::NodeClaimsDisrupted {
-        reason: kind.as_str(),
-        nodepool: &claim.spec.node_pool,
-        capacity_type,
-        consolidation_policy: "",
-        termination_mode: claim.termination_mode(),
-    });
 }

@@ -5,9 +5,9 @@ use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::ResolvedSubnet;
-use whittle_claims::{NodeClassRecord, Record, Revision};
+use whittle_claims::{NodeClassRecord, Record};
 use whittle_ec2::fleet::FleetInstance;
-use whittle_ports::{Clock, HandleError, Records, StoreError};
+use whittle_ports::{HandleError, update_record};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// By then every class has been refreshed, and EC2's count includes what was used before.
@@ -76,13 +76,10 @@ impl<P: Rights> Run<'_, P> {
         for instance in instances {
             *by_subnet.entry(&instance.subnet_id).or_default() += batch.addresses;
         }
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let now = self.ports.clock().now();
-            let known = self.ports.store().read::<SubnetUse>(self.cluster, SubnetUse::NAME).await?;
-            let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
-            let mut next = known.map(|known| known.value).unwrap_or_default();
+        let next = |known: Option<SubnetUse>, now: Timestamp| {
+            let mut next = known.unwrap_or_default();
             if next.recent.iter().any(|one| one.batch == batch.id) {
-                return Ok(());
+                return None;
             }
             next.recent.retain(|one| now.duration_since(one.at) < RETENTION);
             let uses = by_subnet.iter().map(|(subnet, addresses)| {
@@ -92,12 +89,9 @@ impl<P: Rights> Run<'_, P> {
             next.recent.extend(uses);
             let surplus = next.recent.len().saturating_sub(USES_MAX);
             next.recent.drain(..surplus);
-            match self.ports.store().write(self.cluster, &next, expected).await {
-                Ok(_) => return Ok(()),
-                Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+            Some(next)
+        };
+        update_record(self.ports, self.cluster, SubnetUse::NAME, WRITE_ATTEMPTS_MAX, next).await?;
         Ok(())
     }
 }

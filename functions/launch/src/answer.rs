@@ -7,12 +7,12 @@ use crate::{Rights, Run};
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
 use whittle_api::{hashes, labels};
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, mirror, step};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, step};
 use whittle_ec2::errors::{ApiError, CreateReason};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Mirrors, Queues, RegionStore, Safeguard,
-    StatusWriter, StoreError, is_owned, metrics, readable, save,
+    BestEffort, ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Queues, RegionStore, Safeguard,
+    WriteError, is_owned, metrics, publish_event, readable, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
@@ -26,15 +26,6 @@ const FLEET_POLL_DELAY: SignedDuration = SignedDuration::from_secs(15);
 const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// Attempts to assign an instance to a claim that others write concurrently.
 const ASSIGN_ATTEMPTS_MAX: usize = 3;
-
-/// Losing the race for a claim to another run, or finding that it has moved on, is a normal outcome.
-pub(crate) fn unless_conflict<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, HandleError> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 /// Whether EC2 has accounted for every instance of a call, be it with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +102,7 @@ impl<P: Rights> Run<'_, P> {
         let advice = reason.advice();
         let text = format!("{advice}; ask for a higher one in Service Quotas, or limit the pool. EC2 says {code}: {message}");
         tracing::warn!(cluster = %claim.key.cluster, nodepool = %claim.spec.node_pool, code, "{advice}");
-        let _ = self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
+        publish_event(self.ports.cluster(), &claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
     }
 
     /// A launch that needs user action: an error in the log, a metric for an alarm, and an Event on the NodePool.
@@ -125,7 +116,7 @@ impl<P: Rights> Run<'_, P> {
         self.report.count("refused");
         self.report.metric(metrics::LaunchesRefused { nodepool: pool, reason: reason.as_str() });
         let text = format!("{advice}{remedy}. EC2 says {error_text}");
-        let _ = self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
+        publish_event(self.ports.cluster(), &claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
     }
 
     /// The members that still wait for an instance of this batch.
@@ -179,9 +170,8 @@ impl<P: Rights> Run<'_, P> {
             if !self.ports.clock().has_time_for(TIME_PER_MIRRORS) {
                 break; // `sweep` writes the missing ones
             }
-            let mirrors: Vec<_> = some.iter().map(|claim| mirror(&claim.value)).collect();
-            let written = join_all(mirrors.iter().map(|mirror| self.ports.cluster().apply_mirror(self.cluster, mirror))).await;
-            if written.iter().all(Result::is_err) {
+            let written = join_all(some.iter().map(|claim| write_mirror(self.ports.cluster(), &claim.value))).await;
+            if written.iter().all(|outcome| *outcome == BestEffort::Failed) {
                 break;
             }
         }
@@ -220,7 +210,7 @@ impl<P: Rights> Run<'_, P> {
                         members[*at] = saved.clone();
                         taken.push(saved);
                     }
-                    Err(HandleError::Store(StoreError::Conflict { .. })) => left.push(*instance),
+                    Err(error) if error.is_conflict() => left.push(*instance),
                     Err(error) => failure = Some(error),
                 }
             }
@@ -269,19 +259,10 @@ impl<P: Rights> Run<'_, P> {
                     if !(if wanted { waits } else { ended }) {
                         break;
                     }
-                    match save(
-                        self.ports.store(),
-                        member,
-                        with_instance(&self.facts, batch, instance, &member.value, self.ports.clock().now())?,
-                    )
-                    .await
-                    {
-                        Ok(saved) => {
-                            *member = saved.clone();
-                            return Ok(Some(saved));
-                        }
-                        Err(HandleError::Store(StoreError::Conflict { .. })) => {}
-                        Err(error) => return Err(error),
+                    let next = with_instance(&self.facts, batch, instance, &member.value, self.ports.clock().now())?;
+                    if let Some(saved) = unless_conflict(save(self.ports.store(), member, next).await)? {
+                        *member = saved.clone();
+                        return Ok(Some(saved));
                     }
                     // A concurrent run may have assigned the instance, or the claim was changed since it was read.
                     if let Some(known) = self.ports.store().by_instance(&instance.id).await? {
@@ -347,7 +328,7 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn save_all(&self, changed: Vec<(Stored<Claim>, Claim)>) -> Result<Vec<ClaimName>, HandleError> {
         let mut saved = Vec::new();
         for some in changed.chunks(CONCURRENCY) {
-            let writes = some.iter().map(|(read, next)| async move { unless_conflict(save(self.ports.store(), read, next.clone()).await) });
+            let writes = some.iter().map(|(read, next)| async move { unless_outdated(save(self.ports.store(), read, next.clone()).await) });
             let written = try_join_all(writes).await?;
             saved.extend(written.into_iter().flatten().map(|claim| claim.value.key.name));
         }

@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Safeguard, StoreError};
+use whittle_ports::{
+    Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Safeguard, unless_conflict, update_record,
+};
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
 /// Launch templates that are created concurrently: EC2 allows few such calls per second.
@@ -81,11 +83,8 @@ impl<P: Rights> Run<'_, P> {
             return Ok(false); // another run handles it
         }
         let updated = Batch { looked_at: (!twice).then_some(now), ..stored.value };
-        match self.ports.store().write(self.cluster, &updated, stored.revision).await {
-            Ok(_) => Ok(twice),
-            Err(StoreError::Conflict { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        let written = unless_conflict(self.ports.store().write(self.cluster, &updated, stored.revision).await)?;
+        Ok(twice && written.is_some())
     }
 
     /// Looks up the instances of a call that was made before. EC2 may not show all of them yet.
@@ -128,13 +127,12 @@ impl<P: Rights> Run<'_, P> {
         if batch.fleet_id == fleet_id && batch.open_since == Some(since) {
             return Ok(());
         }
-        let Some(stored) = self.ports.store().read::<Batch>(self.cluster, &batch.id).await? else { return Ok(()) };
-        let updated = Batch { fleet_id: fleet_id.to_owned(), open_since: stored.value.open_since.or(Some(since)), ..stored.value };
-        match self.ports.store().write(self.cluster, &updated, stored.revision).await {
-            // A concurrent run records the same.
-            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let next = |known: Option<Batch>, _| {
+            known.map(|known| Batch { fleet_id: fleet_id.to_owned(), open_since: known.open_since.or(Some(since)), ..known })
+        };
+        // After a conflict: a concurrent run records the same.
+        update_record(self.ports, self.cluster, &batch.id, 1, next).await?;
+        Ok(())
     }
 }
 

@@ -22,14 +22,14 @@ use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored, mirror,
+    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
-    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, metrics, readable,
-    rights, save,
+    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, publish_event,
+    readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -183,7 +183,7 @@ impl<P: Rights> Run<'_, P> {
         }
         for (id, claims) in by_batch {
             if !has_time(self.ports.clock()) {
-                self.report.count("handed_over");
+                self.report.hand_over();
                 remaining.extend(claims.into_iter().map(|claim| claim.value.key.name));
                 continue;
             }
@@ -194,13 +194,13 @@ impl<P: Rights> Run<'_, P> {
             if self.ports.clock().has_time_for(TIME_PER_REFUSAL) {
                 self.refuse(claim, &error, &mut requeues).await?;
             } else {
-                self.report.count("handed_over");
+                self.report.hand_over();
                 remaining.push(claim.value.key.name);
             }
         }
         for group in plan.groups {
             if !has_time(self.ports.clock()) {
-                self.report.count("handed_over");
+                self.report.hand_over();
                 remaining.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
             } else if self.take_token().await? {
                 self.begin(group).await?;
@@ -254,11 +254,8 @@ impl<P: Rights> Run<'_, P> {
 
     /// Stores a new call. `None` if another run stored it first: that run makes it.
     async fn store_batch(&self, batch: Batch) -> Result<Option<Batch>, HandleError> {
-        match self.ports.store().write(self.cluster, &batch, Revision::ABSENT).await {
-            Ok(_) => Ok(Some(batch)),
-            Err(StoreError::Conflict { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let written = unless_conflict(self.ports.store().write(self.cluster, &batch, Revision::ABSENT).await)?;
+        Ok(written.map(|_| batch))
     }
 
     /// Resumes an abandoned launch: the same call again, or a new one if it was never stored. Returns the claims that have to
@@ -331,7 +328,7 @@ impl<P: Rights> Run<'_, P> {
             LaunchDisposition::Retry(reason) => {
                 let name = claim.value.key.name.clone();
                 let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-                answer::unless_conflict(advance(self.ports.store(), &claim, &event, self.ports.clock().now()).await)?;
+                unless_outdated(advance(self.ports.store(), &claim, &event, self.ports.clock().now()).await)?;
                 self.report.count("retried");
                 let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { CLASS_REFRESH_DELAY } else { USER_ACTION_RETRY_DELAY };
                 requeues.entry(delay).or_default().push(name);
@@ -348,7 +345,7 @@ impl<P: Rights> Run<'_, P> {
             let mut failure = None;
             let mut failed = Vec::new();
             for outcome in join_all(some.iter().map(|claim| advance(self.ports.store(), claim, &event, now))).await {
-                match answer::unless_conflict(outcome) {
+                match unless_outdated(outcome) {
                     Ok(moved) => failed.extend(moved.filter(|claim| matches!(claim.value.phase, Phase::Failed { .. }))),
                     Err(error) => failure = Some(error),
                 }
@@ -376,13 +373,13 @@ impl<P: Rights> Run<'_, P> {
             let message = format!("NodeClaim {} event: {}", claim.key.name, truncate(message));
             self.publish(claim, "InsufficientCapacityError", &message).await;
         }
-        let _ = self.ports.cluster().apply_mirror(&claim.key.cluster, &mirror(claim)).await;
+        write_mirror(self.ports.cluster(), claim).await;
     }
 
     /// Publishes a warning on the claim. Best effort.
     async fn publish(&self, claim: &Claim, reason: &str, message: &str) {
         let event = ClusterEvent::warning(Involved::claim(claim), reason, message);
-        let _ = self.ports.cluster().publish(&claim.key.cluster, &event).await;
+        publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
     }
 }
 
@@ -405,7 +402,7 @@ async fn complete_writes(
     while writes.peek().is_some() {
         let mut failure = None;
         for outcome in join_all(writes.by_ref().take(CONCURRENCY)).await {
-            match answer::unless_conflict(outcome) {
+            match unless_outdated(outcome) {
                 Ok(Some(claim)) => done.push(claim),
                 Ok(None) => report.count("lost_to_others"),
                 Err(error) => failure = Some(error),
@@ -426,13 +423,7 @@ fn unstored_call(age: SignedDuration) -> Call {
 fn report_failure(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {
     report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", claim.key.name), message);
     report.count("failed");
-    report.metric(metrics::NodeClaimsDisrupted {
-        reason: reason.metric_reason().unwrap_or_default(),
-        nodepool: &claim.spec.node_pool,
-        capacity_type: "",
-        consolidation_policy: "",
-        termination_mode: claim.termination_mode(),
-    });
+    report.count_disruption(claim, reason.metric_reason().unwrap_or_default());
 }
 
 /// Longest failure text in an Event; the rest is truncated (lifecycle 20).

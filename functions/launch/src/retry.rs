@@ -5,8 +5,8 @@ use crate::RETRY_DELAY;
 use crate::Rights;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use whittle_claims::{Doorbell, Record, Revision};
-use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard, StoreError};
+use whittle_claims::{Doorbell, Record};
+use whittle_ports::{HandleError, Queues, Safeguard, Update, update_record};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// Attempts to write the record against concurrent runs; after that the doorbell is sent without it.
@@ -37,23 +37,18 @@ pub(crate) async fn requeue_once<P: Rights>(
     claims: impl IntoIterator<Item = ClaimName>,
 ) -> Result<(), HandleError> {
     let mut claims: BTreeSet<ClaimName> = claims.into_iter().collect();
-    for _ in 0..WRITE_ATTEMPTS_MAX {
-        let now = ports.clock().now();
-        let known = ports.store().read::<NextTry>(cluster, NAME).await?;
-        let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
-        if let Some(pending) = known.map(|known| known.value).filter(|known| known.due_at > now) {
+    let next = |known: Option<NextTry>, now: Timestamp| {
+        if let Some(pending) = known.filter(|known| known.due_at > now) {
             if Safeguard::TryRungOnce.stops(claims.is_subset(&pending.claims)) {
-                return Ok(());
+                return None;
             }
             // This doorbell names them all, so the record needs to hold no other.
             claims.extend(pending.claims);
         }
-        let due_at = now.checked_add(RETRY_DELAY).unwrap_or(Timestamp::MAX);
-        match ports.store().write(cluster, &NextTry { due_at, claims: claims.clone() }, expected).await {
-            Ok(_) => break,
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        Some(NextTry { due_at: now.checked_add(RETRY_DELAY).unwrap_or(Timestamp::MAX), claims: claims.clone() })
+    };
+    if let Update::Unchanged = update_record(ports, cluster, NAME, WRITE_ATTEMPTS_MAX, next).await? {
+        return Ok(());
     }
     let claims = claims.into_iter().collect();
     Ok(ports.queues().ring(Doorbell::Launch { cluster: cluster.clone(), claims }, RETRY_DELAY).await?)

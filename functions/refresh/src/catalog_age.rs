@@ -2,8 +2,8 @@
 
 use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
-use whittle_claims::{Record, Revision};
-use whittle_ports::{Clock, HandleError, Records, RegionStore, StoreError};
+use whittle_claims::Record;
+use whittle_ports::{Clock, HandleError, Records, RegionStore, update_record};
 use whittle_snapshot::warm;
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -41,11 +41,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// Records that the catalog was read at `at`. Of two concurrent runs either may win.
     pub(crate) async fn record_catalog_read(&self, at: Timestamp) -> Result<(), HandleError> {
-        let known = self.ports.store().read::<CatalogRead>(self.cluster, CatalogRead::NAME).await?;
-        let revision = known.map_or(Revision::ABSENT, |known| known.revision);
-        match self.ports.store().write(self.cluster, &CatalogRead { at }, revision).await {
-            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        update_record(self.ports, self.cluster, CatalogRead::NAME, 1, |_: Option<CatalogRead>, _| Some(CatalogRead { at })).await?;
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
     Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, RecordRemoval, Records, Report, Safeguard,
-    Sought, StatusWriter, StoreError,
+    Sought, StatusWriter, publish_event, unless_conflict,
 };
 
 /// Claims that an Event names.
@@ -145,8 +145,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
             done.report.count("classes_held");
             if let Some(class) = class.filter(|_| !self.run.settings.shadow) {
-                // Best effort.
-                let _ = self.run.ports.cluster().publish(self.run.cluster, &waiting_event(class, &users)).await;
+                publish_event(self.run.ports.cluster(), self.run.cluster, &waiting_event(class, &users)).await;
             }
             return Ok(());
         }
@@ -162,10 +161,9 @@ impl<P: Rights> ClassDeletions<'_, P> {
         // profile.
         if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
             done.report.count("classes_held");
-            let _ = match class {
-                Some(class) => self.run.ports.cluster().publish(self.run.cluster, &in_use_event(class, &stay)).await,
-                None => Ok(()),
-            };
+            if let Some(class) = class {
+                publish_event(self.run.ports.cluster(), self.run.cluster, &in_use_event(class, &stay)).await;
+            }
             return Ok(());
         }
         if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
@@ -186,14 +184,6 @@ impl<P: Rights> ClassDeletions<'_, P> {
         self.run.ports.store().append(self.run.cluster, &deleted.decisions).await?;
         done.report.absorb(deleted);
         Ok(())
-    }
-}
-
-/// Losing a race to a concurrent run is a normal outcome.
-pub(crate) fn unless_conflict<V>(outcome: Result<V, StoreError>) -> Result<(), StoreError> {
-    match outcome {
-        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -7,12 +7,13 @@ mod missing_classes;
 #[cfg(test)]
 mod tests;
 
-use deletion::{ClassDeletions, unless_conflict};
+use deletion::ClassDeletions;
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     CatalogWriter, ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
-    Listing, Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, StoreError, rights,
+    Listing, Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event, rights,
+    unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -82,8 +83,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             Err(error) => {
                 done.report.count("classes_failed");
                 if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
-                    // Best effort.
-                    let _ = ports.cluster().publish(cluster, &classes::refused_event(&class, &error)).await;
+                    publish_event(ports.cluster(), cluster, &classes::refused_event(&class, &error)).await;
                 }
                 failure.get_or_insert(HandleError::Cloud(error));
             }
@@ -121,10 +121,8 @@ impl<P: Rights> Run<'_, P> {
         let blob = self.ports.cloud().catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
         if known.as_ref().is_none_or(|known| known.value != blob) {
             let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-            match self.ports.store().put_catalog(&blob, expected).await {
-                Ok(_) => done.change(),
-                Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
+            if unless_conflict(self.ports.store().put_catalog(&blob, expected).await)?.is_some() {
+                done.change();
             }
         }
         self.record_catalog_read(at).await
@@ -132,15 +130,9 @@ impl<P: Rights> Run<'_, P> {
 
     /// Stores a record if it differs from the stored one.
     async fn store_if_changed<R: Record + PartialEq>(&self, record: &R, done: &mut Done) -> Result<(), HandleError> {
-        let known = self.ports.store().read::<R>(self.cluster, &record.name()).await?;
-        if known.as_ref().is_some_and(|known| known.value == *record) {
-            return Ok(());
-        }
-        let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-        match self.ports.store().write(self.cluster, record, expected).await {
-            Ok(_) => done.change(),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
+        let next = |known: Option<R>, _| (known.as_ref() != Some(record)).then(|| record.clone());
+        if let Update::Written(_) = update_record(self.ports, self.cluster, &record.name(), 1, next).await? {
+            done.change();
         }
         Ok(())
     }

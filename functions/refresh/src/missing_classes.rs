@@ -4,7 +4,7 @@
 use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Record, Revision};
-use whittle_ports::{Clock, HandleError, RecordRemoval, Records, StoreError};
+use whittle_ports::{Clock, HandleError, RecordRemoval, Records, unless_conflict};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Minimum time between two responses that lack a class.
@@ -42,10 +42,8 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         let revision = known.map_or(Revision::ABSENT, |known| known.revision);
-        match self.ports.store().write(self.cluster, &MissingClass { class: class.to_owned(), at: now }, revision).await {
-            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        unless_conflict(self.ports.store().write(self.cluster, &MissingClass { class: class.to_owned(), at: now }, revision).await)?;
+        Ok(false)
     }
 
     /// Removes the records of classes that exist.
@@ -53,10 +51,7 @@ impl<P: Rights> Run<'_, P> {
         for known in
             self.ports.store().read_all::<MissingClass>(self.cluster).await?.into_iter().filter(|known| is_there(&known.value.class))
         {
-            match self.ports.store().remove::<MissingClass>(self.cluster, &known.value.class, known.revision).await {
-                Ok(()) | Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            unless_conflict(self.ports.store().remove::<MissingClass>(self.cluster, &known.value.class, known.revision).await)?;
         }
         Ok(())
     }

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored, mirror};
+use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances, Involved, Mirrors,
-    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, advance, is_owned, metrics, rights,
-    save,
+    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, is_owned, metrics,
+    publish_event, rights, save, write_mirror,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -54,7 +54,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
         if !ports.clock().has_time_for(TIME_PER_CLAIM) {
             // The next run begins with the remaining ones.
-            report.count("handed_over");
+            report.hand_over();
             waiting = true;
             break;
         }
@@ -69,9 +69,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
                 }
             }
             // Lost a race, or the Node changed since it was read: the next run handles it.
-            Err(
-                HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_),
-            ) => {
+            Err(error)
+                if error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_)) =>
+            {
                 tracing::info!(claim = %before.key, "left for the next look");
                 report.count("left_for_later");
                 waiting = true;
@@ -148,9 +148,8 @@ impl<P: Rights> Run<'_, P> {
             report.count("given_up");
             self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
         }
-        if claim.value != before.value && self.ports.cluster().apply_mirror(&claim.value.key.cluster, &mirror(&claim.value)).await.is_err()
-        {
-            report.count("mirrors_failed");
+        if claim.value != before.value {
+            write_mirror(self.ports.cluster(), &claim.value).await.count_failure(report, "mirrors_failed");
         }
         Ok(claim)
     }
@@ -198,7 +197,7 @@ impl<P: Rights> Run<'_, P> {
             let message =
                 format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
             let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
-            let _ = self.ports.cluster().publish(&key.cluster, &event).await;
+            publish_event(self.ports.cluster(), &key.cluster, &event).await;
         }
         if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
             self.patch_node(node, &patch).await?;
@@ -275,13 +274,7 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 
 /// Counts the disruption of a claim that never became ready.
 fn count_disruption(report: &mut Report, claim: &Claim) {
-    let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) else { return };
-    let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
-    report.metric(metrics::NodeClaimsDisrupted {
-        reason,
-        nodepool: &claim.spec.node_pool,
-        capacity_type,
-        consolidation_policy: "",
-        termination_mode: claim.termination_mode(),
-    });
+    if let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) {
+        report.count_disruption(claim, reason);
+    }
 }

@@ -4,8 +4,8 @@ use crate::{Rights, Run};
 use whittle_api::ClusterObjects;
 use whittle_api::conditions::{REGISTERED, is_true};
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, DeletionReason, LaunchOutcome, PoolHealth, Revision, update_health};
-use whittle_ports::{Clock, HandleError, Records, Report, StatusWriter, StoreError};
+use whittle_claims::{Claim, DeletionReason, LaunchOutcome, PoolHealth, update_health};
+use whittle_ports::{Clock, HandleError, Report, StatusWriter, Update, update_record};
 use whittle_snapshot::class_generation;
 
 /// Attempts to store the outcomes against concurrent runs; after that they are dropped.
@@ -56,16 +56,10 @@ impl<P: Rights> Run<'_, P> {
         class_generation: Option<i64>,
         new: &[LaunchOutcome],
     ) -> Result<Option<PoolHealth>, HandleError> {
-        for _ in 0..WRITE_ATTEMPTS_MAX {
-            let known = self.ports.store().read::<PoolHealth>(self.cluster, &pool.metadata.name).await?;
-            let next = PoolHealth::after(known.as_ref().map(|known| &known.value), pool, class_generation, new);
-            let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-            match self.ports.store().write(self.cluster, &next, expected).await {
-                Ok(_) => return Ok(Some(next)),
-                Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let next = |known: Option<PoolHealth>, _| Some(PoolHealth::after(known.as_ref(), pool, class_generation, new));
+        match update_record(self.ports, self.cluster, &pool.metadata.name, WRITE_ATTEMPTS_MAX, next).await? {
+            Update::Written(health) => Ok(Some(health)),
+            Update::Unchanged | Update::Lost => Ok(None),
         }
-        Ok(None)
     }
 }

@@ -8,11 +8,11 @@ mod write;
 
 use state::{Round, RoundPage, Unplaced};
 use whittle_checker::Violation;
-use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, mirror};
+use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval, Records, RegionStore, Report,
-    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, release_lease, rights,
+    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, release_lease, rights, write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_solver::Memory;
@@ -73,7 +73,7 @@ impl<P: Rights> Run<'_, P> {
         let mut created = Vec::new();
         for new in &plan.claims {
             if !self.ports.clock().has_time_for(RESERVE_FOR_ANNOUNCE) {
-                report.count("handed_over");
+                report.hand_over();
                 break;
             }
             let claim = claim_of(new, &snapshot, self.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
@@ -127,15 +127,10 @@ impl<P: Rights> Run<'_, P> {
             self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
         }
         for claim in created {
-            // `sweep` writes mirrors that failed here.
-            if self.ports.cluster().apply_mirror(self.cluster, &mirror(claim)).await.is_err() {
-                report.count("mirrors_failed");
-            }
+            write_mirror(self.ports.cluster(), claim).await.count_failure(report, "mirrors_failed");
         }
         for event in write::events(plan, created, snapshot).into_iter().take(write::EVENTS_MAX) {
-            if self.ports.cluster().publish(self.cluster, &event).await.is_err() {
-                report.count("events_failed");
-            }
+            publish_event(self.ports.cluster(), self.cluster, &event).await.count_failure(report, "events_failed");
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
 use whittle_model::scheduling::{Cause, Plan, PoolRejection};
-use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter};
+use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_event};
 use whittle_snapshot::Snapshot;
 use whittle_solver::overlays::OverlayStatus;
 use whittle_solver::{buffers, machine_cost_fault};
@@ -26,9 +26,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         for event in empty_pools(snapshot, plan).into_iter().chain(invalid_costs(snapshot, plan)) {
-            if self.ports.cluster().publish(self.cluster, &event).await.is_err() {
-                report.count("events_failed");
-            }
+            publish_event(self.ports.cluster(), self.cluster, &event).await.count_failure(report, "events_failed");
         }
     }
 }

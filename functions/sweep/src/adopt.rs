@@ -2,7 +2,6 @@
 //! (ADR 0025). A serving machine gets its claim back, as observed; a NodeClaim without a machine is released. Nothing is launched
 //! or evicted for that.
 
-use crate::collect;
 use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput, is_ready};
 use crate::standalone;
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Ph
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_model::state::is_ephemeral;
-use whittle_ports::{ClusterEvent, Involved, Safeguard};
+use whittle_ports::{ClusterEvent, Involved, Safeguard, machine_to_end};
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 
 /// By then a launch that was in progress when the table was lost has completed.
@@ -341,7 +340,7 @@ impl Adoptable {
     }
 
     fn machine(&self, prices: Option<&Catalog>) -> Machine {
-        let mut machine = collect::machine(&self.instance);
+        let mut machine = machine_to_end(&self.instance);
         let status = self.object.as_ref().map(|object| &object.status).filter(|status| !status.capacity.is_empty());
         let of_node = self.node.as_ref().map(|node| (&node.status.capacity, &node.status.allocatable));
         if let Some((capacity, allocatable)) = status.map(|status| (&status.capacity, &status.allocatable)).or(of_node) {

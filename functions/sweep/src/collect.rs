@@ -5,17 +5,18 @@ use crate::adopt::{Adoptable, Place};
 use crate::execute::Executor;
 use std::sync::Arc;
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{
-    Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Machine, Phase, Stored, step,
-};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Stored, step};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, StoreError, metrics, save};
+use whittle_ports::{
+    ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, machine_to_end, metrics, release_lease, save,
+    unless_conflict,
+};
 use whittle_snapshot::warm;
-use whittle_units::{ClaimName, Price, Resources, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
-/// Creating a claim for an orphan takes a moment under the cluster's lease.
-const LEASE: SignedDuration = SignedDuration::from_secs(10);
+/// Creating one claim takes a moment under the cluster's lease.
+pub(crate) const CLAIM_LEASE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Restoring claims takes one lease; what takes longer is left to the next sweep.
 pub(crate) const ADOPTION_LEASE: SignedDuration = SignedDuration::from_secs(30);
@@ -56,11 +57,8 @@ pub(crate) async fn adopt_machine<P: Rights>(
         Some(claim) => ports.store().update(&fresh()?, claim.revision).await,
         None => ports.store().create(lease, &fresh()?).await,
     };
-    match kept {
-        Ok(_) => {}
-        // Lost a race: the next sweep does what is left.
-        Err(StoreError::Conflict { .. }) => return Ok(()),
-        Err(error) => return Err(error.into()),
+    if unless_conflict(kept)?.is_none() {
+        return Ok(()); // the next sweep does what is left
     }
     report.count("adopted");
     let nodepool = found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
@@ -82,7 +80,7 @@ impl<P: Rights> Executor<'_, P> {
         let ended_without = |claim: &&Stored<Claim>| {
             instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
         };
-        let machine = machine(instance);
+        let machine = machine_to_end(instance);
         let name = if let Some(claim) = self.claims.iter().find(ended_without) {
             let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
             if next.machine().is_none() {
@@ -108,7 +106,7 @@ impl<P: Rights> Executor<'_, P> {
         let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
         let mut claim =
             Claim::planned(ClaimKey { cluster: self.cluster.clone(), name: name.clone() }, self.ports.clock().unique(), spec, now);
-        let machine = machine(instance);
+        let machine = machine_to_end(instance);
         let node = self.objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
         claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
         claim.deletion = Some(Deletion {
@@ -117,30 +115,11 @@ impl<P: Rights> Executor<'_, P> {
             deadline: None,
             message: "the instance belonged to no claim".to_owned(),
         });
-        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, LEASE).await?;
+        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, CLAIM_LEASE).await?;
         let created = self.ports.store().create(&lease, &claim).await;
-        let _ = self.ports.store().release(&lease).await;
-        match created {
-            // An earlier sweep created it; its doorbell may have been lost.
-            Ok(_) | Err(StoreError::Conflict { .. }) => Ok(name),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// A machine that is only adopted to be terminated.
-pub(crate) fn machine(instance: &Instance) -> Machine {
-    Machine {
-        instance_id: instance.id.clone(),
-        provider_id: instance.provider_id(),
-        instance_type: instance.instance_type.clone(),
-        zone: instance.zone.clone(),
-        capacity_type: instance.capacity_type.clone(),
-        image_id: instance.image_id.clone(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: std::collections::BTreeMap::new(),
-        launched_at: instance.launched_at,
+        release_lease(self.ports.store(), &lease).await;
+        // If an earlier sweep created it, its doorbell may have been lost.
+        unless_conflict(created)?;
+        Ok(name)
     }
 }

@@ -8,11 +8,12 @@ use crate::health::Consistency;
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Revision, Sighting, Stored, mirror, step};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machine, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, Mirrors, NodePatch, Nodes,
-    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, StatusWriter, StoreError, advance, metrics, save,
+    BestEffort, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, NodePatch, Nodes,
+    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, advance, metrics, publish_event, release_lease, save,
+    unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
@@ -85,13 +86,9 @@ impl<P: Rights> Executor<'_, P> {
         for (name, node) in found {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
             let joined = Event::NodeJoined { node_name: node.clone() };
-            match advance(self.ports.store(), claim, &joined, self.ports.clock().now()).await {
-                Ok(_) => report.count("joined_again"),
-                // Lost the race to another run.
-                Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => {}
-                Err(error) => {
-                    self.keep_failure::<()>(Err(error));
-                }
+            let outcome = advance(self.ports.store(), claim, &joined, self.ports.clock().now()).await;
+            if self.keep_failure(unless_outdated(outcome)).flatten().is_some() {
+                report.count("joined_again");
             }
         }
     }
@@ -111,7 +108,7 @@ impl<P: Rights> Executor<'_, P> {
                 self.keep_failure(outcome);
             }
         }
-        let _ = ports.store().release(&lease).await;
+        release_lease(ports.store(), &lease).await;
     }
 
     async fn delete_claims(&mut self, endings: &[Ending], report: &mut Report) {
@@ -216,8 +213,10 @@ impl<P: Rights> Executor<'_, P> {
         }
         for name in findings.mirrors.iter().take(MIRRORS_PER_RUN_MAX) {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            let written = ports.cluster().apply_mirror(cluster, &mirror(&claim.value)).await.is_ok();
-            report.count(if written { "mirrors_applied" } else { "mirrors_failed" });
+            report.count(match write_mirror(ports.cluster(), &claim.value).await {
+                BestEffort::Done => "mirrors_applied",
+                BestEffort::Failed => "mirrors_failed",
+            });
         }
         for name in &findings.delete_templates {
             if self.has_time() && ports.cloud().delete_launch_template(name).await.is_ok() {
@@ -238,8 +237,7 @@ impl<P: Rights> Executor<'_, P> {
             self.keep_failure(outcome);
         }
         for event in &findings.events {
-            // Best effort.
-            let _ = self.ports.cluster().publish(self.cluster, event).await;
+            publish_event(self.ports.cluster(), self.cluster, event).await;
             report.count("warned");
         }
     }
@@ -252,11 +250,8 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
     let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), asked_at);
     deletion.deadline = ending.stated.or(deletion.deadline);
     let next = step(&claim.value, &Event::DeletionAsked(deletion), now)?;
-    let ended = match save(ports.store(), claim, next).await {
-        Ok(ended) => ended,
-        // Changed meanwhile: the next sweep checks it again.
-        Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(false),
-        Err(error) => return Err(error),
+    let Some(ended) = unless_conflict(save(ports.store(), claim, next).await)? else {
+        return Ok(false); // the next sweep checks it again
     };
     let key = ended.value.key.clone();
     report.decide(now, DecisionKind::Disrupted, format!("nodeclaim/{}", key.name), ending.message.clone());
@@ -265,23 +260,17 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
         count_disruption(report, &claim.value, ending);
     }
     ports.queues().ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
-    let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&ended.value)).await;
+    write_mirror(ports.cluster(), &ended.value).await;
     Ok(true)
 }
 
 fn count_disruption(report: &mut Report, claim: &Claim, ending: &Ending) {
-    let capacity_type = claim.machine().map_or("", |machine| machine.capacity_type.as_str());
     if let Some(reason) = metric_reason(ending.reason) {
-        report.metric(metrics::NodeClaimsDisrupted {
-            reason,
-            nodepool: &claim.spec.node_pool,
-            capacity_type,
-            consolidation_policy: "",
-            termination_mode: claim.termination_mode(),
-        });
+        report.count_disruption(claim, reason);
     }
     if let Some(condition) = ending.condition {
-        let image_id = claim.machine().map_or("", |machine| machine.image_id.as_str());
+        let machine = |of: fn(&Machine) -> &String| claim.machine().map_or("", |machine| of(machine).as_str());
+        let (capacity_type, image_id) = (machine(|machine| &machine.capacity_type), machine(|machine| &machine.image_id));
         let condition = &snake_case(condition);
         report.metric(metrics::NodeClaimsUnhealthyDisrupted { condition, nodepool: &claim.spec.node_pool, capacity_type, image_id });
     }
@@ -310,17 +299,13 @@ const fn metric_reason(reason: DeletionReason) -> Option<&'static str> {
 /// Records on a claim that its instance has left its capacity reservation.
 async fn demote<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
     let now = ports.clock().now();
-    let saved = match advance(ports.store(), claim, &Event::ReservationLeft, now).await {
-        Ok(saved) => saved,
-        // Changed meanwhile: the next sweep checks it again.
-        Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
-        Err(error) => return Err(error),
+    let Some(saved) = unless_conflict(advance(ports.store(), claim, &Event::ReservationLeft, now).await)? else {
+        return Ok(()); // the next sweep checks it again
     };
-    let key = &saved.value.key;
     report.count("demoted");
     let message = "its machine has left its capacity reservation and serves on as on-demand";
-    report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", key.name), message);
-    let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&saved.value)).await;
+    report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", saved.value.key.name), message);
+    write_mirror(ports.cluster(), &saved.value).await;
     Ok(())
 }
 
@@ -332,18 +317,13 @@ async fn note_consistency<P: Rights>(ports: P, claim: &Stored<Claim>, found: &Co
     } else {
         next.note(CONSISTENT_STATE_FOUND, ConditionStatus::False, "ConsistencyCheckFailed", &found.issues.join("; "), now);
     }
-    let saved = match save(ports.store(), claim, next).await {
-        Ok(saved) => saved,
-        Err(HandleError::Store(StoreError::Conflict { .. })) => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let Some(saved) = unless_conflict(save(ports.store(), claim, next).await)? else { return Ok(()) };
     report.count("consistency_noted");
-    let key = &saved.value.key;
     for issue in &found.issues {
         let event = ClusterEvent::warning(Involved::claim(&saved.value), "FailedConsistencyCheck", issue.clone());
-        let _ = ports.cluster().publish(&key.cluster, &event).await;
+        publish_event(ports.cluster(), &saved.value.key.cluster, &event).await;
     }
-    let _ = ports.cluster().apply_mirror(&key.cluster, &mirror(&saved.value)).await;
+    write_mirror(ports.cluster(), &saved.value).await;
     Ok(())
 }
 
@@ -361,16 +341,10 @@ async fn store_sightings<P: Rights>(
 ) -> Result<(), HandleError> {
     for sighting in &findings.note {
         let same = known.iter().find(|stored| stored.value.subject == sighting.subject);
-        match ports.store().write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await {
-            Ok(_) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        unless_conflict(ports.store().write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await)?;
     }
     for stored in known.iter().filter(|stored| findings.forget.contains(&stored.value.subject)) {
-        match ports.store().remove::<Sighting>(cluster, &stored.value.subject, stored.revision).await {
-            Ok(()) | Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        unless_conflict(ports.store().remove::<Sighting>(cluster, &stored.value.subject, stored.revision).await)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use crate::Rights;
 use whittle_api::ClusterObjects;
-use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, metrics};
+use whittle_ports::{ClusterEvent, Involved, Report, metrics, publish_event};
 use whittle_units::ClusterName;
 
 /// NodePools that get an Event; one would do, but users look at their own.
@@ -20,7 +20,6 @@ pub(crate) async fn refuse<P: Rights>(ports: P, cluster: &ClusterName, objects: 
     report.metric(metrics::HeldByKarpenter);
     for pool in objects.node_pools.iter().take(EVENTS_MAX) {
         let event = ClusterEvent::warning(Involved::object(pool), "KarpenterRuns", message.clone());
-        // Best effort.
-        let _ = ports.cluster().publish(cluster, &event).await;
+        publish_event(ports.cluster(), cluster, &event).await;
     }
 }

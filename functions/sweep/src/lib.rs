@@ -24,11 +24,11 @@ pub use uninstall::uninstall;
 
 use compare::{SweepInput, compare};
 use execute::Executor;
-use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall, mirror};
+use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Leases, Listing,
-    Mirrors, Nodes, Queues, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, rights,
-    save,
+    Mirrors, Nodes, Queues, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, rights, save,
+    unless_conflict, write_mirror,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -109,16 +109,12 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 async fn store_drift<P: Rights>(ports: P, changed: Vec<(&Stored<Claim>, Claim)>, report: &mut Report) -> Result<(), HandleError> {
     for (claim, next) in changed {
         if !ports.clock().has_time_for(execute::TIME_PER_STEP) {
-            report.count("handed_over");
+            report.hand_over();
             break;
         }
-        match save(ports.store(), claim, next).await {
-            Ok(saved) => {
-                report.count("drift_noted");
-                let _ = ports.cluster().apply_mirror(&saved.value.key.cluster, &mirror(&saved.value)).await;
-            }
-            Err(HandleError::Store(StoreError::Conflict { .. })) => {}
-            Err(error) => return Err(error),
+        if let Some(saved) = unless_conflict(save(ports.store(), claim, next).await)? {
+            report.count("drift_noted");
+            write_mirror(ports.cluster(), &saved.value).await;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::execute::Executor;
 use whittle_api::labels;
 use whittle_claims::{DecisionKind, Revision, Sighting};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Clock, HandleError, Instances, Mirrors, NodePatch, Nodes, RecordRemoval, Records, Report, Safeguard, StoreError};
+use whittle_ports::{Clock, HandleError, Instances, Mirrors, NodePatch, Nodes, RecordRemoval, Records, Report, Safeguard, unless_conflict};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// Time between two denials of EC2: a single one may be stale.
@@ -94,11 +94,7 @@ impl<P: Rights> Executor<'_, P> {
             Ok(())
         };
         // Another sweep records the same.
-        if let Err(error) = written
-            && !matches!(error, StoreError::Conflict { .. })
-        {
-            self.keep_failure::<()>(Err(error));
-        }
+        self.keep_failure(unless_conflict(written));
         doubted
     }
 

@@ -1,6 +1,7 @@
 //! Standalone NodeClaims: each gets a claim, which is launched, mirrored and terminated like any other.
 
 use crate::Rights;
+use crate::collect::CLAIM_LEASE;
 use crate::compare::{Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
 use crate::execute::Executor;
 use std::collections::BTreeMap;
@@ -8,11 +9,9 @@ use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator};
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
-use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, StoreError};
+use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, release_lease, unless_conflict};
 use whittle_units::{ClaimName, ClusterName, Price, SignedDuration, Timestamp};
 
-/// Creating a claim takes a moment under the cluster's lease.
-const LEASE: SignedDuration = SignedDuration::from_secs(10);
 /// The annotation that `kubectl apply` stores.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -94,19 +93,16 @@ impl<P: Rights> Executor<'_, P> {
     pub(crate) async fn create_claim(&self, node_claim: &NodeClaim, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let claim = claim_of(node_claim, self.cluster, now);
-        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, LEASE).await?;
+        let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, CLAIM_LEASE).await?;
         let stored = match self.claims.iter().find(|known| known.value.key == claim.key) {
             // The claim of an earlier object of the same name, whose machine has ended. A late instance of that one finds no
             // claim.
             Some(ended) => self.ports.store().update(&claim, ended.revision).await,
             None => self.ports.store().create(&lease, &claim).await,
         };
-        let _ = self.ports.store().release(&lease).await;
-        match stored {
-            Ok(_) => {}
-            // A concurrent sweep created it.
-            Err(StoreError::Conflict { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        release_lease(self.ports.store(), &lease).await;
+        if unless_conflict(stored)?.is_none() {
+            return Ok(()); // a concurrent sweep created it
         }
         let name = claim.key.name.clone();
         report.count("answered");

@@ -5,6 +5,7 @@
 
 use crate::Rights;
 use crate::adopt;
+use crate::execute::TIME_PER_STEP;
 use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
 use whittle_api::k8s::{Kind as _, Node};
@@ -15,12 +16,10 @@ use whittle_claims::{
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup,
-    Listing, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StoreError, save,
+    Listing, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
 
-/// A step is only begun with this much time left; the next tick continues.
-const TIME_PER_STEP: SignedDuration = SignedDuration::from_secs(2);
 /// A launch without an instance after this time launches nothing more.
 const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// Records of a cluster, by kind, that are deleted last.
@@ -189,13 +188,10 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
             }
             _ => delete_claim(ports, claim, &mut report).await,
         };
-        match outcome {
-            // Lost a race: the next tick retries.
-            Ok(()) | Err(HandleError::Store(StoreError::Conflict { .. }) | HandleError::Illegal(_)) => {}
-            Err(error) => {
-                tracing::warn!(%error, claim = %claim.value.key, "left for the next tick");
-                failure.get_or_insert(error);
-            }
+        // After a lost race the next tick retries.
+        if let Err(error) = unless_outdated(outcome) {
+            tracing::warn!(%error, claim = %claim.value.key, "left for the next tick");
+            failure.get_or_insert(error);
         }
     }
     if asked.nodes == LeftNodes::Keep && remaining.claims.is_empty() && remaining.unreadable.is_empty() {

@@ -5,14 +5,14 @@ use crate::{Rights, Run};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, mirror, step};
-use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, step};
+use whittle_ec2::instance::InstanceState;
 use whittle_ports::metrics::GaugeMetric;
 use whittle_ports::{
     Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Report, Safeguard, Scope, Sought,
-    Terminator, advance, is_owned, metrics, save,
+    Terminator, advance, is_owned, machine_to_end, metrics, save, write_mirror,
 };
-use whittle_units::{Price, ProviderId, Resources, SignedDuration, Timestamp};
+use whittle_units::{ProviderId, SignedDuration, Timestamp};
 
 /// Longer than any launch invocation: after this, an unfinished fleet call launches nothing more.
 const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
@@ -34,7 +34,7 @@ impl<P: Rights> Run<P> {
         next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         self.report.count("termination_sent");
-        let _ = self.ports.cluster().apply_mirror(&self.claim.value.key.cluster, &mirror(&self.claim.value)).await;
+        write_mirror(self.ports.cluster(), &self.claim.value).await;
         Ok(Next::RequeueAfter(POLL_DELAY))
     }
 
@@ -168,7 +168,7 @@ impl<P: Rights> Run<P> {
         }
         for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
             if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? {
-                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_of(&instance)), now).await?;
+                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_to_end(&instance)), now).await?;
                 self.report.count("late_machines");
                 return Ok(Next::RequeueAfter(SHORT_DELAY));
             }
@@ -205,21 +205,4 @@ fn count_node(report: &mut Report, claim: &Claim, machine: &Machine, node: &Node
     report.metric(metrics::NodesTerminated { nodepool, zone: &machine.zone });
     emit_duration(report, metrics::NodesTerminationDuration { nodepool }, node.metadata.deletion_timestamp, now);
     emit_duration(report, metrics::NodesLifetimeDuration { nodepool }, node.metadata.creation_timestamp, now);
-}
-
-/// A machine that is only adopted to be terminated: its capacity does not matter any more.
-fn machine_of(instance: &Instance) -> Machine {
-    Machine {
-        instance_id: instance.id.clone(),
-        provider_id: instance.provider_id(),
-        instance_type: instance.instance_type.clone(),
-        zone: instance.zone.clone(),
-        capacity_type: instance.capacity_type.clone(),
-        image_id: instance.image_id.clone(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: std::collections::BTreeMap::new(),
-        launched_at: instance.launched_at,
-    }
 }

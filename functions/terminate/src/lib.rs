@@ -15,7 +15,7 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
-    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, StoreError, Terminator, rights, save,
+    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, WriteError, rights, save, unless_conflict,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -66,7 +66,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
     let next = match outcome {
         Ok(next) => next,
         // Somebody else changed the claim or the Node: the next run reads their change.
-        Err(error @ (HandleError::Store(StoreError::Conflict { .. }) | HandleError::Cluster(_) | HandleError::Illegal(_))) => {
+        Err(error) if error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Illegal(_)) => {
             run.report.count("left_for_later");
             if let HandleError::Cluster(error) = &error {
                 refused::report_cluster_error(&run.claim.value, error, &mut run.report);
@@ -108,14 +108,13 @@ async fn requeue<P: Rights>(ports: P, claim: Stored<Claim>, delay: SignedDuratio
             return Ok(());
         }
         let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
-        match save(ports.store(), &claim, next).await {
-            Ok(_) => break,
-            // Another run of the same doorbell was faster, and may have sent one already.
-            Err(HandleError::Store(StoreError::Conflict { .. })) => match ports.store().get(&key).await? {
-                Some(current) => claim = current,
-                None => return Ok(()),
-            },
-            Err(error) => return Err(error),
+        if unless_conflict(save(ports.store(), &claim, next).await)?.is_some() {
+            break;
+        }
+        // Another run of the same doorbell was faster, and may have sent one already.
+        match ports.store().get(&key).await? {
+            Some(current) => claim = current,
+            None => return Ok(()),
         }
     }
     ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;

@@ -3,7 +3,7 @@
 use crate::{Rights, Run};
 use whittle_claims::Claim;
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, StatusWriter, metrics};
+use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, metrics, publish_event};
 
 /// EC2's error code for an instance with termination protection.
 const TERMINATION_PROTECTED: &str = "OperationNotPermitted";
@@ -37,8 +37,8 @@ impl<P: Rights> Run<P> {
         self.report.metric(metrics::TerminationsRefused { nodepool: &claim.spec.node_pool, reason });
         let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
         for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
-            let _ =
-                self.ports.cluster().publish(&claim.key.cluster, &ClusterEvent::warning(about, "FailedTermination", message.clone())).await;
+            let event = ClusterEvent::warning(about, "FailedTermination", message.clone());
+            publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
         }
     }
 }

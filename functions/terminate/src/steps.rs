@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
 use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, mirror};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    RegionStore, Safeguard, StatusWriter, StoreError, metrics, save,
+    RegionStore, Safeguard, StoreError, metrics, publish_event, save, write_mirror,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -273,15 +273,14 @@ impl<P: Rights> Run<P> {
             return Ok(false);
         }
         self.claim = save(self.ports.store(), &self.claim, next).await?;
-        // The mirror is informational; the claim is authoritative.
-        let _ = self.ports.cluster().apply_mirror(&self.claim.value.key.cluster, &mirror(&self.claim.value)).await;
+        write_mirror(self.ports.cluster(), &self.claim.value).await;
         Ok(true)
     }
 
     /// Publishes an Event. Best effort.
     async fn publish(&self, event: ClusterEvent) {
         let cluster = &self.claim.value.key.cluster;
-        let _ = self.ports.cluster().publish(cluster, &event).await;
+        publish_event(self.ports.cluster(), cluster, &event).await;
     }
 }
 

@@ -9,8 +9,10 @@ mod advance;
 mod clock;
 mod cloud;
 mod cluster;
+mod conflict;
 #[cfg(feature = "contracts")]
 pub mod contracts;
+mod effects;
 mod error;
 mod event;
 mod fences;
@@ -33,6 +35,8 @@ pub use cloud::{
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
 };
+pub use conflict::{WriteError, unless_conflict, unless_outdated};
+pub use effects::{BestEffort, Update, machine_to_end, publish_event, update_record, write_mirror};
 pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};
 pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};

@@ -1,0 +1,92 @@
+//! Effects that several functions share, each over the one port that it needs.
+//!
+//! Their order is the handlers' own: what a killed run leaves behind depends on it.
+
+use crate::{Clock, ClusterEvent, HandleError, Mirrors, Ports, Records, Report, StatusWriter, WriteError};
+use std::collections::BTreeMap;
+use whittle_claims::{Claim, Machine, Record, Revision, mirror};
+use whittle_ec2::instance::Instance;
+use whittle_units::{ClusterName, Price, Resources, Timestamp};
+
+/// What became of a call on which nothing depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BestEffort {
+    Done,
+    Failed,
+}
+
+impl BestEffort {
+    fn of<V, E>(outcome: &Result<V, E>) -> Self {
+        if outcome.is_ok() { Self::Done } else { Self::Failed }
+    }
+    /// Counts a failure.
+    pub fn count_failure(self, report: &mut Report, word: &'static str) {
+        if self == Self::Failed {
+            report.count(word);
+        }
+    }
+}
+
+/// Writes the mirror of a claim. `sweep` writes one that failed here; the claim is authoritative.
+pub async fn write_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEffort {
+    BestEffort::of(&api.apply_mirror(&claim.key.cluster, &mirror(claim)).await)
+}
+
+/// Publishes an Event. What it says is in the decision log, on an object or in a metric as well.
+pub async fn publish_event<K: StatusWriter>(api: &K, cluster: &ClusterName, event: &ClusterEvent) -> BestEffort {
+    BestEffort::of(&api.publish(cluster, event).await)
+}
+
+/// The machine of a claim that is only made so that its instance is drained: its capacity does not matter any more. Pure.
+#[must_use]
+pub fn machine_to_end(instance: &Instance) -> Machine {
+    Machine {
+        instance_id: instance.id.clone(),
+        provider_id: instance.provider_id(),
+        instance_type: instance.instance_type.clone(),
+        zone: instance.zone.clone(),
+        capacity_type: instance.capacity_type.clone(),
+        image_id: instance.image_id.clone(),
+        price: Price::ZERO,
+        capacity: Resources::new(),
+        allocatable: Resources::new(),
+        labels: BTreeMap::new(),
+        launched_at: instance.launched_at,
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update<R> {
+    Written(R),
+    /// There was nothing to write.
+    Unchanged,
+    /// Another write came first at each attempt.
+    Lost,
+}
+
+/// Replaces a record by what `next` makes of the stored one (`None`: there is none) and the time before it was read, by
+/// compare-and-swap; after a conflict once more with what the other run has written, `attempts` times in all. Nothing is written
+/// where `next` returns `None`.
+///
+/// # Errors The store failed otherwise than by a conflict.
+pub async fn update_record<R: Record, P: Ports<Store: Records>>(
+    ports: P,
+    cluster: &ClusterName,
+    name: &str,
+    attempts: usize,
+    mut next: impl FnMut(Option<R>, Timestamp) -> Option<R> + Send,
+) -> Result<Update<R>, HandleError> {
+    for _ in 0..attempts {
+        let now = ports.clock().now();
+        let known = ports.store().read::<R>(cluster, name).await?;
+        let expected = known.as_ref().map_or(Revision::ABSENT, |known| known.revision);
+        let Some(record) = next(known.map(|known| known.value), now) else { return Ok(Update::Unchanged) };
+        match ports.store().write(cluster, &record, expected).await {
+            Ok(_) => return Ok(Update::Written(record)),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Update::Lost)
+}
