@@ -1,4 +1,4 @@
-//! The cluster ports on a real API server, with real scheduler and controllers.
+//! The cluster ports on a real API server with a real scheduler and controllers.
 
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaimStatus;
@@ -8,7 +8,7 @@ use whittle_cluster::Clusters;
 use whittle_ports::{
     ClusterError, ClusterEvent, ClusterReader, Evictions, Involved, Mirrors, NodePatch, Nodes, Scope, StatusWriter, contracts,
 };
-use whittle_tests::clock::StandingClock;
+use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, clusters_as, kubectl};
 use whittle_units::ClusterName;
@@ -40,39 +40,39 @@ struct Stage {
     name: ClusterName,
 }
 
-/// One control plane for all of it: it takes seconds to start and half a gigabyte to run.
+/// One control plane for all checks, because it takes seconds to start and half a gigabyte of memory.
 #[tokio::test]
 async fn the_cluster_adapter_works_on_a_real_control_plane() {
     let Some(plane) = ControlPlane::start() else { return };
     let stage = Stage { clusters: clusters(&plane), name: ClusterName::new("test"), plane };
-    a_cluster_without_our_kinds_is_read_and_not_mirrored_to(&stage).await;
-    old_kinds_are_read_as_their_successors(&stage).await;
+    a_cluster_without_our_crds_is_read_and_gets_no_mirrors(&stage).await;
+    objects_of_old_kinds_are_converted(&stage).await;
     for crd in CRDS {
         apply(&stage.plane, crd);
     }
     let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
     apply(&stage.plane, POOL);
-    a_mirror_is_created_updated_held_and_released(&stage).await;
-    an_object_made_by_hand_is_changed_and_never_created(&stage).await;
-    a_node_is_changed_only_as_it_was_read(&stage).await;
-    a_budget_forbids_an_eviction_until_it_allows_it(&stage).await;
-    a_pod_is_deleted_by_its_uid_alone(&stage).await;
+    a_mirror_is_created_updated_and_kept_by_its_finalizer_until_released(&stage).await;
+    a_standalone_node_claim_is_updated_and_never_created(&stage).await;
+    a_node_is_patched_only_at_the_resource_version_that_was_read(&stage).await;
+    an_eviction_is_forbidden_until_the_budget_allows_it(&stage).await;
+    a_pod_is_deleted_only_if_its_uid_matches(&stage).await;
     status_and_events_are_written(&stage).await;
-    every_page_of_a_list_is_read(&stage).await;
-    a_refused_token_names_the_remedy(&stage).await;
+    all_pages_of_a_list_are_read(&stage).await;
+    the_error_of_a_rejected_token_names_the_remedy(&stage).await;
 }
 
-async fn a_cluster_without_our_kinds_is_read_and_not_mirrored_to(stage: &Stage) {
+async fn a_cluster_without_our_crds_is_read_and_gets_no_mirrors(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::All, None).await.expect("missing kinds are no error");
     assert!(objects.namespaces.iter().any(|namespace| namespace.metadata.name == "kube-system"));
     assert!(objects.priority_classes.iter().any(|class| class.metadata.name == "system-node-critical"));
     assert!(objects.node_pools.is_empty() && objects.node_claims.is_empty());
-    let claim = contracts::planned_claim(&stage.name, "early", StandingClock::new().now);
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a missing kind stops nothing");
+    let claim = contracts::planned_claim(&stage.name, "early", FixedClock::new().now);
+    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a missing kind is no error");
     stage.clusters.release_mirror(&stage.name, "early", "").await.expect("a missing mirror is released");
 }
 
-async fn old_kinds_are_read_as_their_successors(stage: &Stage) {
+async fn objects_of_old_kinds_are_converted(stage: &Stage) {
     let crd = |group: &str, version: &str, kind: &str, plural: &str, singular: &str| {
         format!(
             "{{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {{name: {plural}.{group}}}, \
@@ -100,7 +100,7 @@ async fn old_kinds_are_read_as_their_successors(stage: &Stage) {
 }
 
 fn claim_of(stage: &Stage, name: &str, owner: OwnerReference) -> Claim {
-    let now = StandingClock::new().now;
+    let now = FixedClock::new().now;
     let id = format!("i-0{name}").as_str().into();
     let machine = contracts::machine(&id, now);
     let spec = ClaimSpec {
@@ -117,10 +117,10 @@ fn claim_of(stage: &Stage, name: &str, owner: OwnerReference) -> Claim {
     Claim { spec, phase: Phase::Launched { machine }, ..contracts::planned_claim(&stage.name, name, now) }
 }
 
-/// Generation of an object, and the one that its first condition speaks of.
+/// Generation of an object, and the observed generation of its first condition.
 const OBSERVED: &str = "jsonpath={.metadata.generation} {.status.conditions[0].observedGeneration}";
 
-async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
+async fn a_mirror_is_created_updated_and_kept_by_its_finalizer_until_released(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == "default").expect("it was applied");
     let owner = OwnerReference {
@@ -136,11 +136,11 @@ async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
     assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", "jsonpath={.status.providerID}"]), "");
 
-    // Foreign labels stay, ours follow the claim.
+    // Labels of others are kept, ours follow the claim.
     let _ = kubectl(&stage.plane, &["label", "nodeclaim", "mirrored", "team=a"]);
     claim.phase = claim_of(stage, "mirrored", claim.spec.owner.clone()).phase;
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be updated");
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("and applied again");
+    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("applying it again changes nothing");
     let shown = kubectl(
         &stage.plane,
         &[
@@ -154,59 +154,59 @@ async fn a_mirror_is_created_updated_held_and_released(stage: &Stage) {
     assert_eq!(shown, "aws:///us-west-2a/i-0mirrored a karpenter.sh/termination NodePool");
 
     assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", OBSERVED]), "1 1");
-    stage.clusters.delete_mirror(&stage.name, "mirrored", "another").await.expect("another one is not there");
+    stage.clusters.delete_mirror(&stage.name, "mirrored", "another").await.expect("an object of another uid is not deleted");
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.node_claims.iter().any(|claim| claim.metadata.name == "mirrored" && !claim.metadata.is_deleting()));
     stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("a mirror can be deleted");
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("one that is going can be updated");
+    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror that is being deleted can be updated");
     assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", OBSERVED]), "2 2", "its deletion is a new generation");
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     let held = objects.node_claims.iter().find(|claim| claim.metadata.name == "mirrored").expect("the finalizer holds it");
     assert!(held.metadata.is_deleting());
-    stage.clusters.release_mirror(&stage.name, "mirrored", "another").await.expect("another one holds nothing");
+    stage.clusters.release_mirror(&stage.name, "mirrored", "another").await.expect("an object of another uid is not released");
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.node_claims.iter().any(|claim| claim.metadata.name == "mirrored"));
     stage.clusters.release_mirror(&stage.name, "mirrored", "").await.expect("a mirror can be released");
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.node_claims.iter().all(|claim| claim.metadata.name != "mirrored"));
-    stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("what is gone is gone");
+    stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("deleting what does not exist is a success");
 }
 
-async fn an_object_made_by_hand_is_changed_and_never_created(stage: &Stage) {
-    let claim_by_hand = |uid: &str| {
-        let mut claim = claim_of(stage, "by-hand", OwnerReference::default());
+async fn a_standalone_node_claim_is_updated_and_never_created(stage: &Stage) {
+    let standalone_claim = |uid: &str| {
+        let mut claim = claim_of(stage, "standalone", OwnerReference::default());
         claim.spec.standalone_uid = Some(uid.to_owned());
         claim
     };
-    let gone = stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand("nobody"))).await;
-    assert!(matches!(gone, Err(ClusterError::NotFound { .. })), "{gone:?}");
+    let absent = stage.clusters.apply_mirror(&stage.name, &mirror(&standalone_claim("another-uid"))).await;
+    assert!(matches!(absent, Err(ClusterError::NotFound { .. })), "{absent:?}");
     apply(
         &stage.plane,
-        "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: by-hand, labels: {team: b}, annotations: {note: keep}}, \
+        "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: standalone, labels: {team: b}, annotations: {note: keep}}, \
          spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, \
          requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]}}",
     );
-    let another = stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand("nobody"))).await;
+    let another = stage.clusters.apply_mirror(&stage.name, &mirror(&standalone_claim("another-uid"))).await;
     assert!(matches!(another, Err(ClusterError::NotFound { .. })), "{another:?}");
     let read = async || {
         let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-        objects.node_claims.into_iter().find(|claim| claim.metadata.name == "by-hand")
+        objects.node_claims.into_iter().find(|claim| claim.metadata.name == "standalone")
     };
-    let made = read().await.expect("it was applied");
-    assert!(made.metadata.finalizers.is_empty() && made.status == NodeClaimStatus::default(), "{made:?}");
-    let uid = made.metadata.uid.as_str();
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim_by_hand(uid))).await.expect("this one is meant");
+    let created = read().await.expect("it was applied");
+    assert!(created.metadata.finalizers.is_empty() && created.status == NodeClaimStatus::default(), "{created:?}");
+    let uid = created.metadata.uid.as_str();
+    stage.clusters.apply_mirror(&stage.name, &mirror(&standalone_claim(uid))).await.expect("its uid is that of the claim");
     let shown = read().await.expect("it is still there");
     assert_eq!(shown.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
     assert_eq!((shown.metadata.label("team"), shown.metadata.annotation("note")), (Some("b"), Some("keep")));
-    assert_eq!(shown.spec, made.spec);
-    assert_eq!(shown.status.provider_id, "aws:///us-west-2a/i-0by-hand");
-    stage.clusters.delete_mirror(&stage.name, "by-hand", uid).await.expect("it can be deleted");
-    stage.clusters.release_mirror(&stage.name, "by-hand", uid).await.expect("it can be released");
+    assert_eq!(shown.spec, created.spec);
+    assert_eq!(shown.status.provider_id, "aws:///us-west-2a/i-0standalone");
+    stage.clusters.delete_mirror(&stage.name, "standalone", uid).await.expect("it can be deleted");
+    stage.clusters.release_mirror(&stage.name, "standalone", uid).await.expect("it can be released");
     assert_eq!(read().await, None);
 }
 
-async fn a_node_is_changed_only_as_it_was_read(stage: &Stage) {
+async fn a_node_is_patched_only_at_the_resource_version_that_was_read(stage: &Stage) {
     let claim = claim_of(stage, "owner", OwnerReference::default());
     stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
     apply(
@@ -222,7 +222,7 @@ async fn a_node_is_changed_only_as_it_was_read(stage: &Stage) {
         add_taints: vec![Taint::new("startup", TaintEffect::NoSchedule)],
         remove_taints: vec![Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute)],
         add_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
-        // With our own uid, as the claim knows it: the adapter has to put in the stored one.
+        // With the claim's own uid, which the adapter has to replace by that of the stored object.
         owner: Some(OwnerReference {
             api_version: "karpenter.sh/v1".to_owned(),
             kind: "NodeClaim".to_owned(),
@@ -234,7 +234,7 @@ async fn a_node_is_changed_only_as_it_was_read(stage: &Stage) {
     };
     let stale = stage.clusters.patch_node(&stage.name, "n1", "1", &patch).await;
     assert!(matches!(stale, Err(ClusterError::Conflict { .. })), "{stale:?}");
-    stage.clusters.patch_node(&stage.name, "n1", "", &patch).await.expect("whatever is there is patched");
+    stage.clusters.patch_node(&stage.name, "n1", "", &patch).await.expect("without a resource version the node is patched unconditionally");
 
     let objects = stage.clusters.read(&stage.name, Scope::All, None).await.expect("the API server answers");
     let node = objects.nodes.iter().find(|node| node.metadata.name == "n1").expect("it was applied");
@@ -255,24 +255,24 @@ async fn a_node_is_changed_only_as_it_was_read(stage: &Stage) {
     let missing = stage.clusters.patch_node(&stage.name, "absent", "", &undo).await;
     assert!(matches!(missing, Err(ClusterError::NotFound { .. })), "{missing:?}");
 
-    stage.clusters.delete_node(&stage.name, "absent").await.expect("what is gone is gone");
+    stage.clusters.delete_node(&stage.name, "absent").await.expect("deleting what does not exist is a success");
 }
 
-/// Patches `n1` at the revision that was read. The control plane writes its own taints now and then: then it is read again.
+/// Patches `n1` at the resource version that was read, and retries on a conflict: the control plane changes its taints now and then.
 async fn patch_as_read(stage: &Stage, patch: &NodePatch) {
-    const TRIES: usize = 10;
-    for _ in 0..TRIES {
+    const ATTEMPTS: usize = 10;
+    for _ in 0..ATTEMPTS {
         let objects = stage.clusters.read(&stage.name, Scope::All, None).await.expect("the API server answers");
         let node = objects.nodes.iter().find(|node| node.metadata.name == "n1").expect("it was applied");
         match stage.clusters.patch_node(&stage.name, "n1", &node.metadata.resource_version, patch).await {
             Err(ClusterError::Conflict { .. }) => {}
-            answer => return answer.expect("a revision that holds is accepted"),
+            answer => return answer.expect("the patch is accepted"),
         }
     }
-    panic!("somebody else wrote n1 between {TRIES} reads and patches");
+    panic!("{ATTEMPTS} patches of n1 conflicted");
 }
 
-async fn a_budget_forbids_an_eviction_until_it_allows_it(stage: &Stage) {
+async fn an_eviction_is_forbidden_until_the_budget_allows_it(stage: &Stage) {
     apply(
         &stage.plane,
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: default}, spec: {replicas: 2, \
@@ -288,8 +288,8 @@ async fn a_budget_forbids_an_eviction_until_it_allows_it(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Drain, Some("n1")).await.expect("the API server answers");
     assert_eq!((objects.nodes.len(), objects.pods.len()), (1, 2));
     assert_eq!(objects.disruption_budgets.len(), 1);
-    let alone = stage.clusters.read(&stage.name, Scope::Pods, Some("n1")).await.expect("the API server answers");
-    assert_eq!((alone.pods.len(), alone.nodes.len()), (2, 0));
+    let pods_only = stage.clusters.read(&stage.name, Scope::Pods, Some("n1")).await.expect("the API server answers");
+    assert_eq!((pods_only.pods.len(), pods_only.nodes.len()), (2, 0));
     let elsewhere = stage.clusters.read(&stage.name, Scope::Pods, Some("n2")).await.expect("the API server answers");
     assert_eq!(elsewhere.pods.len(), 0);
     let metadata = &objects.pods[0].metadata;
@@ -308,38 +308,38 @@ async fn a_budget_forbids_an_eviction_until_it_allows_it(stage: &Stage) {
 
     let _ = kubectl(&stage.plane, &["patch", "pdb", "web", "--type=merge", "-p", r#"{"spec":{"minAvailable":1}}"#]);
     let _ = kubectl(&stage.plane, &["wait", "pdb/web", "--for=jsonpath={.status.disruptionsAllowed}=1", "--timeout=60s"]);
-    stage.clusters.evict(&stage.name, &pod).await.expect("the budget allows it now");
+    stage.clusters.evict(&stage.name, &pod).await.expect("the budget allows it");
     let _ = kubectl(&stage.plane, &["wait", &format!("pod/{}", pod.name), "--for=delete", "--timeout=60s"]);
-    stage.clusters.evict(&stage.name, &pod).await.expect("what is gone is gone");
+    stage.clusters.evict(&stage.name, &pod).await.expect("deleting what does not exist is a success");
 }
 
-async fn a_pod_is_deleted_by_its_uid_alone(stage: &Stage) {
+async fn a_pod_is_deleted_only_if_its_uid_matches(stage: &Stage) {
     let _ = kubectl(&stage.plane, &["rollout", "status", "deployment/web", "--timeout=60s"]);
     let objects = stage.clusters.read(&stage.name, Scope::Drain, Some("n1")).await.expect("the API server answers");
     let metadata = &objects.pods.iter().find(|pod| !pod.metadata.is_deleting()).expect("the deployment runs").metadata;
     let pod = PodKey { namespace: metadata.namespace.clone(), name: metadata.name.clone(), uid: metadata.uid.clone() };
     let other = PodKey { uid: "another".to_owned(), ..pod.clone() };
-    // The API server charges an eviction to the budget before it checks the uid, so that this one needs none.
+    // The API server charges an eviction to the budget before it checks the uid, so the budget is removed first.
     let _ = kubectl(&stage.plane, &["delete", "pdb", "web"]);
-    stage.clusters.evict(&stage.name, &other).await.expect("a pod of this uid is gone");
-    stage.clusters.delete_pod(&stage.name, &other, 1).await.expect("a pod of this uid is gone");
+    stage.clusters.evict(&stage.name, &other).await.expect("no pod has this uid");
+    stage.clusters.delete_pod(&stage.name, &other, 1).await.expect("no pod has this uid");
     assert_eq!(kubectl(&stage.plane, &["get", "pod", &pod.name, "-o", "jsonpath={.metadata.deletionTimestamp}"]), "");
     stage.clusters.delete_pod(&stage.name, &pod, 1).await.expect("a pod can be deleted");
     let _ = kubectl(&stage.plane, &["wait", &format!("pod/{}", pod.name), "--for=delete", "--timeout=60s"]);
-    stage.clusters.delete_pod(&stage.name, &pod, 1).await.expect("what is gone is gone");
+    stage.clusters.delete_pod(&stage.name, &pod, 1).await.expect("deleting what does not exist is a success");
 }
 
 async fn status_and_events_are_written(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     let mut pool = objects.node_pools.iter().find(|pool| pool.metadata.name == "default").expect("it was applied").clone();
-    let now = StandingClock::new().now;
+    let now = FixedClock::new().now;
     let ready = whittle_api::ConditionStatus::True;
     whittle_api::conditions::set(&mut pool.status.conditions, whittle_api::conditions::READY, ready, "Ready", "", now);
     stage.clusters.write_node_pool_status(&stage.name, &pool).await.expect("a status can be written");
     let status = |kind| kubectl(&stage.plane, &["get", kind, "default", "-o", "jsonpath={.status.conditions[0].type}"]);
     assert_eq!(status("nodepool"), "Ready");
     let old = objects.node_pools.iter().find(|pool| pool.metadata.name == "old").expect("the Provisioner is still there");
-    stage.clusters.write_node_pool_status(&stage.name, old).await.expect("a converted pool has no object of its own");
+    stage.clusters.write_node_pool_status(&stage.name, old).await.expect("a converted pool gets no status");
 
     let mut class = objects.node_classes.iter().find(|class| class.metadata.name == "default").expect("it was applied").clone();
     class.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), "123".to_owned());
@@ -376,19 +376,19 @@ async fn status_and_events_are_written(stage: &Stage) {
         &stage.plane,
         &["get", "events", "--field-selector=reason=FailedDraining", "-o", "jsonpath={.items[*].type} {.items[*].message}"],
     );
-    assert_eq!(events, "Warning a budget forbids it", "all three are one");
+    assert_eq!(events, "Warning a budget forbids it", "the three are one event");
 
     for (kind, name) in [("nodeclaim", "owner"), ("node", "n1")] {
         let claim = claim_of(stage, name, OwnerReference::default());
         let about = if kind == "node" { Involved::node(name) } else { Involved::claim(&claim) };
-        let told = ClusterEvent::normal(about, "Told", format!("seen by {kind}"));
-        stage.clusters.publish(&stage.name, &told).await.expect("an event can be published");
+        let event = ClusterEvent::normal(about, "Seen", format!("seen by {kind}"));
+        stage.clusters.publish(&stage.name, &event).await.expect("an event can be published");
         let described = kubectl(&stage.plane, &["describe", kind, name]);
         assert!(described.contains(&format!("seen by {kind}")), "{described}");
     }
 }
 
-async fn every_page_of_a_list_is_read(stage: &Stage) {
+async fn all_pages_of_a_list_are_read(stage: &Stage) {
     // A page holds 1,000.
     let claims: String = (0..1_050).map(|number| format!("{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: c{number:04}, namespace: default}}, spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}}}\n---\n")).collect();
     apply(&stage.plane, &claims);
@@ -397,7 +397,7 @@ async fn every_page_of_a_list_is_read(stage: &Stage) {
     assert_eq!((objects.volume_claims.len(), names.len()), (1_050, 1_050));
 }
 
-async fn a_refused_token_names_the_remedy(stage: &Stage) {
-    let refused = clusters_as(&stage.plane, "wrong").read(&stage.name, Scope::Nodes, None).await.expect_err("nobody has this token");
+async fn the_error_of_a_rejected_token_names_the_remedy(stage: &Stage) {
+    let refused = clusters_as(&stage.plane, "wrong").read(&stage.name, Scope::Nodes, None).await.expect_err("the token is invalid");
     assert!(refused.to_string().contains("access entry"), "{refused}");
 }

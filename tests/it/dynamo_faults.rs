@@ -1,4 +1,4 @@
-//! The DynamoDB store with failing calls: on the wire, below the SDK, and above it, as functions see it.
+//! The DynamoDB store with failing calls: HTTP requests below the SDK, and store calls above it, as functions see them.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
@@ -15,16 +15,16 @@ use std::time::Instant;
 use whittle_claims::Claim;
 use whittle_dynamo::{DynamoStore, encode_claim};
 use whittle_ports::{ClaimStore, contracts};
-use whittle_tests::clock::StandingClock;
+use whittle_tests::clock::FixedClock;
 use whittle_tests::dynamo::{TABLE, client, client_over, create_table, store};
 use whittle_tests::ministack::Ministack;
 use whittle_tests::wire::{Request, Wire};
 use whittle_units::ClusterName;
 
 #[tokio::test]
-async fn the_table_keeps_its_contracts_while_most_first_tries_fail_and_never_reads_an_old_value() {
+async fn the_store_keeps_its_contracts_while_most_first_attempts_fail_and_reads_are_consistent() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     create_table(&client(&ministack)).await;
     let wire = Wire::failing();
     let store = DynamoStore::new(client_over(&ministack, wire.clone()), TABLE, Arc::new(clock));
@@ -37,30 +37,30 @@ async fn the_table_keeps_its_contracts_while_most_first_tries_fail_and_never_rea
     contracts::erase(&store, &cluster("erased"), clock.now).await;
     contracts::region_store_unheard(&store, clock.now).await;
     contracts::lost_replies(&store, &cluster("lost"), clock.now).await;
-    let struck = wire.struck();
-    assert!(struck.len() == 4 && struck.values().all(|count| *count >= 20), "{struck:?}");
-    println!("struck: {struck:?} in {} requests", wire.requests().len());
+    let faults = wire.faults();
+    assert!(faults.len() == 4 && faults.values().all(|count| *count >= 20), "{faults:?}");
+    println!("faults: {faults:?} in {} requests", wire.requests().len());
     reads_are_consistent(&wire.requests());
 }
 
-/// Every port was used, so that these are all possible requests.
+/// All ports have been used, so these are all kinds of requests.
 fn reads_are_consistent(requests: &[Request]) {
     let operations: BTreeSet<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
     let expected = ["DeleteItem", "GetItem", "PutItem", "Query", "TransactWriteItems"];
-    assert_eq!(operations.into_iter().collect::<Vec<_>>(), expected, "a new kind of request needs a look here");
+    assert_eq!(operations.into_iter().collect::<Vec<_>>(), expected, "extend this check to the new operation");
     for Request { operation, body } in requests {
         if ["GetItem", "Query"].contains(&operation.as_str()) {
-            assert_eq!(body["ConsistentRead"], Value::Bool(true), "{operation} may answer with an old value: {body}");
-            assert_eq!(body["IndexName"], Value::Null, "an index is always behind its table: {body}");
+            assert_eq!(body["ConsistentRead"], Value::Bool(true), "{operation} may return a stale value: {body}");
+            assert_eq!(body["IndexName"], Value::Null, "an index is eventually consistent: {body}");
         }
     }
 }
 
-/// `cargo xtask bench paging` runs it with 100,000. The pages are canned: an emulator takes seconds for one.
+/// `cargo xtask bench paging` runs it with 100,000 claims. The pages are canned, because an emulator takes seconds for one.
 #[tokio::test]
-async fn as_many_claims_as_asked_for_are_listed_once() {
+async fn every_claim_of_many_pages_is_listed_once() {
     let count: usize = std::env::var("WHITTLE_CLAIMS").map_or(8000, |count| count.parse().expect("WHITTLE_CLAIMS is a number"));
-    let (clock, cluster) = (StandingClock::new(), ClusterName::new("many"));
+    let (clock, cluster) = (FixedClock::new(), ClusterName::new("many"));
     let pages = Pages::of(&contracts::planned_claim(&cluster, "pool-000000", clock.now), count);
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -73,22 +73,22 @@ async fn as_many_claims_as_asked_for_are_listed_once() {
     let listed = store.list(&cluster).await.expect("the table answers");
     let names = listed.iter().map(|stored| stored.value.key.name.to_string());
     assert!(names.eq((0..count).map(|number| format!("pool-{number:06}"))), "every claim is listed once, in the order of names");
-    let asked = pages.asked.load(Ordering::Relaxed);
-    assert!(asked >= 2 * PARTITIONS, "every partition has several pages: {asked}");
-    println!("{count} claims: {asked} pages in {:.1} s", start.elapsed().as_secs_f64());
+    let queries = pages.queries.load(Ordering::Relaxed);
+    assert!(queries >= 2 * PARTITIONS, "every partition has several pages: {queries}");
+    println!("{count} claims: {queries} pages in {:.1} s", start.elapsed().as_secs_f64());
 }
 
 /// Partitions of a cluster's claims.
 const PARTITIONS: usize = 8;
-/// Items that fit into a page of 1 MB, less some.
+/// Items per page: somewhat fewer than fit into 1 MB.
 const PAGE: usize = 400;
 
-/// A table that holds copies of one claim, a page at a time.
+/// A fake table with copies of one claim, which answers queries page by page.
 #[derive(Clone, Debug)]
 struct Pages {
     item: Arc<str>,
     count: usize,
-    asked: Arc<AtomicUsize>,
+    queries: Arc<AtomicUsize>,
 }
 
 impl Pages {
@@ -98,13 +98,13 @@ impl Pages {
             "pk": { "S": "$PK" }, "sk": { "S": "pool-000000" }, "rev": { "N": "1" }, "v": { "N": version.to_string() },
             "data": { "S": data }, "w": { "S": "w" },
         });
-        Self { item: item.to_string().into(), count, asked: Arc::default() }
+        Self { item: item.to_string().into(), count, queries: Arc::default() }
     }
 
-    /// The requested page: names of one partition, from the end of the last page.
+    /// The requested page of a partition, after the start key.
     fn page(&self, request: &Value) -> String {
         assert_eq!(request["ConsistentRead"], Value::Bool(true));
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.queries.fetch_add(1, Ordering::Relaxed);
         let pk = request["ExpressionAttributeValues"][":pk"]["S"].as_str().expect("a query names its partition");
         let partition: usize = pk.rsplit('#').next().and_then(|last| last.parse().ok()).expect("a partition has a number");
         let after = request["ExclusiveStartKey"]["sk"]["S"].as_str().map(|last| last["pool-".len()..].parse::<usize>().expect("a number"));
@@ -120,8 +120,8 @@ impl Pages {
 
 impl HttpConnector for Pages {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let asked = serde_json::from_slice(request.body().bytes().unwrap_or_default()).expect("the SDK writes JSON");
-        HttpConnectorFuture::ready(Ok(Response::new(200.try_into().expect("a status of HTTP"), SdkBody::from(self.page(&asked)))))
+        let query = serde_json::from_slice(request.body().bytes().unwrap_or_default()).expect("the SDK writes JSON");
+        HttpConnectorFuture::ready(Ok(Response::new(200.try_into().expect("a valid status"), SdkBody::from(self.page(&query)))))
     }
 }
 
@@ -132,11 +132,11 @@ impl HttpClient for Pages {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_on_sees_the_same_outcomes_whatever_fails() {
+async fn callers_that_retry_see_the_same_outcomes_under_faults() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = store(&ministack, clock).await;
-    let struck = contracts::suites_under_faults(&store, "faulty", clock.now, 1).await;
-    assert_eq!(struck.len(), 4, "every kind of fault struck: {struck:?}");
+    let faults = contracts::suites_under_faults(&store, "faulty", clock.now, 1).await;
+    assert_eq!(faults.len(), 4, "every kind of fault occurred: {faults:?}");
     contracts::lost_replies(&store, &ClusterName::new("lost"), clock.now).await;
 }

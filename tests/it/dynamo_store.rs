@@ -1,28 +1,28 @@
-//! The store ports on DynamoDB: the contracts of the memory adapter, and what only a real table can show.
+//! The store ports on DynamoDB: the same contracts as the in-memory adapter's, and behaviour that needs a real table.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::sync::Arc;
 use whittle_claims::{Claim, DeletionReason, Revision, Sighting};
 use whittle_dynamo::{DynamoStore, encode_claim};
 use whittle_ports::{ClaimStore, Leases, Records, StoreError, contracts};
-use whittle_tests::clock::StandingClock;
+use whittle_tests::clock::FixedClock;
 use whittle_tests::dynamo::{TABLE, client, create_table, store};
 use whittle_tests::ministack::Ministack;
 use whittle_units::{ClusterName, SignedDuration};
 
 #[tokio::test]
-async fn claims_keep_the_contract() {
+async fn the_claim_store_meets_its_contract() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = store(&ministack, clock).await;
     contracts::claim_store(&store, &ClusterName::new("prod"), clock.now).await;
     contracts::many_claims(&store, &ClusterName::new("many"), clock.now, 200).await;
 }
 
 #[tokio::test]
-async fn leases_records_and_decisions_keep_their_contracts() {
+async fn leases_records_and_decisions_meet_their_contracts() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = store(&ministack, clock).await;
     contracts::leases(&store, &ClusterName::new("prod"), clock.now).await;
     contracts::records(&store, &ClusterName::new("prod"), clock.now).await;
@@ -31,16 +31,16 @@ async fn leases_records_and_decisions_keep_their_contracts() {
 }
 
 #[tokio::test]
-async fn what_a_region_shares_keeps_its_contract() {
+async fn the_region_store_meets_its_contract() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     contracts::region_store(&store(&ministack, clock).await, clock.now).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_reported_and_left_as_it_is() {
+async fn an_unreadable_claim_is_reported_and_never_overwritten() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = store(&ministack, clock).await;
     let client = client(&ministack);
     let cluster = ClusterName::new("prod");
@@ -56,11 +56,11 @@ async fn what_cannot_be_read_is_reported_and_left_as_it_is() {
     assert_eq!(listed.iter().map(|stored| stored.value.key.name.as_str()).collect::<Vec<_>>(), ["fine"]);
     let listing = store.listing(&cluster).await.expect("the store answers");
     assert_eq!(listing.unreadable, ["newer", "torn"]);
-    let newer = store.get(&claims[1].key).await.expect_err("a newer version may mean something else");
+    let newer = store.get(&claims[1].key).await.expect_err("a newer version is never parsed");
     assert!(newer.to_string().contains("deploy the newer release"), "{newer}");
     assert!(matches!(store.get(&claims[2].key).await, Err(StoreError::Unreadable { .. })));
     let taken = store.create(&lease, &claims[1]).await;
-    assert!(matches!(taken, Err(StoreError::Conflict { .. })), "it still holds its name: {taken:?}");
+    assert!(matches!(taken, Err(StoreError::Conflict { .. })), "its name is taken: {taken:?}");
 }
 
 /// Overwrites one attribute of a stored claim, wherever its shard is.
@@ -75,9 +75,9 @@ async fn change(client: &aws_sdk_dynamodb::Client, claim: &Claim, attribute: &st
 }
 
 #[tokio::test]
-async fn a_claim_is_forgotten_a_day_after_its_end() {
+async fn an_ended_claim_expires_after_a_day() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = store(&ministack, clock).await;
     let cluster = ClusterName::new("prod");
     let lease = store.acquire(&cluster, "test", clock.now, SignedDuration::from_mins(1)).await.expect("free");
@@ -87,16 +87,16 @@ async fn a_claim_is_forgotten_a_day_after_its_end() {
     store.update(&claim, created).await.expect("ours");
     assert_eq!(store.list(&cluster).await.expect("the store answers").len(), 1);
     // The table may delete it days later: until then it counts as deleted.
-    let later = StandingClock { now: clock.now + SignedDuration::from_hours(24), ..clock };
+    let later = FixedClock { now: clock.now + SignedDuration::from_hours(24), ..clock };
     let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(later));
     assert_eq!(store.list(&cluster).await, Ok(vec![]));
     assert_eq!(store.get(&claim.key).await, Ok(None));
 }
 
 #[tokio::test]
-async fn lists_read_every_page() {
+async fn lists_read_all_pages() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = store(&ministack, clock).await;
     let cluster = ClusterName::new("prod");
     let lease = store.acquire(&cluster, "test", clock.now, SignedDuration::from_mins(1)).await.expect("free");
@@ -115,21 +115,21 @@ async fn lists_read_every_page() {
 #[tokio::test]
 async fn errors_name_the_object_and_the_remedy() {
     let Some(ministack) = Ministack::start() else { return };
-    let clock = StandingClock::new();
+    let clock = FixedClock::new();
     let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(clock));
     let key = contracts::planned_claim(&ClusterName::new("prod"), "c", clock.now).key;
     let missing = store.get(&key).await.expect_err("the table was not created");
     assert!(missing.to_string().contains("claim prod/c") && missing.to_string().contains("WHITTLE_TABLE"), "{missing}");
 
     create_table(&client(&ministack)).await;
-    let late = StandingClock { left: SignedDuration::ZERO, ..clock };
+    let late = FixedClock { left: SignedDuration::ZERO, ..clock };
     let late = DynamoStore::new(client(&ministack), TABLE, Arc::new(late)).get(&key).await.expect_err("no call is started");
     assert!(late.to_string().contains("no time left"), "{late}");
 }
 
 #[tokio::test]
-async fn a_table_that_does_not_answer_is_given_up_in_time() {
-    // A port that accepts connections and never answers: the kernel accepts them for us.
+async fn a_call_that_gets_no_response_times_out_before_the_deadline() {
+    // A listening socket whose connections the kernel accepts and nothing answers.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
@@ -137,7 +137,7 @@ async fn a_table_that_does_not_answer_is_given_up_in_time() {
         .region(aws_sdk_dynamodb::config::Region::new(Ministack::REGION))
         .credentials_provider(aws_sdk_dynamodb::config::Credentials::new("testing", "testing", None, None, "tests"))
         .build();
-    let clock = StandingClock { left: SignedDuration::from_millis(300), ..StandingClock::new() };
+    let clock = FixedClock { left: SignedDuration::from_millis(300), ..FixedClock::new() };
     let store = DynamoStore::new(aws_sdk_dynamodb::Client::from_conf(config), TABLE, Arc::new(clock));
     let start = std::time::Instant::now();
     let record = Sighting { subject: "s".to_owned(), first_seen_at: clock.now, expires_at: clock.now };
@@ -147,7 +147,7 @@ async fn a_table_that_does_not_answer_is_given_up_in_time() {
 }
 
 #[test]
-fn claims_of_every_release_stay_readable() {
+fn claims_of_every_release_remain_readable() {
     // One record per phase, as release 0.1.0 wrote them. A later version gets a file of its own beside this one.
     let stored = include_str!("../golden/records/claim-v1.jsonl");
     let claims: Vec<Claim> = stored.lines().map(|line| serde_json::from_str(line).expect(line)).collect();

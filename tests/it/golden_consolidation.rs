@@ -21,7 +21,7 @@ fn consolidate(case: &Path, packing: PackingArg) -> Value {
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 
-/// Karpenter leaves types of equal price in any order; the set of types and the cheapest price must agree.
+/// The order of types is left out, because Karpenter's is arbitrary among equal prices; the set of types and the cheapest price must agree.
 fn canonical(answer: &Value) -> String {
     let claim = |claim: &Value| {
         let mut claim = claim.clone();
@@ -40,7 +40,7 @@ fn canonical(answer: &Value) -> String {
     commands.join("\n")
 }
 
-/// The savings of an answer in dollars per hour; drift has priority, so that a drift command counts as infinite.
+/// The savings of all commands in dollars per hour.
 fn saved(answer: &Value) -> f64 {
     list(answer, "commands").map(|command| command["savings"].as_f64().unwrap()).sum()
 }
@@ -56,7 +56,7 @@ fn blocked(answer: &Value) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_reference_search_decides_as_the_reference_does() {
+fn the_reference_search_decides_as_karpenter_does() {
     let mut wrong = Vec::new();
     for case in cases() {
         let (expected, actual) = (expected(&case), consolidate(&case, PackingArg::Reference));
@@ -73,10 +73,10 @@ fn the_best_search_saves_as_much_for_the_same_reason_and_touches_no_blocked_node
     for case in cases() {
         let (expected, actual) = (expected(&case), consolidate(&case, PackingArg::Best));
         let as_good = reason(&actual) == reason(&expected) && saved(&actual) >= saved(&expected) - 1e-6;
-        // The grace period of a NodeClaim lets drift override what its pods block.
+        // With a terminationGracePeriod, drift disrupts nodes although their pods block it.
         let overridden = reason(&expected) == Some("Drifted");
-        let mut taken = list(&actual, "commands").flat_map(|command| list(command, "candidates")).filter_map(Value::as_str);
-        if !as_good || !overridden && taken.any(|node| blocked(&expected).contains(node)) {
+        let mut candidates = list(&actual, "commands").flat_map(|command| list(command, "candidates")).filter_map(Value::as_str);
+        if !as_good || !overridden && candidates.any(|node| blocked(&expected).contains(node)) {
             wrong.push(format!("{}\nexpected {}\nactual {}", case.display(), canonical(&expected), canonical(&actual)));
         }
     }
@@ -84,7 +84,7 @@ fn the_best_search_saves_as_much_for_the_same_reason_and_touches_no_blocked_node
 }
 
 #[test]
-fn every_node_has_a_verdict_with_words() {
+fn every_node_has_a_verdict_with_an_explanation() {
     for case in cases() {
         let answer = consolidate(&case, PackingArg::Best);
         let verdicts: Vec<&Value> = list(&answer, "verdicts").collect();

@@ -29,7 +29,7 @@ pub(crate) fn expected(case: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(case.join("expected.json")).unwrap()).unwrap()
 }
 
-/// Pods that differ only in a trailing number are copies of each other: they are counted, not named.
+/// Counts pods by name without its trailing number: such pods are interchangeable.
 pub(crate) fn copies<'a>(pods: impl Iterator<Item = &'a Value>) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for pod in pods {
@@ -95,13 +95,13 @@ fn no_worse(expected: &Value, actual: &Value) -> bool {
     let dearest = answers.iter().map(|a| total(a, "price")).fold(0.0, f64::max);
     let most = answers.iter().map(|a| total(a, "scheduled")).fold(0.0, f64::max);
     let least = answers.iter().map(|a| total(a, "scheduled")).fold(f64::MAX, f64::min);
-    let mine = total(actual, "scheduled");
+    let actual_count = total(actual, "scheduled");
     (total(actual, "pods") - total(expected, "pods")).abs() < 0.5
-        && (mine > most || (mine >= least && total(actual, "price") <= dearest + 1e-6))
+        && (actual_count > most || (actual_count >= least && total(actual, "price") <= dearest + 1e-6))
 }
 
 #[test]
-fn the_reference_packing_answers_as_the_reference_does() {
+fn the_reference_packing_plans_as_karpenter_does() {
     let mut wrong = Vec::new();
     for case in cases() {
         let (expected, actual) = (expected(&case), plan(&case, PackingArg::Reference));
@@ -115,7 +115,7 @@ fn the_reference_packing_answers_as_the_reference_does() {
 }
 
 #[test]
-fn the_best_packing_places_as_many_pods_for_no_more_money() {
+fn the_best_packing_places_as_many_pods_at_no_higher_price() {
     let mut wrong = Vec::new();
     for case in cases() {
         let (expected, actual) = (expected(&case), plan(&case, PackingArg::Best));

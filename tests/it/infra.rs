@@ -18,7 +18,7 @@ fn may(cluster: &ControlPlane, group: &str, verb: &str, api_group: &str, resourc
 }
 
 #[test]
-fn the_cluster_manifests_apply_and_give_each_group_its_rights_alone() {
+fn the_cluster_manifests_grant_each_group_only_its_own_permissions() {
     let Some(cluster) = ControlPlane::with_parts("") else { return };
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/cluster");
     let applied = cluster.kubectl().args(["apply", "-f"]).arg(&manifests).output().expect("kubectl runs");
@@ -54,7 +54,7 @@ fn the_cluster_manifests_apply_and_give_each_group_its_rights_alone() {
 }
 
 #[test]
-fn an_api_server_serves_the_definitions() {
+fn an_api_server_serves_the_crds() {
     let Some(cluster) = ControlPlane::with_parts("") else { return };
     let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/crds");
     let run = |arguments: &[&str]| {
@@ -73,8 +73,8 @@ fn an_api_server_serves_the_definitions() {
     assert!(shown.contains("default"), "{shown}");
 }
 
-/// A dry-run change of an EC2NodeClass by a member of these groups, and the API server's answer.
-fn tries(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), String> {
+/// Patches an EC2NodeClass as a member of these groups, as a dry run; returns the API server's error.
+fn try_patch(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), String> {
     let mut command = cluster.kubectl();
     command.args(["patch", "ec2nodeclass", "default", "--type=merge", "--dry-run=server", "-p", patch]);
     if !groups.is_empty() {
@@ -85,8 +85,8 @@ fn tries(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), Str
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// How many attempts, of one process each, until an API server enforces a new policy.
-const TRIES_MAX: usize = 300;
+/// Attempts, each a process, within which an API server enforces a new admission policy.
+const ATTEMPTS_MAX: usize = 300;
 
 #[test]
 fn refresh_never_writes_the_spec_of_a_node_class() {
@@ -107,9 +107,9 @@ fn refresh_never_writes_the_spec_of_a_node_class() {
     apply(&file);
 
     let (role, finalizer) = (r#"{"spec":{"role":"admin"}}"#, r#"{"metadata":{"finalizers":["karpenter.k8s.aws/termination"]}}"#);
-    let refused = (0..TRIES_MAX).find_map(|_| tries(&cluster, &["whittle:read", "whittle:refresh"], role).err());
+    let refused = (0..ATTEMPTS_MAX).find_map(|_| try_patch(&cluster, &["whittle:read", "whittle:refresh"], role).err());
     let refused = refused.expect("the policy is in force by now");
     assert!(refused.contains("Whittle does not write the spec of an EC2NodeClass"), "{refused}");
-    assert_eq!(tries(&cluster, &["whittle:read", "whittle:refresh"], finalizer), Ok(()), "its finalizer it does write");
-    assert_eq!(tries(&cluster, &[], role), Ok(()), "the spec is the user's");
+    assert_eq!(try_patch(&cluster, &["whittle:read", "whittle:refresh"], finalizer), Ok(()), "it may change the finalizer");
+    assert_eq!(try_patch(&cluster, &[], role), Ok(()), "users may change the spec");
 }

@@ -4,10 +4,10 @@
 mod cluster_api;
 mod dynamo_faults;
 mod dynamo_store;
-mod forgotten;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
+mod objects_without_claim;
 mod plans;
 mod real_admission;
 mod scenarios;

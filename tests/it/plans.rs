@@ -8,7 +8,7 @@ use whittle_cli::plan::{PlanArgs, render};
 use whittle_cli::source::Source;
 use whittle_cli::source::{Format, PackingArg};
 
-/// The plan of both packings for a case of `tests/plans`, with further manifests.
+/// The plans of both packings for a case of `tests/plans` with additional manifests.
 fn plans(case: &str, more: &[&str]) -> [Value; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
     [PackingArg::Best, PackingArg::Reference].map(|packing| {
@@ -23,29 +23,29 @@ fn sizes(plan: &Value) -> Vec<(usize, u64)> {
     let of = |claim: &Value| {
         let sizes: BTreeSet<&str> =
             list(claim, "instanceTypes").filter_map(|t| t.as_str()?.split_once('.')).map(|(_, size)| size).collect();
-        let said = list(claim, "requirements").find(|r| r["key"] == "karpenter.k8s.aws/instance-size").unwrap();
-        (sizes.len(), said["minValues"].as_u64().unwrap())
+        let requirement = list(claim, "requirements").find(|r| r["key"] == "karpenter.k8s.aws/instance-size").unwrap();
+        (sizes.len(), requirement["minValues"].as_u64().unwrap())
     };
     list(plan, "nodeClaims").map(of).collect()
 }
 
 #[test]
-fn no_claim_of_a_limited_pool_has_fewer_sizes_than_it_says() {
+fn a_claim_of_a_limited_pool_has_as_many_sizes_as_its_min_values() {
     for plan in plans("min-values-within-a-limit", &[]) {
         assert_eq!(sizes(&plan), [(6, 6)], "{}", plan["packing"]);
         assert_eq!(plan["totals"]["scheduled"], 1);
     }
-    // The limit leaves one size less for the second claim, which reports it, and nothing for a third.
+    // The limit leaves one size fewer for the second claim, whose minValues is lowered, and none for a third.
     for plan in plans("min-values-within-a-limit", &["best-effort.yaml"]) {
         assert_eq!(sizes(&plan), [(6, 6), (5, 5)], "{}", plan["packing"]);
     }
 }
 
 #[test]
-fn a_pod_that_seeks_company_is_not_planned_where_it_has_none() {
-    for plan in plans("company-that-went-elsewhere", &[]) {
+fn a_pod_with_required_affinity_is_not_placed_without_a_matching_pod() {
+    for plan in plans("affinity-to-a-pod-placed-elsewhere", &[]) {
         let placed: Vec<&Value> = list(&plan, "nodeClaims").flat_map(|claim| list(claim, "pods")).collect();
         assert_eq!(placed, ["default/a-0"], "{}", plan["packing"]);
-        assert_eq!(list(&plan, "unschedulable").map(|left| &left["pod"]).collect::<Vec<_>>(), ["default/near-0"]);
+        assert_eq!(list(&plan, "unschedulable").map(|pod| &pod["pod"]).collect::<Vec<_>>(), ["default/near-0"]);
     }
 }

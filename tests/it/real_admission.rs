@@ -1,4 +1,4 @@
-//! Our CRDs on a real API server: it accepts and rejects as the golden cases say, names the same fields and stores the
+//! Our CRDs on a real API server: it accepts and rejects manifests as the golden cases do, names the same fields and stores the
 //! same defaults; and it accepts the output of `whittle convert` for the seeds' old manifests.
 
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn resource(kind: &str) -> &'static str {
     }
 }
 
-/// Sends all manifests as dry runs with strict field validation, over one connection; the answers in their order.
+/// Creates all manifests as dry runs with strict field validation over one connection, and returns the responses in order.
 fn create_all(cluster: &ControlPlane, texts: &[String]) -> Vec<Value> {
     let folder = cluster.kubeconfig().with_file_name("admission");
     std::fs::create_dir_all(&folder).expect("the cluster's folder can be written");
@@ -68,7 +68,7 @@ fn create_all(cluster: &ControlPlane, texts: &[String]) -> Vec<Value> {
     (0..texts.len()).map(|position| serde_json::from_slice(&answer(position)).expect("the server answers in JSON")).collect()
 }
 
-/// Differences between the server's answer and the case.
+/// The difference between the server's response and the case.
 fn difference(answer: &Value, expected: &Value) -> Option<String> {
     let refused = answer["kind"] == "Status";
     if expected["accepted"] == refused {
@@ -78,7 +78,7 @@ fn difference(answer: &Value, expected: &Value) -> Option<String> {
         return (answer["spec"] != expected["defaulted"]).then(|| format!("stored: {}", answer["spec"]));
     }
     if answer["message"].as_str().is_some_and(|message| message.contains("strict decoding")) {
-        return None; // names its fields in the text alone
+        return None; // its fields are named in the message only
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let causes = answer["details"]["causes"].as_array().cloned().unwrap_or_default();
@@ -88,7 +88,7 @@ fn difference(answer: &Value, expected: &Value) -> Option<String> {
     (ours != theirs).then(|| format!("fields: {ours:?}, expected {theirs:?}"))
 }
 
-/// Whether the server refuses to replace the first document by the second.
+/// Whether the server rejects replacing the first document by the second.
 fn replacing_fails(cluster: &ControlPlane, old: &str, new: &str) -> bool {
     let write = |name: &str, text: &str| {
         let file = cluster.kubeconfig().with_file_name(name);
@@ -99,14 +99,14 @@ fn replacing_fails(cluster: &ControlPlane, old: &str, new: &str) -> bool {
     let run = |arguments: &[&str], file: &Path| {
         cluster.kubectl().args(arguments).arg("-f").arg(file).output().expect("kubectl runs").status.success()
     };
-    assert!(run(&["create"], &old), "the first document of an update is good");
+    assert!(run(&["create"], &old), "the first document of an update is valid");
     let refused = !run(&["replace", "--dry-run=server"], &new);
     assert!(run(&["delete", "--wait=false"], &old));
     refused
 }
 
 #[test]
-fn a_real_server_with_our_crds_judges_as_the_golden_cases_say() {
+fn a_real_api_server_with_our_crds_answers_as_the_golden_cases_say() {
     let Some(cluster) = server() else { return };
     let directory = root().join("tests/golden/api");
     let expected: Value =
@@ -131,7 +131,7 @@ fn a_real_server_with_our_crds_judges_as_the_golden_cases_say() {
 }
 
 #[test]
-fn s3_convert_a_real_server_takes_what_the_seeds_convert_to() {
+fn s3_convert_a_real_api_server_accepts_the_converted_seeds() {
     let Some(cluster) = server() else { return };
     let old = [
         "000-provisioner-windows2019",

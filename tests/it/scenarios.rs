@@ -1,4 +1,4 @@
-//! Walkthroughs and faults, played in the simulator over the real functions.
+//! Runs all scenarios in the simulator with the real functions.
 
 use std::path::{Path, PathBuf};
 use whittle_cli::local::scenario;

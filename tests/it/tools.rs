@@ -1,4 +1,4 @@
-//! The back ends that other tests rely on come up, answer and go away again.
+//! The backends that other tests use start, answer and stop.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -6,7 +6,7 @@ use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::ministack::Ministack;
 
 #[test]
-fn ministack_starts_on_loopback_and_ends() {
+fn ministack_starts_on_loopback_and_stops() {
     let Some(ministack) = Ministack::start() else { return };
     let process = Path::new("/proc").join(ministack.process().to_string());
     assert!(TcpStream::connect(("127.0.0.1", ministack.port())).is_ok());

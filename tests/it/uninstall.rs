@@ -23,7 +23,7 @@ use whittle_ports::{
     Adapters, ClaimStore, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records, Settings,
     contracts,
 };
-use whittle_tests::clock::StandingClock;
+use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
@@ -37,7 +37,7 @@ const ROLE: &str = "KarpenterNodeRole-left";
 const TICKS_MAX: u32 = 12;
 const TICK: SignedDuration = SignedDuration::from_mins(1);
 
-/// The classes' right to clean up, as `refresh` has it; what else there is to discover does not matter here.
+/// Discovery with a real cleanup of node classes; everything else is unused here.
 struct Cleaner(Explorer);
 
 impl Discovery for Cleaner {
@@ -110,27 +110,27 @@ impl Stage {
         Some(Self { clusters: clusters(&plane), ministack, plane, config, queues })
     }
 
-    fn at(tick: u32) -> StandingClock {
-        let start = StandingClock::new();
-        StandingClock { now: start.now + TICK * i32::try_from(tick).unwrap(), ..start }
+    fn at(tick: u32) -> FixedClock {
+        let start = FixedClock::new();
+        FixedClock { now: start.now + TICK * i32::try_from(tick).unwrap(), ..start }
     }
-    fn store(&self, clock: StandingClock) -> DynamoStore {
+    fn store(&self, clock: FixedClock) -> DynamoStore {
         DynamoStore::new(client(&self.ministack), TABLE, Arc::new(clock))
     }
-    fn machines(&self, clock: StandingClock) -> Machines {
+    fn machines(&self, clock: FixedClock) -> Machines {
         Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(clock))
     }
-    fn cleaner(&self, clock: StandingClock) -> Cleaner {
+    fn cleaner(&self, clock: FixedClock) -> Cleaner {
         let region = whittle_units::Region::new(Ministack::REGION);
         Cleaner(Explorer::new(&self.config, region, Isolation::Isolated, Arc::new(clock)))
     }
 
-    /// A machine as a launch leaves it, with a launch template, a profile, a claim and a record.
-    async fn serve(&self, cluster: &ClusterName) -> Claim {
+    /// Creates a running machine with its launch template, instance profile, claim and a record.
+    async fn create_machine(&self, cluster: &ClusterName) -> Claim {
         let clock = Self::at(0);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, cluster.as_str())];
         let profile = self.cleaner(clock).ensure_instance_profile(cluster, "default", ROLE).await.unwrap();
-        let id = self.start(&tags, Some(&profile)).await;
+        let id = self.run_instance(&tags, Some(&profile)).await;
         let tags: BTreeMap<String, String> = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let template = LaunchTemplate { image_id: "ami-1".to_owned(), tags, ..LaunchTemplate::default() }.named();
         self.machines(clock).ensure_launch_template(&template).await.unwrap();
@@ -157,7 +157,7 @@ impl Stage {
         claim
     }
 
-    async fn start(&self, tags: &[(&str, &str)], profile: Option<&str>) -> InstanceId {
+    async fn run_instance(&self, tags: &[(&str, &str)], profile: Option<&str>) -> InstanceId {
         let tags = tags.iter().map(|(key, value)| Tag::builder().key(*key).value(*value).build()).collect();
         let tags = TagSpecification::builder().resource_type(ResourceType::Instance).set_tags(Some(tags)).build();
         let run = aws_sdk_ec2::Client::new(&self.config).run_instances().image_id("ami-0123456789abcdef0").tag_specifications(tags);
@@ -167,15 +167,15 @@ impl Stage {
         InstanceId::new(answer.instances()[0].instance_id().unwrap())
     }
 
-    /// Its objects: the Node and the NodeClaim, both held by our finalizer, and the class that is held too.
-    async fn show(&self, cluster: &ClusterName, claim: &Claim) {
+    /// Creates the objects of a claim, with our finalizers: Node, NodeClaim and node class.
+    async fn create_objects(&self, cluster: &ClusterName, claim: &Claim) {
         apply(&self.plane, &POOL_AND_CLASS.replace("$FINALIZER", labels::NODE_CLASS_FINALIZER));
         self.clusters.apply_mirror(cluster, &mirror(claim)).await.unwrap();
         let (name, id) = (claim.node_name().unwrap(), claim.machine().unwrap().provider_id.as_str());
         apply(&self.plane, &node(name, id, labels::TERMINATION_FINALIZER));
     }
 
-    /// One tick of every function involved, while the user asks again what is left. Returns the answer.
+    /// Runs each function involved once, then the uninstall request again. Returns its answer.
     async fn tick(&self, cluster: &ClusterName, nodes: LeftNodes, tick: u32) -> String {
         let clock = Self::at(tick);
         let (store, machines, cleaner) = (self.store(clock), self.machines(clock), self.cleaner(clock));
@@ -192,16 +192,16 @@ impl Stage {
         report.decisions.last().unwrap().message.clone()
     }
 
-    /// Ticks until the answer is that nothing is left.
-    async fn leave(&self, cluster: &ClusterName, nodes: LeftNodes) {
-        let mut told = Vec::new();
+    /// Repeats the uninstall request, one tick apart, until it reports that nothing is left.
+    async fn uninstall(&self, cluster: &ClusterName, nodes: LeftNodes) {
+        let mut answers = Vec::new();
         for tick in 0..TICKS_MAX {
-            told.push(self.tick(cluster, nodes, tick).await);
-            if told.last().is_some_and(|told| told.starts_with("nothing is left")) {
+            answers.push(self.tick(cluster, nodes, tick).await);
+            if answers.last().is_some_and(|answer| answer.starts_with("nothing is left")) {
                 return;
             }
         }
-        panic!("something is left for ever: {told:#?}");
+        panic!("something is left after all ticks: {answers:#?}");
     }
 
     /// Keys of the table's items of this cluster.
@@ -249,60 +249,64 @@ fn node(name: &str, provider_id: &str, finalizer: &str) -> String {
 }
 
 #[tokio::test]
-async fn s1_28_leaving_a_cluster_leaves_nothing_behind_and_touches_no_other() {
+async fn s1_28_uninstalling_from_a_cluster_removes_everything_and_affects_no_other_cluster() {
     let Some(stage) = Stage::new().await else { return };
-    let (left, served) = (ClusterName::new(LEFT), ClusterName::new(SERVED));
-    let (ours, other) = (stage.serve(&left).await, stage.serve(&served).await);
-    stage.show(&left, &ours).await;
+    let (uninstalled, served) = (ClusterName::new(LEFT), ClusterName::new(SERVED));
+    let (ours, other) = (stage.create_machine(&uninstalled).await, stage.create_machine(&served).await);
+    stage.create_objects(&uninstalled, &ours).await;
     apply(&stage.plane, &node("managed", "aws:///us-west-2a/i-0aaaaaaaaaaaaaaaa", "example.com/keeps"));
-    let unmarked = stage.start(&[("Name", "somebody's"), (labels::TAG_CLUSTER, LEFT)], None).await;
+    let untagged = stage.run_instance(&[("Name", "unrelated"), (labels::TAG_CLUSTER, LEFT)], None).await;
     let before = stage.keys(&served).await;
 
-    stage.leave(&left, LeftNodes::Drain).await;
+    stage.uninstall(&uninstalled, LeftNodes::Drain).await;
 
     let now = Stage::at(TICKS_MAX);
     let machines = stage.machines(now);
-    assert_eq!(alive(&machines, &ours.machine().unwrap().instance_id).await, None, "its machine has ended");
-    assert_eq!(machines.launch_templates(&left).await.unwrap(), [""; 0]);
+    assert_eq!(alive(&machines, &ours.machine().unwrap().instance_id).await, None, "its machine is terminated");
+    assert_eq!(machines.launch_templates(&uninstalled).await.unwrap(), [""; 0]);
     assert_eq!(stage.profiles().await, [format!("/karpenter/{}/{SERVED}/default/", Ministack::REGION)]);
-    let kept = stage.keys(&left).await;
-    assert_eq!(kept, [format!("LEASE#{LEFT}#LEASE"), format!("RECORD#{LEFT}#uninstall#uninstall")], "its tokens must grow on");
+    let kept = stage.keys(&uninstalled).await;
+    assert_eq!(
+        kept,
+        [format!("LEASE#{LEFT}#LEASE"), format!("RECORD#{LEFT}#uninstall#uninstall")],
+        "the fencing token must never start again"
+    );
 
     let node = other.machine().unwrap().instance_id.clone();
     assert_eq!(alive(&machines, &node).await.as_deref(), Some(SERVED), "the other cluster's machine runs");
-    assert_eq!(alive(&machines, &unmarked).await.as_deref(), Some(LEFT), "a machine without our pool's tag is not ours");
+    assert_eq!(alive(&machines, &untagged).await.as_deref(), Some(LEFT), "an instance without the tag of a NodePool is not ours");
     assert_eq!(machines.launch_templates(&served).await.unwrap().len(), 1);
-    assert_eq!(stage.keys(&served).await, before, "nor is a word of its state changed");
+    assert_eq!(stage.keys(&served).await, before, "its items are unchanged");
     assert_eq!(stage.store(now).get(&other.key).await.unwrap().unwrap().value, other);
 
     assert_eq!(kubectl(&stage.plane, &["get", "nodes", "-o", "name"]), "node/managed");
-    nothing_blocks(&stage.plane);
+    assert_deletable(&stage.plane);
 }
 
 #[tokio::test]
-async fn s1_28_machines_that_are_kept_run_on_as_nobodys_with_all_that_they_need() {
+async fn s1_28_kept_machines_run_on_unmanaged_with_their_instance_profile() {
     let Some(stage) = Stage::new().await else { return };
-    let (left, served) = (ClusterName::new(LEFT), ClusterName::new(SERVED));
-    let (ours, _) = (stage.serve(&left).await, stage.serve(&served).await);
-    stage.show(&left, &ours).await;
+    let (uninstalled, served) = (ClusterName::new(LEFT), ClusterName::new(SERVED));
+    let (ours, _) = (stage.create_machine(&uninstalled).await, stage.create_machine(&served).await);
+    stage.create_objects(&uninstalled, &ours).await;
     let before = stage.keys(&served).await;
 
-    stage.leave(&left, LeftNodes::Keep).await;
+    stage.uninstall(&uninstalled, LeftNodes::Keep).await;
 
     let machines = stage.machines(Stage::at(TICKS_MAX));
     let id = &ours.machine().unwrap().instance_id;
     let kept = machines.instance(id).await.unwrap().unwrap();
-    assert!(kept.is_alive() && kept.tags.contains_key(labels::TAG_LET_GO), "it runs, and no later sweep takes it for an orphan");
+    assert!(kept.is_alive() && kept.tags.contains_key(labels::TAG_LET_GO), "it runs, and no later sweep treats it as an orphan");
     let profile = format!("/karpenter/{}/{LEFT}/default/", Ministack::REGION);
-    assert!(stage.profiles().await.contains(&profile), "a node without its profile pulls no image and gives no address");
-    assert_eq!(machines.launch_templates(&left).await.unwrap(), [""; 0], "what only launches need goes");
+    assert!(stage.profiles().await.contains(&profile), "without its profile a node can pull no image and assign no pod address");
+    assert_eq!(machines.launch_templates(&uninstalled).await.unwrap(), [""; 0], "launch templates are deleted");
     let node = kubectl(
         &stage.plane,
         &["get", "node", "node-left", "-o", "jsonpath={.metadata.finalizers}{.metadata.ownerReferences}{.spec.taints}"],
     );
-    assert_eq!(node, "", "its pods notice nothing, and its Node can be deleted");
-    assert_eq!(stage.keys(&served).await, before, "the other cluster is not touched");
-    nothing_blocks(&stage.plane);
+    assert_eq!(node, "", "its pods are undisturbed, and its Node can be deleted");
+    assert_eq!(stage.keys(&served).await, before, "the other cluster is unchanged");
+    assert_deletable(&stage.plane);
 }
 
 /// The cluster tag of a running instance.
@@ -311,8 +315,8 @@ async fn alive(machines: &Machines, id: &InstanceId) -> Option<String> {
     instance.and_then(|instance| instance.tags.get(labels::TAG_CLUSTER).cloned())
 }
 
-/// No finalizer of ours is left on any object, so that even the kinds themselves can be deleted.
-fn nothing_blocks(plane: &ControlPlane) {
+/// Checks that no finalizer of ours is left on any object: even the CRDs can be deleted.
+fn assert_deletable(plane: &ControlPlane) {
     assert_eq!(kubectl(plane, &["get", "nodeclaims", "-o", "name"]), "");
     let _ = kubectl(plane, &["delete", "nodepools,ec2nodeclasses", "--all", "--timeout=30s"]);
     let kinds = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"];

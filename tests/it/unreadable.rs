@@ -1,4 +1,4 @@
-//! Objects that a real API server accepts and our types cannot read: a sweep terminates nothing because of them.
+//! Objects that a real API server accepts and our types cannot parse: a sweep terminates nothing because of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use whittle_cluster::Clusters;
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, Presence, Report, Scope, Settings, Sought, contracts};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_tests::clock::StandingClock;
+use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
@@ -30,9 +30,9 @@ fn pool(name: &str, life: &str, policy: &str) -> String {
 const FOREIGN: &str = "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: theirs, finalizers: [karpenter.sh/termination]}, \
     spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}";
 
-struct Nothing;
+struct NoFunctions;
 
-impl Functions for Nothing {
+impl Functions for NoFunctions {
     fn call(&self, _: Function, _: SimPorts, _: Input) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'static>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -48,11 +48,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     fn start() -> Option<Self> {
-        Self::start_at(StandingClock::new().now)
+        Self::start_at(FixedClock::new().now)
     }
 
-    /// The same, with our kinds installed and at this time.
-    pub(crate) fn with_kinds_at(now: Timestamp) -> Option<Self> {
+    /// The same with our CRDs, a NodePool and a node class, at this time.
+    pub(crate) fn with_crds_at(now: Timestamp) -> Option<Self> {
         let stage = Self::start_at(now)?;
         for crd in CRDS {
             apply(&stage.plane, crd);
@@ -67,20 +67,20 @@ impl Stage {
         let plane = ControlPlane::start()?;
         let name = ClusterName::new("test");
         let options = WorldOptions { seed: 1, cluster: name.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start };
-        let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+        let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(NoFunctions));
         Some(Self { clusters: clusters(&plane), plane, simulation, name })
     }
 
     /// A running machine with our tags.
     fn start_machine(&self, id: &str) {
-        self.run_machine(id, StandingClock::new().now - SignedDuration::from_hours(1), &[]);
+        self.run_machine(id, FixedClock::new().now - SignedDuration::from_hours(1), &[]);
     }
 
-    /// One launched at this time, with further tags.
-    pub(crate) fn run_machine(&self, id: &str, launched_at: Timestamp, further: &[(&str, &str)]) {
+    /// A machine that was launched at this time, with additional tags.
+    pub(crate) fn run_machine(&self, id: &str, launched_at: Timestamp, more_tags: &[(&str, &str)]) {
         let machine = contracts::machine(&InstanceId::new(id), launched_at);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
-        let tags = tags.iter().chain(further);
+        let tags = tags.iter().chain(more_tags);
         let instance = Instance {
             id: machine.instance_id.clone(),
             state: InstanceState::Running,
@@ -101,8 +101,8 @@ impl Stage {
     }
 
     /// An initialized claim of a pool with its machine and its NodeClaim.
-    async fn serve(&self, name: &str, owner: OwnerReference) -> ClaimKey {
-        let now = StandingClock::new().now;
+    async fn create_claim(&self, name: &str, owner: OwnerReference) -> ClaimKey {
+        let now = FixedClock::new().now;
         let id = format!("i-0{name}");
         self.start_machine(&id);
         let [group, kind, class] = ["karpenter.k8s.aws", "EC2NodeClass", "default"].map(str::to_owned);
@@ -152,7 +152,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn nothing_ends_because_a_real_api_server_takes_what_we_cannot_read() {
+async fn objects_that_cannot_be_parsed_never_cause_a_termination() {
     let Some(mut stage) = Stage::start() else { return };
     for crd in CRDS {
         apply(&stage.plane, crd);
@@ -163,17 +163,17 @@ async fn nothing_ends_because_a_real_api_server_takes_what_we_cannot_read() {
         apply(&stage.plane, &pool(name, "720h", "WhenEmpty"));
     }
     let (default, other) = (stage.owner("default").await, stage.owner("other").await);
-    stage.serve("long", default).await;
-    let doomed = stage.serve("odd", other).await;
-    a_life_of_any_length_is_read(&stage).await;
-    hide_what_is_there(&stage).await;
+    stage.create_claim("long", default).await;
+    let to_delete = stage.create_claim("odd", other).await;
+    an_expire_after_of_any_length_is_parsed(&stage).await;
+    create_unreadable_objects(&stage).await;
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     let mut unreadable: Vec<(&str, &str)> =
         objects.unreadable.iter().map(|unreadable| (unreadable.kind.as_str(), unreadable.field.as_str())).collect();
     unreadable.sort_unstable();
     assert_eq!(unreadable, [("NodeClaim", "status.capacity.cpu"), ("NodePool", "spec.disruption.consolidationPolicy")]);
     let (claims, ending) = stage.sweeps().await;
-    assert_eq!((claims.len(), ending), (2, vec![]), "nothing ends, and no machine is an orphan");
+    assert_eq!((claims.len(), ending), (2, vec![]), "no claim is deleted, and no machine is an orphan");
     let output = kubectl(
         &stage.plane,
         &["get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason} {.involvedObject.name} {.message}{'\\n'}{end}"],
@@ -181,28 +181,28 @@ async fn nothing_ends_because_a_real_api_server_takes_what_we_cannot_read() {
     let of_pool = output.lines().find(|line| line.starts_with("Unreadable other ")).unwrap_or_else(|| panic!("{output}"));
     assert!(of_pool.contains("spec.disruption.consolidationPolicy: unknown variant `WhenItSuits`"), "{of_pool}");
     assert!(output.contains("Unreadable theirs "), "{output}");
-    a_pool_that_cannot_be_read_is_deleted_with_its_claims(&stage, &doomed).await;
-    absence_differs_from_a_missing_kind(&stage).await;
+    a_pool_that_cannot_be_read_is_deleted_with_its_claims(&stage, &to_delete).await;
+    a_missing_object_is_distinguished_from_a_missing_kind(&stage).await;
 }
 
-async fn a_life_of_any_length_is_read(stage: &Stage) {
+async fn an_expire_after_of_any_length_is_parsed(stage: &Stage) {
     apply(&stage.plane, &pool("default", "99999999999h", "WhenEmpty"));
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.unreadable.is_empty(), "{:?}", objects.unreadable);
     let life = objects.node_pools.iter().map(|pool| pool.spec.template.spec.expire_after.to_string());
-    assert!(life.into_iter().any(|life| life == "99999999999h"), "its text stays");
+    assert!(life.into_iter().any(|life| life == "99999999999h"), "its text is kept");
 }
 
-/// A value of a newer definition, and a status that no release of ours wrote.
-async fn hide_what_is_there(stage: &Stage) {
+/// A NodePool with an enum value of a newer CRD, and a NodeClaim whose status no release of ours wrote.
+async fn create_unreadable_objects(stage: &Stage) {
     let newer =
         CRDS[4].replace("                    - WhenEmpty\n", "                    - WhenEmpty\n                    - WhenItSuits\n");
-    assert_ne!(newer, CRDS[4], "the word has its place");
+    assert_ne!(newer, CRDS[4], "the enum is extended");
     apply(&stage.plane, &newer);
-    // The server enforces the new schema shortly after it was accepted.
+    // The server applies a new schema shortly after accepting it.
     let unreadable = pool("other", "720h", "WhenItSuits");
-    let taken = (0..100).any(|_| try_apply(&stage.plane, &unreadable));
-    assert!(taken, "the new word is served");
+    let accepted = (0..100).any(|_| try_apply(&stage.plane, &unreadable));
+    assert!(accepted, "the new value is accepted");
     apply(&stage.plane, FOREIGN);
     let status = "{\"status\":{\"providerID\":\"aws:///us-west-2a/i-0theirs\",\"capacity\":{\"cpu\":\"1e0.5\"}}}";
     let _ = kubectl(&stage.plane, &["patch", "nodeclaim", "theirs", "--subresource=status", "--type=merge", "-p", status]);
@@ -219,23 +219,23 @@ fn try_apply(plane: &ControlPlane, manifest: &str) -> bool {
     kubectl.wait().expect("kubectl ends").success()
 }
 
-/// The garbage collector deletes the NodeClaims of a pool, which the next sweep honours.
-async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, doomed: &ClaimKey) {
+/// The garbage collector deletes the NodeClaims of a deleted pool, which the next sweep acts on.
+async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, key: &ClaimKey) {
     let _ = kubectl(&stage.plane, &["delete", "nodepool", "other"]);
     let deleted = "--for=jsonpath={.metadata.deletionTimestamp}";
-    let _ = kubectl(&stage.plane, &["wait", deleted, "--timeout=60s", "nodeclaim", doomed.name.as_str()]);
+    let _ = kubectl(&stage.plane, &["wait", deleted, "--timeout=60s", "nodeclaim", key.name.as_str()]);
     stage.sweep().await;
-    let claim = stage.simulation.ports().get(doomed).await.expect("the table answers").expect("it is kept").value;
-    assert!(claim.deletion.is_some(), "what a user deletes goes");
+    let claim = stage.simulation.ports().get(key).await.expect("the table answers").expect("it is kept").value;
+    assert!(claim.deletion.is_some(), "the deletion of its pool is honoured");
 }
 
-async fn absence_differs_from_a_missing_kind(stage: &Stage) {
+async fn a_missing_object_is_distinguished_from_a_missing_kind(stage: &Stage) {
     let seek = |name: &'static str| stage.clusters.seek(&stage.name, Sought::NodePool, name);
     assert!(matches!(seek("default").await, Ok(Presence::There { uid, .. }) if !uid.is_empty()));
     assert_eq!(seek("other").await, Ok(Presence::Gone));
     assert_eq!(stage.clusters.seek(&stage.name, Sought::Provisioner, "other").await, Ok(Presence::KindUnknown));
     let _ = kubectl(&stage.plane, &["delete", "crd", "nodepools.karpenter.sh"]);
-    // The kind is served for a moment after its definition was deleted.
+    // The kind is still served for a moment after its CRD was deleted.
     let mut answer = seek("default").await;
     for _ in 0..1000 {
         if answer != Ok(Presence::KindUnknown) {

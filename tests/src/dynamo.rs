@@ -1,6 +1,6 @@
-//! The store on a table of its own in MiniStack, through the real SDK.
+//! The DynamoDB store on a table in MiniStack, through the real SDK.
 
-use crate::clock::StandingClock;
+use crate::clock::FixedClock;
 use crate::ministack::Ministack;
 use crate::wire::Wire;
 use aws_sdk_dynamodb::Client;
@@ -15,10 +15,10 @@ pub const TABLE: &str = "whittle";
 /// A client of MiniStack's DynamoDB.
 #[must_use]
 pub fn client(ministack: &Ministack) -> Client {
-    client_over(ministack, Wire::listening())
+    client_over(ministack, Wire::recording())
 }
 
-/// A client whose requests go over this wire.
+/// A client whose requests go through this wire.
 #[must_use]
 pub fn client_over(ministack: &Ministack, wire: Wire) -> Client {
     let config = Config::builder()
@@ -55,7 +55,7 @@ pub async fn create_table(client: &Client) {
 }
 
 /// The store on a fresh table, at the time of `clock`.
-pub async fn store(ministack: &Ministack, clock: StandingClock) -> DynamoStore {
+pub async fn store(ministack: &Ministack, clock: FixedClock) -> DynamoStore {
     let client = client(ministack);
     create_table(&client).await;
     DynamoStore::new(client, TABLE, Arc::new(clock))

@@ -1,6 +1,6 @@
 //! The cluster adapter on a real control plane.
 
-use crate::clock::StandingClock;
+use crate::clock::FixedClock;
 use crate::control_plane::ControlPlane;
 use base64::Engine;
 use std::io::Write;
@@ -66,7 +66,7 @@ pub fn clusters_as(control_plane: &ControlPlane, token: &str) -> Clusters<TestAc
         authority: base64::engine::general_purpose::STANDARD.encode(pem),
         token: token.to_owned(),
     };
-    Clusters::new(access, ConvertOptions::new(Purpose::OnRead), Arc::new(StandingClock::new()))
+    Clusters::new(access, ConvertOptions::new(Purpose::OnRead), Arc::new(FixedClock::new()))
 }
 
 /// `kubectl apply` of a manifest.

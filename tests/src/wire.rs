@@ -1,4 +1,4 @@
-//! An HTTP client between an SDK and its emulator: it records requests, and injects losses, delays and refusals.
+//! An HTTP client between an SDK and an emulator: it records requests, and injects lost or slow responses, throttling and conflicts.
 
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::http::{
@@ -15,24 +15,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use whittle_ports::contracts::Fault;
 
-/// The duration of a slow reply: longer than the next call of any other client.
+/// The delay of a slow response: longer than the next call of any other client.
 const SLOW: Duration = Duration::from_millis(30);
 
-/// The wire. Clones are one wire.
+/// An HTTP client for the SDK. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Wire {
     inner: SharedHttpClient,
-    seen: Arc<Mutex<Seen>>,
-    /// Whether first attempts fail; the SDK's retries arrive.
+    state: Arc<Mutex<State>>,
+    /// Whether first attempts fail. The SDK's retries always succeed.
     fails: bool,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct State {
     requests: Vec<Request>,
-    /// First attempts so far: faults alternate.
-    tries: usize,
-    struck: BTreeMap<Fault, u32>,
+    /// First attempts so far, which select the next fault.
+    first_attempts: usize,
+    faults: BTreeMap<Fault, u32>,
 }
 
 /// A sent request.
@@ -43,8 +43,8 @@ pub struct Request {
     pub body: Value,
 }
 
-/// Faults of first attempts, in turn: three of four fail.
-const TURNS: [Option<Fault>; 8] = [
+/// Faults of consecutive first attempts: three of four fail.
+const FAULTS: [Option<Fault>; 8] = [
     Some(Fault::LostReply),
     Some(Fault::Throttle),
     None,
@@ -56,13 +56,13 @@ const TURNS: [Option<Fault>; 8] = [
 ];
 
 impl Wire {
-    /// A wire that only records.
+    /// A client that only records.
     #[must_use]
-    pub fn listening() -> Self {
+    pub fn recording() -> Self {
         Self::new(false)
     }
 
-    /// A wire on which three of four first attempts fail.
+    /// A client of whose first attempts three of four fail.
     #[must_use]
     pub fn failing() -> Self {
         Self::new(true)
@@ -70,39 +70,39 @@ impl Wire {
 
     fn new(fails: bool) -> Self {
         let inner = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
-        Self { inner, seen: Arc::default(), fails }
+        Self { inner, state: Arc::default(), fails }
     }
 
     /// All requests so far, including retries.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).requests.clone()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).requests.clone()
     }
 
     /// How often each fault occurred.
     #[must_use]
-    pub fn struck(&self) -> BTreeMap<Fault, u32> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).struck.clone()
+    pub fn faults(&self) -> BTreeMap<Fault, u32> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).faults.clone()
     }
 
-    /// Records a request, and chooses its fault.
-    fn note(&self, request: &HttpRequest) -> (String, Option<Fault>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Records a request and chooses its fault.
+    fn record(&self, request: &HttpRequest) -> (String, Option<Fault>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let body = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
-        seen.requests.push(Request { operation: operation.clone(), body });
+        state.requests.push(Request { operation: operation.clone(), body });
         let is_first = request.headers().get("amz-sdk-request").is_some_and(|tries| tries.starts_with("attempt=1"));
         if !self.fails || !is_first {
             return (operation, None);
         }
-        let turn = TURNS[seen.tries % TURNS.len()];
-        seen.tries += 1;
+        let next = FAULTS[state.first_attempts % FAULTS.len()];
+        state.first_attempts += 1;
         // Only writes conflict with transactions.
         let is_write = ["PutItem", "DeleteItem", "TransactWriteItems"].contains(&operation.as_str());
-        let fault = turn.map(|fault| if fault == Fault::LostRace && !is_write { Fault::Throttle } else { fault });
+        let fault = next.map(|fault| if fault == Fault::LostRace && !is_write { Fault::Throttle } else { fault });
         if let Some(fault) = fault {
-            *seen.struck.entry(fault).or_default() += 1;
+            *state.faults.entry(fault).or_default() += 1;
         }
         (operation, fault)
     }
@@ -129,7 +129,7 @@ fn contention(operation: &str) -> Response {
     }))
 }
 
-/// One connection.
+/// The connector that the SDK sends requests through.
 #[derive(Debug)]
 struct End {
     wire: Wire,

@@ -35,7 +35,7 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
 /// The test of paging, with as many claims as are promised.
 fn paging() -> anyhow::Result<()> {
     let root = workspace::root();
-    let test = ["test", "--locked", "-p", "whittle-tests", "--test", "it", "as_many_claims", "--", "--nocapture"];
+    let test = ["test", "--locked", "-p", "whittle-tests", "--test", "it", "every_claim_of_many_pages_is_listed_once", "--", "--nocapture"];
     let mut command = shell::command(&root, "cargo", &test);
     command.env("WHITTLE_CLAIMS", "100000");
     shell::run(command)

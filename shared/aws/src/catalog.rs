@@ -103,7 +103,7 @@ impl Explorer {
         Ok(found)
     }
 
-    /// On-demand prices of the Price List API, bare metal included; empty where the API cannot be reached.
+    /// On-demand prices from the Price List API, bare metal included; empty where the API cannot be reached.
     async fn on_demand_prices(&self) -> Result<BTreeMap<String, Price>, CloudError> {
         let Some(client) = &self.pricing else { return Ok(BTreeMap::new()) };
         let currency = if self.region.as_str().starts_with("cn-") { "CNY" } else { "USD" };

@@ -69,7 +69,7 @@ impl Explorer {
         }
     }
 
-    /// The image id that a parameter holds; `None` when the parameter does not exist or holds something else.
+    /// The image id in a parameter; `None` when the parameter does not exist or holds something else.
     async fn parameter(&self, name: &str) -> Result<Option<String>, CloudError> {
         match send!(self, aws_sdk_ssm, "GetParameter", self.ssm.get_parameter().name(name)) {
             Err(error) if error.kind == CloudErrorKind::NotFound => Ok(None),
@@ -252,7 +252,7 @@ impl Discovery for Explorer {
             return Ok(wanted.name);
         }
         if path != wanted.path {
-            // Its machines would get another role.
+            // Its instances would get another role.
             let message = format!("instance profile {} of {path} was made for something else; rename the class or its role", wanted.name);
             return Err(CloudError {
                 kind: CloudErrorKind::Invalid,

@@ -52,8 +52,8 @@ impl Machines {
         Self { lookups, ..self }
     }
 
-    /// Those of these instances that exist, terminated ones too while EC2 returns them. EC2 rejects a call that names an instance it
-    /// does not know; then each one is looked up by itself.
+    /// Those of these instances that exist, including terminated ones that EC2 still returns. EC2 rejects a call that names an instance it
+    /// does not know; then each one is looked up alone.
     pub(crate) async fn existing(&self, ids: Vec<InstanceId>) -> Result<Vec<Instance>, CloudError> {
         let mut found = Vec::new();
         for chunk in ids.chunks(IDS_MAX) {

@@ -8,7 +8,7 @@ use whittle_units::ClusterName;
 
 /// The pause after throttling without `retryAfterSeconds`; API servers usually ask for one second.
 const THROTTLED_PAUSE: Duration = Duration::from_secs(1);
-/// A longer pause is not waited for: the next doorbell comes sooner.
+/// Longer pauses are not waited for, because the next invocation comes sooner.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The pause after a broken connection.
 const BROKEN_PAUSE: Duration = Duration::from_millis(200);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_a_class() {
+    fn every_error_response_has_a_class() {
         check(400, "BadRequest", &[], "", Class::Invalid);
         check(401, "Unauthorized", &[], "", Class::Unauthenticated);
         check(403, "Forbidden", &[], "User cannot patch nodes", Class::Invalid);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_tells_of_karpenter_while_somebody_holds_it() {
+    fn a_lease_is_a_sign_of_karpenter_while_it_has_a_holder() {
         let held = lease(r#"{"holderIdentity":"karpenter-7d9","leaseDurationSeconds":15,"renewTime":"2026-11-23T10:00:00.123456Z"}"#);
         let sign = held.expect("it is held");
         assert_eq!(sign.object, "lease/karpenter-leader-election in namespace kube-system");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_tells_of_karpenter_while_it_has_ready_pods() {
+    fn a_deployment_is_a_sign_of_karpenter_while_it_has_ready_pods() {
         let deployment = |status: &str| {
             let text = format!(r#"{{"metadata":{{"name":"karpenter","namespace":"karpenter"}},"status":{status}}}"#);
             of_deployment(serde_json::from_str(&text).expect("a deployment"))

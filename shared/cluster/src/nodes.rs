@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_already_needs_no_request() {
+    fn a_patch_that_changes_nothing_is_none() {
         check(&NodePatch::default(), Value::Null);
         let patch = NodePatch {
             labels: [("a".to_owned(), "1".to_owned())].into(),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_keep_what_others_put_there() {
+    fn entries_of_other_controllers_are_kept_in_lists() {
         let owner = OwnerReference {
             api_version: "karpenter.sh/v1".to_owned(),
             kind: "NodeClaim".to_owned(),

@@ -414,20 +414,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_ask_for_the_newest_state_and_caches_for_all_at_once() {
+    fn newest_reads_are_paged_and_cached_reads_are_not() {
         assert_eq!(page_query(Consistency::Newest, None, ""), "limit=1000");
         assert_eq!(page_query(Consistency::Newest, None, "eyJ2=="), "limit=1000&continue=eyJ2%3D%3D");
         assert_eq!(page_query(Consistency::Cached, Some("spec.nodeName=n1"), ""), "resourceVersion=0&fieldSelector=spec.nodeName%3Dn1");
     }
 
     #[test]
-    fn an_object_that_cannot_be_read_is_there_and_hides_no_other() {
+    fn an_object_that_cannot_be_parsed_is_reported_and_hides_no_other() {
         let text = r#"{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","uid":"u","labels":[]},"spec":{"providerID":"aws:///z/i-1"}},{"metadata":{"name":"c"}}]}"#;
         let page: Listed<Node> = parse(text, &ClusterName::new("c")).expect("a list");
         assert_eq!(page.continue_token, "next");
         assert_eq!(page.items.iter().map(|node| node.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
-        let [unreadable] = page.unreadable.as_slice() else { panic!("one cannot be read: {:?}", page.unreadable) };
+        let [unreadable] = page.unreadable.as_slice() else { panic!("one cannot be parsed: {:?}", page.unreadable) };
         assert_eq!(
             (unreadable.metadata.name.as_str(), unreadable.metadata.uid.as_str(), unreadable.provider_id.as_str()),
             ("b", "u", "aws:///z/i-1")
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_with_a_word_of_a_newer_kind_is_there() {
+    fn a_pool_with_an_unknown_enum_value_is_reported_as_unreadable() {
         let pool = |policy: &str| {
             format!(
                 r#"{{"metadata":{{"name":"{policy}"}},"spec":{{"disruption":{{"consolidationPolicy":"{policy}"}},"template":{{"spec":
@@ -447,7 +447,7 @@ mod tests {
         };
         let text = format!(r#"{{"items":[{},{}]}}"#, pool("WhenEmpty"), pool("WhenItSuits"));
         let page: Listed<NodePool> = parse(&text, &ClusterName::new("c")).expect("a list");
-        assert_eq!(page.items.len(), 1, "a long life can be read");
+        assert_eq!(page.items.len(), 1, "a long expireAfter is parsed");
         assert_eq!(page.unreadable.len(), 1);
         assert_eq!(page.unreadable[0].field, "spec.disruption.consolidationPolicy");
         assert!(page.unreadable[0].problem.contains("WhenItSuits"));

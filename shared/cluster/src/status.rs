@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_converted_object_never_lends_its_status_to_one_of_todays_kinds_with_its_name() {
+    fn only_an_object_converted_from_another_kind_gets_no_status() {
         let mut pool = NodePool { metadata: whittle_api::ObjectMeta::named("default"), ..NodePool::default() };
         assert!(!is_of_another_kind(&pool));
         pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_between_characters() {
+    fn a_long_message_is_truncated_at_a_character_boundary() {
         assert_eq!(truncate("short"), "short");
         assert_eq!(truncate(&"é".repeat(600)).len(), 1024);
         assert_eq!(truncate(&format!("x{}", "é".repeat(600))).len(), 1023);

@@ -12,26 +12,28 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, Deadline, Disposition, HandleError};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// Of nobody: the server speaks plain HTTP.
+/// Any valid certificate: the server speaks plain HTTP and never presents it.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIBdjCCARugAwIBAgIUIFk8P9SiZOVY6iU9Ry0ZiVbcv0gwCgYIKoZIzj0EAwIw\nDzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjMwMjU3NDBaGA8yMTI2MTAzMDAyNTc0\nMFowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABC2/\nXxTlN1ieqTIy7mtcDL2LgO4E+glZ1xcdaQV9Jwbp0Dyb+bFKb+2PpcYOyKsF3hob\nrvpMX4/Vf3Uwo8LodTGjUzBRMB0GA1UdDgQWBBTgkxDxx24lcVolHbXDbKxfuQt4\ngDAfBgNVHSMEGDAWgBTgkxDxx24lcVolHbXDbKxfuQt4gDAPBgNVHRMBAf8EBTAD\nAQH/MAoGCCqGSM49BAMCA0kAMEYCIQDogJ+Wnc1w9H+R6uJXd6hPCgIMxdxNdcjb\nY9b51zLMkAIhAM4Qk12tQS64ZSUS8TAtjdyQgifUe0PA1LHTZbbIT1ew\n-----END CERTIFICATE-----";
 
-/// What the server does with a request.
+/// The server's response to a request.
 enum Answer {
-    /// A status, and how many seconds to wait (0: it does not say).
+    /// A status, with `retryAfterSeconds`.
     Status(u16, u32),
+    /// The connection is closed without a response.
     Reset,
 }
 use Answer::{Reset, Status};
 
 const DONE: Answer = Status(200, 0);
 
-/// A server that answers each request with the next answer of the list, and with the last one from then on.
+/// A fake API server that records the heads of all requests.
 struct Server {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
+    /// `answers` gets the number of the request, from 1, and its head.
     fn answering(answers: impl Fn(usize, &str) -> Answer + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -47,7 +49,7 @@ impl Server {
                 }
                 let head = String::from_utf8_lossy(&head).into_owned();
                 let number = {
-                    let mut requests = requests.lock().expect("nobody panics");
+                    let mut requests = requests.lock().expect("the lock is not poisoned");
                     requests.push(head.clone());
                     requests.len()
                 };
@@ -65,33 +67,34 @@ impl Server {
     }
 
     fn request_count(&self) -> usize {
-        self.heads.lock().expect("nobody panics").len()
+        self.heads.lock().expect("the lock is not poisoned").len()
     }
 }
 
-/// Gives these addresses one after the other (the last one for good), and a new token each time.
+/// Returns these endpoints in turn (then the last one for ever), and a new token each time.
 #[derive(Default)]
 struct Access {
     urls: Vec<String>,
+    /// The error of every endpoint lookup.
     fails: Option<CloudErrorKind>,
-    doors: AtomicUsize,
-    tokens: AtomicUsize,
+    endpoint_reads: AtomicUsize,
+    tokens_issued: AtomicUsize,
 }
 
-/// The same for all that look at it.
+/// An `Access` that the test keeps a handle to.
 #[derive(Clone)]
 struct Shared(Arc<Access>);
 
 impl ClusterAccess for Shared {
     async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let number = self.0.doors.fetch_add(1, Ordering::SeqCst);
+        let number = self.0.endpoint_reads.fetch_add(1, Ordering::SeqCst);
         tokio::task::yield_now().await;
         if let Some(kind) = self.0.fails {
-            return Err(CloudError { kind, call: "DescribeCluster", code: "Code".to_owned(), message: "said no".to_owned() });
+            return Err(CloudError { kind, call: "DescribeCluster", code: "Code".to_owned(), message: "refused".to_owned() });
         }
         Ok(ClusterInfo {
             name: cluster.clone(),
-            endpoint: self.0.urls.get(number).or(self.0.urls.last()).expect("an address").clone(),
+            endpoint: self.0.urls.get(number).or(self.0.urls.last()).expect("an endpoint").clone(),
             certificate_authority: base64::engine::general_purpose::STANDARD.encode(CERTIFICATE),
             ..ClusterInfo::default()
         })
@@ -99,14 +102,14 @@ impl ClusterAccess for Shared {
 
     async fn bearer_token(&self, _: &ClusterName) -> Result<String, CloudError> {
         tokio::task::yield_now().await;
-        Ok(format!("token-{}", self.0.tokens.fetch_add(1, Ordering::SeqCst)))
+        Ok(format!("token-{}", self.0.tokens_issued.fetch_add(1, Ordering::SeqCst)))
     }
 }
 
-/// An invocation that has a minute left.
-struct Minute;
+/// The clock of an invocation with a minute left.
+struct OneMinuteLeft;
 
-impl Clock for Minute {
+impl Clock for OneMinuteLeft {
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -119,19 +122,20 @@ impl Clock for Minute {
 }
 
 fn clusters(access: &Arc<Access>) -> Clusters<Shared> {
-    Clusters::new(Shared(Arc::clone(access)), ConvertOptions::new(Purpose::OnRead), Arc::new(Minute))
+    Clusters::new(Shared(Arc::clone(access)), ConvertOptions::new(Purpose::OnRead), Arc::new(OneMinuteLeft))
 }
 
 fn access_to(urls: &[&str]) -> Arc<Access> {
     Arc::new(Access { urls: urls.iter().map(|&url| url.to_owned()).collect(), ..Access::default() })
 }
 
-fn opened(access: &Access) -> (usize, usize) {
-    (access.doors.load(Ordering::SeqCst), access.tokens.load(Ordering::SeqCst))
+/// The number of endpoint lookups and of tokens.
+fn access_counts(access: &Access) -> (usize, usize) {
+    (access.endpoint_reads.load(Ordering::SeqCst), access.tokens_issued.load(Ordering::SeqCst))
 }
 
-/// Six reads at once, as a run begins.
-async fn six(clusters: &Clusters<Shared>) -> Vec<Result<String, RequestError>> {
+/// Six concurrent reads, as at the beginning of a run.
+async fn six_reads(clusters: &Clusters<Shared>) -> Vec<Result<String, RequestError>> {
     let cluster = ClusterName::new("demo");
     let request = ApiRequest::get("/api/v1/nodes".to_owned());
     futures::future::join_all((0..6).map(|_| clusters.send_text(&cluster, &request))).await
@@ -142,26 +146,26 @@ fn error_of(failed: RequestError) -> ClusterError {
 }
 
 #[tokio::test]
-async fn six_reads_at_once_open_one_door() {
+async fn concurrent_reads_open_one_connection() {
     let server = Server::answering(|_, _| DONE);
     let access = access_to(&[&server.url]);
     let clusters = clusters(&access);
-    assert!(six(&clusters).await.iter().all(Result::is_ok));
-    assert_eq!(opened(&access), (1, 1));
-    assert!(six(&clusters).await.iter().all(Result::is_ok));
-    assert_eq!(opened(&access), (1, 1), "it stays open");
+    assert!(six_reads(&clusters).await.iter().all(Result::is_ok));
+    assert_eq!(access_counts(&access), (1, 1));
+    assert!(six_reads(&clusters).await.iter().all(Result::is_ok));
+    assert_eq!(access_counts(&access), (1, 1), "the connection is reused");
 }
 
 #[tokio::test]
-async fn a_refused_token_is_renewed_once_for_all_that_had_it() {
+async fn a_rejected_token_is_renewed_once_for_all_concurrent_requests() {
     let server = Server::answering(|_, head| if head.contains("token-0") { Status(401, 0) } else { DONE });
     let access = access_to(&[&server.url]);
-    assert!(six(&clusters(&access)).await.iter().all(Result::is_ok));
-    assert_eq!(opened(&access), (2, 2));
+    assert!(six_reads(&clusters(&access)).await.iter().all(Result::is_ok));
+    assert_eq!(access_counts(&access), (2, 2));
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_exist_is_asked_for_once_and_is_a_persons_to_mend() {
+async fn a_failed_endpoint_lookup_is_cached_and_retried_only_if_transient() {
     for (kind, text, expected) in [
         (CloudErrorKind::NotFound, "no cluster of that name", Disposition::Fail),
         (CloudErrorKind::Unauthorized, "eks:DescribeCluster", Disposition::Fail),
@@ -169,47 +173,47 @@ async fn a_cluster_that_does_not_exist_is_asked_for_once_and_is_a_persons_to_men
         (CloudErrorKind::Unknown, "did not answer", Disposition::RetryLater),
     ] {
         let access = Arc::new(Access { fails: Some(kind), ..Access::default() });
-        for answer in six(&clusters(&access)).await {
-            let error = error_of(answer.expect_err("it cannot be opened"));
+        for answer in six_reads(&clusters(&access)).await {
+            let error = error_of(answer.expect_err("there is no endpoint"));
             assert!(error.to_string().contains(text) && error.to_string().contains("demo"), "{error}");
             assert_eq!(HandleError::Cluster(error).disposition(), expected);
         }
-        assert_eq!(opened(&access), (1, 0), "{kind:?}");
+        assert_eq!(access_counts(&access), (1, 0), "{kind:?}");
     }
 }
 
 #[tokio::test]
-async fn a_token_that_is_never_accepted_is_a_persons_to_mend() {
+async fn a_token_that_is_always_rejected_fails_the_run_and_names_the_remedy() {
     let server = Server::answering(|_, _| Status(401, 0));
     let answer = clusters(&access_to(&[&server.url])).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
-    let error = error_of(answer.expect_err("it is refused"));
+    let error = error_of(answer.expect_err("it is rejected"));
     assert!(error.to_string().contains("access entry"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::Fail);
     assert_eq!(server.request_count(), 2);
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_made_anew_is_found_at_its_new_address() {
+async fn a_recreated_cluster_is_reached_at_its_new_endpoint() {
     let server = Server::answering(|_, _| DONE);
-    // Nobody listens there.
+    // Nothing listens there.
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let access = access_to(&[&format!("http://{closed}"), &server.url]);
     let answer = clusters(&access).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
     assert!(answer.is_ok());
-    assert_eq!(opened(&access), (2, 2));
+    assert_eq!(access_counts(&access), (2, 2));
 }
 
 #[tokio::test]
-async fn an_endpoint_that_nobody_answers_at_is_named_with_the_remedy_and_tried_again_later() {
+async fn an_unreachable_endpoint_is_reported_with_the_remedy_and_retried_later() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let clusters = clusters(&access_to(&[&format!("http://{closed}")]));
-    let error = error_of(clusters.send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await.expect_err("nobody answers"));
+    let error = error_of(clusters.send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await.expect_err("it is unreachable"));
     assert!(error.to_string().contains("VpcSubnets"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
 }
 
 #[tokio::test]
-async fn a_read_is_sent_again_after_a_reset_or_a_throttle_but_not_for_ever() {
+async fn a_read_is_retried_after_a_reset_or_throttling_within_limits() {
     let server = Server::answering(|number, _| match number {
         1 => Reset,
         2 => Status(429, 1),
@@ -227,7 +231,7 @@ async fn a_read_is_sent_again_after_a_reset_or_a_throttle_but_not_for_ever() {
     let busy = Server::answering(|_, _| Status(503, 60));
     let error = clusters(&access_to(&[&busy.url])).send_text(&cluster, &request).await.expect_err("it is busy");
     assert!(matches!(error_of(error), ClusterError::Throttled { .. }));
-    assert_eq!(busy.request_count(), 1, "a minute is not waited for");
+    assert_eq!(busy.request_count(), 1, "a pause of a minute is not waited for");
 }
 
 #[tokio::test]

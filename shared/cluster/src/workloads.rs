@@ -43,7 +43,7 @@ impl<S, K: Kind> Kind for SelectorOnly<S, K> {
     }
 }
 
-/// Only its selector is read.
+/// Only the kind's names are used; the list is parsed as [`SelectorOnly`].
 #[derive(Deserialize)]
 struct ReplicationController {
     metadata: ObjectMeta,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_read_without_templates_and_empty_ones_select_nothing() {
+    fn selectors_are_parsed_without_templates_and_a_missing_selector_selects_nothing() {
         let service = |name: &str, selector: serde_json::Value| {
             serde_json::from_value::<Service>(
                 serde_json::json!({"metadata": {"namespace": "a", "name": name}, "spec": {"selector": selector}}),

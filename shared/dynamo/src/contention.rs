@@ -57,7 +57,7 @@ mod tests {
     use crate::errors::Class::{ConditionFailed, Throttled, Unknown};
 
     #[test]
-    fn a_failed_condition_is_not_tried_again() {
+    fn a_failed_condition_is_not_retried() {
         assert!(is_contention(&[None, Some(Throttled)]));
         assert!(!is_contention(&[Some(ConditionFailed), Some(Throttled)]));
         assert!(!is_contention(&[Some(Unknown), Some(Throttled)]));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_failed_condition_says_that_somebody_else_wrote() {
+    fn only_a_failed_condition_means_a_concurrent_write() {
         check("ConditionalCheckFailedException", ConditionFailed);
         check("ConditionalCheckFailed", ConditionFailed);
         check("ProvisionedThroughputExceededException", Throttled);

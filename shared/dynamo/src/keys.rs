@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn names_spread_over_all_shards() {
+    fn names_are_distributed_over_all_shards() {
         let mut counts = [0_u32; SHARDS as usize];
         for number in 0..8000 {
             counts[shard_of(&format!("default-{number:05}")) as usize] += 1;

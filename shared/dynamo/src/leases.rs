@@ -22,7 +22,7 @@ fn lease_item(lease: &Lease, write: &str) -> Item {
     item
 }
 
-/// The condition that nobody has acquired the lease since it was read.
+/// The condition that the lease has not been acquired since it was read.
 fn unchanged(old: Option<&Lease>) -> Condition {
     match old {
         None => Condition { expression: "attribute_not_exists(#pk)", names: vec![("#pk", attribute::PK)], values: vec![] },

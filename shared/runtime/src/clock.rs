@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_kept_for_handing_over() {
+    fn a_tenth_of_the_remaining_time_is_reserved_for_the_response() {
         check(5_000, 4_500);
         check(30_000, 28_000);
         check(900_000, 898_000);

@@ -1,4 +1,4 @@
-//! What a deployment sets: environment variables, each documented here and nowhere else.
+//! The environment variables that a deployment sets, each documented here and nowhere else.
 
 use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, machine_cost};
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
@@ -28,7 +28,7 @@ pub const QUEUE_NODES: &str = "WHITTLE_QUEUE_NODES";
 pub const QUEUE_REFRESH: &str = "WHITTLE_QUEUE_REFRESH";
 /// URL of the queue that wakes `sweep`.
 pub const QUEUE_SWEEP: &str = "WHITTLE_QUEUE_SWEEP";
-/// Role for node classes made from alpha templates that name none. Optional.
+/// Role for node classes converted from alpha templates that name none. Optional.
 pub const DEFAULT_NODE_ROLE: &str = "WHITTLE_DEFAULT_NODE_ROLE";
 /// Instance profile for such classes; takes precedence over the role. Optional.
 pub const DEFAULT_INSTANCE_PROFILE: &str = "WHITTLE_DEFAULT_INSTANCE_PROFILE";
@@ -73,7 +73,7 @@ pub struct Environment {
     /// Name of the SSM parameter, not the secret itself; `None` where callers sign their requests.
     pub relay_secret_parameter: Option<String>,
     pub isolation: Isolation,
-    /// Everything but the relay's secret, which has to be fetched.
+    /// All settings but the relay's secret, which has to be fetched.
     pub settings: Settings,
 }
 
@@ -200,20 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_environment_is_understood() {
+    fn a_complete_environment_is_read() {
         let environment = read(&complete()).expect("it is complete");
         assert_eq!(environment.settings.clusters, [ClusterName::new("a"), ClusterName::new("b")]);
         assert!(environment.settings.shadow);
-        assert_eq!(environment.settings.default_node_role, None, "an empty parameter was not given");
+        assert_eq!(environment.settings.default_node_role, None, "an empty parameter counts as unset");
         assert_eq!(environment.relay_secret_parameter.as_deref(), Some("/whittle/relay"));
-        assert!(environment.settings.static_capacity, "it is on unless it is switched off");
-        let mut without = complete();
-        without.insert(STATIC_CAPACITY, "false");
-        assert!(!read(&without).expect("it is complete").settings.static_capacity);
+        assert!(environment.settings.static_capacity, "it is enabled by default");
+        let mut disabled = complete();
+        disabled.insert(STATIC_CAPACITY, "false");
+        assert!(!read(&disabled).expect("it is complete").settings.static_capacity);
     }
 
     #[test]
-    fn a_missing_variable_is_named() {
+    fn the_error_of_a_missing_variable_names_it() {
         for name in complete().into_keys().filter(|name| ![MODE, DEFAULT_NODE_ROLE, RELAY_SECRET].contains(name)) {
             let mut variables = complete();
             variables.remove(name);
@@ -224,24 +224,24 @@ mod tests {
     }
 
     #[test]
-    fn default_constraints_are_read_and_a_typo_in_them_stops_the_function() {
+    fn default_spread_constraints_are_read_and_a_typo_in_them_is_an_error() {
         let mut variables = complete();
         assert_eq!(read(&variables).expect("they are optional").settings.scheduling.default_spread, []);
         let config = r#"{"podTopologySpread":{"defaultConstraints":[{"maxSkew":2,"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"DoNotSchedule"}]}}"#;
         variables.insert(SCHEDULER_CONFIG, config);
-        assert_eq!(read(&variables).expect("it is in order").settings.scheduling.default_spread[0].max_skew, 2);
+        assert_eq!(read(&variables).expect("it is valid").settings.scheduling.default_spread[0].max_skew, 2);
         variables.insert(SCHEDULER_CONFIG, r#"{"podTopologySpred":{}}"#);
         assert!(matches!(read(&variables), Err(EnvironmentError::SchedulerConfig(_))));
     }
 
     #[test]
-    fn the_objective_of_plans_is_read_and_a_typo_in_it_stops_the_function() {
+    fn objective_and_machine_cost_are_read_and_an_invalid_value_is_an_error() {
         let mut variables = complete();
         let read_plan = |variables: &_| read(variables).map(|environment| environment.settings.scheduling);
-        let usual = read_plan(&variables).expect("both are optional");
-        assert_eq!((usual.objective, usual.machine_cost), (Objective::Balanced, Scheduling::default().machine_cost));
+        let default = read_plan(&variables).expect("both are optional");
+        assert_eq!((default.objective, default.machine_cost), (Objective::Balanced, Scheduling::default().machine_cost));
         variables.extend([(OBJECTIVE, "cheapest"), (MACHINE_COST, "0.02")]);
-        let set = read_plan(&variables).expect("it is in order");
+        let set = read_plan(&variables).expect("it is valid");
         assert_eq!((set.objective, set.machine_cost), (Objective::Cheapest, Price::from_dollars(0.02)));
         for invalid in ["-0.1", "101", "NaN", "a lot"] {
             variables.insert(MACHINE_COST, invalid);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_plans_is_that_of_the_queue() {
+    fn the_delay_of_the_plan_queue_is_read_in_seconds() {
         let mut variables = complete();
         assert_eq!(read(&variables).expect("it is optional").queues.plan_delay, SignedDuration::ZERO);
         variables.insert(PLAN_DELAY_SECONDS, "2");
@@ -264,21 +264,21 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_takes_signatures_alone_asks_for_no_secret() {
+    fn a_relay_with_iam_authentication_needs_no_secret() {
         let mut variables = complete();
         variables.insert(RELAY_AUTH, "NONE");
         assert!(read(&variables).expect("it is complete").relay_secret_parameter.is_some());
         variables.insert(RELAY_AUTH, "AWS_IAM");
         assert_eq!(read(&variables).expect("it is complete").relay_secret_parameter, None);
         variables.insert(RELAY_AUTH, "IAM");
-        assert!(matches!(read(&variables), Err(EnvironmentError::Unknown { .. })), "a typo opens nothing");
+        assert!(matches!(read(&variables), Err(EnvironmentError::Unknown { .. })), "a typo disables no authentication");
     }
 
     #[test]
-    fn fences_are_read_and_a_typo_in_them_stops_the_function() {
+    fn role_patterns_are_read_and_an_unknown_cluster_in_them_is_an_error() {
         let mut variables = complete();
         variables.extend([(NODE_ROLES, "KarpenterNodeRole-*, web"), (CLUSTER_NODE_ROLES, "a=web"), (ISOLATED_VPC, "true")]);
-        let environment = read(&variables).expect("it is in order");
+        let environment = read(&variables).expect("it is valid");
         assert_eq!(environment.isolation, Isolation::Isolated);
         let permits = |cluster: &str, role: &str| environment.settings.permits_node_role(&cluster.into(), role);
         assert!(permits("a", "web") && permits("b", "KarpenterNodeRole-b"));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_does_not_turn_shadow_mode_off() {
+    fn a_misspelled_mode_is_an_error_and_not_active() {
         let mut variables = complete();
         variables.insert(MODE, "shadwo");
         let error = read(&variables).expect_err("the mode does not exist");

@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_work_is_done_once_for_all_its_messages() {
+    fn messages_with_the_same_work_share_one_work_item() {
         let doorbell = body(&Doorbell::Schedule { cluster: "a".into() });
         check(Function::Schedule, &batch(&[&doorbell, &doorbell]), &[(Work::Cluster("a".into()), &["m0", "m1"])]);
     }
 
     #[test]
-    fn an_invocation_never_looks_at_two_clusters() {
+    fn an_invocation_processes_one_cluster_and_forwards_the_others() {
         let schedule = |cluster: &str| Doorbell::Schedule { cluster: cluster.into() };
         let event = batch(&[&body(&schedule("b")), &body(&schedule("a")), &body(&schedule("b")), &body(&schedule("a"))]);
         check(Function::Schedule, &event, &[(Work::Cluster("b".into()), &["m0", "m2"])]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_only_rings_once_for_every_cluster() {
+    fn a_tick_sends_one_doorbell_per_cluster_and_does_no_work() {
         let tick = json!({ "kind": "tick" });
         for function in
             [Function::Schedule, Function::Consolidate, Function::Launch, Function::Register, Function::Refresh, Function::Sweep]
@@ -252,8 +252,8 @@ mod tests {
             let doorbells = ["a", "b"].map(|cluster| own_doorbell(function, cluster.into()).expect("it has a doorbell"));
             check_rung(function, &tick, &doorbells.map(|doorbell| (doorbell, &[][..])));
             let decoded = decode(function, &batch(&[&body(&own_doorbell(function, "a".into()).expect("it has a doorbell"))]), &clusters());
-            let decoded = decoded.expect("its own doorbell can be read");
-            assert_eq!((decoded.work.len(), decoded.poison), (1, vec![]), "{function:?} works on what its tick rings");
+            let decoded = decoded.expect("its own doorbell is decoded");
+            assert_eq!((decoded.work.len(), decoded.poison), (1, vec![]), "{function:?} processes the doorbell of its tick");
         }
         check_rung(Function::Terminate, &tick, &[]);
         check_rung(
@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_stays_as_it_came() {
+    fn an_interruption_notice_is_passed_on_unchanged() {
         let notice = r#"{"detail-type":"EC2 Spot Instance Interruption Warning"}"#;
         check(Function::Interrupt, &batch(&[notice]), &[(Work::Notice(notice.to_owned()), &["m0"])]);
         check(Function::Interrupt, &serde_json::from_str(notice).expect("JSON"), &[(Work::Notice(notice.to_owned()), &[])]);
     }
 
     #[test]
-    fn one_poisoned_message_spoils_no_other() {
+    fn a_poison_message_affects_no_other_of_its_batch() {
         let launch = r#"{"bell":"launch","cluster":"a","claims":["x"]}"#;
         let event = batch(&["{", launch, r#"{"bell":"launch","cluster":"elsewhere","claims":[]}"#, r#"{"bell":"sweep","cluster":"a"}"#]);
         let decoded = decode(Function::Launch, &event, &clusters()).expect("the batch can be decoded");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uninstallation_is_for_sweep_alone_and_for_a_cluster_that_is_served() {
+    fn an_uninstall_request_is_accepted_by_sweep_alone_and_for_served_clusters_only() {
         let event = json!({ "uninstall": { "cluster": "a", "nodes": "keep", "dryRun": true } });
         let request = UninstallRequest { cluster: "a".into(), nodes: whittle_claims::LeftNodes::Keep, dry_run: true };
         check(Function::Sweep, &event, &[(Work::Uninstall(request), &[])]);
@@ -299,12 +299,12 @@ mod tests {
         assert!(decode(Function::Sweep, &json!({ "uninstall": { "cluster": "elsewhere" } }), &clusters()).is_err());
         assert!(
             decode(Function::Sweep, &json!({ "uninstall": { "cluster": "a", "dryrun": true } }), &clusters()).is_err(),
-            "a typo is no yes"
+            "a misspelled field is rejected"
         );
     }
 
     #[test]
-    fn an_event_of_another_kind_is_refused() {
+    fn an_event_of_another_kind_is_rejected() {
         assert!(decode(Function::Schedule, &json!({ "hello": 1 }), &clusters()).is_err());
         assert!(decode(Function::Schedule, &json!({ "Records": [{}] }), &clusters()).is_err());
     }

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_has_no_gap_and_an_end() {
+    fn after_a_rotation_the_previous_secret_is_accepted_for_an_hour() {
         let cached = CachedSecret { newest: secret("new", 2, 10), previous: Some(secret("old", 1, 0)), read_at: at(10) };
         assert_eq!(cached.accepted(at(10)), ["new", "old"]);
         assert_eq!(cached.accepted(at(69)), ["new", "old"]);
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_parameter_lets_nobody_in() {
+    fn an_empty_secret_authenticates_no_caller() {
         let cached = CachedSecret { newest: secret("", 2, 0), previous: Some(secret("", 1, 0)), read_at: at(0) };
         assert_eq!(cached.accepted(at(0)), Vec::<String>::new());
     }
 
     #[test]
-    fn the_secret_is_read_every_five_minutes_and_no_more_than_once_a_minute_for_strangers() {
+    fn the_secret_is_read_every_five_minutes_and_after_a_refusal_at_most_once_a_minute() {
         let cached = CachedSecret { newest: secret("s", 1, 0), previous: None, read_at: at(0) };
         let seconds = |seconds| at(0) + SignedDuration::from_secs(seconds);
         for (after, was_refused, expected) in
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_holds_no_secret() {
+    fn debug_output_omits_the_secret() {
         let cached = CachedSecret { newest: secret("s3cret", 1, 0), previous: Some(secret("s3cret", 1, 0)), read_at: at(0) };
         assert!(!format!("{cached:?}").contains("s3cret"));
     }

@@ -292,23 +292,23 @@ mod tests {
     const ALL: [Disposition; 4] = [Disposition::RetryLater, Disposition::Replan, Disposition::Drop, Disposition::Fail];
 
     #[test]
-    fn a_direct_call_that_failed_is_never_answered_as_done() {
+    fn a_direct_invocation_whose_work_failed_returns_an_error() {
         for disposition in ALL {
             let error = failing(disposition);
             assert_eq!(error.disposition(), disposition);
             let processed = vec![Processed { message_ids: vec![], ..done("x") }, failed(vec![], &error)];
-            let error = response(false, processed).expect_err("nobody else learns of it");
+            let error = response(false, processed).expect_err("the caller has no other way to learn of it");
             assert!(error.error_message.contains(disposition.as_str()), "{}", error.error_message);
         }
         assert_eq!(response(false, vec![done("x")]).expect("nothing failed"), json!({ "told": ["did x"] }));
     }
 
     #[test]
-    fn of_a_batch_only_what_failed_comes_back() {
+    fn only_failed_messages_of_a_batch_are_redelivered() {
         for disposition in ALL {
             let redeliver = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
             let processed = vec![done("m0"), failed(vec!["m1".to_owned()], &failing(disposition))];
-            let response = response(true, processed).expect("one message is done: it must not be redelivered");
+            let response = response(true, processed).expect("one message succeeded and must not be redelivered");
             let redelivered = response["batchItemFailures"].as_array().map(Vec::len);
             assert_eq!(redelivered, Some(usize::from(redeliver)), "{disposition:?}");
         }
@@ -316,11 +316,11 @@ mod tests {
 
     /// The alarm on errors counts invocations that fail.
     #[test]
-    fn work_that_failed_for_good_fails_the_call() {
-        let lone = |disposition| response(true, vec![failed(vec!["m0".to_owned()], &failing(disposition))]);
-        assert!(lone(Disposition::Fail).is_err());
+    fn work_that_failed_permanently_fails_the_invocation() {
+        let only_message = |disposition| response(true, vec![failed(vec!["m0".to_owned()], &failing(disposition))]);
+        assert!(only_message(Disposition::Fail).is_err());
         for disposition in [Disposition::RetryLater, Disposition::Replan, Disposition::Drop] {
-            assert!(lone(disposition).is_ok(), "{disposition:?}");
+            assert!(only_message(disposition).is_ok(), "{disposition:?}");
         }
     }
 
@@ -332,28 +332,28 @@ mod tests {
             if self.1 {
                 return Err(QueueError { cluster: doorbell.cluster().to_string(), reason: "throttled".to_owned() });
             }
-            self.0.lock().expect("nobody panics").push(doorbell);
+            self.0.lock().expect("the lock is not poisoned").push(doorbell);
             Ok(())
         }
     }
 
     #[tokio::test]
-    async fn a_doorbell_that_cannot_be_rung_fails_what_asked_for_it() {
+    async fn a_doorbell_that_cannot_be_sent_fails_the_messages_that_requested_it() {
         let doorbell = Doorbell::Sweep { cluster: "a".into() };
         let to_ring =
             |ids: &[&str]| DoorbellToRing { doorbell: doorbell.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() };
         let queues = FakeQueues(Mutex::default(), false);
         let rung = ring(&queues, to_ring(&["m0"])).await;
         assert!(!rung.redeliver && rung.failure.is_none());
-        assert_eq!(*queues.0.lock().expect("nobody panics"), std::slice::from_ref(&doorbell));
+        assert_eq!(*queues.0.lock().expect("the lock is not poisoned"), std::slice::from_ref(&doorbell));
         let refused = ring(&FakeQueues(Mutex::default(), true), to_ring(&["m0"])).await;
         assert_eq!(response(true, vec![refused]).expect("it is a batch"), events::batch_response(&["m0".to_owned()]));
         let tick = ring(&FakeQueues(Mutex::default(), true), to_ring(&[])).await;
-        assert!(response(false, vec![tick]).is_err(), "a tick that rang nothing is no success");
+        assert!(response(false, vec![tick]).is_err(), "a tick without a doorbell fails");
     }
 
     /// A request as Lambda delivers it.
-    fn call(path: &str, body: &str, is_base64_encoded: bool, authorizer: &Value) -> Value {
+    fn request(path: &str, body: &str, is_base64_encoded: bool, authorizer: &Value) -> Value {
         let http = json!({ "method": "POST", "path": path, "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1", "userAgent": "x" });
         json!({
             "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "", "headers": { "content-type": "application/json" },
@@ -363,17 +363,17 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_call_names_its_caller_and_never_one_whose_signature_nobody_checked() {
-        let event = call("/prod", "e30=", true, &json!({ "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } }));
-        assert_eq!(url_request(&event, 10, false).expect("it is a call").signed_by, None, "nobody checked it");
-        let request = url_request(&event, 10, true).expect("it is a call");
-        assert_eq!((request.path.as_str(), request.body.as_slice()), ("/prod", b"{}".as_slice()));
-        assert_eq!(request.signed_by.as_deref(), Some("arn:aws:sts::1:assumed-role/relay/x"));
+    fn the_caller_of_a_request_is_known_only_when_the_url_verified_its_signature() {
+        let event = request("/prod", "e30=", true, &json!({ "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } }));
+        assert_eq!(url_request(&event, 10, false).expect("it is a request").signed_by, None, "it was not verified");
+        let decoded = url_request(&event, 10, true).expect("it is a request");
+        assert_eq!((decoded.path.as_str(), decoded.body.as_slice()), ("/prod", b"{}".as_slice()));
+        assert_eq!(decoded.signed_by.as_deref(), Some("arn:aws:sts::1:assumed-role/relay/x"));
     }
 
     #[test]
-    fn a_webhook_has_no_caller() {
-        let event = call("/secret/prod", "{}", false, &Value::Null);
+    fn a_request_without_signature_has_no_caller() {
+        let event = request("/secret/prod", "{}", false, &Value::Null);
         assert_eq!(
             url_request(&event, 10, true),
             Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None })
@@ -382,25 +382,25 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_megabytes_are_not_decoded() {
+    fn an_oversized_body_is_truncated_before_it_is_decoded() {
         for max in [0, 1, 2, 3, 10, 100] {
             for length in 0..150 {
                 let bytes = vec![b'x'; length];
                 let encoded = base64::engine::general_purpose::STANDARD.encode(&bytes);
                 let of = |body: &str, encoded: bool| {
-                    let event = call("/", body, encoded, &Value::Null);
-                    url_request(&event, max, true).expect("it is a call").body
+                    let event = request("/", body, encoded, &Value::Null);
+                    url_request(&event, max, true).expect("it is a request").body
                 };
                 let plain = String::from_utf8(bytes.clone()).expect("ASCII");
                 for body in [of(&plain, false), of(&encoded, true)] {
-                    assert_eq!(body.len(), length.min(max + 1), "what is too large stays so, and no more of it is kept");
+                    assert_eq!(body.len(), length.min(max + 1), "one byte beyond the limit is kept, so that the body is still too large");
                 }
             }
         }
     }
 
     #[test]
-    fn who_is_not_let_in_is_not_counted() {
+    fn only_a_forbidden_response_counts_as_refused() {
         let outcome = |status| Ok((UrlAnswer { status, body: String::new() }, Report::default()));
         assert!(is_refused(&outcome(403)));
         assert!(!is_refused(&outcome(200)) && !is_refused(&outcome(404)) && !is_refused(&Err(failing(Disposition::Fail))));

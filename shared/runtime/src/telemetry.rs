@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_one_line_and_each_set_of_labels_another() {
+    fn a_run_is_one_line_and_each_set_of_labels_one_more() {
         let mut report = Report::default();
         report.count("created");
         report.metrics.push(counter("karpenter_nodeclaims_created_total", [("nodepool", "a")]));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_run_has_the_labels_of_its_entries() {
+    fn the_line_of_a_run_has_the_dimensions_of_the_metric_catalogue() {
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Sweep, &Work::Cluster("c".into()), Duration::ZERO, &Ok(Report::default()));
         for entry in [metrics::Runs::ENTRY, metrics::RunDuration::ENTRY] {
             let labels: Vec<&str> = entry.labels.iter().map(|label| label.name).collect();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_dimension_is_empty_or_too_long() {
+    fn empty_labels_become_none_and_long_ones_are_truncated() {
         let mut report = Report::default();
         report.metrics.push(counter("whittle_launches_refused_total", [("nodepool", ""), ("reason", "Unauthorized")]));
         report.gauges.push(gauge("whittle_saved_dollars_per_hour", [("nodepool", &"pool,".repeat(1_000))], Amount::Count(1)));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_of_the_same_labels_are_one_line() {
+    fn gauges_with_the_same_labels_share_a_line() {
         let mut report = Report::default();
         report.gauges.push(gauge("karpenter_nodepools_cost_total", [("nodepool", "a")], Amount::Dollars(Price::from_nanos(96_000_000))));
         report.gauges.push(gauge("whittle_nodepools_nodes", [("nodepool", "a")], Amount::Count(1)));
@@ -221,16 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_disposition_and_causes() {
+    fn a_failed_run_is_logged_with_disposition_and_causes_and_a_conflict_raises_no_alarm() {
         let error = HandleError::Store(StoreError::Throttled { what: "claim prod/x".to_owned() });
         let lines = lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(error));
         assert_eq!((&lines[0]["outcome"], &lines[0]["cluster"]), (&json!("retry_later"), &json!("all")));
         assert_eq!((&lines[1]["whittle_failed_runs"], &lines[1]["cluster"]), (&json!(1), &json!("all")));
         assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster"]]));
         assert_eq!(lines[0]["error"], "the store stopped the work: the table throttles claim prod/x");
-        let moved = HandleError::Store(StoreError::Conflict { what: "claim prod/x".to_owned() });
+        let conflict = HandleError::Store(StoreError::Conflict { what: "claim prod/x".to_owned() });
         assert_eq!(
-            super::lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(moved)).len(),
+            super::lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(conflict)).len(),
             1
         );
         assert_eq!(error_chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be rung: r");

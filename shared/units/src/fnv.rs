@@ -1,6 +1,6 @@
 //! FNV with 64 bits: hashes that are the same in every process, build and machine, which the standard library's are not.
 //!
-//! They name things and distribute them over pages; they are not cryptographic.
+//! They make names and distribute items over shards and pages; they are not cryptographic.
 
 use std::hash::Hasher;
 
@@ -44,7 +44,7 @@ pub fn fnv1a(bytes: impl AsRef<[u8]>) -> u64 {
     hash.finish()
 }
 
-/// FNV-1 of some bytes: the older order of the two steps, which Karpenter uses for names and hashes.
+/// FNV-1 of some bytes, which multiplies before it XORs: Karpenter uses it for names and hashes.
 #[must_use]
 pub fn fnv1(bytes: impl AsRef<[u8]>) -> u64 {
     bytes.as_ref().iter().fold(OFFSET_BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
@@ -54,9 +54,9 @@ pub fn fnv1(bytes: impl AsRef<[u8]>) -> u64 {
 mod tests {
     use super::*;
 
-    /// Values that the authors of FNV publish.
+    /// Test vectors of FNV's authors.
     #[test]
-    fn hashes_are_those_of_the_published_vectors() {
+    fn hashes_match_the_published_test_vectors() {
         let vectors = [
             ("", 0xcbf2_9ce4_8422_2325, 0xcbf2_9ce4_8422_2325),
             ("a", 0xaf63_bd4c_8601_b7be, 0xaf63_dc4c_8601_ec8c),

@@ -1,4 +1,4 @@
-//! Identifiers: text that names one kind of thing and must not be mixed up with another.
+//! Identifiers: a newtype for each kind, so that they cannot be mixed up.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

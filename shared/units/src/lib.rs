@@ -14,7 +14,7 @@ pub use price::Price;
 pub use quantity::{ParseQuantityError, Quantity};
 pub use resources::Resources;
 
-/// Moments and spans are jiff's: `Timestamp` to the nanosecond, `SignedDuration` for spans.
+/// Time is jiff's: `Timestamp` to the nanosecond for points in time, `SignedDuration` for spans.
 pub use jiff::{SignedDuration, Timestamp};
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ fn parse(text: &str) -> Option<Quantity> {
         }
         _ => suffix_scale(suffix)?,
     };
-    // Digits beyond the 18th after the point are below any scale that counts; they still round up.
+    // Digits beyond the 18th after the point are ignored, except that they still round up.
     let (kept, lost) = fraction.split_at(fraction.len().min(18));
     let digits: i128 = parse_digits(whole)?.saturating_mul(10i128.pow(u32::try_from(kept.len()).ok()?)).saturating_add(parse_digits(kept)?);
     denominator = denominator.saturating_mul(10i128.pow(u32::try_from(kept.len()).ok()?));

@@ -30,7 +30,7 @@ fn quantities_round_up_to_the_next_thousandth() {
 }
 
 #[test]
-fn absurd_quantities_saturate() {
+fn quantities_out_of_range_saturate() {
     check_quantity("100E", i64::MAX, &Quantity::MAX.to_string());
     check_quantity("99999999999999999999999999999999999999999999", i64::MAX, &Quantity::MAX.to_string());
     check_quantity("1e400", i64::MAX, &Quantity::MAX.to_string());
@@ -42,7 +42,7 @@ fn absurd_quantities_saturate() {
 }
 
 #[test]
-fn what_is_no_quantity_is_refused() {
+fn text_that_is_no_quantity_is_rejected() {
     for text in ["", "-", "5K", "10GB", "abc", "1 Gi", "1..2", "e5", "1e", "1e-", "1e0.5", "0x10", "."] {
         assert!(text.parse::<Quantity>().is_err(), "{text}");
     }

@@ -50,7 +50,7 @@ const PARTIAL: &str = r#"<CreateFleetResponse xmlns="http://ec2.amazonaws.com/do
 </CreateFleetResponse>"#;
 
 #[test]
-fn a_fleet_goes_out_with_its_token_and_comes_back_with_machines_and_errors() {
+fn create_fleet_sends_the_client_token_and_returns_instances_and_errors() {
     let wire = Wire::answering([(200, PARTIAL)]);
     let answer = run(machines(&wire).create_fleet(&request())).unwrap();
     let form = wire.form(0);
@@ -89,7 +89,7 @@ fn a_fleet_goes_out_with_its_token_and_comes_back_with_machines_and_errors() {
 }
 
 #[test]
-fn a_fleet_is_asked_by_name_and_tells_what_its_first_answer_told() {
+fn describe_fleets_returns_what_create_fleet_returned() {
     const FLEETS: &str = "<DescribeFleetsResponse><fleetSet><item><fleetId>fleet-1</fleetId>\
         <fleetInstanceSet><item><launchTemplateAndOverrides><overrides><subnetId>subnet-a</subnetId><availabilityZone>us-east-1a</availabilityZone>\
         <imageId>ami-1</imageId></overrides></launchTemplateAndOverrides><lifecycle>spot</lifecycle><instanceType>m5.large</instanceType>\
@@ -110,7 +110,7 @@ fn a_fleet_is_asked_by_name_and_tells_what_its_first_answer_told() {
 }
 
 #[test]
-fn a_fleet_of_reserved_machines_names_its_kind_of_reservation() {
+fn a_fleet_for_reservations_names_their_kind() {
     let kinds = [
         (ReservationKind::Ordinary, "on-demand", Some("lowest-price"), None),
         (ReservationKind::CapacityBlock, "capacity-block", None, None),
@@ -130,7 +130,7 @@ fn a_fleet_of_reserved_machines_names_its_kind_of_reservation() {
 }
 
 #[test]
-fn a_throttled_fleet_is_asked_for_once_and_is_no_stock_out() {
+fn a_failed_create_fleet_is_classified_and_not_retried() {
     for (code, status, kind) in [
         ("RequestLimitExceeded", 503, CloudErrorKind::Throttled),
         ("IdempotentParameterMismatch", 400, CloudErrorKind::IdempotencyMismatch),
@@ -166,7 +166,7 @@ fn template() -> LaunchTemplate {
 const CREATED: &str = r"<CreateLaunchTemplateResponse><launchTemplate><launchTemplateId>lt-1</launchTemplateId></launchTemplate></CreateLaunchTemplateResponse>";
 
 #[test]
-fn a_template_goes_out_whole_and_an_existing_one_is_success() {
+fn a_launch_template_is_sent_in_full_and_one_that_exists_is_success() {
     let wire = Wire::answering([(200, CREATED), (400, &refusal("InvalidLaunchTemplateName.AlreadyExistsException"))]);
     let machines = machines(&wire);
     run(machines.ensure_launch_template(&template())).unwrap();
@@ -207,17 +207,17 @@ fn instances_page(ids: &[(&str, &str)], next: &str) -> String {
 }
 
 #[test]
-fn machines_of_a_cluster_are_read_page_by_page() {
+fn instances_of_a_cluster_are_read_from_all_pages() {
     const SPOT: &str = "<spotInstanceRequestId>sir-1</spotInstanceRequestId>";
     const OPEN: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>open</capacityReservationPreference></capacityReservationSpecification>";
     const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification><groupSet><item><groupId>sg-2</groupId></item><item><groupId>sg-1</groupId></item></groupSet>";
     let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", "")], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
     let wire = Wire::answering([(200, &first), (200, &second)]);
     let found = run(machines(&wire).of_cluster(&"demo".into())).unwrap();
-    let bought: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
-    assert_eq!(bought, [("i-1", "spot"), ("i-2", "on-demand"), ("i-3", "on-demand"), ("i-4", "reserved")]);
-    let places: Vec<_> = found.iter().map(|machine| machine.reservation.as_deref()).collect();
-    assert_eq!(places, [None, None, Some("cr-1"), Some("cr-1")], "one slid into an open reservation");
+    let capacity_types: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
+    assert_eq!(capacity_types, [("i-1", "spot"), ("i-2", "on-demand"), ("i-3", "on-demand"), ("i-4", "reserved")]);
+    let reservations: Vec<_> = found.iter().map(|machine| machine.reservation.as_deref()).collect();
+    assert_eq!(reservations, [None, None, Some("cr-1"), Some("cr-1")], "an open reservation counts as on-demand");
     assert_eq!(found[3].security_groups, ["sg-1", "sg-2"]);
     assert_eq!(found[0].provider_id().as_str(), "aws:///us-east-1a/i-1");
     assert_eq!(found[0].launched_at, "2026-03-01T11:00:00Z".parse().unwrap());
@@ -232,11 +232,11 @@ fn machines_of_a_cluster_are_read_page_by_page() {
     assert_eq!(filters.get("demo"), Some(&"tag:eks:eks-cluster-name"));
     assert_eq!(first.get("MaxResults").map(String::as_str), Some("1000"));
     let states: Vec<&String> = first.iter().filter(|(key, _)| key.starts_with("Filter.4.Value")).map(|(_, value)| value).collect();
-    assert_eq!(states, ["pending", "running", "stopping", "stopped", "shutting-down"], "terminated machines are gone");
+    assert_eq!(states, ["pending", "running", "stopping", "stopped", "shutting-down"], "terminated instances are left out");
 }
 
 #[test]
-fn an_unknown_instance_is_none_and_an_answer_about_another_an_error() {
+fn an_unknown_instance_is_none_and_a_response_about_another_instance_an_error() {
     let wire = Wire::answering([
         (400, &refusal("InvalidInstanceID.NotFound")),
         (200, &instances_page(&[("i-2", "")], "")),
@@ -251,7 +251,7 @@ fn an_unknown_instance_is_none_and_an_answer_about_another_an_error() {
 }
 
 #[test]
-fn one_machine_that_ec2_does_not_know_hides_no_other_of_its_call() {
+fn an_instance_that_ec2_does_not_know_hides_no_other_of_its_call() {
     let wire = Wire::answering([
         (200, &instances_page(&[("i-1", ""), ("i-2", "")], "")),
         (400, &refusal("InvalidInstanceID.NotFound")),
@@ -272,8 +272,8 @@ fn one_machine_that_ec2_does_not_know_hides_no_other_of_its_call() {
     );
 }
 
-/// Looks up these machines concurrently; returns the ids of each call, and how many lookups failed because `refused` was among them.
-fn looked_at(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
+/// Looks up these instances concurrently; returns the ids of each call, and how many lookups failed because `refused` was among them.
+fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
     let lookups = Arc::new(crate::lookups::InstanceLookups::default());
     let calls = Arc::new(Mutex::new(Vec::new()));
     let answers = run(futures::future::join_all(ids.iter().map(|id| {
@@ -296,15 +296,15 @@ fn looked_at(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, 
 }
 
 #[test]
-fn machines_that_are_looked_at_while_a_call_is_under_way_share_the_next() {
-    let (calls, failed) = looked_at(&["i-1", "i-2", "i-3", "i-2"], "none");
+fn lookups_during_a_call_share_the_next_call() {
+    let (calls, failed) = look_up(&["i-1", "i-2", "i-3", "i-2"], "none");
     assert_eq!((calls, failed), (vec![vec!["i-1".to_owned()], vec!["i-2".to_owned(), "i-3".to_owned()]], 0));
-    assert_eq!(looked_at(&["i-1"], "none").0.len(), 1);
-    assert_eq!(looked_at(&["i-1", "i-2", "i-3"], "i-3").1, 2, "a call that fails fails those who share it, and no other");
+    assert_eq!(look_up(&["i-1"], "none").0.len(), 1);
+    assert_eq!(look_up(&["i-1", "i-2", "i-3"], "i-3").1, 2, "a failed call fails the lookups that share it, and no others");
 }
 
 #[test]
-fn ending_a_machine_that_is_gone_is_success() {
+fn terminating_an_instance_that_does_not_exist_is_success() {
     let ended = "<TerminateInstancesResponse><instancesSet/></TerminateInstancesResponse>";
     let wire = Wire::answering([(200, ended), (400, &refusal("InvalidInstanceID.NotFound")), (403, &refusal("UnauthorizedOperation"))]);
     let machines = machines(&wire);
@@ -317,14 +317,14 @@ fn ending_a_machine_that_is_gone_is_success() {
 #[test]
 fn no_call_starts_when_no_time_is_left() {
     let wire = Wire::default();
-    let machines = Machines::new(aws_sdk_ec2::Client::new(&wire.config()), Arc::new(Still { left: SignedDuration::ZERO }));
+    let machines = Machines::new(aws_sdk_ec2::Client::new(&wire.config()), Arc::new(StoppedClock { left: SignedDuration::ZERO }));
     assert_eq!(run(machines.create_fleet(&request())).unwrap_err().kind, CloudErrorKind::Unknown);
     assert_eq!(run(machines.terminate(&"i-1".into())).unwrap_err().kind, CloudErrorKind::Unknown);
     assert!(wire.bodies().is_empty());
 }
 
 #[test]
-fn tags_and_template_names_go_both_ways() {
+fn instances_are_tagged_and_launch_templates_listed_and_deleted() {
     let listed = "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateName>b</launchTemplateName></item><item><launchTemplateName>a</launchTemplateName></item></launchTemplates></DescribeLaunchTemplatesResponse>";
     let wire = Wire::answering([
         (200, "<CreateTagsResponse><return>true</return></CreateTagsResponse>"),

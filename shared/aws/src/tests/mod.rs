@@ -1,8 +1,8 @@
-//! Canned wire exchanges: what goes out byte for byte, and what comes of the answers. Queues are tried in an emulator.
+//! Canned HTTP exchanges: the requests that are sent, and how responses are converted. Queues are also tested in an emulator.
 
-mod discovering;
+mod discovery;
+mod iam_eks_sqs;
 mod machines;
-mod neighbours;
 mod queues;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use whittle_ports::{Clock, Deadline};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Answers requests with canned texts, in order, and records the requests.
+/// Answers requests with canned responses, in order, and records the requests.
 #[derive(Clone, Debug, Default)]
 struct Wire {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,
@@ -47,7 +47,7 @@ impl Wire {
             .region(Region::new("us-east-1"))
             .credentials_provider(SharedCredentialsProvider::new(credentials()))
             .http_client(self.clone())
-            // Waiting between tries belongs to the SDK; these tests look at single exchanges.
+            // Retries are the SDK's; these tests check single exchanges.
             .retry_config(RetryConfig::disabled())
             .build()
     }
@@ -90,13 +90,13 @@ impl HttpClient for Wire {
 
 /// A stopped clock with a given time left.
 #[derive(Debug)]
-struct Still {
+struct StoppedClock {
     left: SignedDuration,
 }
 
 const NOW: &str = "2026-03-01T12:00:00Z";
 
-impl Clock for Still {
+impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
         NOW.parse().unwrap()
     }
@@ -109,15 +109,15 @@ impl Clock for Still {
 }
 
 fn clock() -> Arc<dyn Clock + Send> {
-    Arc::new(Still { left: SignedDuration::from_secs(60) })
+    Arc::new(StoppedClock { left: SignedDuration::from_secs(60) })
 }
 
-/// EC2's way of saying no.
+/// An error response of EC2.
 fn refusal(code: &str) -> String {
     format!("<Response><Errors><Error><Code>{code}</Code><Message>text</Message></Error></Errors><RequestID>r-1</RequestID></Response>")
 }
 
-/// Lets a future run to its end; nothing here waits for anything real.
+/// Runs a future to completion; no test here waits for real I/O.
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }

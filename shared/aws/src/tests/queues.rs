@@ -1,4 +1,4 @@
-//! Doorbells in real queues, made as the template makes them, in an emulator.
+//! Doorbells in an emulator's queues, configured as in the template.
 
 use crate::{QueueUrls, SqsQueues};
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -23,7 +23,7 @@ fn client(ministack: &Ministack) -> Client {
     Client::new(&config)
 }
 
-/// The tests' clock, so many seconds later.
+/// The tests' clock plus this many seconds.
 struct Later(i64);
 
 impl Clock for Later {
@@ -46,7 +46,7 @@ async fn queue(sqs: &Client, name: &str, attributes: &[(QueueAttributeName, &str
     request.send().await.unwrap().queue_url.unwrap()
 }
 
-/// A FIFO queue that forgets no group, as the template's.
+/// A FIFO queue whose received messages stay in flight for the whole test.
 async fn fifo(sqs: &Client, name: &str) -> String {
     let attributes = [(QueueAttributeName::FifoQueue, "true"), (QueueAttributeName::VisibilityTimeout, "180")];
     queue(sqs, name, &attributes).await
@@ -77,7 +77,7 @@ fn schedule(cluster: &str) -> Doorbell {
 }
 
 #[tokio::test]
-async fn bells_of_one_cluster_wait_for_each_other_and_for_no_other_cluster() {
+async fn doorbells_of_one_cluster_are_processed_one_at_a_time_and_clusters_concurrently() {
     let Some(ministack) = Ministack::start() else { return };
     let sqs = client(&ministack);
     let plan = fifo(&sqs, "plan.fifo").await;
@@ -88,14 +88,18 @@ async fn bells_of_one_cluster_wait_for_each_other_and_for_no_other_cluster() {
         at(second).ring(schedule("prod"), SignedDuration::ZERO).await.unwrap();
     }
     at(0).ring(schedule("test"), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await, "3", "two doorbells of one moment are one");
+    assert_eq!(
+        count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await,
+        "3",
+        "two doorbells within the same second are merged"
+    );
 
     let first =
         sqs.receive_message().queue_url(&plan).message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
     let first = &first.messages()[0];
     assert_eq!((doorbell(first), group(first)), (schedule("prod"), "prod"));
     let meanwhile = receive(&sqs, &plan).await;
-    assert_eq!(meanwhile.iter().map(group).collect::<Vec<_>>(), ["test"], "prod is being worked on");
+    assert_eq!(meanwhile.iter().map(group).collect::<Vec<_>>(), ["test"], "the group prod is in flight");
 
     sqs.delete_message().queue_url(&plan).receipt_handle(first.receipt_handle().unwrap()).send().await.unwrap();
     let next = receive(&sqs, &plan).await;
@@ -103,20 +107,20 @@ async fn bells_of_one_cluster_wait_for_each_other_and_for_no_other_cluster() {
 }
 
 #[tokio::test]
-async fn a_bell_for_later_is_not_heard_now() {
+async fn a_delayed_doorbell_is_not_received_before_it_is_due() {
     let Some(ministack) = Ministack::start() else { return };
     let sqs = client(&ministack);
     let terminate = queue(&sqs, "terminate", &[]).await;
     let queues = SqsQueues::new(sqs.clone(), QueueUrls { terminate: terminate.clone(), ..QueueUrls::default() }, clock());
-    let ring = |claim: &str| Doorbell::Terminate { cluster: "prod".into(), claim: claim.into() };
-    queues.ring(ring("later"), SignedDuration::from_mins(5)).await.unwrap();
-    queues.ring(ring("now"), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(receive(&sqs, &terminate).await.iter().map(doorbell).collect::<Vec<_>>(), [ring("now")]);
+    let terminate_doorbell = |claim: &str| Doorbell::Terminate { cluster: "prod".into(), claim: claim.into() };
+    queues.ring(terminate_doorbell("later"), SignedDuration::from_mins(5)).await.unwrap();
+    queues.ring(terminate_doorbell("now"), SignedDuration::ZERO).await.unwrap();
+    assert_eq!(receive(&sqs, &terminate).await.iter().map(doorbell).collect::<Vec<_>>(), [terminate_doorbell("now")]);
     assert_eq!(count(&sqs, &terminate, QueueAttributeName::ApproximateNumberOfMessagesDelayed).await, "1");
 }
 
 #[tokio::test]
-async fn a_message_that_nobody_can_work_on_is_parked_and_comes_back_when_it_is_redriven() {
+async fn a_message_that_always_fails_goes_to_the_dead_letter_queue_and_can_be_redriven() {
     let Some(ministack) = Ministack::start() else { return };
     let sqs = client(&ministack);
     let dead = queue(&sqs, "launch-dead-letters", &[]).await;
@@ -125,17 +129,17 @@ async fn a_message_that_nobody_can_work_on_is_parked_and_comes_back_when_it_is_r
     let attributes = [(QueueAttributeName::VisibilityTimeout, "0"), (QueueAttributeName::RedrivePolicy, redrive.as_str())];
     let launch = queue(&sqs, "launch", &attributes).await;
     let queues = SqsQueues::new(sqs.clone(), QueueUrls { launch: launch.clone(), ..QueueUrls::default() }, clock());
-    let ring = Doorbell::Launch { cluster: "prod".into(), claims: vec!["c-1".into()] };
-    queues.ring(ring.clone(), SignedDuration::ZERO).await.unwrap();
+    let launch_doorbell = Doorbell::Launch { cluster: "prod".into(), claims: vec!["c-1".into()] };
+    queues.ring(launch_doorbell.clone(), SignedDuration::ZERO).await.unwrap();
 
     for _ in 0..2 {
-        assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), std::slice::from_ref(&ring));
+        assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), std::slice::from_ref(&launch_doorbell));
     }
-    assert!(receive(&sqs, &launch).await.is_empty(), "two tries are all");
-    assert_eq!(count(&sqs, &dead, QueueAttributeName::ApproximateNumberOfMessages).await, "1", "nothing is lost");
+    assert!(receive(&sqs, &launch).await.is_empty(), "it is delivered twice at most");
+    assert_eq!(count(&sqs, &dead, QueueAttributeName::ApproximateNumberOfMessages).await, "1", "it is in the dead-letter queue");
 
-    // The emulator has no move tasks: this is what one does.
-    let parked = receive(&sqs, &dead).await;
-    queues.ring(doorbell(&parked[0]), SignedDuration::ZERO).await.unwrap();
-    assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), [ring]);
+    // The emulator has no message move tasks, so the test does what one does.
+    let dead_letters = receive(&sqs, &dead).await;
+    queues.ring(doorbell(&dead_letters[0]), SignedDuration::ZERO).await.unwrap();
+    assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), [launch_doorbell]);
 }

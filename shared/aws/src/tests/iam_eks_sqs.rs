@@ -38,7 +38,7 @@ fn actions(wire: &Wire) -> Vec<String> {
 }
 
 #[test]
-fn a_profile_is_made_once_and_mended_when_half_made() {
+fn an_instance_profile_is_created_once_and_completed_when_its_role_is_missing_or_wrong() {
     let created = profile("").replace("GetInstanceProfile", "CreateInstanceProfile");
     let wire = Wire::answering([(404, NO_SUCH), (200, &created), (200, DONE)]);
     assert_eq!(actions(&wire), ["GetInstanceProfile", "CreateInstanceProfile", "AddRoleToInstanceProfile"]);
@@ -50,7 +50,7 @@ fn a_profile_is_made_once_and_mended_when_half_made() {
     assert_eq!(actions(&other), ["GetInstanceProfile", "RemoveRoleFromInstanceProfile", "AddRoleToInstanceProfile"]);
 }
 
-/// Names are hashes of class and role: those of two classes may be the same.
+/// Names are hashes of class and role, so those of two classes can collide.
 #[test]
 fn the_role_of_a_profile_of_another_class_is_never_changed() {
     for roles in [role("Other"), String::new()] {
@@ -62,7 +62,7 @@ fn the_role_of_a_profile_of_another_class_is_never_changed() {
 }
 
 #[test]
-fn what_was_made_for_a_class_is_deleted_templates_first() {
+fn resources_of_a_class_are_deleted_launch_templates_first() {
     let templates = "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateName>t</launchTemplateName></item></launchTemplates></DescribeLaunchTemplatesResponse>";
     let listed = profile(&role("NodeRole"))
         .replace("GetInstanceProfile", "ListInstanceProfiles")
@@ -90,7 +90,7 @@ fn what_was_made_for_a_class_is_deleted_templates_first() {
 }
 
 #[test]
-fn a_profile_that_a_machine_runs_with_stays_as_it_is() {
+fn an_instance_profile_in_use_is_not_deleted() {
     let no_templates = "<DescribeLaunchTemplatesResponse><launchTemplates/></DescribeLaunchTemplatesResponse>";
     let listed = profile(&role("NodeRole"))
         .replace("GetInstanceProfile", "ListInstanceProfiles")
@@ -101,10 +101,10 @@ fn a_profile_that_a_machine_runs_with_stays_as_it_is() {
     let wire = Wire::answering([(200, no_templates), (200, &listed), (200, &with(&arn))]);
     let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
     assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap().len(), 1);
-    assert_eq!(wire.bodies().len(), 3, "nothing is taken off or deleted");
+    assert_eq!(wire.bodies().len(), 3, "no role is removed and nothing is deleted");
 }
 
-/// The answer about one machine that runs.
+/// The response for one running instance.
 fn running(profile: &str) -> String {
     format!(
         "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>i-1</instanceId>{profile}</item>\
@@ -118,7 +118,7 @@ fn access(wire: &Wire, region: &str) -> EksAccess {
 }
 
 #[test]
-fn the_door_of_a_cluster_is_read_whole() {
+fn endpoint_certificate_and_network_of_a_cluster_are_read() {
     let cluster = |network: Value| {
         json!({"cluster": {"name": "demo", "endpoint": "https://e", "version": "1.33", "certificateAuthority": {"data": "Y2E="}, "kubernetesNetworkConfig": network}}).to_string()
     };
@@ -129,24 +129,24 @@ fn the_door_of_a_cluster_is_read_whole() {
         (404, r#"{"__type": "ResourceNotFoundException", "message": "none"}"#),
     ]);
     let access = access(&wire, "us-east-1");
-    let door = run(access.door(&"demo".into())).unwrap();
-    assert_eq!((door.endpoint.as_str(), door.certificate_authority.as_str(), door.version.as_str()), ("https://e", "Y2E=", "1.33"));
-    assert_eq!((door.service_cidr.as_str(), door.ipv6), ("10.100.0.0/16", false));
-    let door = run(access.door(&"demo".into())).unwrap();
-    assert_eq!((door.service_cidr.as_str(), door.ipv6), ("fd00::/108", true));
-    assert_eq!(run(access.door(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "still being made");
+    let info = run(access.door(&"demo".into())).unwrap();
+    assert_eq!((info.endpoint.as_str(), info.certificate_authority.as_str(), info.version.as_str()), ("https://e", "Y2E=", "1.33"));
+    assert_eq!((info.service_cidr.as_str(), info.ipv6), ("10.100.0.0/16", false));
+    let info = run(access.door(&"demo".into())).unwrap();
+    assert_eq!((info.service_cidr.as_str(), info.ipv6), ("fd00::/108", true));
+    assert_eq!(run(access.door(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "it is still being created");
     assert!(run(access.door(&"demo".into())).is_err());
 }
 
 #[test]
-fn a_token_is_a_signed_question_for_one_cluster() {
+fn a_token_is_a_presigned_request_for_one_cluster() {
     let wire = Wire::default();
     let token = run(access(&wire, "us-east-1").bearer_token(&"demo".into())).unwrap();
     let url = String::from_utf8(URL_SAFE_NO_PAD.decode(token.strip_prefix("k8s-aws-v1.").unwrap()).unwrap()).unwrap();
-    let (place, query) = url.split_once('?').unwrap();
+    let (endpoint, query) = url.split_once('?').unwrap();
     let fields: BTreeMap<String, String> =
         query.split('&').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (decoded(key), decoded(value))).collect();
-    assert_eq!(place, "https://sts.us-east-1.amazonaws.com/");
+    assert_eq!(endpoint, "https://sts.us-east-1.amazonaws.com/");
     for (field, value) in [
         ("Action", "GetCallerIdentity"),
         ("Version", "2011-06-15"),
@@ -159,14 +159,14 @@ fn a_token_is_a_signed_question_for_one_cluster() {
         assert_eq!(fields.get(field).map(String::as_str), Some(value), "{field}");
     }
     let other = run(access(&wire, "us-east-1").bearer_token(&"other".into())).unwrap();
-    assert_ne!(token, other, "the cluster is signed");
+    assert_ne!(token, other, "the cluster is part of the signature");
     let china = run(access(&wire, "cn-north-1").bearer_token(&"demo".into())).unwrap();
     let url = String::from_utf8(URL_SAFE_NO_PAD.decode(china.strip_prefix("k8s-aws-v1.").unwrap()).unwrap()).unwrap();
     assert!(url.starts_with("https://sts.cn-north-1.amazonaws.com.cn/"));
 }
 
 #[test]
-fn bells_ring_in_the_queue_of_their_kind() {
+fn doorbells_are_sent_to_the_queue_of_their_kind() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let wire = Wire::answering([(200, &sent), (200, &sent)]);
     let plan_delay = SignedDuration::from_secs(1);
@@ -179,37 +179,40 @@ fn bells_ring_in_the_queue_of_their_kind() {
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
     let doorbell = Doorbell::Schedule { cluster: "demo".into() };
     run(queues.ring(doorbell.clone(), SignedDuration::ZERO)).unwrap();
-    // Rung now it would ring again every second until it is due: the tick does it.
+    // A FIFO queue cannot delay single messages, and a message sent now would be repeated until it is due: the tick sends it.
     run(queues.ring(doorbell.clone(), SignedDuration::from_secs(5))).unwrap();
     run(queues.ring(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
     let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
-    assert_eq!(bodies.len(), 2, "a FIFO queue takes no doorbell for later");
+    assert_eq!(bodies.len(), 2, "no delayed doorbell is sent to a FIFO queue");
     assert_eq!((&bodies[0]["QueueUrl"], &bodies[0]["MessageGroupId"]), (&json!("https://sqs/1/plan.fifo"), &json!("demo")));
     let id = doorbell.deduplication_id(plan_delay, NOW.parse().unwrap(), || panic!("a queue with a delay merges doorbells"));
     assert_eq!(bodies[0]["MessageDeduplicationId"], json!(id));
-    assert_eq!(bodies[0].get("DelaySeconds"), None, "FIFO queues delay as a whole");
+    assert_eq!(bodies[0].get("DelaySeconds"), None, "FIFO queues have no delay per message");
     assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
     let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
     assert_eq!(body, doorbell);
-    let nowhere = run(queues.ring(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
-    assert!(nowhere.reason.contains("no queue"), "{nowhere}");
+    let without_queue = run(queues.ring(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
+    assert!(without_queue.reason.contains("no queue"), "{without_queue}");
 }
 
 #[test]
-fn a_fifo_bell_for_in_a_moment_rings_now_and_one_for_later_is_left_to_the_tick() {
+fn a_fifo_doorbell_due_soon_is_sent_at_once_and_a_later_one_is_left_to_the_tick() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let plan = || Doorbell::Schedule { cluster: "demo".into() };
     let consolidate = || Doorbell::Consolidate { cluster: "demo".into() };
-    for (doorbell, seconds, rings) in
+    for (doorbell, seconds, messages) in
         [(plan(), 2, 1), (plan(), 4, 1), (plan(), 5, 0), (plan(), 10, 0), (consolidate(), 10, 1), (consolidate(), 14, 0)]
     {
         let wire = Wire::answering([(200, &sent)]);
-        let urls =
-            QueueUrls { plan: "https://sqs/1/plan.fifo".into(), consolidate: "https://sqs/1/look.fifo".into(), ..QueueUrls::default() };
+        let urls = QueueUrls {
+            plan: "https://sqs/1/plan.fifo".into(),
+            consolidate: "https://sqs/1/consolidate.fifo".into(),
+            ..QueueUrls::default()
+        };
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
         run(queues.ring(doorbell.clone(), SignedDuration::from_secs(seconds))).unwrap();
-        assert_eq!(wire.bodies().len(), rings, "{doorbell:?} after {seconds} s");
-        // One that has a group may not have a delay.
+        assert_eq!(wire.bodies().len(), messages, "{doorbell:?} after {seconds} s");
+        // SQS rejects a message with both a group and a delay.
         assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{doorbell:?}");
     }
 }

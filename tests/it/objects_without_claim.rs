@@ -1,4 +1,4 @@
-//! Objects with our finalizer and no claim, on a real API server: `kubectl delete` of each completes, and no finalizer is removed while its
+//! Objects with our finalizer but no claim, on a real API server: `kubectl delete` of each completes, and no finalizer is removed while its
 //! machine runs.
 
 use crate::unreadable::Stage;
@@ -11,14 +11,14 @@ use whittle_ports::{Adapters, ClaimStore, Mirrors, Settings, contracts};
 use whittle_tests::kubernetes::{apply, kubectl};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
-/// Longer than the interval of two sightings.
+/// Longer than the interval between two sightings.
 const ROUND: SignedDuration = SignedDuration::from_secs(35);
 /// The number of rounds in which everything terminates that can.
 const ROUNDS: usize = 12;
 
 impl Stage {
     /// The NodeClaim of a lost claim, optionally with a running machine.
-    async fn show(&self, name: &str, runs: bool, now: Timestamp) {
+    async fn create_node_claim(&self, name: &str, runs: bool, now: Timestamp) {
         let id = InstanceId::new(format!("i-0{name}"));
         if runs {
             self.run_machine(id.as_str(), now - SignedDuration::from_hours(1), &[(labels::TAG_LAUNCH, "lost")]);
@@ -37,14 +37,14 @@ impl Stage {
         self.clusters.apply_mirror(&self.name, &mirror(&claim)).await.unwrap();
     }
 
-    /// The Node of a machine, whose kubelet reports or does not.
-    fn join(&self, name: &str, ready: bool) {
+    /// The Node of a machine. If not `ready`, its kubelet never reports.
+    fn create_node(&self, name: &str, ready: bool) {
         let zone = contracts::machine(&InstanceId::new("i-0"), Timestamp::UNIX_EPOCH).zone;
-        let silent = if ready { "" } else { "annotations: {test/ready-after: 1h}, " };
+        let annotations = if ready { "" } else { "annotations: {test/ready-after: 1h}, " };
         apply(
             &self.plane,
             &format!(
-                "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, {silent}finalizers: [{}], labels: {{{}: 'true', {}: 'true', \
+                "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, {annotations}finalizers: [{}], labels: {{{}: 'true', {}: 'true', \
                  {}: default}}}}, spec: {{providerID: 'aws:///{zone}/i-0{name}'}}, status: {{allocatable: {{cpu: 4, memory: 8Gi, pods: 10}}}}}}",
                 labels::TERMINATION_FINALIZER,
                 labels::REGISTERED,
@@ -57,8 +57,8 @@ impl Stage {
         }
     }
 
-    /// A pod on a Node that its budget keeps there.
-    fn guard(&self, node: &str) {
+    /// Creates a pod on the Node whose budget forbids its eviction.
+    fn create_undrainable_pod(&self, node: &str) {
         apply(
             &self.plane,
             &format!(
@@ -88,8 +88,8 @@ impl Stage {
         self.simulation.run_for(ROUND);
     }
 
-    /// The objects with our finalizer.
-    fn held(&self) -> Vec<String> {
+    /// The Nodes and NodeClaims with our finalizer.
+    fn objects_with_finalizer(&self) -> Vec<String> {
         let each = "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.finalizers}{'\\n'}{end}";
         let listed = kubectl(&self.plane, &["get", "nodes,nodeclaims", "-o", each]);
         let ours = listed.lines().filter(|line| line.contains(labels::TERMINATION_FINALIZER));
@@ -104,35 +104,35 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn what_nobody_claims_can_be_deleted_and_is_not_let_go_before_its_pods_have_left() {
+async fn a_deleted_object_without_a_claim_keeps_its_finalizer_until_its_node_is_drained() {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let now = Timestamp::UNIX_EPOCH + SignedDuration::try_from(since).unwrap();
-    let Some(mut stage) = Stage::with_kinds_at(now) else { return };
+    let Some(mut stage) = Stage::with_crds_at(now) else { return };
     for name in ["by-claim", "by-node"] {
-        stage.show(name, true, now).await;
-        stage.join(name, true);
-        stage.guard(name);
+        stage.create_node_claim(name, true, now).await;
+        stage.create_node(name, true);
+        stage.create_undrainable_pod(name);
     }
-    stage.show("ended", false, now).await;
-    stage.join("alone", false);
+    stage.create_node_claim("ended", false, now).await;
+    stage.create_node("alone", false);
     let _ = kubectl(&stage.plane, &["delete", "--wait=false", "nodeclaim", "by-claim", "ended"]);
     let _ = kubectl(&stage.plane, &["delete", "--wait=false", "node", "by-node", "alone"]);
 
     for _ in 0..ROUNDS {
         stage.round().await;
-        let held = stage.held();
+        let held = stage.objects_with_finalizer();
         for kept in ["Node/by-claim", "Node/by-node", "NodeClaim/by-claim", "NodeClaim/by-node"] {
-            assert!(held.iter().any(|known| known == kept), "{kept} was let go while its pod is there: {held:?}");
+            assert!(held.iter().any(|known| known == kept), "{kept} was released although its pod still runs: {held:?}");
         }
-        assert_eq!(stage.running(), 2, "nor has a machine ended");
+        assert_eq!(stage.running(), 2, "no machine is terminated");
     }
-    assert_eq!(stage.held().len(), 4, "what stands for no machine has gone: {:?}", stage.held());
+    assert_eq!(stage.objects_with_finalizer().len(), 4, "objects without a machine are deleted: {:?}", stage.objects_with_finalizer());
     let _ = kubectl(&stage.plane, &["get", "pod", "on-by-claim", "on-by-node"]);
 
     let _ = kubectl(&stage.plane, &["delete", "pdb", "--all"]);
     for _ in 0..ROUNDS {
         stage.round().await;
     }
-    assert_eq!((stage.held(), stage.running()), (vec![], 0));
+    assert_eq!((stage.objects_with_finalizer(), stage.running()), (vec![], 0));
     assert_eq!(kubectl(&stage.plane, &["get", "nodes,nodeclaims", "-o", "name"]), "");
 }

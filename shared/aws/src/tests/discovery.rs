@@ -16,7 +16,7 @@ fn terms<T: DeserializeOwned>(value: Value) -> Vec<T> {
 }
 
 #[test]
-fn subnets_of_all_terms_are_united_and_wildcard_tags_checked() {
+fn subnets_of_all_terms_are_merged_and_wildcard_tags_are_filtered_locally() {
     let subnet = |id: &str, tags: &str| {
         format!(
             "<item><subnetId>{id}</subnetId><availabilityZone>us-east-1a</availabilityZone><availabilityZoneId>use1-az1</availabilityZoneId><availableIpAddressCount>7</availableIpAddressCount><tagSet>{tags}</tagSet></item>"
@@ -51,7 +51,7 @@ fn reservation(id: &str, more: &str) -> String {
 }
 
 #[test]
-fn reservations_are_asked_for_by_id_and_by_tag_and_one_that_is_gone_is_none() {
+fn reservations_are_found_by_id_and_by_tag_and_a_missing_one_is_skipped() {
     let page = |items: &str, next: &str| {
         format!(
             "<DescribeCapacityReservationsResponse><capacityReservationSet>{items}</capacityReservationSet><nextToken>{next}</nextToken></DescribeCapacityReservationsResponse>"
@@ -65,20 +65,20 @@ fn reservations_are_asked_for_by_id_and_by_tag_and_one_that_is_gone_is_none() {
         (200, &page(&reservation("cr-2", block), "more")),
         (200, &page(&(reservation("cr-3", tagged) + &reservation("cr-2", block)), "")),
     ]);
-    let wanted = terms(json!([{"id": "cr-gone"}, {"tags": {"a": "*"}, "ownerID": "111122223333"}]));
+    let wanted = terms(json!([{"id": "cr-missing"}, {"tags": {"a": "*"}, "ownerID": "111122223333"}]));
     let found = run(explorer(&wire, Isolation::Isolated).capacity_reservations(&wanted)).unwrap();
-    // A term that asks for any value of a tag does not match a resource without it.
+    // A wildcard term requires the tag, whatever its value; EC2 cannot filter for that.
     let [only] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((only.id.as_str(), only.free, only.state.as_str(), only.kind.as_str()), ("cr-3", 2, "active", ""));
     assert_eq!((only.zone.as_str(), only.instance_type.as_str(), only.match_criteria.as_str()), ("us-east-1a", "m5.large", "targeted"));
     let (by_id, by_tag, more) = (wire.form(0), wire.form(1), wire.form(2));
-    assert_eq!((by_id["Action"].as_str(), by_id["CapacityReservationId.1"].as_str()), ("DescribeCapacityReservations", "cr-gone"));
+    assert_eq!((by_id["Action"].as_str(), by_id["CapacityReservationId.1"].as_str()), ("DescribeCapacityReservations", "cr-missing"));
     assert_eq!((by_id.get("MaxResults"), by_id["Filter.1.Name"].as_str(), by_id["Filter.1.Value.1"].as_str()), (None, "state", "active"));
     assert_eq!((by_tag["MaxResults"].as_str(), by_tag["Filter.1.Name"].as_str(), more["NextToken"].as_str()), ("1000", "owner-id", "more"));
 }
 
 #[test]
-fn blocks_tell_their_end_and_a_refusal_is_told() {
+fn a_capacity_block_has_its_end_date_and_a_denied_call_is_an_error() {
     let one = "<DescribeCapacityReservationsResponse><capacityReservationSet>".to_owned()
         + &reservation(
             "cr-2",
@@ -91,7 +91,7 @@ fn blocks_tell_their_end_and_a_refusal_is_told() {
     assert_eq!((found[0].kind.as_str(), found[0].interruptible), ("capacity-block", true));
     assert_eq!(found[0].ends_at, Some("2026-03-02T11:30:00Z".parse().unwrap()));
     assert_eq!(run(explorer.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap_err().kind, CloudErrorKind::Unauthorized);
-    assert!(run(explorer.capacity_reservations(&[])).unwrap().is_empty(), "no terms, no question");
+    assert!(run(explorer.capacity_reservations(&[])).unwrap().is_empty(), "without terms there is no call");
 }
 
 fn image(id: &str, architecture: &str, deprecated_at: &str) -> String {
@@ -101,7 +101,7 @@ fn image(id: &str, architecture: &str, deprecated_at: &str) -> String {
 }
 
 #[test]
-fn an_alias_leads_over_its_parameters_to_images_with_their_machines() {
+fn an_alias_is_resolved_through_ssm_parameters_to_images_with_their_variants() {
     let parameter = |id: &str| json!({"Parameter": {"Value": id}}).to_string();
     let missing = json!({"__type": "ParameterNotFound", "message": "none"}).to_string();
     let images = format!(
@@ -122,15 +122,15 @@ fn an_alias_leads_over_its_parameters_to_images_with_their_machines() {
 }
 
 #[test]
-fn an_alias_without_images_is_invalid_and_asks_nobody() {
+fn an_alias_without_images_is_invalid_and_sends_no_request() {
     let wire = Wire::default();
     let error = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.33")).unwrap_err();
     assert_eq!((error.kind, error.code.as_str()), (CloudErrorKind::Invalid, "UnsupportedAlias"));
 }
 
-/// Whoever reads the error has to know which parameter to allow.
+/// The reader of the error has to know which parameter to permit.
 #[test]
-fn a_refused_parameter_is_never_nameless() {
+fn the_error_of_a_denied_parameter_names_it() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
     let wire = Wire::answering([(400, &denied)]);
     let error = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"ssmParameter": "/images/web"}])), "1.33")).unwrap_err();
@@ -177,18 +177,18 @@ fn the_catalog_holds_types_zones_and_prices() {
     let catalog = Catalog::decode(&blob).unwrap();
     let live = catalog.facts("m5.large").unwrap();
     let table = whittle_ec2::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap();
-    assert_eq!(*live, table, "what EC2 answers and what the tables say is read alike");
+    assert_eq!(*live, table, "facts from EC2 equal those of the built-in table");
     assert_eq!(catalog.offered["m5.large"], ["us-east-1a", "us-east-1b"]);
     assert_eq!(catalog.on_demand_price("m5.large"), Some(Price::from_dollars(0.123)));
     assert_eq!(catalog.spot_price("m5.large", "us-east-1a"), Some(Price::from_dollars(0.04)));
-    assert_eq!(catalog.spot_price("m5.large", "us-east-1b"), None, "a price that cannot be read is none");
+    assert_eq!(catalog.spot_price("m5.large", "us-east-1b"), None, "a price that cannot be parsed is skipped");
     assert_eq!(wire.form(0)["Filter.2.Value.2"], "arm64");
     assert_eq!(wire.form(1)["LocationType"], "availability-zone");
     assert!(wire.bodies()[3].contains("Compute Instance") && wire.bodies()[4].contains("bare metal"));
 }
 
 #[test]
-fn without_the_price_list_the_tables_count() {
+fn without_the_price_list_the_built_in_prices_are_used() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
     let blob = run(explorer(&wire, Isolation::Reachable).catalog(None)).unwrap();
@@ -197,7 +197,7 @@ fn without_the_price_list_the_tables_count() {
 }
 
 #[test]
-fn a_price_list_that_fails_leaves_the_latest_prices_in_force() {
+fn when_the_price_list_fails_the_latest_prices_are_kept() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
     let known = |region: &str| Catalog {
         region: region.into(),
@@ -216,7 +216,7 @@ fn a_price_list_that_fails_leaves_the_latest_prices_in_force() {
 }
 
 #[test]
-fn an_empty_answer_is_an_error_so_that_old_knowledge_stays() {
+fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
     let none = "<DescribeInstanceTypesResponse><instanceTypeSet/></DescribeInstanceTypesResponse>";
     let wire = Wire::answering([(200, none)]);
     assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog(None)).unwrap_err().kind, CloudErrorKind::Unknown);
