@@ -2,8 +2,8 @@
 //! pods placed later can make that wrong, since the kube-scheduler may bind them in another order.
 
 use super::hash::Map;
-use super::ids::GroupId;
-use super::intern::{Key, SetId, Val};
+use super::ids::{GroupId, Key, SetId};
+use super::intern::Val;
 use super::packing_run::Outcome;
 use super::pod::Class;
 use super::problem::Problem;
@@ -90,7 +90,7 @@ fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item 
 /// The required affinity groups of a class, with all preferences dropped.
 fn required_affinity<'c>(problem: &'c Problem<'_>, class: &'c Class) -> impl Iterator<Item = GroupId> + 'c {
     let owned = class.relaxations.last().into_iter().flat_map(|relaxation| &relaxation.owned).copied();
-    owned.filter(|id| problem.groups[id.0 as usize].kind == GroupKind::Affinity)
+    owned.filter(|id| problem.groups[*id].kind == GroupKind::Affinity)
 }
 
 impl<'p, 'a> AffinityCensus<'p, 'a> {
@@ -112,7 +112,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
 
     fn collect_type_values(&mut self, state: &State) {
         let problem = self.problem;
-        let groups = self.sums.keys().map(|id| &problem.groups[id.0 as usize]).filter(|group| !group.by_host);
+        let groups = self.sums.keys().map(|id| &problem.groups[*id]).filter(|group| !group.by_host);
         let keys: BTreeSet<Key> = groups.map(|group| group.key).collect();
         for (at, claim) in state.claims.iter().enumerate() {
             for key in &keys {
@@ -131,7 +131,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
             let Some(sum) = self.sums.get_mut(id) else { continue };
             *self.placed.entry((*id, place.host)).or_default() += 1;
             sum.all += 1;
-            let group = &self.problem.groups[id.0 as usize];
+            let group = &self.problem.groups[*id];
             if !group.by_host {
                 sum.each(domain(self.problem, &self.types, place, group.key), |n| *n += 1);
             }
@@ -142,9 +142,9 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
     fn is_satisfied(&self, pod: u32, place: PodHost, state: &State) -> bool {
         let class = class_of(self.problem, pod);
         required_affinity(self.problem, class).all(|id| {
-            let group = &self.problem.groups[id.0 as usize];
+            let group = &self.problem.groups[id];
             let own = u32::from(group.selects.has(class.labels));
-            let before = self.problem.counts[id.0 as usize].hosts.of(place.host);
+            let before = self.problem.counts[id].hosts.of(place.host);
             let has_neighbour = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
             let sum = &self.sums[&id];
             if group.by_host {
@@ -163,7 +163,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
 
 impl GroupSum {
     fn before(problem: &Problem<'_>, id: GroupId) -> Self {
-        let counts = &problem.counts[id.0 as usize];
+        let counts = &problem.counts[id];
         let settled: Vec<(Val, u32)> = counts.domains.iter().filter(|(_, n)| *n > 0).copied().collect();
         let all = counts.hosts.total() + settled.iter().map(|(_, n)| n).sum::<u32>();
         Self { all, settled, open: Vec::new() }
@@ -213,7 +213,7 @@ fn entry<K: PartialEq>(list: &mut Vec<(K, u32)>, key: K) -> &mut u32 {
 }
 
 fn class_of<'p>(problem: &'p Problem<'_>, pod: u32) -> &'p Class {
-    &problem.classes[problem.class_of[pod as usize].0 as usize]
+    &problem.classes[problem.class_of[pod as usize]]
 }
 
 fn domain<'p>(problem: &'p Problem<'_>, types: &'p TypeValues, place: PodHost, key: Key) -> Domain<'p> {

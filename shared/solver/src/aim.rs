@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::hash::Map;
-use super::intern::SetId;
+use super::ids::SetId;
 use super::meter;
 use super::problem::Problem;
 
@@ -48,7 +48,7 @@ impl Aims {
 fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     let mut out = vec![0; problem.dims.len()];
     for entry in &problem.queue {
-        let requests = &problem.classes[entry.class.0 as usize].requests;
+        let requests = &problem.classes[entry.class].requests;
         out.iter_mut().zip(requests).for_each(|(sum, amount)| *sum += i128::from(*amount));
     }
     out

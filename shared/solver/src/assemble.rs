@@ -5,7 +5,8 @@ use super::builder::ProblemBuilder;
 use super::catalog::Reservations;
 use super::groups::{CountedMachine, SelectingGroups, TopologyMembership};
 use super::hash::Map;
-use super::intern::{Key, SetId, Sets, Vals};
+use super::ids::{ClassId, IdVec, Key, SetId};
+use super::intern::{Sets, Vals};
 use super::machines;
 use super::meter::Meter;
 use super::pod::Class;
@@ -110,7 +111,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
 }
 
 /// The custom keys on which some pod has a `NotIn` requirement.
-fn negated_custom_keys(classes: &[Class], sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
+fn negated_custom_keys(classes: &IdVec<ClassId, Class>, sets: &Sets, well_known: &BTreeSet<Key>) -> BTreeSet<Key> {
     let relaxations = classes.iter().flat_map(|class| class.relaxations.iter().map(|relaxation| relaxation.full));
     let places = classes.iter().flat_map(|class| class.places.iter().map(|place| place.set));
     let sets_used: BTreeSet<SetId> = relaxations.chain(places).collect();

@@ -5,6 +5,7 @@
 //! The bound ignores that machines are indivisible, and all constraints except those that keep pods from sharing a machine.
 
 use super::catalog_index::NO_PRICE;
+use super::ids::GroupId;
 use super::packing_run::Outcome;
 use super::problem::Problem;
 use super::topology::GroupKind;
@@ -81,15 +82,15 @@ fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, V
 
 /// The least number of machines for the placed pods, since some of them cannot share one.
 pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize {
-    let mut members: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+    let mut members: BTreeMap<GroupId, (usize, usize)> = BTreeMap::new();
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
         any = 1;
-        let class = &problem.classes[problem.class_of[*pod as usize].0 as usize];
+        let class = &problem.classes[problem.class_of[*pod as usize]];
         // Without preferences, which may be dropped.
         let Some(relaxation) = class.relaxations.last() else { continue };
         for id in &relaxation.owned {
-            let group = &problem.groups[id.0 as usize];
+            let group = &problem.groups[*id];
             if !group.by_host || !group.selects.has(relaxation.labels) {
                 continue;
             }
@@ -98,7 +99,7 @@ pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize
                 GroupKind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
                 GroupKind::Affinity | GroupKind::Inverse => continue,
             };
-            members.entry(id.0).or_insert((0, together)).0 += 1;
+            members.entry(*id).or_insert((0, together)).0 += 1;
         }
     }
     members.values().map(|(n, together)| n.div_ceil(*together)).max().unwrap_or(0).max(any)

@@ -2,7 +2,8 @@
 
 use super::catalog_index::index_of;
 use super::groups::Groups;
-use super::intern::{Names, SetId, Sets, Vals};
+use super::ids::SetId;
+use super::intern::{Names, Sets, Vals};
 use super::taints::TaintTable;
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Pod, TaintEffect};

@@ -3,7 +3,8 @@
 use super::bits::Bits;
 use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
-use super::intern::{Key, Names, Set, Val, Vals};
+use super::ids::{Key, ValId};
+use super::intern::{Names, Set, Val, Vals};
 use std::sync::Arc;
 use whittle_api::labels;
 
@@ -243,7 +244,7 @@ impl Catalog {
 
     /// How many distinct values of `key` the types have.
     pub(crate) fn distinct(&self, key: Key, types: &Bits) -> u32 {
-        let mut seen: Vec<u32> =
+        let mut seen: Vec<ValId> =
             types.iter().filter_map(|t| self.sets[t].get(&key)).flat_map(|a| a.listed().iter().map(|v| v.id)).collect();
         seen.sort_unstable();
         seen.dedup();

@@ -2,7 +2,8 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::intern::{Key, NameTable, Names, Set, Val, Vals};
+use super::ids::Key;
+use super::intern::{NameTable, Names, Set, Val, Vals};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};

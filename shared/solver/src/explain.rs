@@ -2,8 +2,8 @@
 
 use super::bits::Bits;
 use super::fit::FitError;
-use super::ids::{ClassId, GroupId};
-use super::intern::{Key, Set, SetId, Vals};
+use super::ids::{ClassId, GroupId, Key, SetId};
+use super::intern::{Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
@@ -33,7 +33,7 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
         let reason = match known.get(&(entry.class, reserved)) {
             Some(reason) => reason.clone(),
             None => {
-                let class = Rc::clone(&problem.classes[entry.class.0 as usize]);
+                let class = Rc::clone(&problem.classes[entry.class]);
                 let pools = if explained < REASONS_MAX { problem.pools.len() } else { 1 };
                 let reason = reason(problem, &outcome.state, &class, *error, unusable, pools);
                 explained += if let Reason::Pools(rejections) = &reason { rejections.len() } else { 1 };
@@ -138,8 +138,8 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
     let Some(types) = limits::allowed_types(problem, state, pool) else {
         return Some(plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }));
     };
-    let tolerations = &problem.taint_table.tolerations[relaxation.tolerations.0 as usize];
-    let untolerated = pods::untolerated(tolerations, &problem.taint_table.taints[problem.pools[pool].taints.0 as usize]);
+    let tolerations = &problem.taint_table.tolerations[relaxation.tolerations];
+    let untolerated = pods::untolerated(tolerations, &problem.taint_table.taints[problem.pools[pool].taints]);
     if !untolerated.is_empty() {
         return Some(plain(Cause::Taints(untolerated)));
     }
@@ -249,8 +249,8 @@ fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation
 }
 
 fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
-    let group = &problem.groups[id.0 as usize];
-    let counts = &state.counts[id.0 as usize];
+    let group = &problem.groups[id];
+    let counts = &state.counts[id];
     let text_of =
         |set: SetId| problem.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
     Cause::Topology {

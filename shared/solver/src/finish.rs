@@ -6,8 +6,8 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::ClassId;
-use super::intern::{Set, SetId};
+use super::ids::{ClassId, SetId};
+use super::intern::Set;
 use super::order;
 use super::packing_run::Outcome;
 use super::problem::Problem;
@@ -65,7 +65,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
             // No NodePool comes before the first, and simulations explain nothing.
             if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
                 let id = problem.class_of[*first as usize];
-                let class = Rc::clone(&problem.classes[id.0 as usize]);
+                let class = Rc::clone(&problem.classes[id]);
                 let rejections =
                     passed.entry((id, claim.pool)).or_insert_with(|| explain::passed_over(problem, &outcome.state, &class, claim.pool));
                 new.why.passed_over.clone_from(rejections);
@@ -181,7 +181,7 @@ fn offerings(problem: &Problem<'_>, catalog: usize, view: &View, types: &[usize]
 
 fn with_pods(problem: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
     for pod in &claim.pods {
-        out.requests.add(&problem.classes[problem.class_of[*pod as usize].0 as usize].resources);
+        out.requests.add(&problem.classes[problem.class_of[*pod as usize]].resources);
     }
     let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| problem.pods[*n as usize]).collect();
     pods.sort_by_key(|pod| by_name(pod));

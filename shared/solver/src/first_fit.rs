@@ -1,6 +1,7 @@
 //! Karpenter's order of trying: existing machines, open claims, new claims; preferences are dropped one by one.
 
 use super::fit::{self, ClaimTarget, FitError};
+use super::ids::{ClassId, IdVec};
 use super::limits;
 use super::meter;
 use super::order;
@@ -18,8 +19,8 @@ impl PackingRun<'_, '_> {
         let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
         self.place_promised(&mut waiting);
         let mut last_length = vec![usize::MAX; self.problem.pods.len()];
-        let mut refusal: Vec<Option<FitError>> = vec![None; self.problem.classes.len()];
-        let mut failed_at = vec![u64::MAX; self.problem.classes.len()];
+        let mut refusal: IdVec<ClassId, Option<FitError>> = IdVec::filled(None, &self.problem.classes);
+        let mut failed_at: IdVec<ClassId, u64> = IdVec::filled(u64::MAX, &self.problem.classes);
         let mut untried = waiting.len();
         let mut unconsidered = Vec::new();
         while let Some(entry) = waiting.front().copied() {
@@ -34,16 +35,16 @@ impl PackingRun<'_, '_> {
             waiting.pop_front();
             self.meter().spend(meter::POD);
             untried = untried.saturating_sub(1);
-            let class = self.problem.classes[entry.class.0 as usize].clone();
-            let result = if failed_at[entry.class.0 as usize] == self.state.version {
+            let class = self.problem.classes[entry.class].clone();
+            let result = if failed_at[entry.class] == self.state.version {
                 // Pods of a class fail alike while nothing is placed.
-                Err(refusal[entry.class.0 as usize])
+                Err(refusal[entry.class])
             } else {
                 self.place(&class, u32::try_from(entry.pod).expect("fewer than 2^32 pods")).map_err(Some)
             };
             if let Err(error) = result {
-                failed_at[entry.class.0 as usize] = self.state.version;
-                refusal[entry.class.0 as usize] = error;
+                failed_at[entry.class] = self.state.version;
+                refusal[entry.class] = error;
                 waiting.push_back(entry);
                 last_length[entry.pod] = waiting.len();
             }
@@ -51,7 +52,7 @@ impl PackingRun<'_, '_> {
         // Needed only while placing, and large.
         self.state.refusals.clear();
         self.state.refusals.shrink_to_fit();
-        let unplaced = waiting.into_iter().map(|entry| (entry, refusal[entry.class.0 as usize])).collect();
+        let unplaced = waiting.into_iter().map(|entry| (entry, refusal[entry.class])).collect();
         Outcome { unplaced, unconsidered, work: self.problem.meter.since(self.started), state: self.state }
     }
 
@@ -74,7 +75,7 @@ impl PackingRun<'_, '_> {
 
     /// Whether the pod was placed on the machine, with as many of its preferences as possible.
     fn place_on_machine(&mut self, machine: usize, entry: Entry) -> bool {
-        let class = Rc::clone(&self.problem.classes[entry.class.0 as usize]);
+        let class = Rc::clone(&self.problem.classes[entry.class]);
         let pod = u32::try_from(entry.pod).expect("fewer than 2^32 pods");
         self.meter().spend(meter::POD);
         let relaxations = if class.resource_claims { &[] } else { &class.relaxations[..] };

@@ -2,8 +2,8 @@
 
 use super::bits::Bits;
 use super::catalog::{SPOT_TYPES_KEPT, View};
-use super::ids::GroupId;
-use super::intern::{Key, SetId, Val, Vals};
+use super::ids::{GroupId, Key, SetId};
+use super::intern::{Val, Vals};
 use super::limits;
 use super::meter;
 use super::pod::{Class, Relaxation, allows_unnamed_host};
@@ -150,7 +150,7 @@ fn settle_on_machine(
 
 /// Whether all the groups of the pod with `key` are anti-affinity.
 fn only_repelled(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
-    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &problem.groups[g.0 as usize]);
+    let groups = relaxation.owned.iter().chain(&relaxation.repelled_by).map(|g| &problem.groups[*g]);
     groups.filter(|group| group.key == key).all(|group| matches!(group.kind, GroupKind::Anti | GroupKind::Inverse))
 }
 
@@ -181,7 +181,7 @@ fn check_topology(
         allowed_domains.clear();
         return Ok(());
     }
-    let domains = |g: &GroupId| state.counts[g.0 as usize].domains.len();
+    let domains = |g: &GroupId| state.counts[*g].domains.len();
     let groups = relaxation.owned.iter().chain(&relaxation.repelled_by);
     problem.meter.spend(groups.map(|g| meter::GROUP + 2 * domains(g)).sum());
     TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets }.check(relaxation, target, allowed_domains)
@@ -372,7 +372,7 @@ fn combinations(
 
 fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> bool {
     relaxation.owned.iter().any(|g| {
-        let group = &problem.groups[g.0 as usize];
+        let group = &problem.groups[*g];
         group.kind == GroupKind::Anti && group.key == key
     })
 }

@@ -2,8 +2,8 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, LabelsId, TaintsId, TolerationId};
-use super::intern::{Key, Names, SetId, Sets, Val};
+use super::ids::{GroupId, IdVec, Key, LabelsId, SetId, TaintsId, TolerationId};
+use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::selectors::{LabelIndex, LabelSet, Scope};
 use super::tally::Tally;
@@ -27,9 +27,9 @@ struct Identity {
 /// All groups of a problem while they are being collected.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    identities: Vec<Identity>,
+    identities: IdVec<GroupId, Identity>,
     id_of: Map<Identity, GroupId>,
-    label_sets: Vec<LabelSet>,
+    label_sets: IdVec<LabelsId, LabelSet>,
     /// By namespace, then labels.
     label_set_of: Map<String, Map<BTreeMap<String, String>, LabelsId>>,
 }
@@ -39,8 +39,7 @@ impl Groups {
         if let Some(id) = self.label_set_of.get(namespace).and_then(|known| known.get(labels)) {
             return *id;
         }
-        let id = LabelsId(u32::try_from(self.label_sets.len()).expect("fewer than 2^32 label sets"));
-        self.label_sets.push((namespace.to_owned(), labels.clone()));
+        let id = self.label_sets.push((namespace.to_owned(), labels.clone()));
         self.label_set_of.entry(namespace.to_owned()).or_default().insert(labels.clone(), id);
         id
     }
@@ -49,8 +48,7 @@ impl Groups {
         if let Some(id) = self.id_of.get(&identity) {
             return *id;
         }
-        let id = GroupId(u32::try_from(self.identities.len()).expect("fewer than 2^32 groups"));
-        self.identities.push(identity.clone());
+        let id = self.identities.push(identity.clone());
         self.id_of.insert(identity, id);
         id
     }
@@ -120,7 +118,7 @@ impl Groups {
     }
 
     /// Determines which label sets each group selects.
-    pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> Vec<Group> {
+    pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> IdVec<GroupId, Group> {
         let selectors = self.identities.iter().filter_map(|identity| identity.selector.as_ref());
         let keys = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
         let index = LabelIndex::of(&self.label_sets, &keys.map(String::as_str).collect(), meter);
@@ -138,10 +136,9 @@ impl Groups {
     /// All groups in ascending order, except that inverse anti-affinity groups are ordered by their content. The group that a
     /// refusal names then does not depend on the order of reading, although a question about fewer pods has other numbers.
     pub(crate) fn sequence(&self, names: &Names) -> Vec<GroupId> {
-        let count = u32::try_from(self.identities.len()).expect("fewer than 2^32 groups");
-        let mut out: Vec<GroupId> = (0..count).map(GroupId).collect();
+        let mut out: Vec<GroupId> = self.identities.ids().collect();
         out.sort_by_cached_key(|id| {
-            let identity = &self.identities[id.0 as usize];
+            let identity = &self.identities[*id];
             (identity.kind == GroupKind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
         });
         out
@@ -149,7 +146,7 @@ impl Groups {
 
     /// The tolerations that restrict a group's domains.
     pub(crate) fn reach(&self, id: GroupId) -> Option<TolerationId> {
-        self.identities[id.0 as usize].reach
+        self.identities[id].reach
     }
 }
 
@@ -168,7 +165,7 @@ fn canonical(mut selector: LabelSelector) -> LabelSelector {
 
 /// By label set, the groups that select it.
 #[derive(Debug, Default)]
-pub(crate) struct SelectingGroups(Vec<Selectors>);
+pub(crate) struct SelectingGroups(IdVec<LabelsId, Selectors>);
 
 /// The groups that select one label set: those that count it in ascending order, those that repel it in the order of
 /// [`Groups::sequence`].
@@ -180,15 +177,13 @@ pub(crate) struct Selectors {
 
 impl SelectingGroups {
     /// `sequence` contains each of the groups once.
-    pub(crate) fn of(groups: &[Group], sequence: &[GroupId]) -> Self {
-        let mut out: Vec<Selectors> = Vec::new();
+    pub(crate) fn of(groups: &IdVec<GroupId, Group>, sequence: &[GroupId]) -> Self {
+        let mut out = IdVec::new();
         for &id in sequence {
-            let group = &groups[id.0 as usize];
+            let group = &groups[id];
             group.selects.each(|labels| {
-                if labels >= out.len() {
-                    out.resize(labels + 1, Selectors::default());
-                }
-                let by = &mut out[labels];
+                out.grow_to(labels, Selectors::default());
+                let by: &mut Selectors = &mut out[labels];
                 if group.kind == GroupKind::Inverse { &mut by.repelling } else { &mut by.counting }.push(id);
             });
         }
@@ -196,7 +191,7 @@ impl SelectingGroups {
     }
 
     pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
-        self.0.get(labels.0 as usize)
+        self.0.get(labels)
     }
 }
 
@@ -222,11 +217,11 @@ pub(crate) struct TopologyMembership {
     /// By machine: whether the pass may place pods on it.
     offered: Vec<bool>,
     /// By group: position in `passing`.
-    filter: Vec<usize>,
+    filter: IdVec<GroupId, usize>,
     /// By filter: the machines that it lets through.
     passing: Vec<Bits>,
     /// By group: position in `providers`; `None` for groups by host.
-    known: Vec<Option<usize>>,
+    known: IdVec<GroupId, Option<usize>>,
     /// By domain: how many machines provide it.
     providers: Vec<BTreeMap<Val, u32>>,
 }
@@ -245,7 +240,7 @@ impl TopologyMembership {
     /// `reach` returns the tolerations that restrict a group's domains, `domains` those that NodePools could open for a key;
     /// `passes` tells whether a filter lets a machine through.
     pub(crate) fn of(
-        groups: &[Group],
+        groups: &IdVec<GroupId, Group>,
         machines: &[CountedMachine],
         sets: &Sets,
         reach: impl Fn(GroupId) -> Option<TolerationId>,
@@ -260,7 +255,7 @@ impl TopologyMembership {
         // Many groups share few filters.
         let mut filters: Map<&Filter, usize> = Map::default();
         let mut known_of: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
-        for (g, group) in groups.iter().enumerate() {
+        for (id, group) in groups.enumerate() {
             let filter = *filters.entry(&group.filter).or_insert_with(|| {
                 let mut passing = Bits::none(machines.len());
                 for (at, _) in machines.iter().enumerate().filter(|(_, machine)| passes(&group.filter, machine)) {
@@ -274,7 +269,7 @@ impl TopologyMembership {
                 out.known.push(None);
                 continue;
             }
-            let reach = reach(GroupId(u32::try_from(g).expect("fewer than 2^32 groups")));
+            let reach = reach(id);
             let known = *known_of.entry((group.key, filter, reach)).or_insert_with(|| {
                 let known = out.known_domains(group.key, filter, sets, domains(group.key, reach));
                 out.providers.push(known);
@@ -298,13 +293,13 @@ impl TopologyMembership {
     /// The counts of each group before anything is placed.
     pub(crate) fn count(
         &self,
-        groups: &[Group],
+        groups: &IdVec<GroupId, Group>,
         machines: &[CountedMachine],
         selecting: &SelectingGroups,
         sets: &Sets,
         names: &Names,
         meter: &Meter,
-    ) -> Vec<Counts> {
+    ) -> IdVec<GroupId, Counts> {
         let by_name = |known: &BTreeMap<Val, u32>| {
             let mut empty: Vec<(Val, u32)> = known.keys().map(|val| (*val, 0)).collect();
             empty.sort_by_key(|(val, _)| names.val_name(*val));
@@ -312,14 +307,14 @@ impl TopologyMembership {
         };
         let empty: Vec<Vec<(Val, u32)>> = self.providers.iter().map(by_name).collect();
         let domains = |known: &Option<usize>| known.map(|at| empty[at].clone()).unwrap_or_default();
-        let mut out: Vec<Counts> = self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
+        let mut out: IdVec<GroupId, Counts> =
+            self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
         for (host, machine) in machines.iter().enumerate() {
             let mut add = |id: GroupId, by: u32| {
                 meter.spend(meter::SELECT);
-                let at = id.0 as usize;
-                match self.counted_in(at, &groups[at], host, sets) {
-                    Some(CountedIn::Host) => out[at].hosts.add(host, by),
-                    Some(CountedIn::Domain(val)) => out[at].add(val, by, names),
+                match self.counted_in(id, &groups[id], host, sets) {
+                    Some(CountedIn::Host) => out[id].hosts.add(host, by),
+                    Some(CountedIn::Domain(val)) => out[id].add(val, by, names),
                     None => {}
                 }
             };
@@ -336,9 +331,9 @@ impl TopologyMembership {
     }
 
     /// How a group counts the pods of a machine; `None` if it does not.
-    pub(crate) fn counted_in(&self, at: usize, group: &Group, host: usize, sets: &Sets) -> Option<CountedIn> {
+    pub(crate) fn counted_in(&self, id: GroupId, group: &Group, host: usize, sets: &Sets) -> Option<CountedIn> {
         self.labels[host]?;
-        if !self.passing[self.filter[at]].has(host) {
+        if !self.passing[self.filter[id]].has(host) {
             return None;
         }
         if group.by_host {
@@ -348,8 +343,8 @@ impl TopologyMembership {
     }
 
     /// Whether no machine but `leaving` provides the domain.
-    pub(crate) fn provided_only_by(&self, at: usize, val: Val, leaving: u32) -> bool {
-        let known = self.known[at].and_then(|at| self.providers[at].get(&val));
+    pub(crate) fn provided_only_by(&self, id: GroupId, val: Val, leaving: u32) -> bool {
+        let known = self.known[id].and_then(|at| self.providers[at].get(&val));
         known.is_none_or(|known| *known <= leaving)
     }
 

@@ -1,21 +1,190 @@
-//! The numbers of what the solver interns.
+//! Numbers that stand for the things of a solve, with a type for each kind, and lists that only numbers of their kind index.
 
-/// A namespace with a set of labels: all that selectors see of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LabelsId(pub(crate) u32);
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
 
-/// A list of tolerations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TolerationId(pub(crate) u32);
+/// A number that stands for one of many things: its position in a list of them.
+pub(crate) trait Id: Copy {
+    fn at(position: usize) -> Self;
+    fn position(self) -> usize;
+}
 
-/// A list of taints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct TaintsId(pub(crate) u32);
+macro_rules! ids {
+    ($($(#[$about:meta])* $name:ident;)+) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(u32);
 
-/// The number of a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClassId(pub(crate) u32);
+        impl Id for $name {
+            fn at(position: usize) -> Self {
+                Self(u32::try_from(position).expect("fewer than 2^32 of a kind"))
+            }
+            fn position(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )+};
+}
 
-/// The number of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct GroupId(pub(crate) u32);
+ids! {
+    /// A label key.
+    Key;
+    /// A label value.
+    ValId;
+    /// A requirement set.
+    SetId;
+    /// A namespace with a set of labels: all that selectors see of a pod.
+    LabelsId;
+    /// A list of tolerations.
+    TolerationId;
+    /// A list of taints.
+    TaintsId;
+    /// A class of pods.
+    ClassId;
+    /// A topology group.
+    GroupId;
+}
+
+/// A list that the numbers of its kind index.
+pub(crate) struct IdVec<I, T> {
+    items: Vec<T>,
+    kind: PhantomData<fn(I) -> I>,
+}
+
+impl<I: Id, T> IdVec<I, T> {
+    pub(crate) fn new() -> Self {
+        Self::from(Vec::new())
+    }
+
+    /// Appends a thing and returns its number.
+    pub(crate) fn push(&mut self, item: T) -> I {
+        let id = self.next_id();
+        self.items.push(item);
+        id
+    }
+
+    /// The number that the next thing will have.
+    pub(crate) fn next_id(&self) -> I {
+        I::at(self.items.len())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The numbers of all things, ascending.
+    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = I> + ExactSizeIterator + use<I, T> {
+        (0..self.items.len()).map(I::at)
+    }
+
+    /// All things with their numbers.
+    pub(crate) fn enumerate(&self) -> impl Iterator<Item = (I, &T)> {
+        self.items.iter().enumerate().map(|(position, item)| (I::at(position), item))
+    }
+
+    /// All things with their numbers.
+    pub(crate) fn into_enumerate(self) -> impl Iterator<Item = (I, T)> {
+        self.items.into_iter().enumerate().map(|(position, item)| (I::at(position), item))
+    }
+
+    pub(crate) fn get(&self, id: I) -> Option<&T> {
+        self.items.get(id.position())
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.items.iter()
+    }
+}
+
+impl<I: Id, T: Clone> IdVec<I, T> {
+    /// The same thing for each number of `ids`.
+    pub(crate) fn filled<U>(item: T, like: &IdVec<I, U>) -> Self {
+        vec![item; like.len()].into()
+    }
+
+    /// Appends copies of `item` until `id` has one.
+    pub(crate) fn grow_to(&mut self, id: I, item: T) {
+        if self.items.len() <= id.position() {
+            self.items.resize(id.position() + 1, item);
+        }
+    }
+}
+
+impl<I, T> From<Vec<T>> for IdVec<I, T> {
+    fn from(items: Vec<T>) -> Self {
+        Self { items, kind: PhantomData }
+    }
+}
+
+impl<I, T> FromIterator<T> for IdVec<I, T> {
+    fn from_iter<A: IntoIterator<Item = T>>(items: A) -> Self {
+        Vec::from_iter(items).into()
+    }
+}
+
+impl<I: Id, T> Index<I> for IdVec<I, T> {
+    type Output = T;
+    fn index(&self, id: I) -> &T {
+        &self.items[id.position()]
+    }
+}
+
+impl<I: Id, T> IndexMut<I> for IdVec<I, T> {
+    fn index_mut(&mut self, id: I) -> &mut T {
+        &mut self.items[id.position()]
+    }
+}
+
+impl<I, T> IntoIterator for IdVec<I, T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.into_iter()
+    }
+}
+
+impl<'v, I, T> IntoIterator for &'v IdVec<I, T> {
+    type Item = &'v T;
+    type IntoIter = std::slice::Iter<'v, T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter()
+    }
+}
+
+impl<'v, I, T> IntoIterator for &'v mut IdVec<I, T> {
+    type Item = &'v mut T;
+    type IntoIter = std::slice::IterMut<'v, T>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.items.iter_mut()
+    }
+}
+
+impl<I, T> Default for IdVec<I, T> {
+    fn default() -> Self {
+        Vec::new().into()
+    }
+}
+
+impl<I, T: Clone> Clone for IdVec<I, T> {
+    fn clone(&self) -> Self {
+        self.items.clone().into()
+    }
+    fn clone_from(&mut self, source: &Self) {
+        self.items.clone_from(&source.items);
+    }
+}
+
+impl<I, T: PartialEq> PartialEq for IdVec<I, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items
+    }
+}
+
+impl<I, T: Eq> Eq for IdVec<I, T> {}
+
+impl<I, T: fmt::Debug> fmt::Debug for IdVec<I, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.items.fmt(f)
+    }
+}

@@ -1,17 +1,14 @@
 //! Label keys, label values and requirement sets as small numbers.
 
 use super::hash::Map;
+use super::ids::{Id as _, IdVec, Key, SetId, ValId};
 use std::sync::Arc;
 use whittle_model::requirements::{Allowed, Operator, Reqs, Value};
-
-/// A label key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(pub(crate) u32);
 
 /// A label value, with its interpretation as an integer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Val {
-    pub(crate) id: u32,
+    pub(crate) id: ValId,
     int: Option<i64>,
 }
 
@@ -47,10 +44,6 @@ pub(crate) type Set = Reqs<Key, Val>;
 /// Allowed interned values.
 pub(crate) type Vals = Allowed<Val>;
 
-/// The number of a requirement set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SetId(pub(crate) u32);
-
 /// Keys and values with their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameTable {
@@ -69,16 +62,16 @@ pub(crate) struct Names {
 
 /// The numbers of one name table in another.
 pub(crate) struct Renumbering {
-    keys: Vec<Key>,
-    vals: Vec<Val>,
+    keys: IdVec<Key, Key>,
+    vals: IdVec<ValId, Val>,
 }
 
 impl Renumbering {
     pub(crate) fn key(&self, key: Key) -> Key {
-        self.keys[key.0 as usize]
+        self.keys[key]
     }
     pub(crate) fn vals(&self, vals: &Vals) -> Vals {
-        vals.map(|val| self.vals[val.id as usize])
+        vals.map(|val| self.vals[val.id])
     }
 }
 
@@ -107,7 +100,7 @@ impl Names {
         if let Some(key) = self.known_key(name) {
             return key;
         }
-        let key = Key(u32::try_from(self.base.keys.len() + self.own.keys.len()).expect("fewer than 2^32 label keys"));
+        let key = Key::at(self.base.keys.len() + self.own.keys.len());
         self.own.keys.push(name.to_owned());
         self.own.key_of.insert(name.to_owned(), key);
         key
@@ -117,7 +110,7 @@ impl Names {
         if let Some(val) = self.base.val_of.get(name).or_else(|| self.own.val_of.get(name)) {
             return *val;
         }
-        let id = u32::try_from(self.base.vals.len() + self.own.vals.len()).expect("fewer than 2^32 label values");
+        let id = ValId::at(self.base.vals.len() + self.own.vals.len());
         let val = Val { id, int: name.parse().ok() };
         self.own.vals.push(name.to_owned());
         self.own.val_of.insert(name.to_owned(), val);
@@ -129,12 +122,12 @@ impl Names {
     }
 
     pub(crate) fn key_name(&self, key: Key) -> &str {
-        let at = key.0 as usize;
+        let at = key.position();
         self.base.keys.get(at).unwrap_or_else(|| &self.own.keys[at - self.base.keys.len()])
     }
 
     pub(crate) fn val_name(&self, val: Val) -> &str {
-        let at = val.id as usize;
+        let at = val.id.position();
         self.base.vals.get(at).unwrap_or_else(|| &self.own.vals[at - self.base.vals.len()])
     }
 
@@ -159,7 +152,7 @@ impl Names {
 /// All requirement sets seen so far, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    sets: Vec<Set>,
+    sets: IdVec<SetId, Set>,
     id_of: Map<Set, SetId>,
     merged: Map<(SetId, SetId, bool), Option<SetId>>,
     pinned: Map<(SetId, Key, Vals), SetId>,
@@ -170,14 +163,13 @@ impl Sets {
         if let Some(id) = self.id_of.get(&set) {
             return *id;
         }
-        let id = SetId(u32::try_from(self.sets.len()).expect("fewer than 2^32 requirement sets"));
-        self.sets.push(set.clone());
+        let id = self.sets.push(set.clone());
         self.id_of.insert(set, id);
         id
     }
 
     pub(crate) fn get(&self, id: SetId) -> &Set {
-        &self.sets[id.0 as usize]
+        &self.sets[id]
     }
 
     /// `offered` narrowed by `required`, or `None` if they are incompatible. `for_new_node`: instance types define the keys for

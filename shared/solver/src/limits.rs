@@ -7,7 +7,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
-use super::intern::SetId;
+use super::ids::SetId;
 use super::pools::min_values_met;
 use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;

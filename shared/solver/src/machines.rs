@@ -3,7 +3,7 @@
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::groups::CountedMachine;
-use super::intern::{Key, SetId};
+use super::ids::{ClassId, GroupId, IdVec, Key, SetId};
 use super::pod::Class;
 use super::problem::{Machine, MachineNow};
 use super::topology::{Group, GroupKind};
@@ -51,7 +51,11 @@ pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*cons
 }
 
 /// The label keys that some constraint mentions; others make no difference between machines.
-pub(crate) fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &[Class], groups: &[Group]) -> BTreeSet<Key> {
+pub(crate) fn relevant_keys(
+    builder: &ProblemBuilder<'_>,
+    classes: &IdVec<ClassId, Class>,
+    groups: &IdVec<GroupId, Group>,
+) -> BTreeSet<Key> {
     let mut sets: BTreeSet<SetId> = BTreeSet::new();
     for class in classes {
         sets.extend(class.relaxations.iter().flat_map(|f| [f.full, f.strict]));

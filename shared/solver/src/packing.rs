@@ -7,6 +7,7 @@ use super::catalog::SPOT_TYPES_KEPT;
 use super::catalog_index::NO_PRICE;
 use super::finish;
 use super::fit::PackingOptions;
+use super::ids::{ClassId, IdVec};
 use super::packing_run::{Choice, Outcome, PackingRun};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
@@ -264,36 +265,36 @@ impl Order {
         let mut out = queue.to_vec();
         let mut total = vec![0i128; problem.dims.len()];
         for entry in queue {
-            for (sum, amount) in total.iter_mut().zip(&problem.classes[entry.class.0 as usize].requests) {
+            for (sum, amount) in total.iter_mut().zip(&problem.classes[entry.class].requests) {
                 *sum += i128::from(*amount);
             }
         }
-        let shares: Vec<i128> = problem
+        let shares: IdVec<ClassId, i128> = problem
             .classes
             .iter()
             .map(|class| {
                 class.requests.iter().zip(&total).map(|(n, t)| i128::from(*n) * 1_000_000_000_000 / (*t).max(1)).max().unwrap_or(0)
             })
             .collect();
-        let repelling: Vec<bool> = problem
+        let repelling: IdVec<ClassId, bool> = problem
             .classes
             .iter()
             .map(|class| {
-                let groups = class.relaxations[0].owned.iter().map(|g| &problem.groups[g.0 as usize]);
+                let groups = class.relaxations[0].owned.iter().map(|g| &problem.groups[*g]);
                 groups.filter(|g| g.kind == GroupKind::Anti && g.by_host).any(|g| g.selects.has(class.labels))
             })
             .collect();
         match self {
             Order::Queue => {}
             Order::FewestTypes => {
-                let choices: Vec<usize> = (0..problem.classes.len()).map(|class| choices(problem, class)).collect();
-                out.sort_by_key(|entry| (choices[entry.class.0 as usize], Reverse(shares[entry.class.0 as usize])));
+                let choices: IdVec<ClassId, usize> = problem.classes.ids().map(|class| choices(problem, class)).collect();
+                out.sort_by_key(|entry| (choices[entry.class], Reverse(shares[entry.class])));
             }
-            Order::Constrained => out.sort_by_key(|entry| Reverse(constraint_rank(problem, &problem.classes[entry.class.0 as usize]))),
-            Order::Largest => out.sort_by_key(|entry| Reverse(shares[entry.class.0 as usize])),
+            Order::Constrained => out.sort_by_key(|entry| Reverse(constraint_rank(problem, &problem.classes[entry.class]))),
+            Order::Largest => out.sort_by_key(|entry| Reverse(shares[entry.class])),
             Order::Blended => out = blended(problem, &out, &total, &shares),
             Order::Repelling => out.sort_by_key(|entry| {
-                let class = entry.class.0 as usize;
+                let class = entry.class;
                 (Reverse(repelling[class]), Reverse(shares[class]))
             }),
         }
@@ -305,14 +306,14 @@ impl Order {
 /// all.
 fn constraint_rank(problem: &Problem<'_>, class: &Class) -> u8 {
     let owned = class.relaxations.last().map(|relaxation| &relaxation.owned[..]).unwrap_or_default();
-    let repels = owned.iter().any(|g| problem.groups[g.0 as usize].kind == GroupKind::Anti);
+    let repels = owned.iter().any(|g| problem.groups[*g].kind == GroupKind::Anti);
     if repels { 2 } else { u8::from(!owned.is_empty()) }
 }
 
 /// The queue, alternating between pods that request most of one resource and pods that request most of another.
-fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i128]) -> Vec<Entry> {
+fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &IdVec<ClassId, i128>) -> Vec<Entry> {
     let parts = |entry: &Entry| {
-        let requests = &problem.classes[entry.class.0 as usize].requests;
+        let requests = &problem.classes[entry.class].requests;
         requests.iter().zip(total).map(|(n, sum)| *n as f64 / (*sum).max(1) as f64).collect::<Vec<f64>>()
     };
     let mut lists: Vec<Vec<Entry>> = vec![Vec::new(); total.len()];
@@ -322,7 +323,7 @@ fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i12
         lists[most].push(*entry);
     }
     for list in &mut lists {
-        list.sort_by_key(|entry| shares[entry.class.0 as usize]);
+        list.sort_by_key(|entry| shares[entry.class]);
     }
     let (mut out, mut taken) = (Vec::with_capacity(queue.len()), vec![0.0_f64; total.len()]);
     while out.len() < queue.len() {
@@ -335,7 +336,7 @@ fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &[i12
 }
 
 /// How many instance types, over all NodePools, fit one pod of the class alone.
-fn choices(problem: &mut Problem<'_>, class: usize) -> usize {
+fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
     let class = std::rc::Rc::clone(&problem.classes[class]);
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let mut count = 0;

@@ -147,7 +147,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
 
     /// The open claims in whose domains topology may allow the pod; `None` if that does not distinguish them.
     pub(crate) fn open_by_topology(&self, relaxation: &Relaxation) -> Option<Bits> {
-        let by_key = |id: &GroupId| !self.problem.groups[id.0 as usize].by_host;
+        let by_key = |id: &GroupId| !self.problem.groups[*id].by_host;
         if self.state.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {
             return None;
         }

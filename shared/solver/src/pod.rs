@@ -1,8 +1,8 @@
 //! Pods as the solver sees them: equal ones form a class, and each class has a list of relaxations, with ever fewer
 //! preferences.
 
-use super::ids::{ClassId, GroupId, LabelsId, TolerationId};
-use super::intern::{SetId, Vals};
+use super::ids::{ClassId, GroupId, LabelsId, SetId, TolerationId};
+use super::intern::Vals;
 use whittle_model::pods::{HostPort, VolumeUse};
 use whittle_model::requirements::Operator;
 use whittle_units::Resources;

@@ -5,8 +5,7 @@ use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
-use super::ids::{ClassId, GroupId, LabelsId};
-use super::intern::SetId;
+use super::ids::{ClassId, GroupId, IdVec, LabelsId, SetId};
 use super::pod::{Class, Entry, Relaxation, VolumePlace};
 use super::relaxation;
 use super::topology::{Group, GroupKind};
@@ -169,14 +168,14 @@ struct PodShape<'a> {
 
 /// The classes while they are built.
 pub(crate) struct Classes {
-    pub(crate) list: Vec<Class>,
+    pub(crate) list: IdVec<ClassId, Class>,
     /// By pod: its class.
     pub(crate) of: Vec<ClassId>,
 }
 
 /// Puts equal pods into one class.
 pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &[Candidate<'_>]) -> Classes {
-    let mut out = Classes { list: Vec::new(), of: Vec::with_capacity(candidates.len()) };
+    let mut out = Classes { list: IdVec::new(), of: Vec::with_capacity(candidates.len()) };
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
     let mut relaxations = 0;
     let mut defaults = Defaults::new(builder);
@@ -198,13 +197,11 @@ pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &[Candidate<
         };
         let shape = Hashed::of(shape);
         if let Some(id) = known.get(&shape) {
-            out.list[id.0 as usize].size += 1;
+            out.list[*id].size += 1;
             out.of.push(*id);
             continue;
         }
-        let id = ClassId(u32::try_from(out.list.len()).expect("fewer than 2^32 classes"));
-        let class = class_of(builder, pod, &shape.value, &mut relaxations);
-        out.list.push(class);
+        let id = out.list.push(class_of(builder, pod, &shape.value, &mut relaxations));
         out.of.push(id);
         known.insert(shape, id);
     }
@@ -315,7 +312,7 @@ fn node_filter(builder: &mut ProblemBuilder<'_>, spec: &PodSpec) -> Vec<SetId> {
 }
 
 /// All resources that are requested or limited, as dimensions.
-pub(crate) fn dims(classes: &[Class], daemons: &[Pod], input: &Input<'_>) -> Dims {
+pub(crate) fn dims(classes: &IdVec<ClassId, Class>, daemons: &[Pod], input: &Input<'_>) -> Dims {
     let mut dims = Dims::default();
     for name in ["cpu", "memory", "pods"] {
         dims.of(name);
@@ -383,7 +380,7 @@ impl Classes {
     }
 
     /// Sets the groups that count each class and those that repel it.
-    pub(crate) fn join(&mut self, groups: &[Group], selecting: &SelectingGroups) {
+    pub(crate) fn join(&mut self, groups: &IdVec<GroupId, Group>, selecting: &SelectingGroups) {
         for class in &mut self.list {
             if let Some(by) = selecting.by(class.labels) {
                 class.counted_by.clone_from(&by.counting);
@@ -391,7 +388,7 @@ impl Classes {
             }
             for relaxation in &mut class.relaxations {
                 relaxation.volatile = relaxation.owned.iter().any(|g| {
-                    let group = &groups[g.0 as usize];
+                    let group = &groups[*g];
                     matches!((group.kind, group.by_host), (GroupKind::Spread { .. }, false) | (GroupKind::Affinity, _))
                 });
             }
@@ -401,28 +398,27 @@ impl Classes {
     /// Merges classes that differ only in labels, where no selector distinguishes them. Jobs and StatefulSets label each of
     /// their pods differently.
     pub(crate) fn merge(&mut self) {
-        let mut first: Map<Hashed<ClassIdentity<'_>>, usize> = Map::default();
-        let mut now: Vec<usize> = Vec::with_capacity(self.list.len());
-        for (n, class) in self.list.iter().enumerate() {
-            now.push(*first.entry(Hashed::of(ClassIdentity(class))).or_insert(n));
-        }
-        if first.len() == self.list.len() {
+        let mut first_of: Map<Hashed<ClassIdentity<'_>>, ClassId> = Map::default();
+        let first: IdVec<ClassId, ClassId> =
+            self.list.enumerate().map(|(id, class)| *first_of.entry(Hashed::of(ClassIdentity(class))).or_insert(id)).collect();
+        if first_of.len() == self.list.len() {
             return;
         }
-        drop(first);
-        let mut place = vec![usize::MAX; self.list.len()];
-        let mut list: Vec<Class> = Vec::new();
-        for (n, class) in std::mem::take(&mut self.list).into_iter().enumerate() {
-            if now[n] == n {
-                place[n] = list.len();
-                list.push(class);
+        drop(first_of);
+        let mut merged: IdVec<ClassId, ClassId> = IdVec::new();
+        let mut list: IdVec<ClassId, Class> = IdVec::new();
+        for (id, class) in std::mem::take(&mut self.list).into_enumerate() {
+            if first[id] == id {
+                merged.push(list.push(class));
             } else {
-                list[place[now[n]]].size += class.size;
+                // The first of its kind came earlier.
+                let kept = merged[first[id]];
+                list[kept].size += class.size;
+                merged.push(kept);
             }
         }
         for of in &mut self.of {
-            let at = place[now[of.0 as usize]];
-            *of = ClassId(u32::try_from(at).expect("fewer than 2^32 classes"));
+            *of = merged[*of];
         }
         self.list = list;
     }
@@ -436,7 +432,7 @@ impl Classes {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
         let key = |entry: &Entry| {
-            let (requests, meta) = (&self.list[entry.class.0 as usize].requests, &candidates[entry.pod].pod.metadata);
+            let (requests, meta) = (&self.list[entry.class].requests, &candidates[entry.pod].pod.metadata);
             (is_placeholder[entry.pod], Reverse(requests[0]), Reverse(requests[1]), meta.creation_timestamp, first_bytes(&meta.uid))
         };
         let name = |entry: &Entry| {

@@ -5,8 +5,8 @@ use super::builder::ProblemBuilder;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
-use super::ids::{TaintsId, TolerationId};
-use super::intern::{Key, SetId, Val};
+use super::ids::{GroupId, IdVec, Key, SetId, TaintsId, TolerationId};
+use super::intern::Val;
 use super::objective::cost_per_machine;
 use super::pod::allows_unnamed_host;
 use super::taints::TaintTable;
@@ -221,7 +221,7 @@ pub(crate) struct TopologyDomains {
 
 impl TopologyDomains {
     /// Availability and limits are ignored, even of a NodePool without a usable type.
-    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &[Group], builder: &ProblemBuilder<'_>) -> Self {
+    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &IdVec<GroupId, Group>, builder: &ProblemBuilder<'_>) -> Self {
         let mut out = Self { values: BTreeMap::new() };
         let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
         let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.offered)).collect();
@@ -229,12 +229,12 @@ impl TopologyDomains {
         for key in keys {
             let values = out.values.entry(key).or_default();
             for &(catalog, set, taints) in &templates {
-                let free = builder.taint_table.taints[taints.0 as usize].is_empty();
+                let free = builder.taint_table.taints[taints].is_empty();
                 let mut put = |v: &Val| {
                     let list = values.entry(*v).or_default();
                     if free {
                         *list = vec![taints];
-                    } else if list.iter().all(|t| !builder.taint_table.taints[t.0 as usize].is_empty()) && !list.contains(&taints) {
+                    } else if list.iter().all(|t| !builder.taint_table.taints[*t].is_empty()) && !list.contains(&taints) {
                         list.push(taints);
                     }
                 };

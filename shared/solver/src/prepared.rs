@@ -6,6 +6,7 @@
 use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
 use super::groups::{CountedIn, TopologyMembership};
+use super::ids::{GroupId, IdVec};
 use super::intern::Val;
 use super::packing;
 use super::pod::Entry;
@@ -27,7 +28,7 @@ pub struct Prepared<'a> {
     moving: Vec<Vec<Ranked>>,
     refused: Vec<(Option<usize>, LeftOut)>,
     /// Counts with every pod where it is.
-    counts: Vec<Counts>,
+    counts: IdVec<GroupId, Counts>,
     /// By NodePool: what its limits leave next to all machines.
     limits: Vec<(Vec<Option<i64>>, Option<i64>)>,
     /// By name: position in the input.
@@ -139,23 +140,22 @@ impl<'a> Prepared<'a> {
     }
 
     /// The groups that count a moving pod of the machine, once for each pod.
-    fn counted_on(&self, host: usize) -> Vec<(usize, CountedIn)> {
+    fn counted_on(&self, host: usize) -> Vec<(GroupId, CountedIn)> {
         let mut out = Vec::new();
         for ranked in &self.moving[host] {
             if self.problem.pods[ranked.entry.pod].metadata.is_deleting() {
                 continue;
             }
-            let class = &self.problem.classes[ranked.entry.class.0 as usize];
+            let class = &self.problem.classes[ranked.entry.class];
             for id in class.counted_by.iter().chain(&class.repels) {
-                let at = id.0 as usize;
-                let counted_in = self.membership.counted_in(at, &self.problem.groups[at], host, &self.problem.sets);
-                out.extend(counted_in.map(|counted_in| (at, counted_in)));
+                let counted_in = self.membership.counted_in(*id, &self.problem.groups[*id], host, &self.problem.sets);
+                out.extend(counted_in.map(|counted_in| (*id, counted_in)));
             }
         }
         out
     }
 
-    fn counts_without(&self, hosts: &[usize]) -> Vec<Counts> {
+    fn counts_without(&self, hosts: &[usize]) -> IdVec<GroupId, Counts> {
         let mut out = self.counts.clone();
         for &host in hosts {
             for (group, counted_in) in self.counted_on(host) {
@@ -166,7 +166,7 @@ impl<'a> Prepared<'a> {
             }
         }
         // A domain that only these machines provide, and in which no pod remains, is no longer a domain.
-        for (at, group) in self.problem.groups.iter().enumerate().filter(|(_, group)| !group.by_host) {
+        for (at, group) in self.problem.groups.enumerate().filter(|(_, group)| !group.by_host) {
             let mut leaving: BTreeMap<Val, u32> = BTreeMap::new();
             for &host in hosts {
                 if let Some(CountedIn::Domain(val)) = self.membership.counted_in(at, group, host, &self.problem.sets) {

@@ -1,7 +1,7 @@
 //! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
-use super::intern::SetId;
+use super::ids::SetId;
 use super::problem::Problem;
 
 /// The maximum number of resources: problems with more are not improved.

@@ -3,8 +3,8 @@
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
-use super::ids::{ClassId, TaintsId, TolerationId};
-use super::intern::{Key, Names, SetId, Sets, Val};
+use super::ids::{ClassId, GroupId, IdVec, Key, SetId, TaintsId, TolerationId};
+use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry};
 use super::pools::{Pool, UnusablePool};
@@ -58,14 +58,14 @@ pub(crate) struct Problem<'a> {
     /// Whether there are dynamic NodePools, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: Vec<Machine>,
-    pub(crate) classes: Vec<Rc<Class>>,
+    pub(crate) classes: IdVec<ClassId, Rc<Class>>,
     /// In queue order.
     pub(crate) queue: Vec<Entry>,
     pub(crate) pods: Vec<&'a Pod>,
     /// By pod: its class.
     pub(crate) class_of: Vec<ClassId>,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) counts: Vec<Counts>,
+    pub(crate) groups: IdVec<GroupId, Group>,
+    pub(crate) counts: IdVec<GroupId, Counts>,
     /// The host number of the first new machine.
     pub(crate) first_new_host: usize,
     pub(crate) well_known: BTreeSet<Key>,

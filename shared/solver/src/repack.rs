@@ -4,8 +4,7 @@
 //! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
-use super::ids::GroupId;
-use super::intern::SetId;
+use super::ids::{ClassId, GroupId, SetId};
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
@@ -336,8 +335,8 @@ struct GroupBuilder<'g, 'a, const D: usize> {
     pool: usize,
     set: SetId,
     pod_groups: Vec<PodGroup<D>>,
-    of: Map<(u32, usize), Option<u32>>,
-    slot_of: Map<u32, usize>,
+    of: Map<(ClassId, usize), Option<u32>>,
+    slot_of: Map<GroupId, usize>,
 }
 
 impl<const D: usize> GroupBuilder<'_, '_, D> {
@@ -356,7 +355,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
 
     /// The number of the pod's group; `None` if it must stay where it is.
     fn group_of(&mut self, pod: u32, relaxation: usize) -> Option<u32> {
-        let class = self.problem.class_of[pod as usize].0;
+        let class = self.problem.class_of[pod as usize];
         if let Some(known) = self.of.get(&(class, relaxation)) {
             return *known;
         }
@@ -368,8 +367,8 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         found
     }
 
-    fn build_group(&mut self, class: u32, relaxation: usize) -> Option<PodGroup<D>> {
-        let class = std::rc::Rc::clone(&self.problem.classes[class as usize]);
+    fn build_group(&mut self, class: ClassId, relaxation: usize) -> Option<PodGroup<D>> {
+        let class = std::rc::Rc::clone(&self.problem.classes[class]);
         let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
         if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, true) != Some(self.set) {
@@ -392,14 +391,14 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// Whether some pod requires or prefers to share a host with this one, or this one with another.
     fn is_pinned(&self, class: &Class, relaxation: &Relaxation) -> bool {
         let attracts = |g: &GroupId| {
-            let group = &self.problem.groups[g.0 as usize];
+            let group = &self.problem.groups[*g];
             group.by_host && group.kind == GroupKind::Affinity
         };
         relaxation.owned.iter().any(attracts) || class.counted_by.iter().any(attracts)
     }
 
     fn rule(&mut self, id: GroupId, relaxation: &Relaxation) -> Option<HostRule> {
-        let group: &Group = &self.problem.groups[id.0 as usize];
+        let group: &Group = &self.problem.groups[id];
         if !group.by_host {
             return None;
         }
@@ -413,12 +412,12 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
 
     fn slot(&mut self, id: GroupId) -> usize {
         let next = self.slot_of.len();
-        *self.slot_of.entry(id.0).or_insert(next)
+        *self.slot_of.entry(id).or_insert(next)
     }
 
     /// Whether the group counts by host and counts a pod on these machines.
     fn counts_here(&self, id: GroupId) -> bool {
-        let group = &self.problem.groups[id.0 as usize];
+        let group = &self.problem.groups[id];
         group.by_host && group.filter.counts(&self.problem.sets, &self.problem.tolerance, self.set, self.problem.pools[self.pool].taints)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::LabelsId;
+use super::ids::{Id as _, IdVec, LabelsId};
 use super::meter::{self, Meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
@@ -26,33 +26,33 @@ pub(crate) enum Scope {
 #[derive(Clone, Debug)]
 pub(crate) enum Selected {
     /// Ascending.
-    Few(Vec<u32>),
+    Few(Vec<LabelsId>),
     Many(Bits),
 }
 
 impl Selected {
     /// `members` out of `size` label sets, ascending.
-    fn of(members: Vec<u32>, size: usize) -> Self {
+    fn of(members: Vec<LabelsId>, size: usize) -> Self {
         // A member takes half a word.
         if members.len() <= size / 32 {
             return Self::Few(members);
         }
         let mut many = Bits::none(size);
-        members.into_iter().for_each(|n| many.insert(n as usize));
+        members.into_iter().for_each(|n| many.insert(n.position()));
         Self::Many(many)
     }
 
     pub(crate) fn has(&self, labels: LabelsId) -> bool {
         match self {
-            Self::Few(list) => list.binary_search(&labels.0).is_ok(),
-            Self::Many(bits) => bits.has(labels.0 as usize),
+            Self::Few(list) => list.binary_search(&labels).is_ok(),
+            Self::Many(bits) => bits.has(labels.position()),
         }
     }
 
-    pub(crate) fn each(&self, mut see: impl FnMut(usize)) {
+    pub(crate) fn each(&self, see: impl FnMut(LabelsId)) {
         match self {
-            Self::Few(list) => list.iter().for_each(|n| see(*n as usize)),
-            Self::Many(bits) => bits.iter().for_each(see),
+            Self::Few(list) => list.iter().copied().for_each(see),
+            Self::Many(bits) => bits.iter().map(LabelsId::at).for_each(see),
         }
     }
 }
@@ -62,19 +62,18 @@ type InNamespace<'g> = Option<&'g str>;
 
 /// All label sets, indexed by what selectors name.
 pub(crate) struct LabelIndex<'g> {
-    sets: &'g [LabelSet],
+    sets: &'g IdVec<LabelsId, LabelSet>,
     meter: &'g Meter,
-    all: Map<InNamespace<'g>, Vec<u32>>,
-    with_key: Map<(InNamespace<'g>, &'g str), Vec<u32>>,
-    with_value: Map<(InNamespace<'g>, &'g str, &'g str), Vec<u32>>,
+    all: Map<InNamespace<'g>, Vec<LabelsId>>,
+    with_key: Map<(InNamespace<'g>, &'g str), Vec<LabelsId>>,
+    with_value: Map<(InNamespace<'g>, &'g str, &'g str), Vec<LabelsId>>,
 }
 
 impl<'g> LabelIndex<'g> {
     /// Indexes `sets` by the label keys that selectors name.
-    pub(crate) fn of(sets: &'g [LabelSet], keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
+    pub(crate) fn of(sets: &'g IdVec<LabelsId, LabelSet>, keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
         let mut out = Self { sets, meter, all: Map::default(), with_key: Map::default(), with_value: Map::default() };
-        for (n, (namespace, labels)) in sets.iter().enumerate() {
-            let n = u32::try_from(n).expect("fewer than 2^32 label sets");
+        for (n, (namespace, labels)) in sets.enumerate() {
             for place in [None, Some(namespace.as_str())] {
                 out.all.entry(place).or_default().push(n);
                 for (key, value) in labels.iter().filter(|(key, _)| keys.contains(key.as_str())) {
@@ -91,9 +90,9 @@ impl<'g> LabelIndex<'g> {
         let mut members = Vec::new();
         if let Some(selector) = selector {
             let mut select = |place| {
-                let fits = |n: &u32| {
+                let fits = |n: &LabelsId| {
                     self.meter.spend(meter::SELECT);
-                    selector.matches(&self.sets[*n as usize].1)
+                    selector.matches(&self.sets[*n].1)
                 };
                 members.extend(self.candidates(selector, place).into_iter().flatten().copied().filter(fits));
             };
@@ -108,8 +107,8 @@ impl<'g> LabelIndex<'g> {
     }
 
     /// Lists that contain all sets of `place` which the selector may select, from its most selective requirement.
-    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: InNamespace<'i>) -> Vec<&'i [u32]> {
-        fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<u32>>, key: &K) -> &'m [u32] {
+    fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: InNamespace<'i>) -> Vec<&'i [LabelsId]> {
+        fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<LabelsId>>, key: &K) -> &'m [LabelsId] {
             map.get(key).map(Vec::as_slice).unwrap_or_default()
         }
         let of_value = |key: &'i str, value: &'i str| list(&self.with_value, &(place, key, value));
@@ -119,7 +118,7 @@ impl<'g> LabelIndex<'g> {
             "Exists" => Some(vec![list(&self.with_key, &(place, asked.key.as_str()))]),
             _ => None,
         });
-        let size = |lists: &Vec<&[u32]>| lists.iter().map(|list| list.len()).sum::<usize>();
+        let size = |lists: &Vec<&[LabelsId]>| lists.iter().map(|list| list.len()).sum::<usize>();
         pairs.chain(expressions).min_by_key(size).unwrap_or_else(|| vec![list(&self.all, &place)])
     }
 }
@@ -141,7 +140,7 @@ mod tests {
     #[test]
     fn the_index_selects_what_asking_everyone_would() {
         let values = ["a", "b", "c"];
-        let mut sets = Vec::new();
+        let mut sets = IdVec::new();
         for namespace in ["one", "two"] {
             for app in values {
                 for tier in values {
@@ -168,13 +167,13 @@ mod tests {
             let selector = LabelSelector { match_expressions, match_labels: BTreeMap::new() };
             for scope in &scopes {
                 let found = index.selected(Some(&selector), scope);
-                for (n, (namespace, labels)) in sets.iter().enumerate() {
+                for (id, (namespace, labels)) in sets.enumerate() {
                     let seen = matches!(scope, Scope::All) || namespace == "two";
-                    let has = found.has(LabelsId(u32::try_from(n).unwrap()));
+                    let has = found.has(id);
                     assert_eq!(has, seen && selector.matches(labels), "{selector:?} {scope:?} {namespace} {labels:?}");
                 }
             }
         }
-        assert!(!index.selected(None, &Scope::All).has(LabelsId(0)), "no selector selects nobody");
+        assert!(!index.selected(None, &Scope::All).has(LabelsId::at(0)), "no selector selects nobody");
     }
 }

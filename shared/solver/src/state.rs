@@ -2,8 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::TaintsId;
-use super::intern::SetId;
+use super::ids::{GroupId, IdVec, SetId, TaintsId};
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
@@ -62,7 +61,7 @@ pub(crate) struct State {
     pub(crate) all: Bits,
     pub(crate) limits: Vec<Vec<Option<i64>>>,
     pub(crate) node_limits: Vec<Option<i64>>,
-    pub(crate) counts: Vec<Counts>,
+    pub(crate) counts: IdVec<GroupId, Counts>,
     pub(crate) reserved_left: Vec<i64>,
     pub(crate) refusals: Map<usize, RefusalCache>,
     /// By pod: the relaxation with which it was placed, unless that is the first.
@@ -237,7 +236,7 @@ impl State {
 
     /// Removes placed pods again. Claims without pods are dropped, which renumbers the others.
     pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<u32>) {
-        let class_of = |pod: u32| std::rc::Rc::clone(&problem.classes[problem.class_of[pod as usize].0 as usize]);
+        let class_of = |pod: u32| std::rc::Rc::clone(&problem.classes[problem.class_of[pod as usize]]);
         let mut less = Vec::new();
         for (machine, now) in &mut self.changed {
             let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));
@@ -277,7 +276,7 @@ impl State {
     /// Undoes [`State::record`], as far as the machine's requirements still tell the domain.
     fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize) {
         for id in class.counted_by.iter().chain(&class.repels) {
-            let (group, counts) = (&problem.groups[id.0 as usize], &mut self.counts[id.0 as usize]);
+            let (group, counts) = (&problem.groups[*id], &mut self.counts[*id]);
             if group.by_host {
                 counts.hosts.take(host);
                 continue;
@@ -299,12 +298,12 @@ impl State {
         self.version += 1;
         let reqs = problem.sets.get(set);
         for id in class.counted_by.iter().chain(&class.repels) {
-            let group = &problem.groups[id.0 as usize];
+            let group = &problem.groups[*id];
             problem.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
             if !group.filter.counts(&problem.sets, &problem.tolerance, set, taints) {
                 continue;
             }
-            let counts = &mut self.counts[id.0 as usize];
+            let counts = &mut self.counts[*id];
             if group.by_host {
                 counts.hosts.add(host, 1);
                 continue;

@@ -1,8 +1,8 @@
 //! Spread, affinity and anti-affinity as one mechanism: a group counts pods per domain of a label key and determines the
 //! domains that a pod may use.
 
-use super::ids::{GroupId, TaintsId, TolerationId};
-use super::intern::{Key, Names, Set, SetId, Sets, Val, Vals};
+use super::ids::{GroupId, IdVec, Key, SetId, TaintsId, TolerationId};
+use super::intern::{Names, Set, Sets, Val, Vals};
 use super::pod::Relaxation;
 use super::selectors::Selected;
 use super::taints::ToleranceTable;
@@ -130,8 +130,8 @@ enum Answer {
 
 /// Groups and their counts, for one check.
 pub(crate) struct TopologyQuery<'a> {
-    pub(crate) groups: &'a [Group],
-    pub(crate) counts: &'a [Counts],
+    pub(crate) groups: &'a IdVec<GroupId, Group>,
+    pub(crate) counts: &'a IdVec<GroupId, Counts>,
     pub(crate) sets: &'a Sets,
 }
 
@@ -145,13 +145,13 @@ impl TopologyQuery<'_> {
     ) -> Result<(), Refused> {
         allowed_domains.clear();
         for &id in relaxation.owned.iter().chain(&relaxation.repelled_by) {
-            let group = &self.groups[id.0 as usize];
+            let group = &self.groups[id];
             if group.by_host {
                 self.check_host(id, relaxation, target)?;
             }
         }
         for &id in relaxation.owned.iter().chain(&relaxation.repelled_by) {
-            let group = &self.groups[id.0 as usize];
+            let group = &self.groups[id];
             if !group.by_host {
                 self.check_key(id, relaxation, target, allowed_domains)?;
             }
@@ -160,8 +160,8 @@ impl TopologyQuery<'_> {
     }
 
     fn check_host(&self, id: GroupId, relaxation: &Relaxation, target: TopologyTarget) -> Result<(), Refused> {
-        let group = &self.groups[id.0 as usize];
-        let counts = &self.counts[id.0 as usize];
+        let group = &self.groups[id];
+        let counts = &self.counts[id];
         let count = target.host.map_or(0, |host| counts.hosts.of(host));
         let selects = group.selects.has(relaxation.labels);
         let allowed = match group.kind {
@@ -179,7 +179,7 @@ impl TopologyQuery<'_> {
         target: TopologyTarget,
         allowed_domains: &mut Vec<AllowedDomains>,
     ) -> Result<(), Refused> {
-        let group = &self.groups[id.0 as usize];
+        let group = &self.groups[id];
         let answer = self.answer(id, relaxation, self.sets.get(target.set));
         let shrinks = |group: &Group| matches!(group.kind, GroupKind::Anti | GroupKind::Inverse);
         let refused = Refused { group: id, permanent: shrinks(group) };
@@ -215,7 +215,7 @@ impl TopologyQuery<'_> {
                 }
                 if domains.vals.is_empty() {
                     // The domains that spread and affinity allow may grow with every placed pod.
-                    let mut of_key = relaxation.owned.iter().map(|id| &self.groups[id.0 as usize]).filter(|other| other.key == group.key);
+                    let mut of_key = relaxation.owned.iter().map(|id| &self.groups[*id]).filter(|other| other.key == group.key);
                     return Err(Refused { permanent: refused.permanent && of_key.all(shrinks), ..refused });
                 }
             }
@@ -225,8 +225,8 @@ impl TopologyQuery<'_> {
 
     /// The domains that the group allows `relaxation` on a node with requirements `node`.
     fn answer(&self, id: GroupId, relaxation: &Relaxation, node: &Set) -> Answer {
-        let group = &self.groups[id.0 as usize];
-        let counts = &self.counts[id.0 as usize];
+        let group = &self.groups[id];
+        let counts = &self.counts[id];
         let pod_domains = self.sets.get(relaxation.strict).get(&group.key);
         let node_domains = node.get(&group.key);
         let pod_may = |v: &Val| pod_domains.is_none_or(|d| d.has(v));
@@ -281,7 +281,7 @@ impl TopologyQuery<'_> {
         // Inverse anti-affinity allows unknown domains, and the pod's own requirements may name one.
         let open =
             |group: &Group| group.kind == GroupKind::Inverse && node.get(&group.key).is_none_or(|allowed| allowed.members().is_none());
-        let concerns = |id: &&GroupId| !self.groups[id.0 as usize].by_host && !open(&self.groups[id.0 as usize]);
+        let concerns = |id: &&GroupId| !self.groups[**id].by_host && !open(&self.groups[**id]);
         relaxation.owned.iter().chain(&relaxation.repelled_by).filter(concerns).any(|id| match self.answer(*id, relaxation, node) {
             Answer::All(vals) => vals.is_empty(),
             Answer::One(vals) => vals.is_empty(),
@@ -291,8 +291,8 @@ impl TopologyQuery<'_> {
     /// Whether no machine at all, existing or new, can satisfy the groups of `relaxation`: a cheap test before checking each.
     pub(crate) fn is_impossible(&self, relaxation: &Relaxation) -> bool {
         relaxation.owned.iter().any(|&id| {
-            let group = &self.groups[id.0 as usize];
-            let counts = &self.counts[id.0 as usize];
+            let group = &self.groups[id];
+            let counts = &self.counts[id];
             let pod_domains = self.sets.get(relaxation.strict).get(&group.key);
             let may = |v: &Val| pod_domains.is_none_or(|d: &Vals| d.has(v));
             let selects = group.selects.has(relaxation.labels);
