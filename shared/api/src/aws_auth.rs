@@ -5,7 +5,7 @@ use crate::meta::null_as_default;
 use crate::yaml;
 use serde::Deserialize;
 
-/// What the username of a node has to be.
+/// The username that node mappings must have.
 pub const NODE_USERNAME: &str = "system:node:{{EC2PrivateDNSName}}";
 const NODE_GROUPS: [&str; 2] = ["system:bootstrappers", "system:nodes"];
 
@@ -20,17 +20,17 @@ pub struct RoleMapping {
     pub groups: Vec<String>,
 }
 
-/// What a ConfigMap says, and what is wrong with it.
+/// The mappings of a ConfigMap, and its faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// The mappings that can be read.
+    /// The mappings that can be parsed.
     pub mappings: Vec<RoleMapping>,
     /// Each names the entry, counted from 1, and the remedy.
     pub faults: Vec<String>,
 }
 
 impl Diagnosis {
-    /// Whether nodes of a role may join. A ConfigMap with a broken entry is not read at all, so then nobody may.
+    /// Whether nodes of a role may join. EKS ignores a ConfigMap with a malformed entry as a whole, so then no node may.
     pub fn may_join(&self, role: &str) -> bool {
         let is_node = |mapping: &RoleMapping| {
             mapping.rolearn.rsplit_once(":role/").is_some_and(|(_, name)| name == role)
@@ -43,7 +43,7 @@ impl Diagnosis {
 
 const BROKEN: &str = "is not valid YAML";
 
-/// Looks at `mapRoles`. Entries are read one by one, so that a broken one does not hide what is wrong with the others.
+/// Checks `mapRoles`. Entries are parsed one by one, so that a malformed one does not hide the faults of others.
 pub fn diagnose(map: &ConfigMap) -> Diagnosis {
     let mut diagnosis = Diagnosis::default();
     let Some(text) = map.data.get("mapRoles").filter(|text| !text.trim().is_empty()) else {
@@ -57,7 +57,7 @@ pub fn diagnose(map: &ConfigMap) -> Diagnosis {
         match read_entry(&entry) {
             Ok(mappings) => {
                 for mapping in &mappings {
-                    judge(&entry_name, mapping, &mut diagnosis.faults);
+                    check(&entry_name, mapping, &mut diagnosis.faults);
                 }
                 diagnosis.mappings.extend(mappings);
             }
@@ -65,7 +65,7 @@ pub fn diagnose(map: &ConfigMap) -> Diagnosis {
                 let consequence = "the whole list is not read then and these nodes would never join";
                 diagnosis.faults.push(format!("{entry_name} {BROKEN} ({reason}): {consequence}; indent its lines alike"));
                 if let Some(arn) = entry.lines().find_map(|line| line.trim().trim_start_matches("- ").strip_prefix("rolearn:")) {
-                    judge_arn(&entry_name, arn.trim(), &mut diagnosis.faults);
+                    check_arn(&entry_name, arn.trim(), &mut diagnosis.faults);
                 }
             }
         }
@@ -73,7 +73,7 @@ pub fn diagnose(map: &ConfigMap) -> Diagnosis {
     diagnosis
 }
 
-/// The text cut before each dash of the outermost list.
+/// Splits the text before each dash of the outermost list.
 fn entries(text: &str) -> Vec<String> {
     let indent = text.lines().find(|line| line.trim_start().starts_with('-')).map_or(0, |line| line.len() - line.trim_start().len());
     let mut entries: Vec<String> = Vec::new();
@@ -96,8 +96,8 @@ fn read_entry(text: &str) -> Result<Vec<RoleMapping>, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-fn judge(entry: &str, mapping: &RoleMapping, faults: &mut Vec<String>) {
-    judge_arn(entry, &mapping.rolearn, faults);
+fn check(entry: &str, mapping: &RoleMapping, faults: &mut Vec<String>) {
+    check_arn(entry, &mapping.rolearn, faults);
     let nodes = mapping.groups.iter().any(|group| group == NODE_GROUPS[1]);
     if nodes && mapping.username != NODE_USERNAME {
         faults.push(format!("{entry}: username {:?} is none of a node: write {NODE_USERNAME}", mapping.username));
@@ -107,7 +107,7 @@ fn judge(entry: &str, mapping: &RoleMapping, faults: &mut Vec<String>) {
     }
 }
 
-fn judge_arn(entry: &str, arn: &str, faults: &mut Vec<String>) {
+fn check_arn(entry: &str, arn: &str, faults: &mut Vec<String>) {
     if let Some((_, name)) = arn.split_once(":instance-profile/") {
         faults.push(format!(
             "{entry}: {arn} is an instance profile, a role is needed: nodes with it would never join; write the ARN of the role inside profile \

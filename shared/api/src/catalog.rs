@@ -1,26 +1,26 @@
 //! Instance types and offerings of a NodePool, as decisions use them.
 //!
-//! The shape is that of the catalog files of `whittle plan`. The AWS side makes it from EC2's facts, node class by node class.
+//! Their JSON form is that of the catalog files of `whittle plan`. `whittle_ec2` builds them from EC2's facts for each node class.
 
 use crate::karpenter::Requirement;
 use serde::{Deserialize, Serialize};
 use whittle_units::{Price, Resources};
 
-/// A shape of machine, for one node class.
+/// An instance type, as nodes of one node class have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
     pub name: String,
-    /// Labels of the machine as requirements: every well-known key stands here, `DoesNotExist` where it does not apply.
+    /// Labels of the nodes as requirements: every well-known key is present, as `DoesNotExist` where it does not apply.
     /// Zone and capacity type are the union over all offerings, available or not.
     pub requirements: Vec<Requirement>,
     pub offerings: Vec<Offering>,
     pub capacity: Resources,
-    /// Kept back by kubelet, system and eviction threshold; allocatable is capacity less overhead.
+    /// Reserved for kubelet, system and eviction threshold; allocatable is capacity less overhead.
     pub overhead: Resources,
 }
 
-/// A shape in one zone with one capacity type at one price.
+/// An instance type in one zone with one capacity type at one price.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Offering {
@@ -38,7 +38,7 @@ impl InstanceType {
     pub fn label(&self, key: &str) -> Option<&str> {
         single(&self.requirements, key)
     }
-    /// Whether it has as much of each resource as its system takes: otherwise its kubelet does not even start.
+    /// Whether the capacity covers the overhead: otherwise the kubelet does not start.
     #[must_use]
     pub fn holds_its_overhead(&self) -> bool {
         self.capacity.iter().all(|(name, amount)| self.overhead.get(name) <= amount)
@@ -66,11 +66,11 @@ impl Offering {
     pub fn label(&self, key: &str) -> Option<&str> {
         single(&self.requirements, key)
     }
-    /// Zone name, empty when the offering names none.
+    /// Zone name; empty when the offering has none.
     pub fn zone(&self) -> &str {
         self.label(crate::labels::ZONE).unwrap_or_default()
     }
-    /// on-demand, spot or reserved; empty when the offering names none.
+    /// on-demand, spot or reserved; empty when the offering has none.
     pub fn capacity_type(&self) -> &str {
         self.label(crate::labels::CAPACITY_TYPE).unwrap_or_default()
     }

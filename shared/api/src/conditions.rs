@@ -17,9 +17,9 @@ pub const DISRUPTION_REASON: &str = "DisruptionReason";
 pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
-/// Of a CapacityBuffer: its pods' shape and their number are known.
+/// Of a CapacityBuffer: the template and number of its virtual pods are known.
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
-/// Of a CapacityBuffer: whether the room that it keeps is there.
+/// Of a CapacityBuffer: whether its capacity is available.
 pub const PROVISIONING: &str = "Provisioning";
 pub const AMIS_READY: &str = "AMIsReady";
 pub const SUBNETS_READY: &str = "SubnetsReady";
@@ -62,7 +62,7 @@ pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: ConditionStatus
     true
 }
 
-/// Says of all conditions which generation of the object they were worked out for.
+/// Sets `observedGeneration` of all conditions.
 pub fn observe(conditions: &mut [Condition], generation: Option<i64>) {
     conditions.iter_mut().for_each(|condition| condition.observed_generation = generation);
 }

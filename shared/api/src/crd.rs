@@ -1,15 +1,15 @@
-//! CustomResourceDefinitions of the kinds that we serve, made from the schemas that also validate files.
+//! CustomResourceDefinitions of our kinds, generated from the schemas that also validate files.
 
 use crate::schema::{self, Kind};
 use serde_json::{Value, json};
 
-/// A printer column: name, type, JSON path, and whether it is shown without being asked for.
+/// A printer column: name, type, JSON path, and whether it is shown by default.
 type Column = (&'static str, &'static str, &'static str, bool);
 
 const READY: Column = ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#, true);
 const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", true);
 
-/// What the schema of a kind does not say.
+/// Names and subresources of a kind, which its schema does not contain.
 struct Names {
     kind: &'static str,
     plural: &'static str,
@@ -117,7 +117,7 @@ pub fn all() -> Vec<(String, Value)> {
 fn definition(kind: &Kind, names: &Names, group: &str, version: &str) -> Value {
     let mut annotations = json!({});
     if group.ends_with("x-k8s.io") {
-        // Groups of the Kubernetes project need a word on their approval; the definition is the autoscaler's.
+        // API groups of the Kubernetes project must link their approval; the definition is the cluster autoscaler's.
         annotations["api-approved.kubernetes.io"] = "https://github.com/kubernetes/autoscaler/pull/8151".into();
     }
     let mut required = vec!["metadata"];
@@ -177,7 +177,7 @@ fn column((name, type_, path, shown): &Column) -> Value {
     column
 }
 
-/// A definition as YAML, with a line that says where it comes from.
+/// A definition as YAML, with a header comment that names its source.
 ///
 /// # Errors
 /// Never for what [`all`] returns; the serializer's signature has them.
@@ -194,7 +194,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_committed_definitions_are_those_of_the_schemas() {
+    fn the_committed_crds_equal_the_generated_ones() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/crds");
         let all = all();
         assert_eq!(all.len(), 5);
@@ -206,13 +206,13 @@ mod tests {
             }
             let committed = std::fs::read_to_string(&file).unwrap_or_default();
             assert_eq!(committed, text, "{} is stale: WHITTLE_BLESS=1 cargo test -p whittle-api crd", file.display());
-            // Read back as a server reads it: no word is taken for a boolean or a number.
+            // Parsed as a server does: no string becomes a boolean or a number.
             assert_eq!(crate::yaml::documents(&text).unwrap()[0].to_json(), *definition, "{name}");
         }
     }
 
     #[test]
-    fn every_rule_of_a_served_kind_has_its_expression() {
+    fn every_rule_of_a_served_kind_has_a_cel_expression() {
         for (name, definition) in all() {
             assert!(!definition.to_string().contains(r#""rule":"""#), "{name}");
         }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A span that remembers how the user wrote it: equality and hashes go by the span, output by the text.
+/// A span with the text as the user wrote it: compared and hashed by the span, printed as the text.
 #[derive(Clone, Debug)]
 pub struct GoDuration {
     span: SignedDuration,
@@ -81,13 +81,13 @@ impl FromStr for GoDuration {
         if negative {
             nanos = -nanos;
         }
-        // The API server takes numbers of any length: what is longer than three centuries is as long as can be told.
+        // The API server accepts numbers of any length: durations saturate at about 292 years.
         let nanos = i64::try_from(nanos).unwrap_or(if negative { i64::MIN } else { i64::MAX });
         Ok(Self { span: SignedDuration::from_nanos(nanos), text: text.to_owned() })
     }
 }
 
-/// Of more digits than these, every number of every unit is longer than can be told.
+/// Numbers with more digits saturate in every unit.
 const DIGITS_MAX: usize = 20;
 
 /// Nanoseconds of one `number unit` pair.
@@ -109,7 +109,7 @@ fn part(number: &str, unit: &str) -> Option<i128> {
     if whole.len() > DIGITS_MAX {
         return Some(i128::from(i64::MAX));
     }
-    // What is below a picosecond does not count.
+    // Digits below a picosecond are ignored.
     let fraction = &fraction[..fraction.len().min(12)];
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let below: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where in an object: `spec.template.spec.requirements[0].key`.
+/// The path of a field in an object: `spec.template.spec.requirements[0].key`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldPath(Vec<Step>);
 
@@ -21,14 +21,14 @@ impl FieldPath {
     pub fn of(path: &str) -> Self {
         Self(path.split('.').filter(|key| !key.is_empty()).map(|key| Step::Key(key.to_owned())).collect())
     }
-    /// The field of this one.
+    /// The path of a field of this one.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         let mut steps = self.0.clone();
         steps.push(Step::Key(key.to_owned()));
         Self(steps)
     }
-    /// The element of this list.
+    /// The path of an element of this list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         let mut steps = self.0.clone();
@@ -49,7 +49,7 @@ impl fmt::Display for FieldPath {
         for (position, step) in self.0.iter().enumerate() {
             match step {
                 Step::Key(key) if position == 0 => f.write_str(key)?,
-                // A dot inside a key (a label, a resource name) would read as two fields.
+                // A key with a dot (a label, a resource name) would look like two fields.
                 Step::Key(key) if key.contains('.') => write!(f, "[{key}]")?,
                 Step::Key(key) => write!(f, ".{key}")?,
                 Step::Index(index) => write!(f, "[{index}]")?,

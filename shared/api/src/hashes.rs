@@ -1,4 +1,4 @@
-//! Hashes by which static drift is recognised, byte for byte those of Karpenter, so that nothing drifts when Whittle
+//! Hashes for the detection of static drift, identical to those of Karpenter, so that nothing drifts when Whittle
 //! takes over (api 11).
 //!
 //! The structural hash walks over a value the way its Go type is declared: type and field names are Go's, zero values are
@@ -20,7 +20,7 @@ pub const NODE_POOL_VERSION: &str = "v3";
 /// Version of [`node_class`].
 pub const NODE_CLASS_VERSION: &str = "v6";
 
-/// The hash of a NodePool's template, as its annotation writes it. Requirements, disruption, limits and weight do not
+/// The hash of a NodePool's template, as in its annotation. Requirements, disruption, limits and weight do not
 /// count.
 pub fn node_pool(pool: &NodePool) -> String {
     let template = &pool.spec.template;
@@ -38,22 +38,22 @@ pub fn node_pool(pool: &NodePool) -> String {
         spec = spec.add("TerminationGracePeriod", Fields::new("Duration").number("Duration", nanos(grace.span())).0);
     }
     if let NillableDuration::After(expiry) = &template.spec.expire_after {
-        // Here the duration is a pointer: zero counts.
+        // In Go this duration is a pointer, so zero is hashed.
         spec = spec.add("ExpireAfter", Fields::new("NillableDuration").add("Duration", int64(nanos(expiry.span()))).0);
     }
     let has_meta = !template.metadata.labels.is_empty() || !template.metadata.annotations.is_empty();
     Fields::new("NodeClaimTemplate").nonzero("ObjectMeta", has_meta, || meta.0).add("Spec", spec.0).0.to_string()
 }
 
-/// The hash of an EC2NodeClass with the CA bundle that its nodes trust (base64 text; empty when there is none), as its
-/// annotation writes it. Selector terms and the prefix count do not count.
+/// The hash of an EC2NodeClass with the CA bundle that its nodes trust (base64; empty if there is none), as in its
+/// annotation. Selector terms and the IP prefix count are not hashed.
 pub fn node_class(class: &Ec2NodeClass, ca_bundle: &str) -> String {
     let parts =
         [class_spec(&class.spec), text(class.spec.family_name()), text(ca_bundle), text(&kubelet_text(class.spec.kubelet.as_ref()))];
     list(parts.into_iter()).to_string()
 }
 
-/// The plain structural hash of a text, which older releases put into names.
+/// The structural hash of a string, which older releases used in names.
 pub fn text_hash(text: &str) -> u64 {
     fnv1(text)
 }
@@ -148,7 +148,7 @@ fn taint(taint: &Taint) -> u64 {
 
 /// Go's binary form of a time in UTC.
 fn go_time(time: jiff::Timestamp) -> u64 {
-    /// Seconds from the beginning of year 1 to that of 1970.
+    /// Seconds from the beginning of year 1 to 1970.
     const YEAR_ONE: i64 = 62_135_596_800;
     let mut form = vec![1u8];
     form.extend((time.as_second() + YEAR_ONE).to_be_bytes());
@@ -242,7 +242,7 @@ fn pair(first: u64, second: u64) -> u64 {
 fn close(hash: u64) -> u64 {
     fnv1(hash.to_le_bytes())
 }
-/// Order does not count; equal elements cancel out.
+/// Independent of the order; equal elements cancel each other out.
 fn list(hashes: impl Iterator<Item = u64>) -> u64 {
     hashes.fold(0, |all, hash| all ^ hash)
 }

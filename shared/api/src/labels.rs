@@ -1,4 +1,4 @@
-//! Keys of labels, annotations, taints and finalizers, with who reads them. Sources: Kubernetes' well-known labels and
+//! Keys of labels, annotations, taints, finalizers and tags. Sources: Kubernetes' well-known labels and
 //! Karpenter's API.
 
 /// Domain of Karpenter's own keys.
@@ -12,7 +12,7 @@ pub const REGISTERED: &str = "karpenter.sh/registered";
 pub const INITIALIZED: &str = "karpenter.sh/initialized";
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
 pub const EC2_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
-/// What nodes of a Provisioner carry besides [`NODE_POOL`].
+/// Additional label of nodes of a Provisioner, besides [`NODE_POOL`].
 pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
 
 pub const CAPACITY_ON_DEMAND: &str = "on-demand";
@@ -56,12 +56,12 @@ pub const NITRO_SANDBOX: &str = "karpenter.k8s.aws/nitro-sandbox";
 pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
 pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
-/// What a machine that leaves its reservation loses.
+/// The labels that a machine loses when it leaves its reservation.
 pub const OF_RESERVATIONS: &[&str] = &[RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE];
 pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 
-/// Keys that requirements and pod selectors may name although no template defines them (api 2.1).
+/// Keys that requirements and pod selectors may use although no template defines them (api 2.1).
 pub const WELL_KNOWN: &[&str] = &[
     NODE_POOL,
     CAPACITY_TYPE,
@@ -102,7 +102,7 @@ pub const WELL_KNOWN: &[&str] = &[
     PLACEMENT_GROUP_PARTITION,
 ];
 
-/// Old keys and what they mean today (api 2.2).
+/// Deprecated keys with their current ones (api 2.2).
 pub const ALIASES: &[(&str, &str)] = &[
     ("failure-domain.beta.kubernetes.io/zone", ZONE),
     ("failure-domain.beta.kubernetes.io/region", REGION),
@@ -112,7 +112,7 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("topology.ebs.csi.aws.com/zone", ZONE),
 ];
 
-/// The key that `key` stands for today.
+/// The current key for a deprecated one; other keys are returned unchanged.
 pub fn normalized(key: &str) -> &str {
     ALIASES.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
 }
@@ -122,13 +122,13 @@ pub const TERMINATION_FINALIZER: &str = "karpenter.sh/termination";
 /// Finalizer on EC2NodeClasses.
 pub const NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 
-/// Taint of a node that was chosen for disruption or is terminating (NoSchedule, no value).
+/// Taint of a node that is being disrupted or terminated (NoSchedule, no value).
 pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
-/// Taint of a node from its boot until its registration (NoExecute, no value).
+/// Taint of a node from boot to registration (NoExecute, no value).
 pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
 
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
-/// Old forms of [`DO_NOT_DISRUPT`] that are still honoured.
+/// Deprecated forms of [`DO_NOT_DISRUPT`], still honoured.
 pub const DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
 pub const DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
 pub const NODE_POOL_HASH: &str = "karpenter.sh/nodepool-hash";
@@ -146,36 +146,36 @@ pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name
 /// On objects converted from an older version on read: `Provisioner` or `AWSNodeTemplate`.
 pub const CONVERTED_FROM: &str = "whittle.dev/converted-from";
 
-/// On a NodePool: what a consolidation of its nodes must save at least, in dollars per hour (`"0.02"`). Absent: anything.
+/// On a NodePool: the minimum saving of a consolidation of its nodes, in dollars per hour (`"0.02"`). Absent: no minimum.
 pub const MINIMUM_SAVING: &str = "whittle.dev/minimum-saving";
 
-/// On a NodePool: what each of its machines costs besides its price, in dollars per hour (`"0.02"`): volumes, addresses, agents that
-/// are paid by the host. Absent: as the deployment says.
+/// On a NodePool: the cost of each of its machines besides its price, in dollars per hour (`"0.02"`): volumes, addresses, agents that
+/// are paid per host. Absent: the deployment's setting.
 pub const MACHINE_COST: &str = "whittle.dev/machine-cost";
 
-/// `"true"` on a NodeClaim that shows a claim of ours: Karpenter's carry the same labels and the same finalizer.
+/// `"true"` on a NodeClaim that mirrors a claim of ours: Karpenter's have the same labels and the same finalizer.
 pub const MANAGED: &str = "whittle.dev/managed";
 
-/// `"true"` on a NodePool or a NodeClaim: machines that Karpenter started are taken over once Karpenter has gone.
+/// `"true"` on a NodePool or a NodeClaim: machines that Karpenter launched are adopted once Karpenter no longer runs.
 pub const ADOPT: &str = "whittle.dev/adopt";
 
 /// `"true"` on a NodePool: disruptions of its nodes are decided and recorded, but not carried out.
 pub const SHADOW: &str = "whittle.dev/shadow";
 
-/// On a NodePool: whether a rebalance recommendation ends a node of it (`"true"`, `"false"`). Absent: as the deployment says.
+/// On a NodePool: whether a rebalance recommendation terminates a node (`"true"`, `"false"`). Absent: the deployment's setting.
 pub const ACT_ON_REBALANCE: &str = "whittle.dev/act-on-rebalance";
 
 /// EC2 tags of everything that we create.
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
-/// Tags by which Whittle tells its own machines apart; nobody else sets them.
+/// Prefix of tags that only Whittle sets.
 pub const OWN_TAGS: &str = "whittle.dev/";
-/// Names the fleet call that an instance came from: how a repeated launch finds its machines.
+/// The launch group of an instance, by which a retried launch finds its machines.
 pub const TAG_LAUNCH: &str = "whittle.dev/launch";
-/// Says since when a machine that Whittle started runs on unmanaged; no sweep takes it for an orphan.
+/// Since when a machine that Whittle launched has been unmanaged; no sweep treats it as an orphan.
 pub const TAG_LET_GO: &str = "whittle.dev/let-go";
 pub const TAG_NAME: &str = "Name";
 /// Prefix of the ownership tag `kubernetes.io/cluster/<cluster>`.
 pub const TAG_CLUSTER_OWNED_PREFIX: &str = "kubernetes.io/cluster/";
-/// Tag that selectors of subnets and security groups usually name.
+/// Tag that selectors of subnets and security groups usually use.
 pub const TAG_DISCOVERY: &str = "karpenter.sh/discovery";

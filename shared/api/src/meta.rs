@@ -1,4 +1,4 @@
-//! Metadata that all objects share.
+//! Metadata common to all objects.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -38,12 +38,12 @@ pub struct ObjectMeta {
 }
 
 impl ObjectMeta {
-    /// Metadata of a cluster-scoped object that has nothing but a name.
+    /// Metadata of a cluster-scoped object with only a name.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Metadata of a namespaced object that has nothing but a name.
+    /// Metadata of a namespaced object with only a name.
     pub fn namespaced(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), ..Self::named(name) }
     }
@@ -53,7 +53,7 @@ impl ObjectMeta {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
 
-    /// True once deletion was asked for; finalizers may still hold the object.
+    /// Whether deletion was requested; finalizers may still keep the object.
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
@@ -74,7 +74,7 @@ impl ObjectMeta {
     }
 }
 
-/// The API server reads `null` for an optional field as if it were absent.
+/// Reads `null` as the default, as the API server does for optional fields.
 pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -97,7 +97,7 @@ pub struct OwnerReference {
     pub block_owner_deletion: Option<bool>,
 }
 
-/// A label selector; all parts must hold. An absent selector selects nothing, an empty one everything: callers keep
+/// A label selector; all parts must match. An absent selector selects nothing, an empty one everything: callers express
 /// the difference with `Option`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -109,7 +109,7 @@ pub struct LabelSelector {
 }
 
 /// `key operator values`: In, NotIn, Exists, DoesNotExist in label selectors, also Gt and Lt in node affinity. An
-/// operator that nobody knows is kept as text, so that one odd object never hides the others.
+/// unknown operator is kept as text, so that one such object never hides the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SelectorRequirement {
@@ -126,7 +126,7 @@ impl LabelSelector {
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// Whether it is known what the selector means: no requirement has an unknown operator.
+    /// Whether the selector can be evaluated: no requirement has an unknown operator.
     pub fn is_readable(&self) -> bool {
         let known = ["In", "NotIn", "Exists", "DoesNotExist"];
         self.match_expressions.iter().all(|requirement| known.contains(&requirement.operator.as_str()))

@@ -3,15 +3,15 @@
 use std::str::FromStr;
 use whittle_units::Price;
 
-/// Which of the plans that place as many pods is the best.
+/// Which of several plans that place the same number of pods is best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
-    /// The one whose machines cost least by the hour.
+    /// The one whose machines cost least per hour.
     Cheapest,
-    /// The one that costs least by the hour with what each machine costs besides its price.
+    /// The one that costs least per hour, including the cost of each machine besides its price.
     #[default]
     Balanced,
-    /// The one with the fewest machines, of those the cheapest.
+    /// The one with the fewest machines; of those, the cheapest.
     Fewest,
 }
 
@@ -32,10 +32,10 @@ impl FromStr for Objective {
     }
 }
 
-/// What a machine costs besides its price and its volumes, per hour, unless a deployment or a NodePool says otherwise.
+/// The hourly cost of a machine besides its price and its volumes, unless a deployment or a NodePool sets another.
 pub const MACHINE_COST: Price = Price::from_nanos(50_000_000);
 
-/// The highest cost that a machine may be given, in dollars per hour.
+/// The highest valid machine cost, in dollars per hour.
 const MACHINE_COST_MAX: f64 = 100.0;
 
 /// A text that is not a machine cost.
@@ -43,10 +43,10 @@ const MACHINE_COST_MAX: f64 = 100.0;
 #[error("{0:?} is no cost of a machine: write dollars per hour from 0 to 100, such as 0.05")]
 pub struct MachineCostError(pub String);
 
-/// Reads what a machine costs besides its price, in dollars per hour.
+/// Parses the cost of a machine besides its price, in dollars per hour.
 ///
 /// # Errors
-/// What is no number of dollars, or beyond what anybody pays for a machine.
+/// The text is no number, or out of range.
 pub fn machine_cost(text: &str) -> Result<Price, MachineCostError> {
     let dollars = text.trim().parse::<f64>().ok().filter(|dollars| (0.0..=MACHINE_COST_MAX).contains(dollars));
     dollars.map(Price::from_dollars).ok_or_else(|| MachineCostError(text.to_owned()))
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn objectives_have_their_names() {
+    fn objectives_are_parsed_by_name() {
         let read = ["cheapest", "balanced", "fewest"].map(str::parse);
         assert_eq!(read, [Ok(Objective::Cheapest), Ok(Objective::Balanced), Ok(Objective::Fewest)]);
         assert_eq!(Objective::default(), Objective::Balanced);

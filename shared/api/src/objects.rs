@@ -1,4 +1,4 @@
-//! All objects of a cluster that a decision uses.
+//! The objects of a cluster that decisions use.
 
 use crate::ObjectMeta;
 use crate::k8s::{
@@ -35,7 +35,7 @@ pub struct ClusterObjects {
     /// Unreadable objects of all kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// Kinds that were asked for and that the API server does not serve: that none of their objects is listed says nothing.
+    /// Kinds that were requested and that the API server does not serve: their objects are not known to be absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent_kinds: Vec<String>,
     /// Signs of a Karpenter installation in the cluster.
@@ -43,27 +43,27 @@ pub struct ClusterObjects {
     pub karpenter: Vec<KarpenterSign>,
 }
 
-/// Something that only a Karpenter in the cluster has.
+/// An object that shows that Karpenter runs in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KarpenterSign {
-    /// The object, as `kubectl` names it.
+    /// The object, in `kubectl`'s notation.
     pub object: String,
-    /// When a lease was renewed last; `None` for pods that are ready now.
+    /// When the lease was last renewed; `None` for a Deployment with ready pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed_at: Option<Timestamp>,
 }
 
-/// Karpenter renews its lease every few seconds, and gives it up after fifteen. Clocks differ.
+/// How long a lease counts as held after its renewal. Karpenter renews it every few seconds, and it expires after fifteen; clocks differ.
 const LEASE_FRESH: SignedDuration = SignedDuration::from_mins(2);
 
 impl ClusterObjects {
-    /// What cannot be read of a kind.
+    /// The unreadable objects of a kind.
     pub fn unreadable_of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Unreadable> {
         self.unreadable.iter().filter(move |object| object.kind == kind)
     }
 
-    /// Whether an object of this kind and name is there and cannot be read. One without a name may be any.
+    /// Whether an object of this kind and name exists and is unreadable. An unreadable object without a name may be any.
     pub fn is_unreadable(&self, kind: &str, name: &str) -> bool {
         self.unreadable_of(kind).any(|object| object.metadata.name == name || object.metadata.name.is_empty())
     }
@@ -73,21 +73,21 @@ impl ClusterObjects {
         self.absent_kinds.iter().any(|absent| absent == kind)
     }
 
-    /// Pods that cannot be read, as far as draining them goes.
+    /// Unreadable pods, with the fields that draining needs.
     pub fn unreadable_pods(&self) -> impl Iterator<Item = &Pod> {
         self.unreadable.iter().filter_map(|object| object.pod.as_deref())
     }
 
-    /// The object that shows that Karpenter runs in the cluster, if it does.
+    /// An object that shows that Karpenter runs in the cluster; `None` if it does not.
     pub fn running_karpenter(&self, now: Timestamp) -> Option<&str> {
         let runs = |sign: &&KarpenterSign| sign.renewed_at.is_none_or(|at| now.duration_since(at) < LEASE_FRESH);
         self.karpenter.iter().find(runs).map(|sign| sign.object.as_str())
     }
 
-    /// Puts every list in the order of namespaces and names, so that not even the words of an answer depend on the order in
+    /// Sorts all lists by namespace and name, so that no message depends on the order in
     /// which objects were read.
     pub fn sort(&mut self) {
-        // Objects are large: they are moved once, not at each step of a sort, and not at all where an API server has sorted them.
+        // Objects are large: each is moved once rather than at each step of the sort, or not at all if the API server has sorted them.
         fn by_key<T: Kind>(objects: &mut [T]) {
             fn key(meta: &ObjectMeta) -> (&str, &str) {
                 (&meta.namespace, &meta.name)

@@ -1,4 +1,4 @@
-//! What controllers find wrong with objects that an API server took (api 5.2, 9); it ends in conditions.
+//! Errors that controllers find in objects that the API server accepted (api 5.2, 9), reported in conditions.
 
 mod kubelet;
 #[cfg(test)]
@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 
 pub use kubelet::{has_expressions, passthrough_fields, violations as kubelet_violations};
 
-/// The verdict on an object.
+/// The errors and notes for an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// The object must not be used.
     pub errors: Vec<FieldError>,
-    /// Worth a word in a log; the object is used.
+    /// Only logged; the object is used.
     pub notes: Vec<FieldError>,
 }
 
-/// Judges a pool's template: condition ValidationSucceeded.
+/// Checks a pool's template, for its condition ValidationSucceeded.
 pub fn node_pool(pool: &NodePool) -> Findings {
     let mut found = Findings::default();
     let template = FieldPath::of("spec.template");
@@ -49,7 +49,7 @@ pub fn node_pool(pool: &NodePool) -> Findings {
     found
 }
 
-/// Judges one requirement (also of claims).
+/// Checks a requirement of a pool or claim.
 pub fn check_requirement(requirement: &Requirement, path: &FieldPath, found: &mut Findings) {
     let key = labels::normalized(&requirement.key);
     if let Some(fault) = key_fault(key) {
@@ -82,7 +82,7 @@ fn is_one_number(values: &[String]) -> bool {
     matches!(values, [value] if value.parse::<i64>().is_ok_and(|number| 0 <= number))
 }
 
-/// Values of keys whose values are all known.
+/// Checks the values of a key whose possible values are all known.
 fn closed_set(key: &str, requirement: &Requirement, least: usize, path: &FieldPath, found: &mut Findings) {
     let known: &[&str] = match key {
         labels::CAPACITY_TYPE => &[labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT, labels::CAPACITY_RESERVED],
@@ -123,7 +123,7 @@ fn taints(taints: &[Taint], startup: &[Taint], spec: &FieldPath, errors: &mut Ve
 const LABEL_VALUE_FORM: &str = "at most 63 letters, digits, -, _ and ., letters or digits at both ends";
 const KEY_FORM: &str = "at most 63 letters, digits, -, _ and ., with an optional DNS domain and a slash in front";
 
-/// What is wrong with a label key of a template or requirement.
+/// The error of a label key of a template or requirement, if any.
 fn key_fault(key: &str) -> Option<String> {
     if labels::WELL_KNOWN.contains(&key) {
         return None;

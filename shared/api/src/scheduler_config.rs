@@ -1,5 +1,5 @@
-//! `SCHEDULER_CONFIG`: spread constraints of pods that have none of their own, as the kube-scheduler of the cluster has them
-//! (scheduling 22). YAML or JSON, read strictly: a typo must not turn the defaults off.
+//! `SCHEDULER_CONFIG`: spread constraints of pods that have none of their own, as configured for the cluster's kube-scheduler
+//! (scheduling 22). YAML or JSON, parsed strictly: a typo must not disable the defaults.
 
 use crate::k8s::TopologySpreadConstraint;
 use crate::yaml;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What is wrong with the document.
+/// An error of the document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchedulerConfigError {
     #[error("this is no YAML: {0}")]
@@ -46,7 +46,7 @@ struct Constraint {
 /// The default constraints of a document; none for an empty one.
 ///
 /// # Errors
-/// The first fault.
+/// The first error.
 pub fn default_spread(text: &str) -> Result<Vec<TopologySpreadConstraint>, SchedulerConfigError> {
     let documents = yaml::documents(text).map_err(|error| SchedulerConfigError::Text(error.to_string()))?;
     let Some(document) = documents.iter().find(|document| !document.is_null()) else { return Ok(Vec::new()) };
@@ -113,7 +113,7 @@ mod tests {
     const YAML: &str = "podTopologySpread:\n  defaultConstraints:\n  - maxSkew: 1\n    topologyKey: topology.kubernetes.io/zone\n    whenUnsatisfiable: ScheduleAnyway\n";
 
     #[test]
-    fn yaml_and_json_say_the_same_and_nothing_means_no_defaults() {
+    fn yaml_and_json_are_equivalent_and_an_empty_document_has_no_defaults() {
         let json = r#"{"podTopologySpread":{"defaultConstraints":[{"maxSkew":1,"topologyKey":"topology.kubernetes.io/zone","whenUnsatisfiable":"ScheduleAnyway"}]}}"#;
         let read = default_spread(YAML).unwrap();
         assert_eq!((read.len(), read[0].max_skew, read[0].topology_key.as_str()), (1, 1, "topology.kubernetes.io/zone"));
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(default_spread("podTopologySpread: {}").unwrap(), []);
     }
 
-    /// `YAML` with a change; the error says `says`.
+    /// Parses `YAML` with a replacement; the error must contain `says`.
     #[track_caller]
     fn check(from: &str, to: &str, says: &str) {
         let error = default_spread(&YAML.replace(from, to)).expect_err(to).to_string();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_odd_is_refused_and_named() {
+    fn invalid_documents_are_errors_that_name_the_field() {
         check("maxSkew: 1", "maxSkew: 0", "[0].maxSkew: 0 is not greater than zero");
         check("maxSkew: 1", "maxSkew: many", "maxSkew");
         check("topology.kubernetes.io/zone", "'a b'", "[0].topologyKey");

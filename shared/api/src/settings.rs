@@ -1,5 +1,5 @@
-//! Global settings of older installations: the ConfigMap `karpenter-global-settings`, Helm values in the layouts of
-//! several charts, and the environment. All become one value (api 15.4).
+//! Global settings of older Karpenter installations: the ConfigMap `karpenter-global-settings`, Helm values in the layouts of
+//! several charts, and environment variables. All are read into one type (api 15.4).
 
 use crate::duration::GoDuration;
 use crate::k8s::ConfigMap;
@@ -9,34 +9,34 @@ use std::collections::BTreeMap;
 /// Name of the ConfigMap that the old controller read.
 pub const CONFIG_MAP: &str = "karpenter-global-settings";
 
-/// What an installation was told; what is absent was left to its default.
+/// The settings of an installation; absent ones have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlobalSettings {
     pub cluster_name: Option<String>,
     pub cluster_endpoint: Option<String>,
-    /// Base64 of the bundle.
+    /// In base64.
     pub cluster_ca_bundle: Option<String>,
     pub interruption_queue: Option<String>,
-    /// For node classes made from templates that name no profile.
+    /// For node classes converted from templates without a profile.
     pub default_instance_profile: Option<String>,
     pub isolated_vpc: Option<bool>,
-    /// Memory that the hypervisor takes, in millionths (0.075 is 75 000).
+    /// Share of memory that the hypervisor takes, in millionths (0.075 is 75 000).
     pub vm_memory_overhead_ppm: Option<u32>,
     pub reserved_enis: Option<u32>,
     pub batch_max_duration: Option<GoDuration>,
     pub batch_idle_duration: Option<GoDuration>,
-    /// Gates by the name that the environment has for them, `Drift`.
+    /// Gates by their name in the environment, such as `Drift`.
     pub feature_gates: BTreeMap<String, bool>,
 }
 
-/// Settings, and the keys that mean nothing here.
+/// Settings, and the keys that are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     pub settings: GlobalSettings,
     pub ignored: Vec<Ignored>,
 }
 
-/// A key that is not used, and why.
+/// An ignored key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is not used: {why}")]
 pub struct Ignored {
@@ -44,7 +44,7 @@ pub struct Ignored {
     pub why: &'static str,
 }
 
-/// A setting that cannot be read.
+/// A setting that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}, {key}: {message}")]
 pub struct SettingsError {
@@ -57,7 +57,7 @@ pub struct SettingsError {
 /// Reads the ConfigMap.
 ///
 /// # Errors
-/// Every value that cannot be read.
+/// All values that cannot be parsed.
 pub fn from_config_map(map: &ConfigMap) -> Result<Read, Vec<SettingsError>> {
     let origin = format!("ConfigMap {:?}", map.metadata.key());
     collect(&origin, map.data.iter().map(|(key, value)| (key.clone(), value.clone())))
@@ -66,7 +66,7 @@ pub fn from_config_map(map: &ConfigMap) -> Result<Read, Vec<SettingsError>> {
 /// Reads Helm values: `settings.aws.*` and `settings.*`, or the older layout with the same keys at the top.
 ///
 /// # Errors
-/// Text that is no YAML, and every value that cannot be read.
+/// Text that is not YAML, and all values that cannot be parsed.
 pub fn from_helm_values(file: &str, text: &str) -> Result<Read, Vec<SettingsError>> {
     let fail = |message: String| vec![SettingsError { origin: file.to_owned(), key: "values".to_owned(), message }];
     let documents = yaml::documents(text).map_err(|error| fail(format!("line {}: this is no YAML: {error}", error.mark.line)))?;
@@ -77,16 +77,16 @@ pub fn from_helm_values(file: &str, text: &str) -> Result<Read, Vec<SettingsErro
     collect(file, pairs.into_iter())
 }
 
-/// Reads environment variables; those that are none of ours are passed by in silence.
+/// Reads environment variables; unknown ones are skipped silently.
 ///
 /// # Errors
-/// Every value that cannot be read.
+/// All values that cannot be parsed.
 pub fn from_environment(variables: &BTreeMap<String, String>) -> Result<Read, Vec<SettingsError>> {
     let ours = variables.iter().filter(|(key, _)| ENVIRONMENT.iter().any(|(name, _)| name == key));
     collect("environment", ours.map(|(key, value)| (key.clone(), value.clone())))
 }
 
-/// What a key sets.
+/// The setting of a key.
 #[derive(Clone, Copy)]
 enum Meaning {
     ClusterName,
@@ -119,7 +119,7 @@ const ENVIRONMENT: &[(&str, Meaning)] = &[
     ("FEATURE_GATES", Meaning::Gates),
 ];
 
-/// Keys as the ConfigMap and the charts write them, `settings.` left out and in front of `clusterName` also `aws.`.
+/// Keys of the ConfigMap and the charts, without `settings.`, and for `clusterName` also without `aws.`.
 const KEYS: &[(&str, Meaning)] = &[
     ("clusterName", Meaning::ClusterName),
     ("clusterEndpoint", Meaning::ClusterEndpoint),
@@ -167,7 +167,7 @@ fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Resul
 }
 
 fn assign(settings: &mut GlobalSettings, meaning: Meaning, value: &str) -> Result<(), String> {
-    // The charts write empty texts for what is not set.
+    // The charts write empty strings for unset values.
     if value.is_empty() {
         return Ok(());
     }
@@ -207,7 +207,7 @@ fn switch(value: &str) -> Result<bool, String> {
     }
 }
 
-/// A share from 0 to 1 in millionths.
+/// Parses a share from 0 to 1 as millionths.
 fn share(value: &str) -> Result<u32, String> {
     match value.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok((share * 1e6).round() as u32),
@@ -215,7 +215,7 @@ fn share(value: &str) -> Result<u32, String> {
     }
 }
 
-/// Leaves of a tree with their dotted paths.
+/// Adds the leaves of a tree with their dotted paths.
 fn flatten(node: &Node, path: &str, pairs: &mut Vec<(String, String)>) {
     match &node.content {
         Content::Scalar(scalar) if !node.is_null() => pairs.push((path.to_owned(), scalar.as_key())),

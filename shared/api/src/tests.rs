@@ -10,7 +10,7 @@ fn check_duration(text: &str, seconds: i64, canonical: &str) {
 }
 
 #[test]
-fn durations_read_gos_notation() {
+fn durations_are_parsed_in_gos_notation() {
     check_duration("30s", 30, "30s");
     check_duration("90s", 90, "1m30s");
     check_duration("10m", 600, "10m0s");
@@ -21,7 +21,7 @@ fn durations_read_gos_notation() {
 }
 
 #[test]
-fn durations_longer_than_can_be_told_are_as_long_as_can_be_told() {
+fn durations_out_of_range_saturate() {
     for text in ["2562048h", "99999999999h", "9223372036854775807h", "999999999999999999999999999h", "99999999999h59m"] {
         let duration: GoDuration = text.parse().unwrap();
         assert_eq!(duration.span().as_nanos(), i128::from(i64::MAX), "{text}");
@@ -33,7 +33,7 @@ fn durations_longer_than_can_be_told_are_as_long_as_can_be_told() {
 }
 
 #[test]
-fn what_is_no_duration_is_refused() {
+fn text_that_is_no_duration_is_rejected() {
     for text in ["", "30", "s", "1x", "h1", "-", "1hour", "Never", "1.2.3h", ".h"] {
         assert!(text.parse::<GoDuration>().is_err(), "{text}");
     }

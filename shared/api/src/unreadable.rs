@@ -1,4 +1,4 @@
-//! Existing objects that our types cannot read, with their plain metadata.
+//! Existing objects that our types cannot parse, with their metadata.
 
 use crate::k8s::{Kind, Node, Pod, PodSpec, PodStatus};
 use crate::karpenter::NodeClaim;
@@ -9,32 +9,32 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An existing object that cannot be read. Decisions do not touch its machine or pods: nothing is terminated because of it,
+/// An existing object that cannot be parsed. Decisions do not affect its machine or pods: nothing is terminated because of it,
 /// and nothing is launched twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Unreadable {
     pub api_version: String,
-    /// As it was asked for: `NodePool`, and `Provisioner` for one of the old kind.
+    /// The kind that was requested, such as `NodePool`, or `Provisioner` for an old object.
     pub kind: String,
-    /// As far as it can be read, field by field.
+    /// Parsed field by field, as far as possible.
     pub metadata: ObjectMeta,
-    /// `spec.providerID` of a Node, `status.providerID` of a NodeClaim; empty where it is not known.
+    /// `spec.providerID` of a Node, `status.providerID` of a NodeClaim; empty if unknown.
     pub provider_id: String,
     /// `spec.nodeName` of a pod or a volume attachment, `status.nodeName` of a NodeClaim, the name of a Node.
     pub node_name: String,
-    /// The field that cannot be read, and why.
+    /// The field that cannot be parsed.
     pub field: String,
     pub problem: String,
-    /// A pod as far as its fields can be read one by one: enough to drain it and to see that it takes room, not to plan for it.
+    /// A pod, parsed field by field: enough to drain it and to see that it occupies its node, not to plan for it.
     pub pod: Option<Box<Pod>>,
 }
 
 impl Unreadable {
-    /// Reads an object, or keeps its identifying fields.
+    /// Parses an object, or keeps its identifying fields.
     ///
     /// # Errors
-    /// Our types cannot read it.
+    /// The object cannot be parsed.
     pub fn read<K: Kind + DeserializeOwned>(object: &Value) -> Result<K, Box<Self>> {
         serde_path_to_error::deserialize(object).map_err(|error| {
             let (field, problem) = (error.path().to_string(), error.inner().to_string());
@@ -57,13 +57,13 @@ impl Unreadable {
         Self { api_version, kind, metadata, provider_id, node_name, field: field.into(), problem: problem.into(), pod }
     }
 
-    /// The same of an object that was read and that cannot be understood.
+    /// The same for an object that was parsed and is invalid.
     pub fn refused(api_version: &str, kind: &str, metadata: ObjectMeta, field: impl Into<String>, problem: impl Into<String>) -> Self {
         let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
         Self { api_version, kind, metadata, field: field.into(), problem: problem.into(), ..Self::default() }
     }
 
-    /// What is wrong, and what to do about it.
+    /// The problem and its remedy.
     pub fn remedy(&self) -> String {
         let field = if self.field.is_empty() || self.field == "." { String::new() } else { format!("{}: ", self.field) };
         format!("{field}{}; change the field, or deploy a version of Whittle that knows it", self.problem)
@@ -84,12 +84,12 @@ fn parsed<T: DeserializeOwned>(value: &Value) -> Option<T> {
     T::deserialize(value).ok()
 }
 
-/// The elements of a list that can be read.
+/// The elements of a list that can be parsed.
 fn each<T: DeserializeOwned>(list: &Value) -> Vec<T> {
     list.as_array().into_iter().flatten().filter_map(parsed).collect()
 }
 
-/// The entries of a map that are text.
+/// The entries of a map that are strings.
 fn texts(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
@@ -138,7 +138,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_object_that_cannot_be_read_keeps_what_tells_what_it_stands_for() {
+    fn an_unreadable_object_keeps_its_identifying_fields() {
         let claim = json!({
             "metadata": {"name": "a", "uid": "u", "labels": [], "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f", 3]},
             "spec": {"requirements": 7},
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_cannot_be_read_keeps_what_draining_it_needs() {
+    fn an_unreadable_pod_keeps_the_fields_that_draining_needs() {
         let pod = json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u", "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "controller": true}]},
             "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 45, "containers": 1, "tolerations": [{"operator": "Exists"}, 4]},

@@ -1,5 +1,5 @@
-//! Admission: what an API server with our CRDs would say to an object (api 4, 5, 8, 9, 10). What only controllers
-//! find is in `runtime`.
+//! Admission: the errors of an API server with our CRDs (api 4, 5, 8, 9, 10). Those that only controllers
+//! find are in `runtime`.
 
 use crate::field::{FieldError, FieldPath};
 use crate::manifest::Object;
@@ -26,14 +26,14 @@ const META_FIELDS: &[&str] = &[
 ];
 const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
-/// The faults of a typed object; none for kinds without a schema of ours.
+/// The errors of a typed object; none for kinds without a schema of ours.
 pub fn validate(object: &Object) -> Vec<FieldError> {
     let (api_version, kind) = object.type_meta();
     object.to_json().map_or_else(Vec::new, |value| document(api_version, kind, &value))
 }
 
-/// The faults of an object as it was written, all at once. Judged after defaulting, as a server does; unknown fields are
-/// faults (strict, as kubectl asks for), the status of a new object is not looked at.
+/// All errors of an object as it was written. It is validated after defaulting, as by a server; unknown fields are
+/// errors (strict, as kubectl requests), and the status of a new object is ignored.
 pub fn document(api_version: &str, kind: &str, value: &Value) -> Vec<FieldError> {
     let Some(known) = schema::find(api_version, kind) else { return Vec::new() };
     let mut errors = Vec::new();
@@ -57,7 +57,7 @@ pub fn document(api_version: &str, kind: &str, value: &Value) -> Vec<FieldError>
     errors
 }
 
-/// The faults of replacing one object by another of the same kind and name: those of the new one, then those of the step.
+/// The errors of replacing one object by another of the same kind and name: those of the new one, then those of the change.
 pub fn update(api_version: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = document(api_version, kind, new);
     if let (Some(known), Some(old), Some(new)) = (schema::find(api_version, kind), old.get("spec"), new.get("spec")) {
@@ -69,7 +69,7 @@ pub fn update(api_version: &str, kind: &str, old: &Value, new: &Value) -> Vec<Fi
     errors
 }
 
-/// The spec as a server would store it; `None` when there is none.
+/// The spec as a server would store it; `None` if there is none.
 pub fn defaulted(api_version: &str, kind: &str, value: &Value) -> Option<Value> {
     let mut spec = value.get("spec").filter(|spec| !spec.is_null())?.clone();
     if let Some(known) = schema::find(api_version, kind) {

@@ -24,10 +24,10 @@ impl<'a> Wanted<'a> {
     pub fn allows(&self, key: &str, value: &str) -> bool {
         self.0.get(key).is_none_or(|all| all.iter().all(|requirement| accepts(requirement, Some(value))))
     }
-    /// Whether every key on both sides has a common value. Keys on one side only do not matter: EC2
+    /// Whether each key on both sides has a common value. Keys on one side only do not matter: EC2
     /// does not define the user's own labels.
-    pub fn meets(&self, sold: &[Requirement]) -> bool {
-        sold.iter().all(|requirement| {
+    pub fn meets(&self, offered: &[Requirement]) -> bool {
+        offered.iter().all(|requirement| {
             let Some(wanted) = self.0.get(requirement.key.as_str()) else { return true };
             match requirement.operator {
                 Operator::In => requirement.values.iter().any(|value| wanted.iter().all(|each| accepts(each, Some(value)))),
@@ -77,22 +77,22 @@ mod tests {
 
     #[test]
     fn a_common_value_must_satisfy_every_requirement_of_its_key() {
-        let sold = [of("zone", Operator::In, &["a", "b"]), of("cpu", Operator::In, &["8"]), of("gpu", Operator::DoesNotExist, &[])];
+        let offered = [of("zone", Operator::In, &["a", "b"]), of("cpu", Operator::In, &["8"]), of("gpu", Operator::DoesNotExist, &[])];
         #[track_caller]
-        fn check(sold: &[Requirement], wanted: &[Requirement], meets: bool) {
-            assert_eq!(Wanted::new(wanted).meets(sold), meets, "{wanted:?}");
+        fn check(offered: &[Requirement], wanted: &[Requirement], meets: bool) {
+            assert_eq!(Wanted::new(wanted).meets(offered), meets, "{wanted:?}");
         }
-        check(&sold, &[], true);
-        check(&sold, &[of("zone", Operator::In, &["b", "c"])], true);
-        check(&sold, &[of("zone", Operator::In, &["b", "c"]), of("zone", Operator::NotIn, &["b"])], false);
-        check(&sold, &[of("zone", Operator::Exists, &[])], true);
-        check(&sold, &[of("zone", Operator::DoesNotExist, &[])], false);
-        check(&sold, &[of("cpu", Operator::Gt, &["4"]), of("cpu", Operator::Lt, &["9"])], true);
-        check(&sold, &[of("cpu", Operator::Gte, &["9"])], false);
-        check(&sold, &[of("cpu", Operator::Lte, &["8"])], true);
-        check(&sold, &[of("gpu", Operator::Exists, &[])], false);
-        check(&sold, &[of("gpu", Operator::NotIn, &["t4"])], true);
-        check(&sold, &[of("team", Operator::In, &["blue"])], true);
+        check(&offered, &[], true);
+        check(&offered, &[of("zone", Operator::In, &["b", "c"])], true);
+        check(&offered, &[of("zone", Operator::In, &["b", "c"]), of("zone", Operator::NotIn, &["b"])], false);
+        check(&offered, &[of("zone", Operator::Exists, &[])], true);
+        check(&offered, &[of("zone", Operator::DoesNotExist, &[])], false);
+        check(&offered, &[of("cpu", Operator::Gt, &["4"]), of("cpu", Operator::Lt, &["9"])], true);
+        check(&offered, &[of("cpu", Operator::Gte, &["9"])], false);
+        check(&offered, &[of("cpu", Operator::Lte, &["8"])], true);
+        check(&offered, &[of("gpu", Operator::Exists, &[])], false);
+        check(&offered, &[of("gpu", Operator::NotIn, &["t4"])], true);
+        check(&offered, &[of("team", Operator::In, &["blue"])], true);
         check(
             &[of("topology.kubernetes.io/zone", Operator::In, &["a"])],
             &[of("failure-domain.beta.kubernetes.io/zone", Operator::In, &["b"])],

@@ -16,7 +16,7 @@ fn s2_5_nodes_of_the_mapped_role_may_join() {
 }
 
 #[test]
-fn s2_6_a_broken_entry_and_an_instance_profile_are_both_diagnosed() {
+fn s2_6_a_malformed_entry_and_an_instance_profile_are_both_diagnosed() {
     let diagnosis = diagnosis(include_str!("../../../../tests/seeds/002-aws-auth-as-printed.yaml"));
     assert_eq!(diagnosis.faults.len(), 2, "{:?}", diagnosis.faults);
     assert!(diagnosis.faults[0].starts_with("mapRoles entry 2 is not valid YAML"), "{:?}", diagnosis.faults);
@@ -26,6 +26,6 @@ fn s2_6_a_broken_entry_and_an_instance_profile_are_both_diagnosed() {
 }
 
 #[test]
-fn an_empty_map_says_what_to_add() {
+fn for_an_empty_map_the_missing_entry_is_suggested() {
     assert!(diagnose(&ConfigMap::default()).faults[0].contains("mapRoles"));
 }

@@ -3,13 +3,13 @@ use serde_json::json;
 use std::path::Path;
 
 #[test]
-fn golden_manifests_hash_as_karpenter_hashes_them() {
+fn hashes_of_golden_manifests_equal_those_of_karpenter() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/cloud/hashes");
     let expected: Value = serde_json::from_str(&std::fs::read_to_string(directory.join("expected.json")).unwrap()).unwrap();
     let mut differences = Vec::new();
     for (name, expected) in expected.as_object().unwrap() {
         let text = std::fs::read_to_string(directory.join(format!("{name}.yaml"))).unwrap();
-        // As written: a class that a server never defaulted has a hash of its own.
+        // Hashed as written, without a server's defaults.
         let object = crate::yaml::documents(&text).unwrap().iter().find(|document| !document.is_null()).unwrap().to_json();
         let (hash, version) = if object["kind"] == "NodePool" {
             (node_pool(&serde_json::from_value(object).unwrap()), NODE_POOL_VERSION)
@@ -62,7 +62,7 @@ fn check(changes: &[(&str, Value)], expected: &str) {
 }
 
 #[test]
-fn published_vectors_of_node_classes_hold() {
+fn hashes_of_node_classes_match_karpenters_test_vectors() {
     check(&[], "11148166120438674859");
     check(&[("/userData", json!("userdata-test-2"))], "11774429238106843388");
     check(&[("/tags/keyTag-test-3", json!("valueTag-test-3"))], "9327338697296909506");
@@ -93,7 +93,7 @@ fn check_pool(taints: Value, expected: &str) {
 }
 
 #[test]
-fn published_vectors_of_node_pools_hold() {
+fn hashes_of_node_pools_match_karpenters_test_vectors() {
     check_pool(json!([]), "4012513481623584108");
     check_pool(json!([{"key": "CriticalAddonsOnly", "effect": "NoSchedule"}]), "4982684901400657622");
 }

@@ -70,7 +70,7 @@ impl Taint {
     pub fn new(key: &str, effect: TaintEffect) -> Self {
         Self { key: key.to_owned(), value: String::new(), effect, time_added: None }
     }
-    /// Taints are the same when key and effect are.
+    /// Whether key and effect are equal, which makes two taints the same.
     pub fn same(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }

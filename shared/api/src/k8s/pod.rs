@@ -1,4 +1,4 @@
-//! Pods: what scheduling, disruption and draining look at.
+//! Pods: the fields that scheduling, disruption and draining use.
 
 use crate::meta::{LabelSelector, ObjectMeta, SelectorRequirement, null_as_default};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub struct PodSpec {
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub scheduling_gates: Vec<serde_json::Value>,
-    /// Dynamic resource claims: recognised, not understood.
+    /// Dynamic resource claims: detected, but not supported.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub resource_claims: Vec<serde_json::Value>,
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
@@ -78,21 +78,21 @@ pub struct PodStatus {
     pub init_container_statuses: Vec<ContainerStatus>,
 }
 
-/// What the kubelet says of a container: its resources while it is being resized in place.
+/// The status of a container: its resources while it is resized in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     #[serde(deserialize_with = "null_as_default")]
     pub name: String,
-    /// What runs now; absent on kubelets that do not resize.
+    /// The resources in force; absent on kubelets without in-place resize.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// What the node has set aside for the container.
+    /// The resources that the node has allocated to the container.
     #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
     pub allocated_resources: Resources,
 }
 
-/// A pod's condition; the status stays text because controllers add their own types.
+/// A pod's condition; the status is text because controllers add their own types.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
@@ -128,7 +128,7 @@ impl Pod {
     pub fn is_static(&self) -> bool {
         self.metadata.owner_references.iter().any(|owner| owner.kind == "Node")
     }
-    /// The scheduler tried the pod and said that no node can take it.
+    /// Whether the scheduler has marked the pod as unschedulable.
     pub fn is_marked_unschedulable(&self) -> bool {
         self.condition("PodScheduled").is_some_and(|condition| condition.status == "False" && condition.reason == "Unschedulable")
     }
@@ -180,7 +180,7 @@ pub struct Toleration {
     pub operator: String,
     #[serde(deserialize_with = "null_as_default")]
     pub value: String,
-    /// Every effect when empty.
+    /// All effects when empty.
     #[serde(deserialize_with = "null_as_default")]
     pub effect: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,7 +211,7 @@ pub struct NodeAffinity {
     pub preferred: Vec<PreferredSchedulingTerm>,
 }
 
-/// Terms are alternatives: one must hold.
+/// One of the terms must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
@@ -219,7 +219,7 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// All expressions of a term must hold.
+/// All expressions of a term must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorTerm {
@@ -297,7 +297,7 @@ pub struct TopologySpreadConstraint {
     pub match_label_keys: Vec<String>,
 }
 
-/// A volume of a pod: only what leads to a claim or a driver.
+/// A volume of a pod: only the references to a claim or a driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {

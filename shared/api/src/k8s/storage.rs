@@ -1,4 +1,4 @@
-//! Volumes, their claims and classes, and what nodes can attach.
+//! Volumes, their claims and classes, and the attach limits of nodes.
 
 use crate::k8s::NodeSelector;
 use crate::meta::{ObjectMeta, null_as_default};
@@ -39,7 +39,7 @@ pub struct PersistentVolumeSpec {
     pub node_affinity: Option<VolumeNodeAffinity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csi: Option<CsiSource>,
-    /// Its presence matters, not its content.
+    /// Only its presence matters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local: Option<serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]

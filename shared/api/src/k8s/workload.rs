@@ -1,4 +1,4 @@
-//! What makes pods, and what they live in.
+//! Workloads, pod templates, services and namespaces.
 
 use crate::k8s::PodSpec;
 use crate::meta::{LabelSelector, ObjectMeta, null_as_default};
@@ -27,7 +27,7 @@ pub struct DaemonSetSpec {
     pub template: PodTemplate,
 }
 
-/// Deployments, ReplicaSets and StatefulSets share the fields that the simulator needs.
+/// The fields of Deployments, ReplicaSets and StatefulSets that we use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeploymentSpec {
@@ -77,7 +77,7 @@ pub struct ConfigMap {
 }
 super::kind!(ConfigMap, "v1", "ConfigMap", "configmaps", true);
 
-/// A template that stands alone, as a capacity buffer may name one.
+/// A PodTemplate object, which a capacity buffer may refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StoredPodTemplate {
@@ -101,7 +101,7 @@ pub struct Service {
 }
 super::kind!(Service, "v1", "Service", "services", true);
 
-/// What tells which pods belong together, for cluster-default spread constraints (scheduling 22).
+/// Selectors of services and workloads, for cluster-default spread constraints (scheduling 22).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workloads {
     /// Namespace, name and selector pairs of each Service.
@@ -110,7 +110,7 @@ pub struct Workloads {
     pub owners: BTreeMap<String, LabelSelector>,
 }
 
-/// A kind that a capacity buffer can take the shape of its pods from (disruption 20).
+/// A kind that a capacity buffer can take its pod template from (disruption 20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodSourceKind {
     PodTemplate,
@@ -131,11 +131,11 @@ impl PodSourceKind {
     }
 }
 
-/// What a capacity buffer sees of such an object.
+/// The fields of such an object that a capacity buffer uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSource {
     pub template: PodTemplate,
-    /// As the spec asks for; one where it says nothing, and for a PodTemplate.
+    /// `spec.replicas`; one if it is absent, and for a PodTemplate.
     pub replicas: i32,
     pub generation: Option<i64>,
 }
@@ -145,7 +145,7 @@ impl PodSource {
     pub fn of_workload(metadata: &ObjectMeta, spec: DeploymentSpec) -> Self {
         Self { template: spec.template, replicas: spec.replicas.unwrap_or(1), generation: metadata.generation }
     }
-    /// Of a template that stands alone.
+    /// Of a PodTemplate.
     pub fn of_template(object: StoredPodTemplate) -> Self {
         Self { template: object.template, replicas: 1, generation: object.metadata.generation }
     }

@@ -1,11 +1,11 @@
-//! AMI families: one row of a table each (aws 12.1).
+//! AMI families, one row of a table each (aws 12.1).
 //!
 //! A new family is a variant and a row here, its images in `ec2/node_class/images.rs` and its bootstrap in
 //! `ec2/user_data`. Older API versions have lists of their own, which never grow.
 
 use super::{BlockDevice, BlockDeviceMapping, Ec2NodeClassSpec};
 
-/// The operating system that a node class's images hold, and how its nodes are bootstrapped.
+/// The operating system of a node class's images, and how its nodes are bootstrapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AmiFamily {
     Al2,
@@ -20,9 +20,9 @@ pub enum AmiFamily {
 /// What a family implies.
 struct Row {
     family: AmiFamily,
-    /// As `spec.amiFamily` has it.
+    /// The value of `spec.amiFamily`.
     name: &'static str,
-    /// As an alias has it, before the `@`.
+    /// The part of an alias before the `@`.
     alias: Option<&'static str>,
     /// Value of the label `node.kubernetes.io/windows-build`.
     windows_build: Option<&'static str>,
@@ -30,7 +30,7 @@ struct Row {
     reserves_memory_by_interfaces: bool,
     /// The device that holds pods' writable layers.
     ephemeral_device: Option<&'static str>,
-    /// Devices and their sizes, of a class that names none.
+    /// Default devices and their sizes.
     default_volumes: &'static [(&'static str, &'static str)],
 }
 
@@ -69,7 +69,7 @@ const ROWS: &[Row] = &[
 ];
 
 impl AmiFamily {
-    /// All names, as `spec.amiFamily` has them.
+    /// All values of `spec.amiFamily`.
     pub(crate) const NAMES: [&str; ROWS.len()] = {
         let mut names = [""; ROWS.len()];
         let mut at = 0;
@@ -87,20 +87,20 @@ impl AmiFamily {
     const fn row(self) -> &'static Row {
         &ROWS[self as usize]
     }
-    /// The family that `spec.amiFamily` names.
+    /// The family of a value of `spec.amiFamily`.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|family| family.name() == name)
     }
-    /// The family of an alias such as `al2023@latest`, or of its part before the `@`; capitals do not count.
+    /// The family of an alias such as `al2023@latest`, or of its part before the `@`; case-insensitive.
     pub fn of_alias(alias: &str) -> Option<Self> {
         let word = alias.split('@').next()?;
         Self::all().find(|family| family.alias().is_some_and(|alias| alias.eq_ignore_ascii_case(word)))
     }
-    /// As `spec.amiFamily` has it.
+    /// The value of `spec.amiFamily`.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
-    /// As an alias has it, before the `@`; `None` for Custom.
+    /// The part of an alias before the `@`; `None` for Custom.
     pub const fn alias(self) -> Option<&'static str> {
         self.row().alias
     }
@@ -116,11 +116,11 @@ impl AmiFamily {
     pub const fn limits_pods_by_interfaces(self) -> bool {
         !self.is_windows()
     }
-    /// Whether `podsPerCore` counts.
+    /// Whether `podsPerCore` is honoured.
     pub const fn honours_pods_per_core(self) -> bool {
         self.row().honours_pods_per_core
     }
-    /// Whether reserved memory follows from interfaces even where `maxPods` says otherwise.
+    /// Whether reserved memory follows from network interfaces even if `maxPods` is set.
     pub const fn reserves_memory_by_interfaces(self) -> bool {
         self.row().reserves_memory_by_interfaces
     }
@@ -128,7 +128,7 @@ impl AmiFamily {
     pub const fn ephemeral_device(self) -> Option<&'static str> {
         self.row().ephemeral_device
     }
-    /// Volumes of a class that names none.
+    /// The volumes of a class that specifies none.
     pub fn default_volumes(self) -> Vec<BlockDeviceMapping> {
         let volume = |(device, size): &(&str, &str)| BlockDeviceMapping {
             device_name: Some((*device).to_owned()),
@@ -145,11 +145,11 @@ impl AmiFamily {
 }
 
 impl Ec2NodeClassSpec {
-    /// The AMI family: the written one, else the alias's, else Custom. An unknown word behaves as AL2.
+    /// The AMI family: `spec.amiFamily`, else that of the alias, else Custom. An unknown value behaves as AL2.
     pub fn family(&self) -> AmiFamily {
         AmiFamily::named(self.family_name()).unwrap_or(AmiFamily::Al2)
     }
-    /// The family's name, as it is written where it is written: the hash of a class is made from it.
+    /// The family's name for the hash of the class: as written, if `spec.amiFamily` is set.
     pub(crate) fn family_name(&self) -> &str {
         let of_alias = || self.alias().and_then(|(family, _)| AmiFamily::of_alias(family));
         self.ami_family.as_deref().unwrap_or_else(|| of_alias().unwrap_or(AmiFamily::Custom).name())
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_has_the_family_that_is_written_then_its_aliass_then_custom() {
+    fn the_family_of_a_class_is_the_written_one_then_that_of_its_alias_then_custom() {
         let of = |written: Option<&str>, alias: Option<&str>| {
             let mut class = Ec2NodeClassSpec { ami_family: written.map(str::to_owned), ..Ec2NodeClassSpec::default() };
             class.ami_selector_terms = alias

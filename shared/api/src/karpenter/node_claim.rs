@@ -1,4 +1,4 @@
-//! NodeClaim `karpenter.sh/v1` (api 6): the mirror in the cluster of a claim whose truth is elsewhere.
+//! NodeClaim `karpenter.sh/v1` (api 6): in the cluster it mirrors a claim, whose authoritative record is in the table.
 
 use super::node_pool::{NodeClassReference, Requirement, default_expire_after};
 use crate::duration::{GoDuration, NillableDuration};

@@ -17,7 +17,7 @@ pub struct Ec2NodeClass {
 crate::k8s::kind!(Ec2NodeClass, "karpenter.k8s.aws/v1", "EC2NodeClass", "ec2nodeclasses", false);
 
 impl Ec2NodeClass {
-    /// The class came from an AWSNodeTemplate.
+    /// Whether the class was converted from an AWSNodeTemplate.
     pub fn is_converted_template(&self) -> bool {
         self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("AWSNodeTemplate")
     }
@@ -45,7 +45,7 @@ pub struct Ec2NodeClassSpec {
     pub instance_profile: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// Any JSON object; checked by the node class's validation, not while reading.
+    /// Any JSON object; checked by the node class's validation, not while parsing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct Ec2NodeClassSpec {
     pub cpu_options: Option<CpuOptions>,
 }
 
-/// A subnet must match one term: its id, or all its tags (`*` stands for any value).
+/// A subnet must match one term: its id, or all its tags (`*` means any value).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SubnetSelectorTerm {

@@ -22,7 +22,7 @@ pub struct NodePoolSpec {
     pub template: NodeClaimTemplate,
     #[serde(default, deserialize_with = "null_as_default")]
     pub disruption: Disruption,
-    /// No limit for what is not listed; `nodes` limits their number.
+    /// Resources that are not listed are unlimited; `nodes` limits the number of nodes.
     #[serde(default, skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
     pub limits: Resources,
     /// 1 to 100; absent acts as 0.
@@ -57,13 +57,13 @@ pub struct NodeClaimTemplateSpec {
     pub node_class_ref: NodeClassReference,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub taints: Vec<Taint>,
-    /// Set on new nodes and expected to be removed by somebody else; scheduling ignores them.
+    /// Set on new nodes and removed by others; scheduling ignores them.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub startup_taints: Vec<Taint>,
     /// 720h when absent.
     #[serde(default = "default_expire_after")]
     pub expire_after: NillableDuration,
-    /// Absent: draining waits without limit.
+    /// Absent: no limit for draining.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period: Option<GoDuration>,
 }
@@ -127,7 +127,7 @@ impl Operator {
             _ => return None,
         })
     }
-    /// The word for it.
+    /// The value in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::In => "In",
@@ -169,7 +169,7 @@ pub enum ConsolidationPolicy {
     Balanced,
 }
 
-/// How many nodes of a pool may be disrupted at once, perhaps only at certain times or for certain reasons.
+/// How many nodes of a pool may be disrupted at once, optionally limited to certain times and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Budget {
@@ -211,25 +211,25 @@ impl NodePool {
     pub fn weight(&self) -> i32 {
         self.spec.weight.unwrap_or(0)
     }
-    /// Shadow mode: disruptions of the pool's nodes are decided and reported, never executed.
+    /// Shadow mode: disruptions of the pool's nodes are decided and recorded, never executed.
     pub fn is_shadow(&self) -> bool {
         self.metadata.annotation(crate::labels::SHADOW) == Some("true")
     }
-    /// The pool came from a Provisioner.
+    /// Whether the pool was converted from a Provisioner.
     pub fn is_converted_provisioner(&self) -> bool {
         self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("Provisioner")
     }
 
-    /// The name that the user gave: among decisions a Provisioner is called `Provisioner/<name>` where a pool of today's kind
+    /// The name that the user gave: in decisions a converted Provisioner is named `Provisioner/<name>` where a NodePool
     /// has the same name.
     pub fn given_name(name: &str) -> &str {
         name.strip_prefix(Self::TWIN_PREFIX).unwrap_or(name)
     }
-    /// Stands before the name of a Provisioner where names alone would not tell it from another pool.
+    /// Prefix of the name of a converted Provisioner if a NodePool has the same name.
     pub const TWIN_PREFIX: &'static str = "Provisioner/";
 
-    /// The class that the pool names, among all. Old and new kinds may have the same name: a pool that came from a
-    /// Provisioner means a class that came from an AWSNodeTemplate, every other pool one that did not.
+    /// The class that the pool refers to. Old and new kinds may have the same name: a pool that was converted from a
+    /// Provisioner refers to a class that was converted from an AWSNodeTemplate, every other pool to one that was not.
     pub fn class_in<'a>(&self, classes: &'a [crate::karpenter::Ec2NodeClass]) -> Option<&'a crate::karpenter::Ec2NodeClass> {
         let reference = &self.spec.template.spec.node_class_ref;
         let from_template = |class: &&crate::karpenter::Ec2NodeClass| class.is_converted_template() == self.is_converted_provisioner();

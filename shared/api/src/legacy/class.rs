@@ -6,9 +6,9 @@ use crate::labels;
 use crate::manifest::Object;
 use crate::meta::ObjectMeta;
 
-/// Origin of what an AWSNodeTemplate becomes.
+/// Origin of a class that was converted from an AWSNodeTemplate.
 const TEMPLATE: &str = "AWSNodeTemplate";
-/// Pins the version of an alias, in the words of the old conversion. It never had an effect there.
+/// Pins the version of an alias in Karpenter's conversion, where it never had an effect.
 const ALIAS_VERSION_ANNOTATION: &str = "compatibility.karpenter.k8s.aws/v1beta1-alias-version";
 
 impl Work<'_> {
@@ -19,7 +19,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The class of a Provisioner that has its AWS settings inline.
+    /// The class of a Provisioner with inline AWS settings.
     pub(super) fn inline_class(&mut self, name: &str, provider: AwsNodeTemplateSpec) -> Result<Object, Refusal> {
         let metadata = self.metadata(ObjectMeta::named(name), Some(TEMPLATE));
         self.class_from_template(metadata, provider, "spec.provider")
@@ -79,7 +79,7 @@ impl Work<'_> {
         Ok(Object::NodeClass(Box::new(Ec2NodeClass { metadata, spec, ..Ec2NodeClass::default() })))
     }
 
-    /// The template's own profile, else the global default, else a placeholder in what is printed.
+    /// Sets role or profile: the template's own profile, else the global default, else a placeholder in printed manifests.
     fn identify(&mut self, name: &str, spec: &mut Ec2NodeClassSpec) {
         if spec.instance_profile.is_some() {
             return;
@@ -118,7 +118,7 @@ impl Work<'_> {
     }
 }
 
-/// The family as v1 says it: an alias where the family's own images are meant.
+/// The images as in v1: an alias if the family's own images are meant.
 fn images_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec, field: &str) -> Result<(), Refusal> {
     let family = spec.ami_family.take().unwrap_or_default();
     let bare = spec.ami_selector_terms.is_empty();
@@ -138,7 +138,7 @@ fn images_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec, field: &
     Ok(())
 }
 
-/// Ubuntu is no family any more: its bootstrap is AL2's, its disk is its own, and its images must be named.
+/// Ubuntu is no longer a family: it is bootstrapped as AL2, with its own root volume, and its images must be specified.
 fn ubuntu_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec) {
     let mut changes = vec!["amiFamily"];
     spec.ami_family = Some("AL2".to_owned());

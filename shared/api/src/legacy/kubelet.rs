@@ -1,4 +1,4 @@
-//! Kubelet settings move from the pool to the class: one class for each distinct block.
+//! Moves kubelet settings from pools to classes: one class for each distinct block.
 
 use super::{Kubelet, Purpose, Slot, Work};
 use crate::duration::GoDuration;
@@ -19,18 +19,18 @@ impl Kubelet {
             ..self.clone()
         }
     }
-    /// The block as the compatibility annotation holds it.
+    /// The block in the form of the compatibility annotation.
     pub(super) fn to_annotation(&self) -> Option<String> {
         serde_json::to_string(&self.canonical()).ok()
     }
-    /// The block as `spec.kubelet` of a class; `None` when it says nothing.
+    /// The block as `spec.kubelet` of a class; `None` if it is empty.
     pub(super) fn to_document(&self) -> Option<Value> {
         let document = serde_json::to_value(self.canonical()).ok()?;
         document.as_object().is_some_and(|map| !map.is_empty()).then_some(document)
     }
 }
 
-/// An amount that was written as a number: the kubelet's document has texts only.
+/// Converts an amount that was written as a number: the kubelet's document has strings only.
 fn as_text(amount: &IntOrString) -> IntOrString {
     match amount {
         IntOrString::Int(number) => IntOrString::Text(number.to_string()),
@@ -38,14 +38,14 @@ fn as_text(amount: &IntOrString) -> IntOrString {
     }
 }
 
-/// Gives every class the block of its pools. Where they differ, the class keeps one (see [`keeper`]) and each other block
-/// gets a class of its own, named after the class and the block.
-pub(super) fn settle(work: &mut Work<'_>) {
+/// Gives each class the block of its pools. If they differ, the class keeps one (see [`kept_block`]) and each other block
+/// gets a derived class, named after the class and the block.
+pub(super) fn move_to_classes(work: &mut Work<'_>) {
     note_missing_classes(work);
     let classes: Vec<usize> = (0..work.slots.len()).filter(|at| matches!(work.slots[*at].object, Object::NodeClass(_))).collect();
     let mut derived: Vec<(usize, Ec2NodeClass)> = Vec::new();
     for class in classes {
-        settle_class(work, class, &mut derived);
+        split_class(work, class, &mut derived);
     }
     for (after, class) in derived.into_iter().rev() {
         let origin = work.slots[after].origin;
@@ -68,9 +68,9 @@ fn note_missing_classes(work: &mut Work<'_>) {
     }
 }
 
-/// The block that stays with the class when its pools have several. In print it is none, so that every class says whom
-/// it is for; on read it is the oldest pool's, so that a pool that is added later moves no node of the others.
-fn keeper(work: &Work<'_>, users: &[usize]) -> Option<Value> {
+/// The block that the class itself keeps when its pools have several. In printed manifests it is none, so that each class
+/// names its block; on read it is the oldest pool's, so that a pool that is added later changes the class of no other.
+fn kept_block(work: &Work<'_>, users: &[usize]) -> Option<Value> {
     if work.options.purpose == Purpose::Output {
         return None;
     }
@@ -81,7 +81,7 @@ fn keeper(work: &Work<'_>, users: &[usize]) -> Option<Value> {
     users.iter().min_by_key(age).and_then(|user| work.slots[*user].kubelet.clone())
 }
 
-fn settle_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2NodeClass)>) {
+fn split_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2NodeClass)>) {
     let users: Vec<usize> = (0..work.slots.len()).filter(|at| class_of(&work.slots, &work.slots[*at]) == Some(class)).collect();
     let mut blocks: Vec<Option<Value>> = Vec::new();
     for user in &users {
@@ -90,9 +90,9 @@ fn settle_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2
             blocks.push(block.clone());
         }
     }
-    let kept = if let [only] = blocks.as_slice() { only.clone() } else { keeper(work, &users) };
+    let kept = if let [only] = blocks.as_slice() { only.clone() } else { kept_block(work, &users) };
     let Object::NodeClass(original) = &mut work.slots[class].object else { return };
-    // A class of v1 may have settings of its own: they stand for the pools that have none.
+    // A v1 class may have settings of its own, for the pools that have none.
     let kept = kept.filter(|_| original.spec.kubelet.is_none());
     let plain = original.as_ref().clone();
     if kept.is_some() {
@@ -104,12 +104,12 @@ fn settle_class(work: &mut Work<'_>, class: usize, derived: &mut Vec<(usize, Ec2
     }
 }
 
-/// A copy of a class with another block, and its pools pointed at it.
+/// Derives a class with another block, and makes its pools refer to it.
 fn derive(work: &mut Work<'_>, plain: &Ec2NodeClass, block: Option<&Value>, users: &[usize]) -> Ec2NodeClass {
     let mut copy = plain.clone();
     let name = format!("{}-{:08x}", plain.metadata.name, fingerprint(block));
     copy.metadata.name.clone_from(&name);
-    // It is no object of the cluster itself.
+    // The derived class does not exist in the cluster.
     copy.metadata.uid.clear();
     copy.metadata.resource_version.clear();
     if block.is_some() {
@@ -130,7 +130,7 @@ fn derive(work: &mut Work<'_>, plain: &Ec2NodeClass, block: Option<&Value>, user
     copy
 }
 
-/// The position of the class that a pool names. A pool made from a Provisioner means a class made from a template, if
+/// The position of the class that a pool refers to. A pool converted from a Provisioner refers to a class converted from a template, if
 /// both kinds of class have the name.
 fn class_of(slots: &[Slot], user: &Slot) -> Option<usize> {
     let Object::NodePool(pool) = &user.object else { return None };
@@ -146,7 +146,7 @@ fn names(pool: &NodePool, class: &Ec2NodeClass) -> bool {
     reference.kind == "EC2NodeClass" && reference.name == class.metadata.name
 }
 
-/// A short name for a block: the same block gives the same name always.
+/// A short, stable name for a block.
 fn fingerprint(block: Option<&Value>) -> u32 {
     block
         .map(Value::to_string)

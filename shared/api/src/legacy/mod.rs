@@ -1,7 +1,7 @@
 //! Kinds from before v1, and their conversion to v1 (api 12 to 16).
 //!
-//! Conversion is a pure function over a set of objects: a pool's kubelet settings go to the class that it names, so both
-//! have to be seen together.
+//! Conversion is a pure function over a set of objects: a pool's kubelet settings move to the class that it refers to, so both
+//! have to be converted together.
 
 mod class;
 mod kubelet;
@@ -20,53 +20,53 @@ pub use types::{
     LegacyReference, Provisioner, ProvisionerLimits, ProvisionerSpec,
 };
 
-/// Written where neither a role nor a profile is known; the user has to replace it.
+/// Placeholder if neither a role nor a profile is known; the user has to replace it.
 pub const ROLE_PLACEHOLDER: &str = "$KARPENTER_NODE_ROLE";
 /// JSON of the kubelet settings that a pool or claim had.
 pub const KUBELET_ANNOTATION: &str = "compatibility.karpenter.sh/v1beta1-kubelet-conversion";
-/// JSON of the reference as the old object wrote it.
+/// JSON of the reference as in the old object.
 pub const REFERENCE_ANNOTATION: &str = "compatibility.karpenter.sh/v1beta1-nodeclass-reference";
-/// What had to be changed for Ubuntu, as a comma list.
+/// The changes that were made for Ubuntu, comma-separated.
 pub const UBUNTU_ANNOTATION: &str = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu";
 
-/// What the converted objects are for.
+/// The use of the converted objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be decided on, standing for the old objects: they are marked with their origin, keep all their metadata, and
+    /// For decisions, in place of the old objects: they are marked with their origin, keep all metadata, and
     /// get no placeholders.
     OnRead,
-    /// To be printed and applied in their place: clean manifests.
+    /// To be printed and applied instead of the old objects: clean manifests.
     Output,
 }
 
-/// How to convert.
+/// Options of the conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvertOptions {
     pub purpose: Purpose,
-    /// For classes made from templates that name no profile.
+    /// For classes converted from templates without a profile.
     pub default_instance_profile: Option<String>,
-    /// The same with a role; the profile wins when both are given.
+    /// The same with a role; the profile takes precedence.
     pub default_role: Option<String>,
-    /// Leave out the requirements that v1alpha5 added to every Provisioner.
+    /// Omit the requirements that v1alpha5 added to every Provisioner.
     pub ignore_defaults: bool,
-    /// Write AL2023 where a template without AMIs means AL2.
+    /// Use AL2023 for templates without AMIs, which would be AL2.
     pub al2023: bool,
 }
 
 impl ConvertOptions {
-    /// Nothing beyond the rules themselves.
+    /// The default options.
     pub const fn new(purpose: Purpose) -> Self {
         Self { purpose, default_instance_profile: None, default_role: None, ignore_defaults: false, al2023: false }
     }
 }
 
-/// Something that the owner of an object should know.
+/// A remark for the owner of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Kind and name of the converted object, `NodePool "default"`.
     pub object: String,
     pub text: String,
-    /// The text belongs into the printed manifest too.
+    /// Whether the text is printed in the manifest as well.
     pub in_output: bool,
 }
 
@@ -83,10 +83,10 @@ pub struct ConvertError {
 /// The outcome of a conversion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Converted {
-    /// All objects in the order of the input, the old ones in their new form.
+    /// All objects in the order of the input, old ones converted.
     pub objects: Vec<Object>,
     pub warnings: Vec<Note>,
-    /// Old objects that are left out.
+    /// Old objects that cannot be converted and are omitted.
     pub errors: Vec<ConvertError>,
 }
 
@@ -99,16 +99,16 @@ pub fn convert(objects: Vec<Object>, options: &ConvertOptions) -> Converted {
             other => work.slots.push(Slot { object: other, origin: None, kubelet: None }),
         }
     }
-    work.claims_take_expiry();
-    kubelet::settle(&mut work);
+    work.set_expiry_of_claims();
+    kubelet::move_to_classes(&mut work);
     work.out.objects = work.slots.into_iter().map(|slot| slot.object).collect();
     work.out
 }
 
-/// An object on its way.
+/// An object during conversion.
 struct Slot {
     object: Object,
-    /// Kind that it had before.
+    /// Its kind before the conversion.
     origin: Option<&'static str>,
     /// The kubelet block of a pool, to be moved to its class.
     kubelet: Option<serde_json::Value>,
@@ -117,7 +117,7 @@ struct Slot {
 struct Work<'a> {
     options: &'a ConvertOptions,
     slots: Vec<Slot>,
-    /// Positions of claims whose expiry comes from their pool, and the origin that the pool has.
+    /// Positions of claims whose expiry is that of their pool, with the origin of the pool.
     claims: Vec<(usize, Option<&'static str>)>,
     out: Converted,
 }

@@ -13,7 +13,7 @@ use crate::labels;
 use crate::manifest::Object;
 use crate::meta::ObjectMeta;
 
-/// Origin of what a Provisioner becomes.
+/// Origin of a pool that was converted from a Provisioner.
 const PROVISIONER: &str = "Provisioner";
 
 impl Work<'_> {
@@ -26,7 +26,7 @@ impl Work<'_> {
         };
         let reference = match (&inline, spec.provider_ref.take()) {
             (None, Some(reference)) => reference,
-            // Without either the pool has always meant a template of its own name.
+            // Without either, the pool refers to a template of its own name.
             _ => LegacyReference { name: name.clone(), ..LegacyReference::default() },
         };
         let kubelet = spec.kubelet_configuration.take();
@@ -109,8 +109,8 @@ impl Work<'_> {
         self.push(Object::NodeClaim(Box::new(NodeClaim { metadata, spec, status })), None, None);
     }
 
-    /// Converted claims expire as the pool says that their label names; without such a pool never.
-    pub(super) fn claims_take_expiry(&mut self) {
+    /// Gives converted claims the expiry of the pool in their label; without such a pool they never expire.
+    pub(super) fn set_expiry_of_claims(&mut self) {
         for (position, origin) in std::mem::take(&mut self.claims) {
             let Object::NodeClaim(claim) = &self.slots[position].object else { continue };
             let expiry = claim.node_pool().and_then(|name| {
@@ -154,14 +154,14 @@ fn provisioner_spec(spec: ProvisionerSpec, reference: &LegacyReference, purpose:
     }
 }
 
-/// Provisioners had no budget: all their empty nodes went together. What stands for one keeps that; a manifest of its own
-/// gets the budget that every pool has.
+/// Provisioners had no budget: all their empty nodes were removed together. A pool converted on read keeps that; a printed manifest
+/// gets the default budget.
 fn provisioner_budget(purpose: Purpose) -> Budget {
     let reasons = (purpose == Purpose::OnRead).then(|| vec!["Drifted".to_owned(), "Underutilized".to_owned()]);
     Budget { reasons, ..Budget::default() }
 }
 
-/// What v1alpha5 appended at admission, in its order. Old spellings of a key count; labels do not.
+/// Adds the requirements that v1alpha5 added at admission, in its order, unless one for the key, or its deprecated form, exists.
 fn add_defaults(requirements: &mut Vec<Requirement>) {
     let has = |requirements: &[Requirement], keys: &[&str]| {
         requirements.iter().any(|requirement| keys.contains(&labels::normalized(&requirement.key)))
@@ -178,7 +178,7 @@ fn add_defaults(requirements: &mut Vec<Requirement>) {
     }
 }
 
-/// Whatever an old reference says, a template or class of AWS is meant; other groups are kept.
+/// An old reference means an EC2NodeClass, whatever kind it names; other groups are kept.
 fn reference_to_v1(old: &LegacyReference) -> NodeClassReference {
     let group = match old.api_version.split_once('/').map_or(old.api_version.as_str(), |(group, _)| group) {
         "" => labels::AWS_DOMAIN,
@@ -191,7 +191,7 @@ fn reference_to_v1(old: &LegacyReference) -> NodeClassReference {
     NodeClassReference { group: group.to_owned(), kind: kind.to_owned(), name: old.name.clone() }
 }
 
-/// Keeps what v1 has no field for.
+/// Keeps settings without a field in v1 as annotations.
 fn annotate(metadata: &mut ObjectMeta, reference: &LegacyReference, kubelet: Option<&Kubelet>) {
     if let Ok(json) = serde_json::to_string(reference) {
         metadata.annotations.insert(REFERENCE_ANNOTATION.to_owned(), json);

@@ -56,7 +56,7 @@ fn ids(selector: &Selector) -> Vec<Option<String>> {
     alternatives(ID_KEYS.iter().rev().find_map(|key| selector.get(*key)))
 }
 
-/// The elements of a comma list; a single `None` when there is no list. An empty element stays, to be refused later.
+/// The elements of a comma-separated list; a single `None` if there is no list. Empty elements are kept, and rejected later.
 fn alternatives(list: Option<&String>) -> Vec<Option<String>> {
     match list {
         None => vec![None],

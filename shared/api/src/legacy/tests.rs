@@ -17,15 +17,15 @@ fn converted(text: &str, purpose: Purpose) -> Converted {
     convert(objects, &ConvertOptions::new(purpose))
 }
 
-/// Karpenter's answer with our deliberate improvements (listed in the notes of the golden cases).
-fn improved(name: &str, mut expected: Object, ours: &Object) -> Object {
+/// Karpenter's result with our deliberate changes (listed in the notes of the golden cases).
+fn adjusted(name: &str, mut expected: Object, ours: &Object) -> Object {
     match (&mut expected, ours) {
         (Object::NodePool(expected), Object::NodePool(ours)) => {
             let reference = &mut expected.spec.template.spec.node_class_ref;
             if reference.kind == "AWSNodeTemplate" {
                 "EC2NodeClass".clone_into(&mut reference.kind);
             }
-            // 16.4: with neither time nor consolidation nothing is ever removed.
+            // 16.4: without a TTL and consolidation, nodes are never removed.
             if ours.spec.disruption.consolidate_after == NillableDuration::Never {
                 expected.spec.disruption.consolidate_after = NillableDuration::Never;
                 expected.spec.disruption.consolidation_policy = ours.spec.disruption.consolidation_policy;
@@ -48,7 +48,7 @@ fn improved(name: &str, mut expected: Object, ours: &Object) -> Object {
 }
 
 #[test]
-fn manifests_convert_as_the_reference_does() {
+fn manifests_are_converted_as_karpenter_does() {
     let mut seen = 0;
     let mut directories: Vec<_> = std::fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).collect();
     directories.sort();
@@ -59,7 +59,7 @@ fn manifests_convert_as_the_reference_does() {
         let expected = objects_of(&directory.join("expected-v1.yaml"));
         assert_eq!(converted.objects.len(), expected.len(), "{name}");
         for (ours, expected) in converted.objects.iter().zip(expected) {
-            let expected = improved(&name, expected, ours);
+            let expected = adjusted(&name, expected, ours);
             assert_eq!(ours.to_json(), expected.to_json(), "{name}");
         }
         seen += 1;
@@ -109,7 +109,7 @@ fn pools_with_different_kubelet_blocks_get_a_class_each() {
 }
 
 #[test]
-fn a_pool_that_is_added_later_moves_no_node_of_the_others() {
+fn a_pool_that_is_added_later_changes_the_class_of_no_other() {
     let one = TWO_POOLS.replacen("name: b}", "name: b, creationTimestamp: 2026-01-02T00:00:00Z}", 1);
     let both = one.replacen("name: a, uid: u1}", "name: a, uid: u1, creationTimestamp: 2026-01-01T00:00:00Z}", 1);
     let objects = converted(&both, Purpose::OnRead).objects;
@@ -122,7 +122,7 @@ fn a_pool_that_is_added_later_moves_no_node_of_the_others() {
 }
 
 #[test]
-fn what_is_converted_on_read_is_marked_and_needs_no_placeholder() {
+fn objects_converted_on_read_are_marked_and_have_no_placeholder() {
     let objects = converted(TWO_POOLS, Purpose::OnRead).objects;
     let Object::NodePool(pool) = &objects[0] else { panic!("a pool") };
     assert!(pool.is_converted_provisioner());
@@ -135,7 +135,7 @@ fn what_is_converted_on_read_is_marked_and_needs_no_placeholder() {
 }
 
 #[test]
-fn a_default_profile_goes_before_a_default_role() {
+fn a_default_profile_takes_precedence_over_a_default_role() {
     let objects = manifest::read("test", TWO_POOLS).unwrap().into_iter().map(|located| located.value).collect();
     let options = ConvertOptions {
         default_instance_profile: Some("profile".to_owned()),
@@ -150,14 +150,14 @@ fn a_default_profile_goes_before_a_default_role() {
 }
 
 #[test]
-fn s3_15_a_pool_that_never_removed_nodes_says_so_in_the_output() {
+fn s3_15_the_output_notes_that_a_pool_never_removed_nodes() {
     let converted = converted(TWO_POOLS, Purpose::Output);
     assert!(converted.warnings.iter().any(|note| note.in_output && note.object == "NodePool \"b\"" && note.text.contains("Never")));
     assert!(converted.warnings.iter().any(|note| note.text.contains(ROLE_PLACEHOLDER)));
 }
 
 #[test]
-fn an_own_launch_template_cannot_be_converted() {
+fn an_unmanaged_launch_template_cannot_be_converted() {
     for case in ["036-template-launch-template", "028-provisioner-inline-launch-template"] {
         let converted = convert(objects_of(&golden().join(case).join("input.yaml")), &ConvertOptions::new(Purpose::Output));
         assert_eq!(converted.objects, []);
@@ -166,7 +166,7 @@ fn an_own_launch_template_cannot_be_converted() {
 }
 
 #[test]
-fn s3_1_a_pool_finds_the_class_of_its_own_age() {
+fn s3_1_a_pool_refers_to_the_class_of_its_own_api_version() {
     let old = converted(TWO_POOLS, Purpose::OnRead).objects;
     let Object::NodePool(provisioner) = &old[0] else { panic!("a pool") };
     let classes: Vec<crate::karpenter::Ec2NodeClass> = old

@@ -1,4 +1,4 @@
-//! The kinds that Karpenter served before v1, as people still have them in their repositories.
+//! Karpenter's kinds before v1.
 
 use crate::duration::{GoDuration, NillableDuration};
 use crate::k8s::{IntOrString, Taint, kind};
@@ -63,7 +63,7 @@ pub struct ProvisionerLimits {
     pub resources: Resources,
 }
 
-/// A reference as the old kinds wrote it; a name alone is enough.
+/// A reference in the old kinds; a name alone is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LegacyReference {
@@ -80,7 +80,7 @@ pub struct LegacyReference {
 pub struct Kubelet {
     #[serde(rename = "clusterDNS", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub cluster_dns: Vec<String>,
-    /// v1alpha5 only; has no meaning any more and is never written.
+    /// v1alpha5 only; has no effect any more and is never written.
     #[serde(skip_serializing, deserialize_with = "null_as_default")]
     pub container_runtime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct AwsNodeTemplateSpec {
     pub detailed_monitoring: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<BTreeMap<String, String>>,
-    /// An unmanaged launch template: refused, nothing can be converted from it.
+    /// An unmanaged launch template, which cannot be converted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_template: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -192,7 +192,7 @@ fn volume_size(size: &IntOrString) -> String {
             Err(_) => return text.clone(),
         },
     };
-    // A volume is never smaller than what was asked for.
+    // Rounded up: a volume is never smaller than requested.
     format!("{}Gi", bytes / GIBIBYTE + i64::from(bytes % GIBIBYTE != 0))
 }
 
@@ -284,7 +284,7 @@ pub struct BetaNodeClaimSpec {
     pub resources: NodeClaimResources,
 }
 
-/// EC2NodeClass `karpenter.k8s.aws/v1beta1` (api 12.3): the fields are those of v1, their rules differ.
+/// EC2NodeClass `karpenter.k8s.aws/v1beta1` (api 12.3): the fields of v1 with other rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BetaNodeClass {

@@ -1,4 +1,4 @@
-//! eksctl's ClusterConfig: the fields that describe the cluster around the pools.
+//! eksctl's ClusterConfig: the fields that describe the cluster.
 
 use crate::meta::null_as_default;
 use serde::{Deserialize, Serialize};
@@ -27,10 +27,10 @@ impl ClusterConfig {
 pub struct ClusterConfigMeta {
     pub name: String,
     pub region: String,
-    /// Kubernetes version, `1.27`; empty when eksctl's default is meant.
+    /// Kubernetes version, `1.27`; empty for eksctl's default.
     #[serde(deserialize_with = "null_as_default")]
     pub version: String,
-    /// Put on everything that belongs to the cluster, subnets and security groups included.
+    /// Tags of all resources of the cluster, subnets and security groups included.
     #[serde(deserialize_with = "null_as_default")]
     pub tags: BTreeMap<String, String>,
 }
@@ -54,7 +54,7 @@ pub struct ManagedNodeGroup {
 }
 
 impl ManagedNodeGroup {
-    /// Nodes that the group starts with: desired, else minimum, else eksctl's default of two.
+    /// Initial number of nodes: desired, else minimum, else eksctl's default of two.
     pub fn initial_size(&self) -> u32 {
         self.desired_capacity.or(self.min_size).unwrap_or(2)
     }
@@ -76,7 +76,7 @@ pub struct FargateSelector {
     pub labels: BTreeMap<String, String>,
 }
 
-/// An IAM role and who its bearer is in the cluster.
+/// An IAM role, and the user and groups that it maps to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdentityMapping {

@@ -1,18 +1,18 @@
-//! What is wrong with a manifest, for people.
+//! Errors of manifests.
 
 use crate::field::FieldPath;
 use crate::yaml::Mark;
 use std::fmt;
 
-/// One fault of a file.
+/// An error of a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ManifestError {
     pub file: String,
     /// Number of the document in the file, from 1.
     pub document: usize,
-    /// Line and column, where the text could be placed.
+    /// Line and column, if known.
     pub mark: Option<Mark>,
-    /// Kind and name, `NodePool "default"`, as far as they could be read.
+    /// Kind and name, `NodePool "default"`, if they could be read.
     pub object: Option<String>,
     /// The field; the root when the whole document is meant.
     pub field: FieldPath,

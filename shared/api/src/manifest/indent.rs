@@ -1,11 +1,11 @@
-//! Likely causes behind text that is no YAML, or that is YAML by accident: manifests pasted from a page whose
+//! Likely causes of text that is not YAML, or only by accident: manifests pasted from a page whose
 //! indentation is lost.
 
 use super::ManifestError;
 use crate::field::{FieldError, FieldPath};
 use crate::yaml::{Mark, Node, YamlError};
 
-/// What to do where no cause suggests itself.
+/// The remedy if no cause is likely.
 const UNKNOWN: &str = ": correct this line or the one above; brackets and quotes must be closed, and text with `: ` or ` #` in it, or that \
                        begins with one of `*&!|>%@[{`, needs quotes";
 
@@ -57,7 +57,7 @@ fn is_entry(line: &str) -> bool {
     line.ends_with(':') || line.contains(": ")
 }
 
-/// Recognises an object whose fields all stand at the top: metadata or spec are empty, and fields that belong into them
+/// Detects an object whose fields are all at the top level: metadata or spec are empty, and their fields
 /// follow.
 pub(super) fn lost(node: &Node, repeated: &[FieldError]) -> Option<FieldError> {
     let hollow: Vec<&str> = ["metadata", "spec"].into_iter().filter(|key| node.get(key).is_some_and(Node::is_null)).collect();

@@ -1,5 +1,5 @@
-//! Reading YAML manifests: every document becomes a typed object, or an error that names file, place, object, field and
-//! remedy. A file is taken whole or not at all, and all its faults are listed at once.
+//! Reading YAML manifests: each document becomes a typed object, or an error that names file, position, object, field and
+//! remedy. A file is read as a whole or not at all, and all its errors are reported at once.
 
 mod eksctl;
 mod error;
@@ -17,25 +17,25 @@ pub use object::Object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A value and where it was written.
+/// A value with its position in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located<T> {
     pub value: T,
     pub file: String,
     /// Number of the document in the file, from 1.
     pub document: usize,
-    /// Line that the object begins on, from 1.
+    /// First line of the object, from 1.
     pub line: usize,
 }
 
-/// Turns the JSON of an object into the object.
+/// Converts JSON to an object of one kind.
 type Reader = fn(Value) -> Result<Object, FieldError>;
 
-/// Reads all objects of a text. Empty documents are skipped, lists are opened. Karpenter's kinds are read as strictly as
-/// kubectl does (unknown fields and repeated keys are errors), of other kinds only the fields that matter are looked at.
+/// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by
+/// kubectl (unknown fields and repeated keys are errors), other kinds only in the fields that we use.
 ///
 /// # Errors
-/// All faults of the text, in its order.
+/// All errors of the text, in its order.
 pub fn read(file_name: &str, text: &str) -> Result<Vec<Located<Object>>, Vec<ManifestError>> {
     let documents = match yaml::documents(text) {
         Ok(documents) => documents,
@@ -55,7 +55,7 @@ struct Source<'a> {
     document: usize,
 }
 
-/// Version and kind that a typed list gives to elements which do not say theirs.
+/// Version and kind of a typed list's elements without their own.
 type Inherited<'a> = Option<(&'a str, &'a str)>;
 
 fn read_document(
@@ -101,7 +101,7 @@ fn read_document(
         Err(faults) => {
             let name = node.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Node::text);
             let object = name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name:?}"));
-            errors.extend(faults.into_iter().map(|fault| source.error(place(node, &fault.path), Some(&object), fault)));
+            errors.extend(faults.into_iter().map(|fault| source.error(position(node, &fault.path), Some(&object), fault)));
         }
     }
 }
@@ -128,7 +128,7 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
             value["spec"] = spec;
         }
     }
-    // A server ignores the status of what is applied, even an ill-formed one. (Others may be many, so they are not copied.)
+    // A server ignores the status of an applied object, even a malformed one. (Other kinds may be many, so they are not copied.)
     let copy = (strict && kind != "NodeClaim").then(|| value.clone());
     let read = match (reader(value), copy) {
         (Err(error), Some(copy)) if is_status(&error.path) => reader(without_status(copy)),
@@ -138,7 +138,7 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
         Ok(object) if errors.is_empty() => Ok(object),
         Ok(_) => Err(errors),
         Err(error) => {
-            // The schema has usually said the same already, and better.
+            // The schema has usually reported the same error, with more detail.
             if errors.is_empty() {
                 errors.push(error);
             }
@@ -208,7 +208,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
     })
 }
 
-/// Keys that stand twice in one map.
+/// Keys that occur twice in a map.
 fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
     match &node.content {
         Content::Scalar(_) => {}
@@ -225,8 +225,8 @@ fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The place of a field, or of the nearest thing around it that was written.
-fn place(node: &Node, path: &FieldPath) -> Mark {
+/// The position of a field, or of its nearest parent in the text.
+fn position(node: &Node, path: &FieldPath) -> Mark {
     let (mut mark, mut at) = (node.mark, node);
     for step in path.steps() {
         let next = match step {

@@ -1,4 +1,4 @@
-//! Everything that a manifest can hold.
+//! The objects that a manifest can contain.
 
 use crate::k8s::{
     ConfigMap, CsiNode, DaemonSet, Deployment, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
@@ -13,11 +13,11 @@ use serde_json::Value;
 
 macro_rules! objects {
     ($($variant:ident($type:ty)),* $(,)?) => {
-        /// An object of a manifest. Kinds that we do not know are named, so that callers can say what they skip.
+        /// An object of a manifest. Unknown kinds are named, so that callers can report what they skip.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Object {
             $($variant(Box<$type>),)*
-            /// Of a version before v1: `legacy::convert` makes today's objects of it.
+            /// Of a version before v1: to be converted by `legacy::convert`.
             Legacy(LegacyObject),
             /// eksctl's description of a cluster.
             ClusterConfig(Box<ClusterConfig>),
@@ -34,7 +34,7 @@ macro_rules! objects {
                     Self::Unknown { api_version, kind, .. } => (api_version, kind),
                 }
             }
-            /// Name, with the namespace in front where there is one.
+            /// Name, or `namespace/name`.
             pub fn key(&self) -> String {
                 match self {
                     $(Self::$variant(object) => object.metadata.key(),)*
@@ -97,7 +97,7 @@ fn tagged<T: Serialize>(api_version: &str, kind: &str, object: &T) -> Option<Val
 }
 
 impl ClusterObjects {
-    /// Puts an object into its list; gives back what has none (workloads, old versions, cluster descriptions, unknown
+    /// Adds an object to its list; returns one without a list (workloads, old versions, cluster descriptions, unknown
     /// kinds).
     pub fn insert(&mut self, object: Object) -> Option<Object> {
         match object {

@@ -6,7 +6,7 @@ fn refused(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn lists_are_opened_and_empty_documents_skipped() {
+fn lists_are_expanded_and_empty_documents_skipped() {
     let text = "---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: a}}\n---\n\
                 apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: p, namespace: d}}]\n---\n{apiVersion: v1, kind: Service, metadata: {name: s}}\n";
     let objects = read("f.yaml", text).unwrap();
@@ -16,7 +16,7 @@ fn lists_are_opened_and_empty_documents_skipped() {
 }
 
 #[test]
-fn s1_27_lost_indentation_is_recognised() {
+fn s1_27_lost_indentation_is_detected() {
     let errors = refused(include_str!("../../../../tests/seeds/001-provisioner-as-printed.txt"));
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].starts_with("f.yaml:17:1: document 1, Provisioner, name:"), "{}", errors[0]);
@@ -24,7 +24,7 @@ fn s1_27_lost_indentation_is_recognised() {
 }
 
 #[test]
-fn s4_11_damaged_indentation_is_recognised_at_the_first_key_that_is_too_deep() {
+fn s4_11_wrong_indentation_is_reported_at_the_first_key_that_is_too_deep() {
     let errors = refused(include_str!("../../../../tests/seeds/004-provisioner-as-printed.txt"));
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].starts_with("f.yaml:10:11: document 1: this is no YAML"), "{}", errors[0]);
@@ -32,14 +32,14 @@ fn s4_11_damaged_indentation_is_recognised_at_the_first_key_that_is_too_deep() {
 }
 
 #[test]
-fn what_is_no_object_says_what_an_object_is() {
+fn a_document_that_is_no_object_is_an_error_with_a_remedy() {
     assert!(refused("just text")[0].contains("apiVersion, kind, metadata"));
     assert!(refused("kind: Pod")[0].contains("apiVersion and kind are needed"));
     assert!(refused("apiVersion: karpenter.sh/v1\nkind: Nodepool")[0].contains("no kind Nodepool"));
 }
 
 #[test]
-fn errors_of_all_documents_are_listed_with_their_place() {
+fn errors_of_all_documents_are_listed_with_their_position() {
     let errors = refused("apiVersion: v1\nkind: Node\nmetadata: {labels: {a: 1}}\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: 5\n");
     assert_eq!(errors.len(), 2, "{errors:?}");
     assert!(errors[0].starts_with("f.yaml:3:21: document 1, Node, metadata.labels.a: "), "{}", errors[0]);
@@ -61,7 +61,7 @@ mod any_input {
         include_str!("../../../../tests/seeds/002-aws-auth-as-printed.yaml"),
     ];
 
-    /// Scraps of YAML that are put in or take the place of something.
+    /// Fragments of YAML that are inserted or replace something.
     fn scrap() -> impl Strategy<Value = String> {
         let words = [
             "",
@@ -102,7 +102,7 @@ mod any_input {
         })
     }
 
-    fn swallow(text: &str) {
+    fn read_without_panic(text: &str) {
         match read("any.yaml", text) {
             Err(errors) => assert!(!errors.is_empty() && errors.iter().all(|error| !error.to_string().is_empty())),
             Ok(objects) => {
@@ -129,7 +129,7 @@ mod any_input {
         #![proptest_config(ProptestConfig { cases: 2000, rng_seed: RngSeed::Fixed(42), failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn mangled_manifests_are_objects_or_errors(text in mangled()) {
-            swallow(&text);
+            read_without_panic(&text);
         }
     }
 
@@ -137,7 +137,7 @@ mod any_input {
         #![proptest_config(ProptestConfig { cases: 500, rng_seed: RngSeed::Fixed(42), failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn any_text_is_objects_or_errors(text in "(?s).{0,200}") {
-            swallow(&text);
+            read_without_panic(&text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The kubelet document of a class (api 9): any JSON at admission, judged here.
+//! The kubelet document of a class (api 9): any JSON at admission, checked here.
 
 use crate::duration::GoDuration;
 use crate::field::{FieldError, FieldPath};
@@ -9,7 +9,7 @@ use whittle_units::Quantity;
 const SIGNALS: &[&str] =
     &["memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available"];
 const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
-/// Fields that we look at ourselves; all others are only passed on.
+/// Fields that we interpret; all others are only passed through.
 const INTERPRETED: &[&str] = &[
     "clusterDNS",
     "maxPods",
@@ -25,7 +25,7 @@ const INTERPRETED: &[&str] = &[
     "cpuCFSQuota",
 ];
 
-/// Everything that is wrong with a document, at once. Absent and empty documents are fine.
+/// All errors of a document. Absent and empty documents are valid.
 pub fn violations(document: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = FieldPath::of("spec.kubelet");
@@ -63,7 +63,7 @@ pub fn violations(document: Option<&Value>) -> Vec<FieldError> {
         "a time such as 1m30s",
     );
     for field in ["kubeReserved", "systemReserved"] {
-        // What is no amount is an expression, which is judged where it is evaluated.
+        // Values that are no quantities are expressions, which are checked when they are evaluated.
         entries(
             map,
             field,
@@ -91,7 +91,7 @@ pub fn has_expressions(document: Option<&Value>) -> bool {
     map.get("maxPods").is_some_and(Value::is_string) || computed("kubeReserved") || computed("systemReserved")
 }
 
-/// Fields that are only passed on, by name.
+/// Names of the fields that are only passed through.
 pub fn passthrough_fields(document: Option<&Value>) -> Vec<&str> {
     let Some(Value::Object(map)) = document else { return Vec::new() };
     let mut fields: Vec<&str> = map.keys().map(String::as_str).filter(|field| !INTERPRETED.contains(field)).collect();
@@ -99,7 +99,7 @@ pub fn passthrough_fields(document: Option<&Value>) -> Vec<&str> {
     fields
 }
 
-/// Unknown fields at any depth and wrong types. A text for maxPods is an expression, so it passes.
+/// Checks for unknown fields at any depth and for wrong types. A string for maxPods is valid, because it is an expression.
 fn shape(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let mut map = map.clone();
     if map.get("maxPods").is_some_and(Value::is_string) {
@@ -136,7 +136,7 @@ fn is_threshold(text: &str) -> bool {
     }
 }
 
-/// Soft thresholds and their times go together.
+/// Soft thresholds and their grace periods must be set together.
 fn pairs(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let keys = |field: &str| map.get(field).and_then(Value::as_object).into_iter().flat_map(Map::keys);
     for (field, other) in [("evictionSoft", "evictionSoftGracePeriod"), ("evictionSoftGracePeriod", "evictionSoft")] {

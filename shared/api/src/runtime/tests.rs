@@ -7,7 +7,7 @@ fn pool(template: Value) -> NodePool {
     serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"template": template}})).unwrap()
 }
 
-/// The field that is at fault, `""` when nothing is.
+/// Checks the fields that are reported.
 #[track_caller]
 fn check(template: Value, fields: &[&str]) {
     let found = node_pool(&pool(template.clone()));
@@ -22,7 +22,7 @@ fn check_key(key: &str, fine: bool) {
 }
 
 #[test]
-fn keys_of_the_system_and_ill_formed_ones_are_refused() {
+fn restricted_and_malformed_label_keys_are_errors() {
     check_key("team", true);
     check_key("kubernetes.io/arch", true);
     check_key("foo.kops.k8s.io/x", true);
@@ -40,14 +40,14 @@ fn keys_of_the_system_and_ill_formed_ones_are_refused() {
 }
 
 #[test]
-fn labels_are_judged_by_key_and_value() {
+fn keys_and_values_of_labels_are_checked() {
     check(json!({"metadata": {"labels": {"a": "b", "karpenter.sh/capacity-type": "spot"}}, "spec": {}}), &[]);
     check(json!({"metadata": {"labels": {"a": "b c"}}, "spec": {}}), &["metadata.labels.a"]);
     check(json!({"metadata": {"labels": {"karpenter.sh/nodepool": "x"}}, "spec": {}}), &["metadata.labels[karpenter.sh/nodepool]"]);
 }
 
 #[test]
-fn a_taint_may_stand_once_over_both_lists() {
+fn a_taint_may_occur_only_once_in_both_lists() {
     let taint = |effect: &str| json!({"key": "a", "effect": effect});
     check(json!({"spec": {"taints": [taint("NoSchedule"), taint("NoExecute")]}}), &[]);
     check(json!({"spec": {"taints": [taint("NoSchedule")], "startupTaints": [taint("NoSchedule")]}}), &["spec.startupTaints[0]"]);
@@ -55,7 +55,7 @@ fn a_taint_may_stand_once_over_both_lists() {
 }
 
 #[test]
-fn closed_keys_need_a_value_that_exists_and_the_others_are_noted() {
+fn keys_with_known_values_need_one_of_them_and_unknown_values_are_noted() {
     let values = |values: Value, least: Value| json!({"spec": {"requirements": [{"key": labels::CAPACITY_TYPE, "operator": "In", "values": values, "minValues": least}]}});
     check(values(json!(["cheap"]), Value::Null), &["spec.requirements[0].values"]);
     check(values(json!(["spot", "cheap"]), json!(2)), &["spec.requirements[0].values"]);
@@ -71,7 +71,7 @@ fn check_kubelet(document: Value, fields: &[&str]) {
 }
 
 #[test]
-fn kubelet_documents_are_judged_whole() {
+fn all_errors_of_a_kubelet_document_are_reported() {
     check_kubelet(json!({}), &[]);
     check_kubelet(json!({"maxPods": 0, "registryPullQPS": 10, "logging": {"options": {"json": {"infoBufferSize": "0"}}}}), &[]);
     check_kubelet(
@@ -99,7 +99,7 @@ fn kubelet_documents_are_judged_whole() {
 }
 
 #[test]
-fn expressions_and_passed_on_fields_are_recognised() {
+fn expressions_and_passed_through_fields_are_detected() {
     assert!(has_expressions(Some(&json!({"maxPods": "vcpus"}))));
     assert!(has_expressions(Some(&json!({"kubeReserved": {"cpu": "vcpus * 2"}}))));
     assert!(!has_expressions(Some(&json!({"kubeReserved": {"cpu": "100m"}, "maxPods": 5}))));

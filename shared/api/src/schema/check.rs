@@ -14,7 +14,7 @@ const MISSING: &str = "missing: ";
 pub(super) const QUANTITY: &str =
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// Every error of a defaulted value. Null counts as absent, as in the API server.
+/// Adds all errors of a defaulted value. Null counts as absent, as in the API server.
 pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let before = errors.len();
     match &schema.shape {
@@ -33,7 +33,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
             _ => errors.push(wrong_type(path, "a list", value)),
         },
         Shape::Text { pattern, min, max, one_of } => match value {
-            Value::String(text) => words(text, *pattern, (*min, *max), one_of, path, errors),
+            Value::String(text) => string(text, *pattern, (*min, *max), one_of, path, errors),
             _ => errors.push(wrong_type(path, "text", value)),
         },
         Shape::Time => match value.as_str() {
@@ -49,13 +49,13 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         Shape::IntOrText if value.is_string() || value.is_i64() => {}
         Shape::IntOrText => errors.push(wrong_type(path, "text or a whole number", value)),
     }
-    // A value of the wrong shape has one fault, not one for each rule too; where parts are missing, a rule about them
-    // would only say it again.
-    let misshapen = errors[before..].iter().any(|error| error.path == *path);
+    // A value of the wrong shape is one error, not one for each rule as well; if parts are missing, a rule about them
+    // would only repeat it.
+    let has_wrong_shape = errors[before..].iter().any(|error| error.path == *path);
     let incomplete = errors[before..].iter().any(|error| error.message.starts_with(MISSING));
     for rule in &schema.rules {
         if let Holds::Of(holds) = rule.holds
-            && !(misshapen && is_scalar(schema))
+            && !(has_wrong_shape && is_scalar(schema))
             && !incomplete
             && !holds(value)
         {
@@ -64,7 +64,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
     }
 }
 
-/// Errors of the transition from an old value to a new one.
+/// Adds the errors of changing an old value to a new one.
 pub(crate) fn check_change(schema: &Schema, old: &Value, new: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     for rule in &schema.rules {
         if let Holds::Between(holds) = rule.holds
@@ -113,7 +113,7 @@ fn unknown_field(name: &str, fields: &[Field]) -> String {
     }
 }
 
-/// One letter added, left out or changed, or two swapped.
+/// Whether one letter was added, omitted or changed, or two were swapped.
 fn distance_is_small(known: &str, written: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (known.chars().collect(), written.chars().collect());
     if 1 < a.len().abs_diff(b.len()) || a.len() < 4 {
@@ -148,7 +148,7 @@ fn elements(items: &Schema, (min, max): (usize, Option<usize>), set: bool, list:
     }
 }
 
-fn words(
+fn string(
     text: &str,
     pattern: Option<&'static str>,
     (min, max): (usize, Option<usize>),
@@ -210,7 +210,7 @@ fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
     FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}"))
 }
 
-/// Whether a text matches a pattern of ours; compiled patterns are kept, there are a few dozen.
+/// Whether a text matches a pattern of ours; compiled patterns are cached, there are a few dozen.
 pub(crate) fn matches(pattern: &'static str, text: &str) -> bool {
     thread_local! {
         static COMPILED: RefCell<BTreeMap<&'static str, Regex>> = const { RefCell::new(BTreeMap::new()) };

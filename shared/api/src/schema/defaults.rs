@@ -3,7 +3,7 @@
 use super::{Schema, Shape};
 use serde_json::Value;
 
-/// Writes defaults where fields are absent, and drops nulls that mean absence.
+/// Sets absent fields to their defaults, and removes nulls that mean absence.
 pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
     match (&schema.shape, value) {
         (Shape::Object(fields), Value::Object(map)) => {

@@ -1,5 +1,5 @@
-//! The schema of a kind and its struct list the same fields: serde drops what the struct lacks, and the API server what the
-//! schema lacks, both without a word.
+//! Compares the fields of each kind's schema and struct: serde drops fields that the struct lacks, and the API server those that the
+//! schema lacks, both silently.
 
 use super::{Schema, Shape, find, matches};
 use crate::k8s::Kind;
@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde_json::{Error, Map, Value, json};
 use std::cell::RefCell;
 
-/// Texts of which each pattern of a schema matches one.
+/// Strings such that each pattern of a schema matches one.
 const TEXTS: &[&str] = &[
     "1",
     "1h",
@@ -28,7 +28,7 @@ const TEXTS: &[&str] = &[
     "+1",
 ];
 
-/// A value with every field that a schema has.
+/// A value with all fields of a schema.
 fn sample(schema: &Schema) -> Value {
     match &schema.shape {
         Shape::Object(fields) => fields.iter().map(|field| (field.name.to_owned(), sample(&field.schema))).collect::<Map<_, _>>().into(),
@@ -48,7 +48,7 @@ fn sample(schema: &Schema) -> Value {
     }
 }
 
-/// Hands a value to serde, and notes where a struct and the value differ in their fields.
+/// Passes a value to serde, and records where the fields of a struct and of the value differ.
 #[derive(Clone, Copy)]
 struct Probe<'a> {
     value: &'a Value,
@@ -105,7 +105,7 @@ impl<'a> Deserializer<'a> for Probe<'a> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Schemas leave some words to rules in CEL: any variant will do.
+    /// Some enums are only restricted by CEL rules, so any variant is taken.
     fn deserialize_enum<W: Visitor<'a>>(self, _: &'static str, variants: &'static [&'static str], visitor: W) -> Result<W::Value, Error> {
         visitor.visit_enum(variants.first().copied().unwrap_or_default().into_deserializer())
     }
@@ -117,7 +117,7 @@ impl<'a> Deserializer<'a> for Probe<'a> {
     }
 }
 
-/// What differs between a kind's schema and its struct.
+/// The differences between a kind's schema and its struct.
 fn differences<T: Kind + DeserializeOwned>() -> Vec<String> {
     let kind = find(T::API_VERSION, T::KIND).expect("it has a schema");
     let mut object = json!({ "metadata": {}, "spec": sample(&kind.spec) });
@@ -143,7 +143,7 @@ fn a_schema_and_its_struct_have_the_same_fields() {
 }
 
 #[test]
-fn a_field_that_only_one_side_has_is_found() {
+fn a_field_that_only_schema_or_struct_has_is_reported() {
     #[derive(Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     #[derive(Default)]

@@ -4,7 +4,7 @@ use super::parts::has;
 use super::{Schema, boolean, int32, list, may, one_of, quantity, text};
 use crate::schema::map;
 
-/// The block; v1alpha5 had one field more.
+/// The block; v1alpha5 had one more field.
 pub(super) fn block(alpha: bool) -> Schema {
     let mut fields = vec![
         may("clusterDNS", list(text()).about("addresses of the cluster's DNS")),

@@ -2,7 +2,7 @@
 
 use super::{Field, Schema, Shape, boolean, int32, int64, list, map, may, need, object, parts, text};
 
-/// The schema; made once.
+/// The schema, built once.
 pub(crate) fn kubelet_document() -> &'static Schema {
     static SCHEMA: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
         let mut fields = scalars();

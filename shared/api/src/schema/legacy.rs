@@ -1,4 +1,4 @@
-//! Schemas of the versions before v1 (api 12 to 14). They are only read, so their rules have no CEL: shapes, unknown
+//! Schemas of the versions before v1 (api 12 to 14). Those kinds are only read, so their rules have no CEL: shapes, unknown
 //! fields and meaningless combinations are rejected; the converted objects are validated as v1.
 
 use super::parts::{self, has, str_of};

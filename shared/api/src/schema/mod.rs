@@ -1,7 +1,7 @@
-//! Schemas of the kinds as data: one description serves for validation, for defaulting and for the CRDs.
+//! Schemas of the kinds as data, for validation, defaulting and the CRDs.
 //!
-//! A schema says what the API server says (OpenAPI plus CEL rules). Every CEL rule stands beside a function that decides
-//! the same, so that files are judged without a server exactly as a server would.
+//! A schema has the rules of the API server (OpenAPI and CEL). Each CEL rule is paired with a function that decides
+//! the same, so that files are validated without a server exactly as by a server.
 
 mod buffer;
 mod check;
@@ -37,7 +37,7 @@ pub(crate) struct Schema {
 #[derive(Clone)]
 pub(crate) enum Shape {
     Object(Vec<Field>),
-    /// Free keys.
+    /// An object with arbitrary keys.
     Map {
         values: Box<Schema>,
         max: Option<usize>,
@@ -48,7 +48,7 @@ pub(crate) enum Shape {
         items: Box<Schema>,
         min: usize,
         max: Option<usize>,
-        /// No element twice.
+        /// Whether elements must be unique.
         set: bool,
     },
     Text {
@@ -65,11 +65,11 @@ pub(crate) enum Shape {
         max: Option<i64>,
     },
     Boolean,
-    /// Text or integer.
+    /// A string or an integer in the form of a quantity.
     Quantity,
     /// Any number.
     Number,
-    /// Text or integer without a form of its own.
+    /// Any string or integer.
     IntOrText,
 }
 
@@ -80,20 +80,20 @@ pub(crate) struct Field {
     pub(crate) schema: Schema,
 }
 
-/// A rule beyond shapes, in CEL for the API server and as a function for us.
+/// A rule beyond the shape, in CEL for the API server and as a function for us.
 #[derive(Clone)]
 pub(crate) struct Rule {
     pub(crate) cel: String,
-    /// What is wrong, and the remedy.
+    /// The error with its remedy.
     pub(crate) message: Cow<'static, str>,
     pub(crate) holds: Holds,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum Holds {
-    /// Of a value; values of the wrong shape pass, the shape's own error says enough.
+    /// For a value; those of the wrong shape pass, because the shape's own error suffices.
     Of(fn(&Value) -> bool),
-    /// Of the old value and the new one; does not apply when either is absent.
+    /// For the old and the new value; does not apply if either is absent.
     Between(fn(&Value, &Value) -> bool),
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Kind {
     pub(crate) api_version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) spec: Schema,
-    /// Objects without a spec are refused.
+    /// Whether objects without a spec are rejected.
     pub(crate) spec_required: bool,
     /// `None` for kinds that are only read.
     pub(crate) status: Option<Schema>,

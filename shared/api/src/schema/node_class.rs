@@ -86,12 +86,12 @@ fn family_rules(spec: Schema) -> Schema {
     )
 }
 
-/// For each term: whether any of the fields is there.
+/// Whether each term has one of the fields.
 fn each_has_one(list: &Value, fields: &[&str]) -> bool {
     items(list).iter().all(|term| fields.iter().any(|field| has(term, field)))
 }
 
-/// Whether not every term mixes `id` (or the like) with something else. An empty list counts as all.
+/// Whether some term does not mix `id` (or the like) with other fields; false for an empty list.
 fn not_all_mix(list: &Value, alone: &str, others: &[&str]) -> bool {
     !items(list).iter().all(|term| has(term, alone) && others.iter().any(|field| has(term, field)))
 }
@@ -174,7 +174,7 @@ fn placement_group() -> Schema {
     })
 }
 
-/// Fields and rules that both versions have.
+/// Fields of both versions.
 pub(super) fn ami_term_fields() -> Vec<super::Field> {
     vec![
         may("tags", parts::selecting_tags()),

@@ -1,4 +1,4 @@
-//! Schemas in the words of a CRD.
+//! Schemas as in a CRD.
 
 use super::check::QUANTITY;
 use super::{Field, Holds, Schema, Shape};

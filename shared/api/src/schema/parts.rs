@@ -31,7 +31,7 @@ pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A field that is there, even if it is empty.
+/// Whether a field is present, even if it is empty.
 pub(super) fn has(value: &Value, key: &str) -> bool {
     value.get(key).is_some_and(|value| !value.is_null())
 }
@@ -52,7 +52,7 @@ fn aws_key_is_allowed(key: &str) -> bool {
     key == labels::EC2_NODE_CLASS || aws_keys().any(|known| known == key) || !domain(key).ends_with(labels::AWS_DOMAIN)
 }
 
-/// Keys that overlays cannot tell apart: they do not belong to an instance type.
+/// Keys that overlays cannot use, because they are not properties of an instance type.
 const NOT_IN_OVERLAYS: &[&str] = &[
     labels::INSTANCE_TENANCY,
     labels::RESERVATION_ID,
@@ -128,7 +128,7 @@ pub(super) fn requirements(keys: Keys) -> Schema {
         .rule(
             "self.all(r, !(r.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || (has(r.values) && r.values.size() == 1 && int(r.values[0]) >= 0))",
             "Gt, Lt, Gte and Lte compare with one whole number that is not negative: give exactly one, in quotes",
-            |list| items(list).iter().all(compares_well),
+            |list| items(list).iter().all(has_one_number),
         );
     match keys {
         Keys::Overlay => schema.rule(
@@ -139,7 +139,7 @@ pub(super) fn requirements(keys: Keys) -> Schema {
         _ => schema.rule(
             "self.all(r, !(r.operator == 'In' && has(r.minValues)) || (has(r.values) && r.values.size() >= r.minValues))",
             "minValues asks for more values than the In requirement lists: list more values or lower it",
-            |list| items(list).iter().all(min_values_can_hold),
+            |list| items(list).iter().all(has_enough_values),
         ),
     }
 }
@@ -148,7 +148,7 @@ fn values_of(requirement: &Value) -> &[Value] {
     requirement.get("values").map_or(&[], items)
 }
 
-fn compares_well(requirement: &Value) -> bool {
+fn has_one_number(requirement: &Value) -> bool {
     if !matches!(str_of(requirement, "operator"), "Gt" | "Lt" | "Gte" | "Lte") {
         return true;
     }
@@ -158,7 +158,7 @@ fn compares_well(requirement: &Value) -> bool {
     }
 }
 
-fn min_values_can_hold(requirement: &Value) -> bool {
+fn has_enough_values(requirement: &Value) -> bool {
     let least = requirement.get("minValues").and_then(Value::as_u64).unwrap_or(0);
     str_of(requirement, "operator") != "In" || least <= values_of(requirement).len() as u64
 }
@@ -191,7 +191,7 @@ pub(super) fn taints() -> Schema {
     ]))
 }
 
-/// The reference of a pool or claim to its class.
+/// `nodeClassRef` of a pool or claim.
 pub(super) fn node_class_ref() -> Schema {
     object([
         need(
@@ -243,7 +243,7 @@ pub(super) fn texts() -> Schema {
     map(text())
 }
 
-/// Tags that select something: neither keys nor values may be empty.
+/// Tags of a selector: neither keys nor values may be empty.
 pub(super) fn selecting_tags() -> Schema {
     map(text()).max(20).about("tags that all have to match; * matches any value").rule(
         "self.all(k, k != '' && self[k] != '')",

@@ -9,7 +9,7 @@ fn config_map() -> Read {
 }
 
 #[test]
-fn s1_2_all_forms_of_the_settings_are_one_configuration() {
+fn s1_2_all_forms_of_the_settings_give_the_same_configuration() {
     let expected = GlobalSettings {
         cluster_name: Some("${CLUSTER_NAME}".to_owned()),
         cluster_endpoint: Some("${CLUSTER_ENDPOINT}".to_owned()),
@@ -30,7 +30,7 @@ fn s1_2_all_forms_of_the_settings_are_one_configuration() {
 }
 
 #[test]
-fn s1_2_keys_without_meaning_are_named_and_harmless() {
+fn s1_2_unused_keys_are_reported_and_ignored() {
     let read = from_helm_values("f", include_str!("../../../../tests/seeds/000-helm-values.yaml")).unwrap();
     let keys: Vec<&str> = read.ignored.iter().map(|ignored| ignored.key.as_str()).collect();
     assert!(keys.contains(&"serviceAccount.annotations.eks.amazonaws.com/role-arn"), "{keys:?}");
@@ -43,7 +43,7 @@ fn s1_2_keys_without_meaning_are_named_and_harmless() {
 }
 
 #[test]
-fn values_that_cannot_be_read_are_named_all_at_once() {
+fn all_values_that_cannot_be_parsed_are_reported() {
     let text = "settings:\n  batchMaxDuration: soon\n  aws: {vmMemoryOverheadPercent: 7.5, reservedENIs: -1, isolatedVPC: maybe}\n";
     let errors: Vec<String> = from_helm_values("values.yaml", text).unwrap_err().iter().map(ToString::to_string).collect();
     assert_eq!(errors.len(), 4, "{errors:?}");
@@ -52,7 +52,7 @@ fn values_that_cannot_be_read_are_named_all_at_once() {
 }
 
 #[test]
-fn every_setting_has_its_form() {
+fn every_setting_is_validated() {
     let text = "settings:\n  batchMaxDuration: 10s\n  featureGates: {driftEnabled: false}\n  aws: {vmMemoryOverheadPercent: 0.075, \
                 reservedENIs: \"1\", isolatedVPC: true, tags: {a: b}}\n";
     let read = from_helm_values("values.yaml", text).unwrap();

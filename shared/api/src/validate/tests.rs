@@ -12,7 +12,7 @@ fn word<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// The faults of a golden case: of an object, or of replacing the first by the second.
+/// The errors of a golden case: of an object, or of replacing the first by the second.
 fn faults(documents: &[Value]) -> Vec<FieldError> {
     let last = documents.last().unwrap();
     match documents {
@@ -21,7 +21,7 @@ fn faults(documents: &[Value]) -> Vec<FieldError> {
     }
 }
 
-/// What differs from the server's answer; `None` when nothing does.
+/// The difference to the server's response; `None` if there is none.
 fn difference(text: &str, expected: &Value) -> Option<String> {
     let documents: Vec<Value> = yaml::documents(text).unwrap().iter().map(yaml::Node::to_json).collect();
     let last = documents.last().unwrap();
@@ -38,7 +38,7 @@ fn difference(text: &str, expected: &Value) -> Option<String> {
     let ours: BTreeSet<String> = errors.iter().map(|error| error.path.to_string()).collect();
     let theirs: BTreeSet<String> =
         expected["fields"].as_array().unwrap().iter().map(|field| field.as_str().unwrap().trim_start_matches('.').to_owned()).collect();
-    // Strict decoding stops a server at the unknown fields; we go on, and name the nearest field that we know.
+    // A server with strict decoding stops at unknown fields; we continue, and suggest the nearest known field.
     if expected["message"].as_str().unwrap().contains("strict decoding error") {
         let named = |field: &String| ours.iter().any(|own| field.starts_with(own));
         return (!theirs.iter().all(named)).then(|| format!("fields: {ours:?}, expected {theirs:?}"));
@@ -47,7 +47,7 @@ fn difference(text: &str, expected: &Value) -> Option<String> {
 }
 
 #[test]
-fn manifests_are_judged_as_a_real_api_server_judges_them() {
+fn manifests_are_validated_as_by_a_real_api_server() {
     let expected: Value = serde_json::from_str(&std::fs::read_to_string(golden().join("expected.json")).unwrap()).unwrap();
     let mut differences = Vec::new();
     for (name, expected) in expected.as_object().unwrap() {
@@ -61,7 +61,7 @@ fn manifests_are_judged_as_a_real_api_server_judges_them() {
 }
 
 #[test]
-fn s3_12_the_printed_selector_terms_are_refused_with_every_fault_at_once() {
+fn s3_12_all_errors_of_the_printed_selector_terms_are_reported() {
     let text = include_str!("../../../../tests/seeds/003-ec2nodeclass-selector-terms-as-printed.yaml");
     let errors: Vec<String> = manifest::read("f.yaml", text).unwrap_err().iter().map(ToString::to_string).collect();
     let all = errors.join("\n");
@@ -77,7 +77,7 @@ fn s3_12_the_printed_selector_terms_are_refused_with_every_fault_at_once() {
 }
 
 #[test]
-fn an_unknown_field_is_named_with_the_one_that_was_meant() {
+fn the_error_of_an_unknown_field_suggests_the_intended_one() {
     let pool =
         json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {"templates": {}, "weigth": 1}});
     let errors = document("karpenter.sh/v1", "NodePool", &pool);

@@ -1,8 +1,8 @@
-//! YAML text as trees whose every node knows its line and column.
+//! YAML text as trees whose nodes have their line and column.
 //!
-//! Plain scalars are read as the API server's tools read them (YAML 1.1: `on` is a boolean, `010` is eight), anchors and
-//! merge keys work, a key that stands twice in one map is kept and reported. Depth and size are bounded, so that no
-//! input can exhaust the machine.
+//! Plain scalars are parsed as by the API server's tools (YAML 1.1: `on` is a boolean, `010` is eight), anchors and
+//! merge keys work, and a repeated key of a map is kept and reported. Depth and size are bounded, so that no
+//! input can exhaust memory.
 
 mod scalar;
 
@@ -14,29 +14,29 @@ pub(crate) use scalar::Scalar;
 
 /// Deeper nesting than any Kubernetes object has.
 const DEPTH_MAX: usize = 100;
-/// Nodes per text: ten times what the dump of a large cluster has.
+/// Nodes per text: ten times those of a large cluster's dump.
 const NODES_MAX: usize = 20_000_000;
 /// Nodes per text that aliases may repeat: manifests use them for a label or two.
 const REPEATED_MAX: usize = 100_000;
 
-/// A place in the text, both counted from 1.
+/// A position in the text, both counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     pub line: usize,
     pub column: usize,
 }
 
-/// Text that is no YAML, or more of it than we take.
+/// Text that is not YAML, or exceeds our limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct YamlError {
     pub(crate) mark: Mark,
-    /// Number of the document that it happened in, from 1.
+    /// Number of the document, from 1.
     pub(crate) document: usize,
     pub(crate) message: String,
 }
 
-/// A node and its place.
+/// A node and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) mark: Mark,
@@ -47,7 +47,7 @@ pub(crate) struct Node {
 pub(crate) enum Content {
     Scalar(Scalar),
     List(Vec<Node>),
-    /// In the order of the text; a key may stand twice.
+    /// In the order of the text; keys may be repeated.
     Map(Vec<Entry>),
 }
 
@@ -59,14 +59,14 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// The last value of a key of a map (as lax readers take it).
+    /// The last value of a key of a map, as lenient parsers use it.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match &self.content {
             Content::Map(entries) => entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value),
             _ => None,
         }
     }
-    /// The place of a key of a map.
+    /// The position of a key of a map.
     pub(crate) fn key_mark(&self, key: &str) -> Option<Mark> {
         match &self.content {
             Content::Map(entries) => entries.iter().rev().find(|entry| entry.key == key).map(|entry| entry.mark),
@@ -90,7 +90,7 @@ impl Node {
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.content, Content::Scalar(Scalar::Null))
     }
-    /// The tree as JSON; of a key that stands twice the last one wins.
+    /// The tree as JSON; of repeated keys the last one wins.
     pub(crate) fn to_json(&self) -> Value {
         match &self.content {
             Content::Scalar(scalar) => scalar.to_json(),
@@ -108,7 +108,7 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Node>, YamlError> {
     Composer::default().run(text)
 }
 
-/// A collection that is being read.
+/// A collection that is being parsed.
 enum Open {
     List { mark: Mark, anchor: usize, items: Vec<Node> },
     Map { mark: Mark, anchor: usize, entries: Vec<Entry>, key: Option<(Mark, String)> },
@@ -171,7 +171,7 @@ impl Composer {
         Ok(())
     }
 
-    /// Puts a copy of an anchored node where its alias stands.
+    /// Replaces an alias by a copy of its anchored node.
     fn repeat(&mut self, id: usize, mark: Mark) -> Result<(), YamlError> {
         let Some(node) = self.anchors.get(&id) else {
             return Err(self.error(mark, "an alias names an anchor that is not defined before it"));
@@ -216,7 +216,7 @@ impl Composer {
     }
 }
 
-/// Number of nodes of a tree, and its depth.
+/// Number of nodes and depth of a tree.
 fn extent(node: &Node) -> (usize, usize) {
     let join = |(size, depth): (usize, usize), (more, deeper): (usize, usize)| (size + more, depth.max(deeper + 1));
     match &node.content {
@@ -226,7 +226,7 @@ fn extent(node: &Node) -> (usize, usize) {
     }
 }
 
-/// Resolves merge keys (`<<`): what the map itself says wins.
+/// Resolves merge keys (`<<`): keys of the map itself take precedence.
 fn merged(entries: Vec<Entry>) -> Vec<Entry> {
     if entries.iter().all(|entry| entry.key != "<<") {
         return entries;

@@ -1,4 +1,4 @@
-//! What a plain scalar means, by the rules of YAML 1.1 that kubectl and the API server's tools follow.
+//! Plain scalars by the rules of YAML 1.1, as kubectl and the API server's tools parse them.
 
 use serde_json::{Number, Value};
 
@@ -12,7 +12,7 @@ pub(crate) enum Scalar {
 }
 
 impl Scalar {
-    /// Reads an unquoted scalar. Not-a-number and infinities are refused: JSON has no word for them.
+    /// Parses an unquoted scalar. NaN and infinities are rejected, because JSON cannot express them.
     pub(crate) fn plain(text: &str) -> Result<Self, String> {
         Ok(match text {
             "" | "~" | "null" | "Null" | "NULL" => Self::Null,
@@ -36,7 +36,7 @@ impl Scalar {
         }
     }
 
-    /// The scalar as JSON: whole numbers are integers however they were written.
+    /// The scalar as JSON: whole numbers become integers, however they were written.
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -52,7 +52,7 @@ impl Scalar {
 }
 
 fn float(value: f64) -> Value {
-    // Beyond 2^53 a float names no single integer.
+    // Beyond 2^53 a float does not represent a single integer.
     if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 {
         return Value::from(value as i64);
     }
@@ -73,7 +73,7 @@ fn number(text: &str) -> Option<Scalar> {
     None
 }
 
-/// Decimal, `0x`, `0b`, `0o` and the old octal with a leading zero.
+/// Decimal, `0x`, `0b`, `0o` and octal with a leading zero.
 fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -88,7 +88,7 @@ fn integer(text: &str) -> Option<i128> {
         Some(_) if digits.starts_with('0') => (8, &digits[1..]),
         _ => (10, digits),
     };
-    // A further sign would be taken by the parser of integers.
+    // The integer parser would accept a second sign.
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return None;
     }

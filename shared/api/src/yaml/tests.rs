@@ -17,25 +17,25 @@ fn plain_scalars_follow_yaml_1_1() {
 }
 
 #[test]
-fn anchors_and_merge_keys_are_resolved_and_the_own_value_wins() {
+fn anchors_and_merge_keys_are_resolved_and_own_keys_take_precedence() {
     check("a: &x {k: 1, l: 2}\nb: *x\nc: {<<: *x, k: 3}", json!({"a": {"k": 1, "l": 2}, "b": {"k": 1, "l": 2}, "c": {"k": 3, "l": 2}}));
 }
 
 #[test]
-fn every_node_knows_its_place() {
+fn every_node_has_its_position() {
     let document = documents("# top\na:\n  - b: 1\n    c: 2\n").unwrap().remove(0);
     let item = document.get("a").unwrap().item(0).unwrap();
     assert_eq!(item.key_mark("c"), Some(Mark { line: 4, column: 5 }));
 }
 
 #[test]
-fn several_documents_and_empty_ones_are_kept_apart() {
+fn documents_are_separated_and_empty_ones_kept() {
     let all = documents("a: 1\n---\n---\n# nothing\n---\nb: 2\n").unwrap();
     assert_eq!(all.iter().map(Node::to_json).collect::<Vec<_>>(), [json!({"a": 1}), json!(null), json!(null), json!({"b": 2})]);
 }
 
 #[test]
-fn hostile_input_is_refused_and_not_expanded() {
+fn excessive_nesting_and_aliases_are_rejected_and_not_expanded() {
     let deep = "[".repeat(5000);
     assert!(documents(&deep).is_err());
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");

@@ -18,7 +18,7 @@ pub enum Fault {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiError {
-    /// The service's code, such as `InsufficientInstanceCapacity`; empty without an answer (a broken connection).
+    /// The service's code, such as `InsufficientInstanceCapacity`; empty without a response (a broken connection).
     pub code: String,
     pub message: String,
     #[serde(default)]
@@ -117,7 +117,7 @@ impl ApiError {
     pub fn is_rate_limited(&self) -> bool {
         self.code == RATE_LIMITED
     }
-    /// Throttling by any service: to be retried later and never taken for a stock-out.
+    /// Throttling by any service: to be retried later and never counted as a stock-out.
     pub fn is_throttle(&self) -> bool {
         THROTTLES.contains(&self.code.as_str())
     }
@@ -165,13 +165,13 @@ impl ApiError {
     pub fn is_transient(&self) -> bool {
         self.is_throttle() || self.is_server() || self.code.is_empty()
     }
-    /// Why a claim that met this error could not be launched, for its `Launched` condition and the failure metric.
+    /// Why a claim's launch failed with this error, for its `Launched` condition and the failure metric.
     pub fn create_reason(&self) -> CreateReason {
         CreateReason::of(&self.to_string())
     }
 }
 
-/// Reason of a failed launch (aws 8): the first row of the table whose texts all occur in the error.
+/// The reason of a failed launch (aws 8): the first row of the table whose texts all occur in the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreateReason {
     SpotSlrCreationFailed,

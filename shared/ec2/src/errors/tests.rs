@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::Value;
 
-/// 48 answers and Karpenter's classification of each.
+/// 48 error responses with Karpenter's classification of each.
 const GOLDEN: &str = include_str!("../../../../tests/golden/cloud/errors.json");
 
 fn predicates(error: &ApiError) -> Vec<&'static str> {
@@ -25,7 +25,7 @@ fn predicates(error: &ApiError) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_error_is_classified_as_the_reference_does() {
+fn every_error_is_classified_as_karpenter_does() {
     let cases: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
     assert_eq!(cases.len(), 48);
     for case in cases {
@@ -38,7 +38,7 @@ fn every_error_is_classified_as_the_reference_does() {
 }
 
 #[test]
-fn a_throttle_is_never_a_stock_out() {
+fn throttling_is_never_a_stock_out() {
     for code in THROTTLES {
         let error = ApiError::client(*code, "slow down");
         assert!(error.is_throttle() && error.is_transient() && !error.is_unfulfillable(), "{code}");

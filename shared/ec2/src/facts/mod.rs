@@ -1,4 +1,4 @@
-//! Facts of instance types and the offers and prices of a region: the input of the catalog.
+//! Facts of instance types, and the zones and prices of a region: the input of the catalog.
 
 mod catalog;
 #[cfg(any(feature = "offline", test))]

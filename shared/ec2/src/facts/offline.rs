@@ -50,7 +50,7 @@ pub fn types() -> Vec<InstanceTypeFacts> {
     rows(include_str!("../../data/instance-types.csv")).filter_map(|row| facts(&row)).collect()
 }
 
-/// `use1-az4` of us-east-1 becomes us-east-1d: letters differ between accounts, ours follow the ids.
+/// Names the zone `use1-az4` us-east-1d: letters differ between accounts, here they follow the ids.
 fn zone_name(region: &str, id: &str) -> String {
     let number: u8 = id.rsplit("-az").next().and_then(|number| number.parse().ok()).unwrap_or(1);
     format!("{region}{}", char::from(b'a' + number.saturating_sub(1).min(25)))
@@ -63,7 +63,7 @@ fn synthetic_spot(instance_type: &str, zone: &str, on_demand: Price) -> Price {
     Price::from_nanos(on_demand.nanos() / 1000 * permille)
 }
 
-/// Depends on the names only: the same in every build.
+/// A hash of the names, the same in every build.
 fn seed(texts: &[&str]) -> u64 {
     let mut hash = Fnv1a::default();
     for text in texts {

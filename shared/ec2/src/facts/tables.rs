@@ -30,7 +30,7 @@ const PRICES: &str = include_str!("../../data/on-demand-prices.csv");
 /// The region whose prices are used for regions without a table.
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// Lines of a table without its header, cut at commas.
+/// Rows of a table without its header, split at commas.
 pub(super) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
     table.lines().skip(1).map(|line| line.split(',').collect())
 }
@@ -45,7 +45,7 @@ pub fn interface_limits(instance_type: &str) -> Option<InterfaceLimits> {
     LIMITS.get(instance_type).copied()
 }
 
-/// On-demand prices of a region before the first refresh; regions without a table start from those of us-east-1 (aws 5).
+/// On-demand prices of a region before the first refresh; regions without a table use those of us-east-1 (aws 5).
 pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
     let of = |wanted: &str| -> BTreeMap<String, Price> {
         rows(PRICES)

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::Value;
 
-/// Reads one entry of a DescribeInstanceTypes answer as JSON (golden files).
+/// Converts one entry of a DescribeInstanceTypes response in JSON (golden files).
 pub(crate) fn from_describe(entry: &Value) -> InstanceTypeFacts {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let number = |value: &Value| u32::try_from(value.as_u64().unwrap_or_default()).unwrap();
@@ -62,7 +62,7 @@ pub(crate) fn from_describe(entry: &Value) -> InstanceTypeFacts {
 }
 
 #[test]
-fn every_region_fits_into_one_item() {
+fn the_catalog_of_every_region_fits_into_one_item() {
     for region in offline::REGIONS {
         let catalog = offline::catalog(region).unwrap();
         assert!(catalog.types.len() > 800, "{region}: {}", catalog.types.len());
@@ -82,7 +82,7 @@ fn a_damaged_blob_is_an_error() {
 }
 
 #[test]
-fn tables_agree_with_the_live_facts() {
+fn the_offline_tables_equal_the_facts_of_ec2() {
     let golden: Vec<Value> = serde_json::from_str(include_str!("../../../../tests/golden/cloud/types/facts.json")).unwrap();
     let types = offline::types();
     let mut compared = 0;
@@ -100,7 +100,7 @@ fn tables_agree_with_the_live_facts() {
 }
 
 #[test]
-fn synthetic_spot_prices_stay_within_their_band() {
+fn synthetic_spot_prices_are_a_quarter_to_six_tenths_of_on_demand() {
     let catalog = offline::catalog("us-east-1").unwrap();
     let mut pairs = 0;
     for (name, zones) in &catalog.spot {
@@ -114,7 +114,7 @@ fn synthetic_spot_prices_stay_within_their_band() {
 }
 
 #[test]
-fn prices_of_regions_without_a_table_start_from_us_east_1() {
+fn regions_without_a_price_table_use_that_of_us_east_1() {
     assert_eq!(tables::static_on_demand_prices("eu-north-1"), tables::static_on_demand_prices("us-east-1"));
     assert_ne!(tables::static_on_demand_prices("us-gov-west-1"), tables::static_on_demand_prices("us-east-1"));
 }
@@ -127,7 +127,7 @@ fn clock_speeds_round_to_whole_megahertz() {
 }
 
 #[test]
-fn spot_prices_fall_back_until_the_first_refresh() {
+fn spot_prices_fall_back_to_on_demand_until_the_first_refresh() {
     let mut catalog = offline::catalog("us-east-1").unwrap();
     assert_eq!(catalog.spot_price("m5.large", "us-east-1zz"), None);
     catalog.spot.clear();

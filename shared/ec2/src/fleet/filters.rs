@@ -7,7 +7,7 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_units::{Price, Resources};
 
-/// The most types of one launch: as many as a request can hold with all their zones.
+/// The maximum number of types in one launch, so that a request can hold them with all their zones.
 pub const MAX_TYPES: usize = 60;
 
 /// A type with its remaining offerings: available and allowed by the claim.
@@ -70,7 +70,7 @@ pub fn select<'a>(types: &'a [InstanceType], demand: &Demand<'_>) -> Result<Vec<
     }
     if !has_min_values {
         left = without_exotic(left);
-        left = without_dear_spot(left, &wanted);
+        left = without_expensive_spot(left, &wanted);
         if left.is_empty() {
             return Err(FilterError::NoneCheapInSpot);
         }
@@ -115,7 +115,7 @@ fn kind(offering: &Offering) -> u8 {
     }
 }
 
-/// One fleet can use one kind of reservation only: the kind with the cheapest offering.
+/// Keeps the kind of reservation with the cheapest offering: one fleet can use one kind only.
 fn one_kind_of_reservation(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings).filter(|offering| is_reserved(offering));
     match offerings.map(|offering| (offering.price, kind(offering))).min() {
@@ -124,7 +124,7 @@ fn one_kind_of_reservation(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>>
     }
 }
 
-/// A capacity block cannot be mixed with anything: the cheapest one alone.
+/// Keeps only the cheapest capacity block, which cannot be mixed with anything.
 fn one_capacity_block(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let all = candidates.iter().flat_map(|candidate| candidate.offerings.iter().map(|offering| (&candidate.instance_type.name, *offering)));
     let blocks = all.filter(|(_, offering)| is_reserved(offering) && kind(offering) == 1);
@@ -135,7 +135,7 @@ fn one_capacity_block(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     }
 }
 
-/// Among several reservations for a type in a zone, the one with the most free instances.
+/// Of several reservations for a type in a zone, keeps the one with the most free instances.
 fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let mut largest: BTreeMap<(&str, &str), (u32, &str)> = BTreeMap::new();
     for candidate in &candidates {
@@ -144,7 +144,7 @@ fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
             let id = offering.label(labels::RESERVATION_ID).unwrap_or_default();
             let room = offering.reservation_capacity.unwrap_or_default();
             let entry = largest.entry(key).or_insert((room, id));
-            // If equal, the smaller id, so that the choice does not depend on the order in the status.
+            // On a tie the smaller id, so that the choice does not depend on the order in the status.
             if room > entry.0 || room == entry.0 && id < entry.1 {
                 *entry = (room, id);
             }
@@ -162,7 +162,7 @@ fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
 /// Resources of special types, which are avoided for pods that do not request them.
 const EXOTIC: &[&str] = &["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "habana.ai/gaudi"];
 
-/// Metal and accelerated machines only if nothing else remains.
+/// Keeps metal and accelerated types only if nothing else remains.
 fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let is_exotic = |each: &InstanceType| {
         each.label(labels::INSTANCE_SIZE).is_some_and(|size| size.contains("metal"))
@@ -175,7 +175,7 @@ fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
 }
 
 /// Removes spot offerings that cost more than the cheapest on-demand one.
-fn without_dear_spot<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted<'_>) -> Vec<Candidate<'a>> {
+fn without_expensive_spot<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted<'_>) -> Vec<Candidate<'a>> {
     let allowed = |kind: &str| wanted.allows(labels::CAPACITY_TYPE, kind);
     if !allowed(labels::CAPACITY_SPOT) || !allowed(labels::CAPACITY_ON_DEMAND) {
         return candidates;

@@ -1,4 +1,4 @@
-//! CreateFleet as values: the request, the answer, and its consequences (aws 7, 10).
+//! CreateFleet as values: the request, the response, and what follows from it (aws 7, 10).
 
 mod filters;
 mod machine;
@@ -21,7 +21,7 @@ use whittle_units::{InstanceId, Price};
 /// One instant fleet. Identical claims share a request with a target of N.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetRequest {
-    /// Idempotency token, derived from the claims and all parameters below: a repeat answers with the same machines.
+    /// Idempotency token, derived from the claims and all parameters below: a repeated request returns the same machines.
     pub client_token: String,
     pub target_capacity: u32,
     /// on-demand, spot or reserved.
@@ -33,7 +33,7 @@ pub struct FleetRequest {
     pub configs: Vec<FleetConfig>,
     /// Of instances, volumes and the fleet.
     pub tags: BTreeMap<String, String>,
-    /// Offerings' prices are priorities (price overlays in force): `prioritized` strategies.
+    /// Prices become priorities for the `prioritized` strategies, because price overlays apply.
     pub prioritized: bool,
     /// `spec.context` of the node class.
     pub context: Option<String>,
@@ -84,7 +84,7 @@ pub struct FleetOverride {
     pub price: Price,
 }
 
-/// The answer of CreateFleet: machines, errors by pool, or both.
+/// The response of CreateFleet: machines, errors by pool, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetAnswer {
     pub fleet_id: String,

@@ -1,4 +1,4 @@
-//! The consequences of a fleet's errors: unavailable pools, and the outcome for the claim (aws 6, 7.6).
+//! What follows from a fleet's errors: unavailable pools, and the outcome for the claim (aws 6, 7.6).
 
 use super::{FleetAnswer, FleetPoolError, FleetRequest, Launch};
 use crate::errors::{ApiError, CreateReason};

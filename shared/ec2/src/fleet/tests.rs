@@ -9,7 +9,7 @@ use whittle_units::Quantity;
 
 mod golden;
 
-/// A case with modifiable answers; the first golden one.
+/// The first golden case, to be modified.
 fn on_demand() -> Case {
     Case::read(&files("launch", "001-on-demand.yaml")[0])
 }
@@ -29,7 +29,7 @@ fn prepared(case: &Case) -> Result<Launch, LaunchError> {
 }
 
 #[test]
-fn a_batch_has_one_name_in_any_order_and_tokens_follow_the_parameters() {
+fn the_batch_id_ignores_the_order_of_claims_and_the_token_covers_all_parameters() {
     assert_eq!(batch_id("demo", ["b", "a"]), batch_id("demo", ["a", "b"]));
     assert_ne!(batch_id("demo", ["a"]), batch_id("other", ["a"]));
     let request = prepared(&on_demand()).unwrap().request;
@@ -42,7 +42,7 @@ fn a_batch_has_one_name_in_any_order_and_tokens_follow_the_parameters() {
 }
 
 #[test]
-fn equal_options_give_one_template_name_and_any_difference_another() {
+fn launch_templates_with_equal_options_have_equal_names() {
     let mut case = on_demand();
     let names = |case: &Case| prepared(case).unwrap().templates.into_iter().map(|template| template.name).collect::<Vec<_>>();
     let before = names(&case);
@@ -56,7 +56,7 @@ fn equal_options_give_one_template_name_and_any_difference_another() {
 }
 
 #[test]
-fn machines_of_a_provisioners_pool_carry_both_pool_tags() {
+fn machines_of_a_converted_provisioner_have_the_tags_of_both_kinds() {
     let mut case = on_demand();
     assert_eq!(prepared(&case).unwrap().request.tags.get(labels::PROVISIONER_NAME), None);
     let claim = case.claim.as_mut().unwrap();
@@ -66,7 +66,7 @@ fn machines_of_a_provisioners_pool_carry_both_pool_tags() {
 }
 
 #[test]
-fn the_lowest_partition_is_chosen_by_number_and_full_ones_are_passed_over() {
+fn the_lowest_partition_with_capacity_is_chosen() {
     let mut case = Case::read(&files("launch", "053-placement-partition-several.yaml")[0]);
     let claim = case.claim.as_mut().unwrap();
     claim.spec.requirements.retain(|requirement| requirement.key != labels::PLACEMENT_GROUP_PARTITION);
@@ -89,7 +89,7 @@ fn the_lowest_partition_is_chosen_by_number_and_full_ones_are_passed_over() {
 }
 
 #[test]
-fn fleet_errors_close_what_they_name() {
+fn fleet_errors_mark_the_pools_subnets_and_capacity_types_they_name() {
     let case = on_demand();
     let launch = prepared(&case).unwrap();
     let context = case.context();
@@ -124,7 +124,7 @@ fn a_fleet_without_machines_is_a_stock_out_only_when_every_error_is_one() {
     };
     assert!(is_stock_out(&["InsufficientInstanceCapacity", "UnfulfillableCapacity"]));
     assert!(!is_stock_out(&["InsufficientInstanceCapacity", "UnauthorizedOperation"]));
-    assert!(!is_stock_out(&["RequestLimitExceeded"]), "a throttle is no stock-out");
+    assert!(!is_stock_out(&["RequestLimitExceeded"]), "throttling is no stock-out");
     assert!(!is_stock_out(&[]));
 }
 

@@ -21,7 +21,7 @@ pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<
         return Some(Incompatibility::AmiFamily);
     }
     if let Some(interfaces) = class.network_interfaces.as_deref().filter(|interfaces| !interfaces.is_empty())
-        && !takes(facts, interfaces)
+        && !supports_interfaces(facts, interfaces)
     {
         return Some(Incompatibility::NetworkInterfaces);
     }
@@ -40,8 +40,8 @@ pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<
     None
 }
 
-/// Whether the type supports every interface of the class.
-fn takes(facts: &InstanceTypeFacts, interfaces: &[NetworkInterface]) -> bool {
+/// Whether the type supports all interfaces of the class.
+fn supports_interfaces(facts: &InstanceTypeFacts, interfaces: &[NetworkInterface]) -> bool {
     let fits = |interface: &NetworkInterface| {
         let card = u32::try_from(interface.network_card_index).ok();
         let slots = card.and_then(|card| facts.card_interfaces(card)).unwrap_or_default();

@@ -86,7 +86,7 @@ impl<'a> Context<'a> {
     fn is_shifted(&self, zone: &str) -> bool {
         self.zone_id(zone).is_some_and(|id| self.unavailable.shifted_zone_ids.contains(id))
     }
-    /// One `None` without partitions, else each partition.
+    /// Each partition; a single `None` without partitions.
     fn partitions(&self) -> Vec<Option<u32>> {
         match self.placement_group.map_or(0, PlacementGroup::partitions) {
             0 => vec![None],
@@ -106,7 +106,7 @@ pub enum ResolveError {
     Kubelet { class: String, source: Box<KubeletError> },
 }
 
-/// All types of the region as node class sees them, in the order of their names. One type that cannot be resolved fails
+/// All types of the region as a node class sees them, in the order of their names. One type that cannot be resolved fails
 /// the listing, so that no decision is based on a partial one.
 pub fn resolve(catalog: &Catalog, context: &Context<'_>) -> Result<Vec<InstanceType>, ResolveError> {
     resolve_some(catalog, context, |_| true)

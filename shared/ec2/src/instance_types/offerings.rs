@@ -9,10 +9,10 @@ use whittle_api::karpenter::{Requirement, ResolvedCapacityReservation};
 use whittle_api::labels;
 use whittle_units::Price;
 
-/// A reserved offering costs its on-demand price divided by this: it is paid for anyway, but the order of prices is kept.
+/// A reserved offering costs its on-demand price divided by this: it is already paid for, but the order of prices is kept.
 const RESERVED_DIVISOR: u64 = 10_000_000;
 
-/// The key of a stock-out: one pool of machines.
+/// A capacity pool: the key of a stock-out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pool {
     pub capacity_type: String,
@@ -38,7 +38,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    fn holds(&self, offer: &Offer<'_>, context: &Context<'_>) -> bool {
+    fn contains(&self, offer: &Offer<'_>, context: &Context<'_>) -> bool {
         let subnets = || context.class.status.subnets.iter().filter(|subnet| subnet.zone == offer.zone);
         let known = |placement_group: Option<&str>, partition: Option<u32>| {
             self.pools.contains(&Pool {
@@ -59,8 +59,8 @@ impl Unavailable {
     }
 }
 
-/// The quota of vCPUs that machines of a type count against; there is one of each for every capacity type. AWS keeps one for
-/// the common families together, and one for each kind of the others.
+/// The vCPU quota that machines of a type count against, separately for each capacity type. AWS has one quota for
+/// the standard families together, and one for each group of the others.
 pub fn quota_of(instance_type: &str) -> &'static str {
     let family = instance_type.split('.').next().unwrap_or_default();
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| family.starts_with(prefix));
@@ -101,7 +101,7 @@ pub(super) fn offerings(facts: &InstanceTypeFacts, catalog: &Catalog, context: &
                     labels::CAPACITY_SPOT => catalog.spot_price(&facts.name, zone),
                     _ => catalog.on_demand_price(&facts.name),
                 };
-                let available = usable && price.is_some() && !context.is_shifted(zone) && !context.unavailable.holds(&offer, context);
+                let available = usable && price.is_some() && !context.is_shifted(zone) && !context.unavailable.contains(&offer, context);
                 let price = price.unwrap_or(Price::MAX);
                 all.push(Offering { requirements: requirements(&offer, None, context), price, available, reservation_capacity: None });
             }

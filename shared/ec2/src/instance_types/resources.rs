@@ -109,7 +109,7 @@ fn capacity(facts: &InstanceTypeFacts, context: &Context<'_>, kubelet: &Resolved
         ("aws.amazon.com/neuroncore", units(facts.neuron.first().map_or(0, |device| device.count * device.cores))),
         ("vpc.amazonaws.com/efa", units(efa)),
     ]);
-    // There is no Windows for Arm machines.
+    // EKS has no Windows images for Arm.
     if context.family.is_windows() && facts.arch() == "amd64" {
         capacity.set("vpc.amazonaws.com/PrivateIPv4Address", units(limits.ipv4_per_interface.saturating_sub(1)));
     }
@@ -124,7 +124,7 @@ fn memory(facts: &InstanceTypeFacts, settings: &Settings) -> i64 {
     (mebibytes - kept).max(0) * MEBIBYTE
 }
 
-/// CPU that kubelet and runtime need, in millicores: less of each further core.
+/// CPU reserved for kubelet and container runtime, in millicores: a smaller share of each additional core.
 fn reserved_cpu(milli: i64) -> i64 {
     const TIERS: &[(i64, i64, i64)] = &[(0, 1000, 600), (1000, 2000, 100), (2000, 4000, 50), (4000, i64::MAX, 25)];
     TIERS.iter().map(|(from, to, per_ten_thousand)| (milli.min(*to) - from).max(0) * per_ten_thousand / 10_000).sum()
@@ -163,7 +163,7 @@ fn size_of(mapping: &BlockDeviceMapping) -> Option<i64> {
     Some(size.parse::<Quantity>().ok()?.units_ceil())
 }
 
-/// Bytes of a hard eviction threshold; `None` when the user set none that can be read.
+/// Bytes of a hard eviction threshold; `None` when the user set none or one that cannot be parsed.
 fn threshold(kubelet: &Kubelet, signal: &str, capacity: i64) -> Option<i64> {
     let text = kubelet.eviction_hard.get(signal)?;
     match text.strip_suffix('%') {
@@ -172,7 +172,7 @@ fn threshold(kubelet: &Kubelet, signal: &str, capacity: i64) -> Option<i64> {
     }
 }
 
-/// A percentage of a capacity, rounded up; 100 % switches the threshold off.
+/// A percentage of a capacity, rounded up; 100 % disables the threshold.
 fn percent_of(capacity: i64, percent: &str) -> Option<i64> {
     let share: Quantity = percent.parse().ok()?;
     if share == Quantity::from_units(100) {
@@ -185,7 +185,7 @@ fn quantities(map: &crate::kubelet::TextMap) -> Resources {
     map.iter().filter_map(|(name, text)| Some((name.clone(), text.parse().ok()?))).collect()
 }
 
-/// Kubernetes treats "not listed" and "zero" alike; we keep the shorter form.
+/// Removes zero amounts: to Kubernetes they mean the same as absent ones.
 fn without_zeros(mut resources: Resources) -> Resources {
     resources.0.retain(|_, amount| !amount.is_zero());
     resources

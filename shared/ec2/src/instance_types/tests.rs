@@ -5,7 +5,7 @@ use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::labels as keys;
 use whittle_units::Resources;
 
-/// CPU in milli, everything else in whole units.
+/// CPU in millicores, everything else in whole units.
 fn amounts(resources: &Resources) -> Value {
     let number = |name: &str, amount: Quantity| if name == "cpu" { amount.milli() } else { amount.units_ceil() };
     let entries = resources.iter().filter(|(_, amount)| !amount.is_zero());
@@ -33,14 +33,14 @@ fn without_empty_zone_ids(expected: &Value) -> Value {
     Value::Object(labels)
 }
 
-/// The allocatable of a machine smaller than its overhead is zero; Karpenter's is negative.
+/// Replaces Karpenter's negative amounts: here the allocatable of a machine smaller than its overhead is zero.
 fn without_negatives(expected: &Value) -> Value {
     let entries = expected.as_object().unwrap().iter().filter(|(_, amount)| amount.as_i64().unwrap() > 0);
     Value::Object(entries.map(|(name, amount)| (name.clone(), amount.clone())).collect())
 }
 
 #[test]
-fn every_type_of_every_golden_class_is_resolved_as_the_reference_does() {
+fn every_type_of_every_golden_class_is_resolved_as_karpenter_does() {
     let mut compared = 0;
     for path in files("types/variants", ".yaml") {
         let case = Case::read(&path);
@@ -75,7 +75,7 @@ fn every_type_of_every_golden_class_is_resolved_as_the_reference_does() {
 static CATALOG: std::sync::LazyLock<Catalog> = std::sync::LazyLock::new(|| crate::facts::offline::catalog("us-east-1").unwrap());
 
 /// Facts of the offline region us-east-1 with one subnet in zone a and one in zone b.
-struct World {
+struct Fixture {
     class: Ec2NodeClass,
     kubelet: Kubelet,
     settings: Settings,
@@ -85,7 +85,7 @@ struct World {
     measured: BTreeMap<String, Quantity>,
 }
 
-impl World {
+impl Fixture {
     fn new(spec: Value) -> Self {
         let class: Ec2NodeClass = serde_json::from_value(json!({
             "metadata": {"name": "default"},
@@ -136,8 +136,8 @@ fn pool(capacity_type: &str, zone: &str) -> Pool {
 }
 
 #[test]
-fn s0_9_windows_nodes_offer_what_their_seed_shows() {
-    let windows = World::new(json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]})).get("c6a.xlarge");
+fn s0_9_the_allocatable_of_windows_nodes_equals_the_seed() {
+    let windows = Fixture::new(json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]})).get("c6a.xlarge");
     let expected: Resources = [
         ("cpu", "3920m"),
         ("memory", "6012Mi"),
@@ -155,15 +155,15 @@ fn s0_9_windows_nodes_offer_what_their_seed_shows() {
 }
 
 #[test]
-fn allocatable_never_exceeds_what_real_nodes_show() {
-    let world = World::new(json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}));
+fn allocatable_never_exceeds_that_of_real_nodes() {
+    let fixture = Fixture::new(json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}));
     for (name, cpu, memory) in [
         ("t4g.small", "1930m", "1408312Ki"),
         ("t4g.medium", "1930m", "3377496Ki"),
         ("t4g.xlarge", "3920m", "15136012Ki"),
         ("m5.large", "1930m", "7220184Ki"),
     ] {
-        let allocatable = world.get(name).allocatable();
+        let allocatable = fixture.get(name).allocatable();
         assert!(
             allocatable.get("cpu") <= cpu.parse().unwrap() && allocatable.get("memory") <= memory.parse().unwrap(),
             "{name}: {allocatable:?}"
@@ -172,53 +172,53 @@ fn allocatable_never_exceeds_what_real_nodes_show() {
 }
 
 #[test]
-fn offerings_pair_zones_with_capacity_types() {
-    let world = World::new(json!({"amiFamily": "AL2023"}));
-    assert_eq!(world.available("m5.large"), ["on-demand a", "spot a", "on-demand b", "spot b"]);
+fn each_zone_has_an_offering_for_each_capacity_type() {
+    let fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    assert_eq!(fixture.available("m5.large"), ["on-demand a", "spot a", "on-demand b", "spot b"]);
 }
 
 #[test]
-fn marked_pools_stay_listed_but_unavailable() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
-    world.unavailable.pools.insert(pool("spot", "us-east-1a"));
-    assert_eq!(world.available("m5.large"), ["on-demand a", "on-demand b", "spot b"]);
-    assert_eq!(world.get("m5.large").offerings.len(), 4);
-    assert_eq!(world.available("m5.xlarge").len(), 4, "only that type");
-    world.unavailable.capacity_types.insert("spot".into());
-    assert_eq!(world.available("m5.large"), ["on-demand a", "on-demand b"]);
+fn offerings_of_exhausted_pools_are_listed_as_unavailable() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.unavailable.pools.insert(pool("spot", "us-east-1a"));
+    assert_eq!(fixture.available("m5.large"), ["on-demand a", "on-demand b", "spot b"]);
+    assert_eq!(fixture.get("m5.large").offerings.len(), 4);
+    assert_eq!(fixture.available("m5.xlarge").len(), 4, "only that type");
+    fixture.unavailable.capacity_types.insert("spot".into());
+    assert_eq!(fixture.available("m5.large"), ["on-demand a", "on-demand b"]);
 }
 
 #[test]
-fn a_zone_closes_when_all_its_subnets_are_full() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+fn a_zone_is_unavailable_when_all_its_subnets_are_full() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
     let extra = whittle_api::karpenter::ResolvedSubnet { id: "subnet-a2".into(), zone: "us-east-1a".into(), zone_id: "use1-az1".into() };
-    world.class.status.subnets.push(extra);
-    world.unavailable.subnets.insert("subnet-a".into());
-    assert_eq!(world.available("m5.large").len(), 4);
-    world.unavailable.subnets.insert("subnet-a2".into());
-    assert_eq!(world.available("m5.large"), ["on-demand b", "spot b"]);
+    fixture.class.status.subnets.push(extra);
+    fixture.unavailable.subnets.insert("subnet-a".into());
+    assert_eq!(fixture.available("m5.large").len(), 4);
+    fixture.unavailable.subnets.insert("subnet-a2".into());
+    assert_eq!(fixture.available("m5.large"), ["on-demand b", "spot b"]);
 }
 
 #[test]
-fn a_shifted_zone_is_left_alone() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
-    world.unavailable.shifted_zone_ids.insert("use1-az2".into());
-    assert_eq!(world.available("m5.large"), ["on-demand a", "spot a"]);
+fn a_zone_with_a_zonal_shift_is_unavailable() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.unavailable.shifted_zone_ids.insert("use1-az2".into());
+    assert_eq!(fixture.available("m5.large"), ["on-demand a", "spot a"]);
 }
 
 #[test]
-fn a_full_partition_is_avoided_and_the_others_tried() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
-    world.group = Some(PlacementGroup { id: "pg-1".into(), name: "parts".into(), strategy: "partition".into(), partition_count: 2 });
-    world.unavailable.pools.insert(Pool { placement_group: Some("pg-1".into()), partition: Some(1), ..pool("spot", "us-east-1a") });
-    world.unavailable.pools.insert(Pool { placement_group: Some("pg-2".into()), ..pool("spot", "us-east-1b") });
+fn a_full_partition_is_unavailable_and_the_others_are_not() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.group = Some(PlacementGroup { id: "pg-1".into(), name: "parts".into(), strategy: "partition".into(), partition_count: 2 });
+    fixture.unavailable.pools.insert(Pool { placement_group: Some("pg-1".into()), partition: Some(1), ..pool("spot", "us-east-1a") });
+    fixture.unavailable.pools.insert(Pool { placement_group: Some("pg-2".into()), ..pool("spot", "us-east-1b") });
     let expected = ["on-demand a 1", "on-demand a 2", "spot a 2", "on-demand b 1", "on-demand b 2", "spot b 1", "spot b 2"];
-    assert_eq!(world.available("m5.large"), expected);
+    assert_eq!(fixture.available("m5.large"), expected);
 }
 
 #[test]
-fn reservations_count_while_active_and_not_used_up() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
+fn a_reservation_is_available_while_active_and_not_exhausted() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
     let reservation = |id: &str, zone: &str, state: &str| ResolvedCapacityReservation {
         id: id.into(),
         availability_zone: zone.into(),
@@ -227,35 +227,36 @@ fn reservations_count_while_active_and_not_used_up() {
         state: state.into(),
         ..ResolvedCapacityReservation::default()
     };
-    world.class.status.capacity_reservations = vec![
+    fixture.class.status.capacity_reservations = vec![
         reservation("cr-1", "us-east-1a", "active"),
         reservation("cr-2", "us-east-1b", "active"),
         reservation("cr-3", "us-east-1b", "expiring"),
     ];
-    world.reservations = BTreeMap::from([("cr-1".into(), 3), ("cr-3".into(), 3)]);
-    let reserved: Vec<_> = world.get("m5.large").offerings.into_iter().filter(|offering| offering.capacity_type() == "reserved").collect();
+    fixture.reservations = BTreeMap::from([("cr-1".into(), 3), ("cr-3".into(), 3)]);
+    let reserved: Vec<_> =
+        fixture.get("m5.large").offerings.into_iter().filter(|offering| offering.capacity_type() == "reserved").collect();
     assert_eq!(
         reserved.iter().map(|offering| (offering.available, offering.reservation_capacity)).collect::<Vec<_>>(),
         [(true, Some(3)), (false, Some(0)), (false, Some(3))]
     );
     let on_demand = CATALOG.on_demand_price("m5.large").unwrap();
     assert_eq!(reserved[0].price.nanos(), on_demand.nanos() / 10_000_000);
-    world.settings.reserved_capacity = false;
-    assert_eq!(world.get("m5.large").offerings.len(), 4);
+    fixture.settings.reserved_capacity = false;
+    assert_eq!(fixture.get("m5.large").offerings.len(), 4);
 }
 
 #[test]
 fn measured_memory_replaces_the_estimate() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
-    world.measured.insert("m5.large".into(), "7900Mi".parse().unwrap());
-    assert_eq!(world.get("m5.large").capacity.get("memory"), "7900Mi".parse().unwrap());
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.measured.insert("m5.large".into(), "7900Mi".parse().unwrap());
+    assert_eq!(fixture.get("m5.large").capacity.get("memory"), "7900Mi".parse().unwrap());
 }
 
 #[test]
-fn types_that_a_class_cannot_use_have_nothing_to_sell() {
+fn types_incompatible_with_a_class_have_no_available_offerings() {
     #[track_caller]
     fn check(spec: Value, name: &str, usable: bool) {
-        assert_eq!(!World::new(spec.clone()).available(name).is_empty(), usable, "{name} with {spec}");
+        assert_eq!(!Fixture::new(spec.clone()).available(name).is_empty(), usable, "{name} with {spec}");
     }
     let nic = |card: i32, device: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind});
     let with = |interfaces: Vec<Value>| json!({"amiFamily": "AL2023", "networkInterfaces": interfaces});
@@ -274,15 +275,15 @@ fn types_that_a_class_cannot_use_have_nothing_to_sell() {
 }
 
 #[test]
-fn a_class_without_subnets_or_a_catalog_without_types_lists_nothing() {
-    let mut world = World::new(json!({"amiFamily": "AL2023"}));
-    world.class.status.subnets.clear();
+fn a_class_without_subnets_and_a_catalog_without_types_are_errors() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.class.status.subnets.clear();
     let (unavailable, reservations, measured) = (Unavailable::default(), BTreeMap::new(), BTreeMap::new());
     let context = Context {
-        class: &world.class,
+        class: &fixture.class,
         family: AmiFamily::Al2023,
-        kubelet: &world.kubelet,
-        settings: &world.settings,
+        kubelet: &fixture.kubelet,
+        settings: &fixture.settings,
         unavailable: &unavailable,
         reservation_capacity: &reservations,
         placement_group: None,

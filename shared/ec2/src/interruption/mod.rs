@@ -64,7 +64,7 @@ impl InterruptionKind {
 pub struct Interruption {
     pub kind: InterruptionKind,
     pub instances: Vec<InstanceId>,
-    /// When AWS sent the notice; `None` when it does not say.
+    /// When AWS sent the notice; `None` if it is not stated.
     pub time: Option<Timestamp>,
 }
 
@@ -81,8 +81,8 @@ pub enum ParseInterruptionError {
 
 /// Parses the body of a queue message. `None`: an irrelevant event.
 ///
-/// Names of fields match without regard to case, `null` reads as absent, and an event without instance id names the
-/// empty one, which no claim has (aws 21.1).
+/// Field names are case-insensitive, `null` means absent, and an event without an instance id names the
+/// empty id, which no claim has (aws 21.1).
 pub fn parse(body: &str) -> Result<Option<Interruption>, ParseInterruptionError> {
     if body.is_empty() {
         return Ok(None);
@@ -161,9 +161,9 @@ fn affected(detail: &Map<String, Value>) -> Result<Vec<InstanceId>, ParseInterru
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceStatus {
     pub instance: InstanceId,
-    /// Since when the instance check fails.
+    /// Since when the instance status check has failed.
     pub instance_impaired_since: Option<Timestamp>,
-    /// Since when the system check fails.
+    /// Since when the system status check has failed.
     pub system_impaired_since: Option<Timestamp>,
     /// A scheduled reboot, retirement, stop or maintenance.
     pub has_scheduled_event: bool,

@@ -3,7 +3,7 @@ use super::*;
 const GOLDEN: &str = include_str!("../../../../tests/golden/cloud/events.json");
 
 #[test]
-fn every_event_reads_as_the_reference_reads_it() {
+fn every_event_is_parsed_as_karpenter_does() {
     let cases: Vec<Value> = serde_json::from_str(GOLDEN).unwrap();
     assert_eq!(cases.len(), 35);
     for case in cases {
@@ -11,7 +11,7 @@ fn every_event_reads_as_the_reference_reads_it() {
         let answer = parse(body);
         assert_eq!(answer.is_err(), expected["error"] == true, "{body}");
         let Ok(answer) = answer else { continue };
-        // "Stopped" counts by its lower-case form: aws 28, quirk 12, decided against Karpenter.
+        // States are compared case-insensitively, unlike in Karpenter: aws 28, quirk 12.
         if body.contains("\"Stopped\"") {
             assert_eq!(answer.unwrap().kind, InterruptionKind::InstanceStopped);
             continue;
@@ -26,7 +26,7 @@ fn every_event_reads_as_the_reference_reads_it() {
 }
 
 #[test]
-fn checks_count_after_two_minutes_and_events_at_once() {
+fn status_checks_count_after_two_minutes_and_scheduled_events_at_once() {
     let now: Timestamp = "2026-03-01T12:02:00Z".parse().unwrap();
     let at = |text: &str| Some(text.parse().unwrap());
     let status = |instance, system, event| InstanceStatus {

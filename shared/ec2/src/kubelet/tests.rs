@@ -18,7 +18,7 @@ fn failure(text: &str) -> ExpressionError {
 }
 
 #[test]
-fn expressions_compute_over_the_facts_of_a_type() {
+fn expressions_are_evaluated_over_the_facts_of_a_type() {
     for (text, expected) in [
         ("min(110, max_pods * 2)", 58),
         ("1 + 2 * 3 - 4 / 2", 5),
@@ -39,7 +39,7 @@ fn expressions_compute_over_the_facts_of_a_type() {
 }
 
 #[test]
-fn expressions_that_have_no_number_say_why() {
+fn an_expression_without_a_numeric_value_is_an_error() {
     assert_eq!(failure(" "), ExpressionError::Empty);
     assert_eq!(failure("vcpus / 0"), ExpressionError::DivisionByZero);
     assert_eq!(failure("vcpus % (2 - 2)"), ExpressionError::DivisionByZero);
@@ -48,7 +48,7 @@ fn expressions_that_have_no_number_say_why() {
     assert_eq!(failure("vcpus > 1"), ExpressionError::NotANumber("boolean"));
     assert_eq!(failure("instance_type"), ExpressionError::NotANumber("text"));
     assert_eq!(failure("cores * 2"), ExpressionError::UnknownVariable("cores".into()));
-    assert!(matches!(failure("vcpus * 1.5"), ExpressionError::Types(_)), "CEL does not mix whole and floating numbers");
+    assert!(matches!(failure("vcpus * 1.5"), ExpressionError::Types(_)), "CEL does not mix integers and doubles");
     assert!(matches!(failure("vcpus +"), ExpressionError::Syntax { .. }));
     assert!(matches!(failure("floor(2.5)"), ExpressionError::Syntax { .. }));
     assert!(matches!(failure(&"(".repeat(1000)), ExpressionError::Syntax { .. }));
@@ -61,7 +61,7 @@ fn resolved(document: serde_json::Value, gate: Expressions) -> Result<Resolved, 
 }
 
 #[test]
-fn reserved_amounts_round_up_in_their_units() {
+fn reserved_amounts_are_rounded_up_in_the_unit_of_their_resource() {
     let document = json!({"maxPods": 20, "kubeReserved": {"cpu": "80 + vcpus", "memory": "255 + 11 * max_pods", "pid": "vcpus"},
         "systemReserved": {"ephemeral-storage": "vcpus * 2", "cpu": "1", "memory": "0 * vcpus"}});
     let resolved = resolved(document, Expressions::Evaluated).unwrap();
@@ -74,7 +74,7 @@ fn text_map(entries: &[(&str, &str)]) -> TextMap {
 }
 
 #[test]
-fn bad_entries_are_dropped_and_the_others_kept() {
+fn invalid_entries_are_dropped_and_the_others_kept() {
     let document = json!({"kubeReserved": {"cpu": "0 - vcpus", "memory": "1Gi", "pid": "vcpus / 0"}});
     assert_eq!(resolved(document.clone(), Expressions::Evaluated).unwrap().kube_reserved, text_map(&[("memory", "1Gi")]));
     assert_eq!(resolved(document, Expressions::Ignored).unwrap().kube_reserved, text_map(&[("memory", "1Gi")]));
@@ -89,7 +89,7 @@ fn max_pods_out_of_range_is_an_error_that_names_the_type() {
 }
 
 #[test]
-fn documents_that_do_not_decode_are_refused() {
+fn documents_that_do_not_decode_are_errors() {
     for document in [
         json!([]),
         json!({"maxPods": -1}),

@@ -100,8 +100,8 @@ fn bottlerocket(kubernetes: &str, version: &str) -> Vec<SsmImage> {
     all.map(|(flavour, arch, variant)| SsmImage { parameter: path(flavour, arch), variant }).to_vec()
 }
 
-/// The images of a class in the order in which types are matched: the newest first. Of images for the same machines only
-/// the best stays.
+/// The images of a class in the order in which types are matched, newest first. Of images for the same machines only
+/// the preferred one is kept.
 pub fn choose_images(images: &[Image], family: AmiFamily) -> Vec<ResolvedAmi> {
     let mut best: Vec<(Vec<Requirement>, &Image)> = Vec::new();
     for image in images {
@@ -124,7 +124,7 @@ pub fn choose_images(images: &[Image], family: AmiFamily) -> Vec<ResolvedAmi> {
     best.into_iter().map(resolved).collect()
 }
 
-/// The order of images for the same machines: not deprecated, then newer, then larger name.
+/// The order of preference among images for the same machines: not deprecated, then newer, then larger name.
 fn preference(a: &Image, b: &Image) -> Ordering {
     b.deprecated.cmp(&a.deprecated).then(a.created_at.cmp(&b.created_at)).then_with(|| a.name.cmp(&b.name))
 }

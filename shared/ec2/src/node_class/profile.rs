@@ -17,7 +17,7 @@ pub struct InstanceProfile {
 /// The profile of a class for a role.
 ///
 /// Karpenter gives every new profile a random name. Ours is derived from cluster, region, class and role: a function that
-/// dies between two calls finds its own half-made profile again, and another role still gets another profile.
+/// is interrupted between two calls finds its incomplete profile again, and another role still gets another profile.
 pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) -> InstanceProfile {
     let role = role.rsplit('/').next().unwrap_or(role);
     let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());

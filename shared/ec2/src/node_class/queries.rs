@@ -28,7 +28,7 @@ impl Query {
         }
         query
     }
-    /// A filter matches any of its keys, so a second wildcard tag has to be checked on the result.
+    /// Keys of wildcard tags. A filter matches any one of its keys, so the results have to be checked for all.
     pub fn wildcard_keys(&self) -> &[String] {
         self.filters.get("tag-key").map(Vec::as_slice).unwrap_or_default()
     }
@@ -91,7 +91,7 @@ pub fn image_queries(terms: &[AmiSelectorTerm], found: &[String]) -> Vec<Query> 
         if let Some(name) = &term.name {
             query.filters.insert("name".to_owned(), vec![name.clone()]);
             if query.owners.is_empty() {
-                // Anybody can use any name: only images of trusted owners.
+                // Anyone can give an image any name, so the owner must be trusted.
                 query.owners = vec!["self".to_owned(), "amazon".to_owned()];
             }
         }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_lists_what_is_active_by_id_and_once() {
+    fn the_status_lists_active_reservations_sorted_by_id_without_duplicates() {
         let open = CapacityReservation { match_criteria: "open".into(), interruptible: true, ..reservation("cr-b") };
         let out = chosen(&[open, reservation("cr-c"), reservation("cr-a"), reservation("cr-c")]);
         let listed: Vec<_> =
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn a_block_expires_forty_minutes_before_its_end_and_others_do_not() {
+    fn a_capacity_block_expires_forty_minutes_before_its_end_and_other_reservations_do_not() {
         check(ending("cr-1", "capacity-block", "2026-03-01T12:40:01Z"), Some("active"));
         check(ending("cr-1", "capacity-block", "2026-03-01T12:40:00Z"), Some("expiring"));
         check(ending("cr-1", "default", "2026-03-01T12:05:00Z"), Some("active"));
     }
 
     #[test]
-    fn what_has_ended_or_is_not_active_is_left_out() {
+    fn reservations_that_ended_or_are_inactive_are_omitted() {
         check(ending("cr-1", "capacity-block", NOW), None);
         check(ending("cr-1", "", "2026-03-01T11:00:00Z"), None);
         for state in ["expired", "cancelled", "pending", "failed", "scheduled"] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_nobody_knows_are_left_out_and_told_of() {
+    fn reservations_of_unknown_kinds_are_omitted_and_reported() {
         let unknown = CapacityReservation { kind: "future-dated".into(), ..reservation("cr-1") };
         let second_unknown = CapacityReservation { match_criteria: "whatever".into(), ..reservation("cr-2") };
         let out = chosen(&[unknown, second_unknown]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_become_queries_of_what_is_active() {
+    fn selector_terms_become_queries_for_active_reservations() {
         check_queries(json!([{"id": "cr-1"}, {"id": "cr-2"}]), &["cr-1|state=active", "cr-2|state=active"]);
         check_queries(json!([{"tags": {"team": "a", "any": "*"}}]), &["|state=active tag-key=any tag:team=a"]);
         check_queries(

@@ -30,7 +30,7 @@ fn ids(amis: &[ResolvedAmi]) -> Vec<&str> {
 }
 
 #[test]
-fn subnets_come_by_free_addresses_and_groups_by_id() {
+fn subnets_are_sorted_by_free_addresses_and_security_groups_by_id() {
     let chosen = choose_subnets(vec![subnet("b", 5), subnet("c", 9), subnet("a", 5), subnet("a", 5)]);
     assert_eq!(chosen.iter().map(|subnet| subnet.id.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
     let group = |id: &str| SecurityGroup { id: id.into(), ..SecurityGroup::default() };
@@ -39,7 +39,7 @@ fn subnets_come_by_free_addresses_and_groups_by_id() {
 }
 
 #[test]
-fn of_equal_images_the_one_in_service_then_the_newest_wins() {
+fn of_images_for_the_same_machines_one_not_deprecated_then_the_newest_is_chosen() {
     let arm = |id: &str, created| image(id, "arm64", created, ImageVariant::Any);
     assert_eq!(ids(&choose_images(&[arm("a", OLD), arm("b", NEW)], AmiFamily::Custom)), ["b"]);
     assert_eq!(ids(&choose_images(&[arm("a", OLD), Image { deprecated: true, ..arm("b", NEW) }], AmiFamily::Custom)), ["a"]);
@@ -50,7 +50,7 @@ fn of_equal_images_the_one_in_service_then_the_newest_wins() {
 }
 
 #[test]
-fn images_for_different_machines_all_stay_newest_first() {
+fn images_for_different_machines_are_all_kept_newest_first() {
     let images = [
         image("std", "x86_64", OLD, ImageVariant::Standard),
         image("gpu", "x86_64", NEW, ImageVariant::Accelerated),
@@ -65,7 +65,7 @@ fn images_for_different_machines_all_stay_newest_first() {
 }
 
 #[test]
-fn aliases_lead_to_the_parameters_of_their_family() {
+fn aliases_resolve_to_the_ssm_parameters_of_their_family() {
     let paths =
         |alias: &str, version: &str| ssm_images(alias, version).map(|all| all.into_iter().map(|each| each.parameter).collect::<Vec<_>>());
     assert_eq!(
@@ -107,7 +107,7 @@ fn shown(queries: &[Query]) -> Vec<String> {
 }
 
 #[test]
-fn terms_are_united_and_the_tags_of_one_term_combined() {
+fn terms_are_separate_queries_and_the_tags_of_one_term_are_combined() {
     let subnets: Vec<SubnetSelectorTerm> =
         terms(json!([{"id": "subnet-2"}, {"tags": {"a": "1", "b": "*"}}, {"id": "subnet-1"}, {"tags": {"c": "2"}}]));
     assert_eq!(shown(&subnet_queries(&subnets)), ["subnet-id=subnet-1|subnet-2", "tag-key=b&tag:a=1", "tag:c=2"]);
@@ -125,14 +125,14 @@ fn terms_are_united_and_the_tags_of_one_term_combined() {
 }
 
 #[test]
-fn two_wildcard_tags_must_both_be_there() {
+fn all_wildcard_tags_of_a_term_must_exist() {
     let query = subnet_queries(&terms::<SubnetSelectorTerm>(json!([{"tags": {"a": "*", "b": "*"}}]))).remove(0);
     assert!(!matches_tags(&query, &BTreeMap::from([("a".to_owned(), String::new())])));
     assert!(matches_tags(&query, &BTreeMap::from([("a".to_owned(), String::new()), ("b".to_owned(), "x".to_owned())])));
 }
 
 #[test]
-fn profiles_have_one_name_per_class_and_role() {
+fn an_instance_profile_has_one_name_per_class_and_role() {
     let profile = instance_profile("demo", "us-east-1", "default", "team/NodeRole");
     assert_eq!(profile, instance_profile("demo", "us-east-1", "default", "NodeRole"));
     assert_ne!(profile.name, instance_profile("demo", "us-east-1", "default", "OtherRole").name);
@@ -161,8 +161,8 @@ fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, St
         .collect()
 }
 
-/// The conditions that are not True, `Ready` left out, and then `Ready`.
-fn troubles(spec: Value, change: impl FnOnce(&mut Found)) -> (Vec<String>, String) {
+/// The conditions other than `Ready` that are not True, and the status of `Ready`.
+fn unready_conditions(spec: Value, change: impl FnOnce(&mut Found)) -> (Vec<String>, String) {
     let all = ready_status(spec, change);
     let ready = all.iter().find(|(name, _, _)| name == "Ready").unwrap().1.clone();
     let others = all.iter().filter(|(name, status, _)| name != "Ready" && status != "True");
@@ -170,25 +170,28 @@ fn troubles(spec: Value, change: impl FnOnce(&mut Found)) -> (Vec<String>, Strin
 }
 
 #[test]
-fn a_class_is_ready_when_everything_it_names_is_there() {
+fn a_class_is_ready_when_all_its_resources_exist() {
     let al2023 = || json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]});
     let none: Vec<String> = Vec::new();
-    assert_eq!(troubles(al2023(), |_| {}), (none, "True".into()));
+    assert_eq!(unready_conditions(al2023(), |_| {}), (none, "True".into()));
     let dependent = "ValidationSucceeded=False DependenciesNotReady";
-    let check = |change: fn(&mut Found), trouble: &str| {
-        assert_eq!(troubles(al2023(), change), (vec![trouble.to_owned(), dependent.to_owned()], "False".into()))
+    let check = |change: fn(&mut Found), expected: &str| {
+        assert_eq!(unready_conditions(al2023(), change), (vec![expected.to_owned(), dependent.to_owned()], "False".into()))
     };
     check(|found| found.images.clear(), "AMIsReady=False AMINotFound");
     check(|found| found.alias_error = Some(AliasError::Unknown("x".into())), "AMIsReady=False UnsupportedAlias");
     check(|found| found.subnets.clear(), "SubnetsReady=False SubnetsNotFound");
     check(|found| found.security_groups.clear(), "SecurityGroupsReady=False SecurityGroupsNotFound");
-    assert_eq!(troubles(al2023(), |found| found.instance_profile = None).1, "Unknown");
-    assert_eq!(troubles(al2023(), |found| found.has_service_cidr = false).0, ["ValidationSucceeded=False ClusterCIDRResolutionFailed"]);
+    assert_eq!(unready_conditions(al2023(), |found| found.instance_profile = None).1, "Unknown");
+    assert_eq!(
+        unready_conditions(al2023(), |found| found.has_service_cidr = false).0,
+        ["ValidationSucceeded=False ClusterCIDRResolutionFailed"]
+    );
 }
 
 #[test]
-fn settings_that_cannot_work_make_a_class_not_ready() {
-    let of = |family: &str, kubelet: Value| troubles(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
+fn invalid_settings_make_a_class_not_ready() {
+    let of = |family: &str, kubelet: Value| unready_conditions(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
     assert_eq!(of("AL2", json!({"maxPods": 1.5})), ["ValidationSucceeded=False InvalidKubeletConfiguration"]);
     assert_eq!(of("AL2", json!({"maxPods": "vcpus * 2"})), ["ValidationSucceeded=False KubeletExpressionsDisabled"]);
     assert_eq!(of("AL2", json!({"cpuManagerPolicy": "static"})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
@@ -196,15 +199,15 @@ fn settings_that_cannot_work_make_a_class_not_ready() {
     assert_eq!(of("Bottlerocket", json!({"podsPerCore": 2})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
     assert_eq!(of("AL2", json!({"podsPerCore": 2})), [""; 0]);
     assert_eq!(of("AL2", json!({"clusterDNS": ["10.0.0.1", "10.0.0.2"]})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
-    // A machine without the last one would be orphaned forever.
+    // The user must not override tags that identify machines and their claims.
     for tag in ["karpenter.sh/nodepool", "Karpenter.sh/NodePool", "EKS:eks-cluster-name", "whittle.dev/launch", "whittle.dev/let-go"] {
         let tags = json!({"amiFamily": "AL2", "tags": {tag: "x"}});
-        assert_eq!(troubles(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"], "{tag}");
+        assert_eq!(unready_conditions(tags, |_| {}).0, ["ValidationSucceeded=False TagValidationFailed"], "{tag}");
     }
 }
 
 #[test]
-fn a_class_that_names_a_placement_group_launches_nothing_and_says_why() {
+fn a_class_with_a_placement_group_selector_is_not_ready() {
     let mut class: whittle_api::karpenter::Ec2NodeClass =
         serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"placementGroupSelector": {"name": "p"}}})).unwrap();
     let now = "2026-03-01T12:00:00Z".parse().unwrap();
@@ -221,6 +224,6 @@ fn a_class_that_names_a_placement_group_launches_nothing_and_says_why() {
     );
     assert_eq!(find(&class.status, "Ready").unwrap().status, whittle_api::ConditionStatus::False);
     class.spec.placement_group_selector = None;
-    let mended = super::status(&class, super::Found::default(), now);
-    assert_eq!(find(&mended, "PlacementGroupReady"), None);
+    let corrected = super::status(&class, super::Found::default(), now);
+    assert_eq!(find(&corrected, "PlacementGroupReady"), None);
 }

@@ -38,7 +38,7 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
     toml::to_string(&root).map_err(|error| fail(error.to_string()))
 }
 
-/// The table under a key, made if absent.
+/// The table under a key, created if absent.
 fn table<'a>(parent: &'a mut Table, key: &str) -> Result<&'a mut Table, String> {
     let entry = parent.entry(key).or_insert_with(|| Table::new().into());
     entry.as_table_mut().ok_or_else(|| format!("{key:?} must be a table"))

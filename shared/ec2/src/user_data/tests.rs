@@ -49,9 +49,9 @@ pub(crate) fn without_layout(text: &str) -> Vec<(String, Result<Value, String>)>
     parts.iter().map(|part| (format!("{:?}", part.headers), body(part))).collect()
 }
 
-/// S1.9 among them: bootstrap.sh with endpoint, certificate, labels and taints.
+/// Includes S1.9: bootstrap.sh with endpoint, certificate, labels and taints.
 #[test]
-fn user_data_are_what_the_reference_writes() {
+fn user_data_equals_that_of_karpenter() {
     let mut compared = 0;
     for path in files("userdata", ".yaml") {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
@@ -76,7 +76,7 @@ fn user_data_are_what_the_reference_writes() {
 }
 
 #[test]
-fn user_data_over_the_limit_of_ec2_are_refused_before_the_call() {
+fn user_data_over_the_limit_of_ec2_is_an_error_before_the_call() {
     let mut case = Case::read(&files("userdata", "042-al2-shell.yaml")[0]);
     case.class.spec.user_data = Some("x".repeat(LARGEST));
     let (_, answer) = rendered_case(&case);
@@ -84,7 +84,7 @@ fn user_data_over_the_limit_of_ec2_are_refused_before_the_call() {
 }
 
 #[test]
-fn labels_of_reserved_domains_stay_out() {
+fn labels_of_restricted_domains_are_recognized() {
     for (key, restricted) in [
         ("kubernetes.io/arch", true),
         ("node.kubernetes.io/instance-type", true),
@@ -100,7 +100,7 @@ fn labels_of_reserved_domains_stay_out() {
 }
 
 #[test]
-fn nodes_of_a_provisioners_pool_carry_both_pool_labels() {
+fn nodes_of_a_converted_provisioner_have_the_labels_of_both_kinds() {
     let mut claim = NodeClaim::default();
     for key in [labels::NODE_POOL, labels::PROVISIONER_NAME] {
         claim.metadata.labels.insert(key.to_owned(), "default".to_owned());
@@ -111,7 +111,7 @@ fn nodes_of_a_provisioners_pool_carry_both_pool_labels() {
 }
 
 #[test]
-fn archives_round_trip_and_defects_are_named() {
+fn mime_archives_round_trip_and_malformed_ones_are_errors() {
     let parts = vec![Part::new("text/plain", "a\nb\n"), Part::new(shell::SHELL, "#!/bin/sh")];
     assert_eq!(mime::parse(&mime::render(&parts)).unwrap(), parts);
     for (text, problem) in [

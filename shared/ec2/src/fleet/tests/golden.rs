@@ -3,8 +3,8 @@
 use super::*;
 use whittle_api::karpenter::{BlockDeviceMapping, ConnectionTracking};
 
-/// A fleet that starts the cheapest override that no error of the case matches.
-fn played(case: &Case, request: &FleetRequest) -> FleetAnswer {
+/// The response of a fleet that starts the cheapest override for which the case has no error.
+fn fleet_answer(case: &Case, request: &FleetRequest) -> FleetAnswer {
     let mut all: Vec<&FleetOverride> = request.configs.iter().flat_map(|config| &config.overrides).collect();
     all.sort();
     all.sort_by_key(|entry| (entry.price, entry.instance_type.clone(), entry.zone.clone()));
@@ -57,7 +57,7 @@ fn attempt(case: &mut Case, free: &mut BTreeMap<String, u32>) -> Value {
         Ok(launch) => launch,
         Err(error) => return json!({"error": class_of(error.disposition()), "fleets": []}),
     };
-    let answer = played(case, &launch.request);
+    let answer = fleet_answer(case, &launch.request);
     let marks = marks(&launch, &answer, &context);
     let fleets = json!([fleet_json(&launch)]);
     let result = match answer.instances.first() {
@@ -154,7 +154,7 @@ fn tagged(kind: &str, tags: &BTreeMap<String, String>) -> Value {
 
 fn sorted(mut values: Vec<Value>) -> Value {
     // By position, since prices may differ in the last digit.
-    let place = |entry: &Value| format!("{}{}{}", entry["InstanceType"], entry["AvailabilityZone"], entry["ImageId"]);
+    let key = |entry: &Value| format!("{}{}{}", entry["InstanceType"], entry["AvailabilityZone"], entry["ImageId"]);
     values.sort_by_key(|value| value["Overrides"].as_array().unwrap().iter().map(place).collect::<String>());
     Value::Array(values)
 }
@@ -297,7 +297,7 @@ fn expected_fleet(fleet: &Value, templates: &[Value]) -> Value {
 }
 
 #[test]
-fn launches_ask_for_what_the_reference_asks_for() {
+fn launches_send_the_same_requests_as_karpenter() {
     let mut compared = 0;
     for path in files("launch", ".yaml") {
         let name = path.file_stem().unwrap().to_str().unwrap();
@@ -310,7 +310,7 @@ fn launches_ask_for_what_the_reference_asks_for() {
         for (number, entry) in attempts.iter().enumerate() {
             let mut ours = attempt(&mut case, &mut free);
             let theirs = expected(entry);
-            forget_cached_templates(&mut ours, &theirs);
+            remove_cached_templates(&mut ours, &theirs);
             if name.starts_with("053-") {
                 // Karpenter labels any of the allowed partitions; we label the requested one.
                 let labelled = ours["claim"]["labels"].as_object_mut().unwrap().remove(whittle_api::labels::PLACEMENT_GROUP_PARTITION);
@@ -323,8 +323,8 @@ fn launches_ask_for_what_the_reference_asks_for() {
     assert!(compared >= 67, "{compared}");
 }
 
-/// If the golden file only says "cached", there is nothing to compare.
-fn forget_cached_templates(ours: &mut Value, theirs: &Value) {
+/// Removes templates that the golden file only calls "cached", which leaves nothing to compare.
+fn remove_cached_templates(ours: &mut Value, theirs: &Value) {
     for (own, other) in ours["fleets"].as_array_mut().unwrap().iter_mut().zip(theirs["fleets"].as_array().unwrap()) {
         for (own, other) in own["Configs"].as_array_mut().unwrap().iter_mut().zip(other["Configs"].as_array().unwrap()) {
             if other["Template"].is_null() {
