@@ -2,7 +2,7 @@
 //! pods placed later can make that wrong, since the kube-scheduler may bind them in another order.
 
 use super::hash::Map;
-use super::ids::{GroupId, Key, SetId};
+use super::ids::{GroupId, Key, PodId, SetId};
 use super::intern::Val;
 use super::packing_run::Outcome;
 use super::pod::Class;
@@ -51,7 +51,7 @@ struct GroupSum {
 }
 
 /// The placed pods, by position, whose required affinity does not hold.
-pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<u32> {
+pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<PodId> {
     if !problem.groups.iter().any(|group| group.kind == GroupKind::Affinity) {
         return BTreeSet::new();
     }
@@ -66,20 +66,20 @@ pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<u32> {
 }
 
 /// Removes misplaced pods except `tolerated`, and then those that depended on them. Returns the pods that are still misplaced.
-pub(crate) fn unplace_misplaced(problem: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub(crate) fn unplace_misplaced(problem: &Problem<'_>, outcome: &mut Outcome, tolerated: &BTreeSet<PodId>) -> BTreeSet<PodId> {
     loop {
         let all = misplaced(problem, &outcome.state);
-        let wrong: BTreeSet<u32> = all.difference(tolerated).copied().collect();
+        let wrong: BTreeSet<PodId> = all.difference(tolerated).copied().collect();
         if wrong.is_empty() {
             return all;
         }
         outcome.state.unplace(problem, &wrong);
-        let waiting = problem.queue.iter().filter(|entry| u32::try_from(entry.pod).is_ok_and(|pod| wrong.contains(&pod)));
+        let waiting = problem.queue.iter().filter(|entry| wrong.contains(&entry.pod));
         outcome.unplaced.extend(waiting.map(|entry| (*entry, None)));
     }
 }
 
-fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item = (PodHost, &'s [u32])> {
+fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item = (PodHost, &'s [PodId])> {
     let old = state
         .filled()
         .map(|(machine, now)| (PodHost { host: problem.machines[machine].host, set: now.set, planned: false }, &now.pods[..]));
@@ -139,7 +139,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
     }
 
     /// Whether the pod's required affinity holds.
-    fn is_satisfied(&self, pod: u32, place: PodHost, state: &State) -> bool {
+    fn is_satisfied(&self, pod: PodId, place: PodHost, state: &State) -> bool {
         let class = class_of(self.problem, pod);
         required_affinity(self.problem, class).all(|id| {
             let group = &self.problem.groups[id];
@@ -212,8 +212,8 @@ fn entry<K: PartialEq>(list: &mut Vec<(K, u32)>, key: K) -> &mut u32 {
     &mut list[at].1
 }
 
-fn class_of<'p>(problem: &'p Problem<'_>, pod: u32) -> &'p Class {
-    &problem.classes[problem.class_of[pod as usize]]
+fn class_of<'p>(problem: &'p Problem<'_>, pod: PodId) -> &'p Class {
+    &problem.classes[problem.class_of[pod]]
 }
 
 fn domain<'p>(problem: &'p Problem<'_>, types: &'p TypeValues, place: PodHost, key: Key) -> Domain<'p> {

@@ -5,7 +5,7 @@ use super::builder::ProblemBuilder;
 use super::catalog::Reservations;
 use super::groups::{CountedMachine, SelectingGroups, TopologyMembership};
 use super::hash::Map;
-use super::ids::{ClassId, IdVec, Key, SetId};
+use super::ids::{ClassId, IdVec, Key, PodId, SetId};
 use super::intern::{Sets, Vals};
 use super::machines;
 use super::meter::Meter;
@@ -25,8 +25,8 @@ use whittle_model::scheduling::{Input, LeftOut, Options};
 pub(crate) struct ReusableProblem<'a> {
     /// Its queue contains all pods that may have to move, which are also counted where they run.
     pub(crate) problem: Problem<'a>,
-    /// By position of a pod: the machine that it leaves only in a simulation.
-    pub(crate) simulated_from: Vec<Option<usize>>,
+    /// By pod: the machine that it leaves only in a simulation.
+    pub(crate) simulated_from: IdVec<PodId, Option<usize>>,
     /// Rejected pods, with the machine that they leave only in a simulation.
     pub(crate) refused: Vec<(Option<usize>, LeftOut)>,
     pub(crate) membership: TopologyMembership,

@@ -86,7 +86,7 @@ pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
         any = 1;
-        let class = &problem.classes[problem.class_of[*pod as usize]];
+        let class = &problem.classes[problem.class_of[*pod]];
         // Without preferences, which may be dropped.
         let Some(relaxation) = class.relaxations.last() else { continue };
         for id in &relaxation.owned {

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::fit::FitError;
-use super::ids::{ClassId, GroupId, Key, SetId};
+use super::ids::{ClassId, GroupId, Key, PodId, SetId};
 use super::intern::{Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
@@ -23,8 +23,8 @@ use whittle_units::{Quantity, Resources};
 /// different pods would take half a gigabyte.
 const REASONS_MAX: usize = 20_000;
 
-/// The reason of each unplaced pod, by its position. Pods of a class share theirs.
-pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolRejection]) -> Vec<(usize, Reason)> {
+/// The reason of each unplaced pod. Pods of a class share theirs.
+pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolRejection]) -> Vec<(PodId, Reason)> {
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.unplaced.len());
     let mut explained = 0;

@@ -6,7 +6,7 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::{ClassId, SetId};
+use super::ids::{ClassId, PodId, SetId};
 use super::intern::Set;
 use super::order;
 use super::packing_run::Outcome;
@@ -64,7 +64,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
             let mut new = with_pods(problem, claim, template_claim.claim.clone());
             // No NodePool comes before the first, and simulations explain nothing.
             if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
-                let id = problem.class_of[*first as usize];
+                let id = problem.class_of[*first];
                 let class = Rc::clone(&problem.classes[id]);
                 let rejections =
                     passed.entry((id, claim.pool)).or_insert_with(|| explain::passed_over(problem, &outcome.state, &class, claim.pool));
@@ -86,7 +86,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
         let node = &problem.state_nodes[problem.machines[machine].host];
         // In a simulation, only pods of nodes that are being deleted may wait for a node that has not initialized.
         let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || deleted_nodes.contains(pod.spec.node_name.as_str());
-        let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| problem.pods[*n as usize]).partition(|pod| waits(pod));
+        let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| problem.pods[*n]).partition(|pod| waits(pod));
         let reason = Reason::Uninitialized { node: node.name().to_owned() };
         out.left_out.extend(refused.into_iter().map(|pod| LeftOut { pod: PodRef::of(pod), reason: reason.clone() }));
         let mut pods: Vec<PodRef> = kept.into_iter().map(PodRef::of).collect();
@@ -96,12 +96,11 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
         }
     }
     if options.simulation.is_some() {
-        out.apart =
-            affinity_check::misplaced(problem, &outcome.state).into_iter().map(|pod| PodRef::of(problem.pods[pod as usize])).collect();
+        out.apart = affinity_check::misplaced(problem, &outcome.state).into_iter().map(|pod| PodRef::of(problem.pods[pod])).collect();
     }
     out.unusable_pools = explain::unusable_pools(problem);
     let reasons = explain::reasons(problem, outcome, &out.unusable_pools);
-    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left_out(problem, u32::try_from(pod).unwrap_or(u32::MAX), reason)));
+    out.left_out.extend(reasons.into_iter().map(|(pod, reason)| left_out(problem, pod, reason)));
     out.left_out
         .extend(outcome.unconsidered.iter().map(|entry| LeftOut { pod: PodRef::of(problem.pods[entry.pod]), reason: Reason::OutOfBudget }));
     out.placements.sort_by(|a, b| a.node.cmp(&b.node));
@@ -112,7 +111,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
 /// By NodePool, then by first pod.
 fn in_order<'c>(problem: &Problem<'_>, claims: &'c [Claim]) -> Vec<&'c Claim> {
     let key = |claim: &Claim| {
-        let first = claim.pods.iter().map(|pod| by_name(problem.pods[*pod as usize])).min();
+        let first = claim.pods.iter().map(|pod| by_name(problem.pods[*pod])).min();
         (problem.pools[claim.pool].source.metadata.name.as_str(), first)
     };
     let mut out: Vec<_> = claims.iter().map(|claim| (key(claim), claim)).collect();
@@ -125,8 +124,8 @@ fn by_name(pod: &Pod) -> (&str, &str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name, &pod.metadata.uid)
 }
 
-fn left_out(problem: &Problem<'_>, pod: u32, reason: Reason) -> LeftOut {
-    LeftOut { pod: PodRef::of(problem.pods[pod as usize]), reason }
+fn left_out(problem: &Problem<'_>, pod: PodId, reason: Reason) -> LeftOut {
+    LeftOut { pod: PodRef::of(problem.pods[pod]), reason }
 }
 
 fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> FinalClaim {
@@ -181,9 +180,9 @@ fn offerings(problem: &Problem<'_>, catalog: usize, view: &View, types: &[usize]
 
 fn with_pods(problem: &Problem<'_>, claim: &Claim, mut out: NewClaim) -> NewClaim {
     for pod in &claim.pods {
-        out.requests.add(&problem.classes[problem.class_of[*pod as usize]].resources);
+        out.requests.add(&problem.classes[problem.class_of[*pod]].resources);
     }
-    let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| problem.pods[*n as usize]).collect();
+    let mut pods: Vec<&Pod> = claim.pods.iter().map(|n| problem.pods[*n]).collect();
     pods.sort_by_key(|pod| by_name(pod));
     out.pods = pods.into_iter().map(PodRef::of).collect();
     out

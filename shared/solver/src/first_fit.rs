@@ -1,7 +1,7 @@
 //! Karpenter's order of trying: existing machines, open claims, new claims; preferences are dropped one by one.
 
 use super::fit::{self, ClaimTarget, FitError};
-use super::ids::{ClassId, IdVec};
+use super::ids::{ClassId, IdVec, PodId};
 use super::limits;
 use super::meter;
 use super::order;
@@ -18,7 +18,7 @@ impl PackingRun<'_, '_> {
     pub(crate) fn run(mut self, queue: &[Entry]) -> Outcome {
         let mut waiting: VecDeque<Entry> = queue.iter().copied().collect();
         self.place_promised(&mut waiting);
-        let mut last_length = vec![usize::MAX; self.problem.pods.len()];
+        let mut last_length: IdVec<PodId, usize> = IdVec::filled(usize::MAX, &self.problem.pods);
         let mut refusal: IdVec<ClassId, Option<FitError>> = IdVec::filled(None, &self.problem.classes);
         let mut failed_at: IdVec<ClassId, u64> = IdVec::filled(u64::MAX, &self.problem.classes);
         let mut untried = waiting.len();
@@ -40,7 +40,7 @@ impl PackingRun<'_, '_> {
                 // Pods of a class fail alike while nothing is placed.
                 Err(refusal[entry.class])
             } else {
-                self.place(&class, u32::try_from(entry.pod).expect("fewer than 2^32 pods")).map_err(Some)
+                self.place(&class, entry.pod).map_err(Some)
             };
             if let Err(error) = result {
                 failed_at[entry.class] = self.state.version;
@@ -76,13 +76,12 @@ impl PackingRun<'_, '_> {
     /// Whether the pod was placed on the machine, with as many of its preferences as possible.
     fn place_on_machine(&mut self, machine: usize, entry: Entry) -> bool {
         let class = Rc::clone(&self.problem.classes[entry.class]);
-        let pod = u32::try_from(entry.pod).expect("fewer than 2^32 pods");
         self.meter().spend(meter::POD);
         let relaxations = if class.resource_claims { &[] } else { &class.relaxations[..] };
         for (n, relaxation) in relaxations.iter().enumerate() {
             if let Ok(set) = fit::check_machine(self.problem, &self.state, machine, &class, relaxation) {
-                self.state.put_on_machine(self.problem, machine, set, &class, pod);
-                self.state.set_relaxation(pod, n);
+                self.state.put_on_machine(self.problem, machine, set, &class, entry.pod);
+                self.state.set_relaxation(entry.pod, n);
                 return true;
             }
         }
@@ -90,7 +89,7 @@ impl PackingRun<'_, '_> {
     }
 
     /// Places one pod, dropping its preferences one by one.
-    pub(crate) fn place(&mut self, class: &Class, pod: u32) -> Result<(), FitError> {
+    pub(crate) fn place(&mut self, class: &Class, pod: PodId) -> Result<(), FitError> {
         if class.resource_claims {
             return Err(FitError::Permanent);
         }
@@ -114,7 +113,7 @@ impl PackingRun<'_, '_> {
         Err(last)
     }
 
-    fn place_relaxed(&mut self, class: &Class, relaxation: &Relaxation, pod: u32) -> Result<(), FitError> {
+    fn place_relaxed(&mut self, class: &Class, relaxation: &Relaxation, pod: PodId) -> Result<(), FitError> {
         let mut refusals = self.state.refusals.remove(&relaxation.id).unwrap_or_default();
         let result = self.try_all(class, relaxation, pod, &mut refusals);
         if class.size > 1 || result.is_err() {
@@ -123,7 +122,7 @@ impl PackingRun<'_, '_> {
         result
     }
 
-    fn try_all(&mut self, class: &Class, relaxation: &Relaxation, pod: u32, refusals: &mut RefusalCache) -> Result<(), FitError> {
+    fn try_all(&mut self, class: &Class, relaxation: &Relaxation, pod: PodId, refusals: &mut RefusalCache) -> Result<(), FitError> {
         refusals.machines.grow(self.problem.machines.len());
         let mut from = 0;
         self.meter().spend(self.problem.machines.len() / 64 / meter::WORDS);
@@ -206,7 +205,7 @@ impl PackingRun<'_, '_> {
         }
     }
 
-    fn open_new(&mut self, class: &Class, relaxation: &Relaxation, pod: u32, refusals: &mut RefusalCache) -> Result<(), FitError> {
+    fn open_new(&mut self, class: &Class, relaxation: &Relaxation, pod: PodId, refusals: &mut RefusalCache) -> Result<(), FitError> {
         refusals.pools.grow(self.problem.pools.len());
         let mut last = FitError::Permanent;
         for pool in 0..self.problem.pools.len() {

@@ -40,6 +40,10 @@ ids! {
     TolerationId;
     /// A list of taints.
     TaintsId;
+    /// A pod to place.
+    PodId;
+    /// Pods that repacking does not distinguish.
+    PodGroupId;
     /// A class of pods.
     ClassId;
     /// A topology group.
@@ -57,11 +61,19 @@ impl<I: Id, T> IdVec<I, T> {
         Self::from(Vec::new())
     }
 
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self::from(Vec::with_capacity(capacity))
+    }
+
     /// Appends a thing and returns its number.
     pub(crate) fn push(&mut self, item: T) -> I {
         let id = self.next_id();
         self.items.push(item);
         id
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
 
     /// The number that the next thing will have.

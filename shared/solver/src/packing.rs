@@ -7,7 +7,7 @@ use super::catalog::SPOT_TYPES_KEPT;
 use super::catalog_index::NO_PRICE;
 use super::finish;
 use super::fit::PackingOptions;
-use super::ids::{ClassId, IdVec};
+use super::ids::{ClassId, IdVec, PodId};
 use super::packing_run::{Choice, Outcome, PackingRun};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
@@ -52,9 +52,8 @@ struct Shortfall {
 }
 
 impl Shortfall {
-    fn of(problem: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<u32>) -> Self {
-        let placed_wrong = misplaced.iter().map(|pod| *pod as usize);
-        let wrong = placed_wrong.chain(outcome.unplaced.iter().map(|(entry, _)| entry.pod));
+    fn of(problem: &Problem<'_>, outcome: &Outcome, misplaced: &BTreeSet<PodId>) -> Self {
+        let wrong = misplaced.iter().copied().chain(outcome.unplaced.iter().map(|(entry, _)| entry.pod));
         let real = wrong.filter(|pod| !is_virtual(problem.pods[*pod])).count();
         Self { real, all: outcome.unplaced.len() + misplaced.len(), misplaced: misplaced.len() }
     }
@@ -84,7 +83,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
     plan.lower_bound = bound;
     plan.machine_costs = machine_costs;
     if !outcome.unconsidered.is_empty() {
-        let unconsidered: BTreeSet<usize> = outcome.unconsidered.iter().map(|entry| entry.pod).collect();
+        let unconsidered: BTreeSet<PodId> = outcome.unconsidered.iter().map(|entry| entry.pod).collect();
         let uid = |entry: &Entry| problem.pods[entry.pod].metadata.uid.clone();
         let before = &options.cursor.considered;
         let considered: BTreeSet<String> =

@@ -1,7 +1,7 @@
 //! Pods as the solver sees them: equal ones form a class, and each class has a list of relaxations, with ever fewer
 //! preferences.
 
-use super::ids::{ClassId, GroupId, LabelsId, SetId, TolerationId};
+use super::ids::{ClassId, GroupId, LabelsId, PodId, SetId, TolerationId};
 use super::intern::Vals;
 use whittle_model::pods::{HostPort, VolumeUse};
 use whittle_model::requirements::Operator;
@@ -64,8 +64,7 @@ pub(crate) struct Class {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) class: ClassId,
-    /// Position in the list of pods to place.
-    pub(crate) pod: usize,
+    pub(crate) pod: PodId,
 }
 
 /// Whether the requirement allows a new machine, whose hostname is not known: any name will do, but no particular one.

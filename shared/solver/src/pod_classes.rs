@@ -5,7 +5,7 @@ use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
-use super::ids::{ClassId, GroupId, IdVec, LabelsId, SetId};
+use super::ids::{ClassId, GroupId, IdVec, LabelsId, PodId, SetId};
 use super::pod::{Class, Entry, Relaxation, VolumePlace};
 use super::relaxation;
 use super::topology::{Group, GroupKind};
@@ -21,11 +21,11 @@ use whittle_model::scheduling::{Input, LeftOut, OPTED_OUT, Options, Packing, Pod
 use whittle_units::Resources;
 
 /// The pods to place, and those rejected beforehand with the machine that they leave only in a simulation.
-pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (Vec<Candidate<'a>>, Vec<(Option<usize>, LeftOut)>) {
+pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candidate<'a>>, Vec<(Option<usize>, LeftOut)>) {
     let input = builder.input;
     let objects = input.objects;
     // Allocated at full size, to avoid copying it as it grows.
-    let mut out = Vec::with_capacity(objects.pods.len() + input.virtual_pods.len());
+    let mut out = IdVec::with_capacity(objects.pods.len() + input.virtual_pods.len());
     let mut refused = Vec::new();
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
         if let Some(settled) = builder.options.settled.get(&pod.metadata.uid) {
@@ -40,7 +40,9 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (Vec<Candidate<'a>>, 
             refused.push((None, refuse(pod, Reason::Ignored(faults))));
         }
     }
-    out.extend(input.virtual_pods.iter().map(|pod| Candidate { pod, avoids_spared: false, simulated_from: None }));
+    for pod in input.virtual_pods {
+        out.push(Candidate { pod, avoids_spared: false, simulated_from: None });
+    }
     let simulation = builder.options.simulation.as_ref();
     for (host, node) in input.nodes.iter().enumerate() {
         let candidate = builder.reusable || simulation.is_some_and(|s| s.candidates.contains(node.name()));
@@ -170,12 +172,12 @@ struct PodShape<'a> {
 pub(crate) struct Classes {
     pub(crate) list: IdVec<ClassId, Class>,
     /// By pod: its class.
-    pub(crate) of: Vec<ClassId>,
+    pub(crate) of: IdVec<PodId, ClassId>,
 }
 
 /// Puts equal pods into one class.
-pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &[Candidate<'_>]) -> Classes {
-    let mut out = Classes { list: IdVec::new(), of: Vec::with_capacity(candidates.len()) };
+pub(crate) fn classes(builder: &mut ProblemBuilder<'_>, candidates: &IdVec<PodId, Candidate<'_>>) -> Classes {
+    let mut out = Classes { list: IdVec::new(), of: IdVec::with_capacity(candidates.len()) };
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
     let mut relaxations = 0;
     let mut defaults = Defaults::new(builder);
@@ -425,9 +427,9 @@ impl Classes {
 
     /// The pods in the order in which they are tried: large before small, old before young. The placeholder pods of buffers
     /// come last, except in Karpenter's own packing.
-    pub(crate) fn queue(&self, candidates: &[Candidate<'_>], options: &Options) -> Vec<Entry> {
-        let is_placeholder: Vec<bool> = if options.packing == Packing::Reference {
-            vec![false; candidates.len()]
+    pub(crate) fn queue(&self, candidates: &IdVec<PodId, Candidate<'_>>, options: &Options) -> Vec<Entry> {
+        let is_placeholder: IdVec<PodId, bool> = if options.packing == Packing::Reference {
+            IdVec::filled(false, candidates)
         } else {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
@@ -439,7 +441,7 @@ impl Classes {
             let meta = &candidates[entry.pod].pod.metadata;
             (&meta.uid, &meta.namespace, &meta.name)
         };
-        let entries = self.of.iter().enumerate().map(|(pod, &class)| Entry { class, pod });
+        let entries = self.of.enumerate().map(|(pod, &class)| Entry { class, pod });
         let mut keyed: Vec<_> = entries.map(|entry| (key(&entry), entry)).collect();
         keyed.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| name(x).cmp(&name(y))));
         keyed.into_iter().map(|(_, entry)| entry).collect()

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
-use super::ids::{ClassId, GroupId, IdVec, Key, SetId, TaintsId, TolerationId};
+use super::ids::{ClassId, GroupId, IdVec, Key, PodId, SetId, TaintsId, TolerationId};
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry};
@@ -39,8 +39,7 @@ pub(crate) struct MachineNow {
     pub(crate) set: SetId,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,
-    /// Positions in the list of pods.
-    pub(crate) pods: Vec<u32>,
+    pub(crate) pods: Vec<PodId>,
 }
 
 /// The problem of one solve.
@@ -61,9 +60,9 @@ pub(crate) struct Problem<'a> {
     pub(crate) classes: IdVec<ClassId, Rc<Class>>,
     /// In queue order.
     pub(crate) queue: Vec<Entry>,
-    pub(crate) pods: Vec<&'a Pod>,
+    pub(crate) pods: IdVec<PodId, &'a Pod>,
     /// By pod: its class.
-    pub(crate) class_of: Vec<ClassId>,
+    pub(crate) class_of: IdVec<PodId, ClassId>,
     pub(crate) groups: IdVec<GroupId, Group>,
     pub(crate) counts: IdVec<GroupId, Counts>,
     /// The host number of the first new machine.

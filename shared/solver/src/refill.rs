@@ -1,5 +1,6 @@
 //! Fills a few machines with given pods, each pod where it adds least to the price.
 
+use super::ids::{IdVec, PodGroupId, PodId};
 use super::price_index::{Amounts, Bounds, TypePriceIndex, fits_in, minus, plus};
 
 /// How many orders of pods are tried in turn.
@@ -27,8 +28,12 @@ pub(crate) struct PodGroup<const D: usize> {
     pub(crate) size: [f64; SORT_ORDERS],
 }
 
-/// A pod, with the number of its group.
-pub(crate) type GroupedPod = (u32, u32);
+/// A pod with its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupedPod {
+    pub(crate) pod: PodId,
+    pub(crate) group: PodGroupId,
+}
 
 /// A machine while it is being filled.
 #[derive(Clone, Debug)]
@@ -45,9 +50,9 @@ pub(crate) struct Bin<const D: usize> {
 /// Packs pods of one NodePool onto machines with equal requirements.
 pub(crate) struct BinPacker<'p, const D: usize> {
     pub(crate) price_index: &'p TypePriceIndex<D>,
-    pod_groups: &'p [PodGroup<D>],
+    pod_groups: &'p IdVec<PodGroupId, PodGroup<D>>,
     /// By order and pod group: its rank, the largest first.
-    size_ranks: [Vec<u32>; SORT_ORDERS],
+    size_ranks: [IdVec<PodGroupId, u32>; SORT_ORDERS],
     slots: usize,
     pub(crate) comparisons: u64,
     /// Scratch space.
@@ -69,7 +74,7 @@ struct Best {
 
 impl<'p, const D: usize> BinPacker<'p, D> {
     /// A packer for pods of `pod_groups`, which count in this many `slots`.
-    pub(crate) fn new(price_index: &'p TypePriceIndex<D>, pod_groups: &'p [PodGroup<D>], slots: usize) -> Self {
+    pub(crate) fn new(price_index: &'p TypePriceIndex<D>, pod_groups: &'p IdVec<PodGroupId, PodGroup<D>>, slots: usize) -> Self {
         let size_ranks = std::array::from_fn(|sort_order| size_ranks(pod_groups, sort_order));
         Self { price_index, pod_groups, size_ranks, slots, comparisons: 0, bins: Vec::new(), used: 0, pods: Vec::new(), order: Vec::new() }
     }
@@ -91,8 +96,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         pod_lists.for_each(|pods| self.pods.extend_from_slice(pods));
         self.order.clear();
         let size_ranks = &self.size_ranks[sort_order];
-        self.order
-            .extend(self.pods.iter().enumerate().map(|(n, (_, pod_group))| u64::from(size_ranks[*pod_group as usize]) << 32 | n as u64));
+        self.order.extend(self.pods.iter().enumerate().map(|(n, pod)| u64::from(size_ranks[pod.group]) << 32 | n as u64));
         self.order.sort_unstable();
         self.used = 0;
         let mut price = 0;
@@ -108,7 +112,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
 
     /// Places a pod where it adds least to the price; returns what it adds.
     fn place(&mut self, pod: GroupedPod) -> u64 {
-        let pod_group = &self.pod_groups[pod.1 as usize];
+        let pod_group = &self.pod_groups[pod.group];
         self.comparisons += self.used as u64;
         let mut best = Best { added_price: pod_group.alone.1, left: f64::MAX, bin: self.used, at: pod_group.alone.0 };
         for (n, bin) in self.bins[..self.used].iter().enumerate() {
@@ -140,7 +144,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         if to.bin == self.used {
             self.open();
         }
-        let (pod_group, bin) = (&self.pod_groups[pod.1 as usize], &mut self.bins[to.bin]);
+        let (pod_group, bin) = (&self.pod_groups[pod.group], &mut self.bins[to.bin]);
         bin.need = plus(&bin.need, &pod_group.requests);
         bin.spare = minus(&self.price_index.net[to.at], &bin.need);
         pod_group.counts.iter().for_each(|slot| bin.counts[*slot] += 1);
@@ -165,13 +169,13 @@ impl<'p, const D: usize> BinPacker<'p, D> {
 }
 
 /// By pod group: its rank in one order, the largest first; equals have the same rank.
-fn size_ranks<const D: usize>(pod_groups: &[PodGroup<D>], sort_order: usize) -> Vec<u32> {
-    let size = |n: &usize| pod_groups[*n].size[sort_order];
-    let mut order: Vec<usize> = (0..pod_groups.len()).collect();
+fn size_ranks<const D: usize>(pod_groups: &IdVec<PodGroupId, PodGroup<D>>, sort_order: usize) -> IdVec<PodGroupId, u32> {
+    let size = |group: &PodGroupId| pod_groups[*group].size[sort_order];
+    let mut order: Vec<PodGroupId> = pod_groups.ids().collect();
     order.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    let mut out = vec![0; pod_groups.len()];
+    let mut out = IdVec::filled(0, pod_groups);
     for (rank, equals) in order.chunk_by(|a, b| size(a).total_cmp(&size(b)).is_eq()).enumerate() {
-        equals.iter().for_each(|n| out[*n] = u32::try_from(rank).expect("fewer than 2^32 groups of pods"));
+        equals.iter().for_each(|group| out[*group] = u32::try_from(rank).expect("fewer than 2^32 groups of pods"));
     }
     out
 }

@@ -4,7 +4,7 @@
 //! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
-use super::ids::{ClassId, GroupId, SetId};
+use super::ids::{ClassId, GroupId, IdVec, PodGroupId, PodId, SetId};
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
@@ -61,8 +61,15 @@ pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize,
 fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
     let Part { pool, set, objective, .. } = part;
     let price_index = TypePriceIndex::<D>::open(problem, pool, set);
-    let mut builder =
-        GroupBuilder { problem, price_index: &price_index, pool, set, pod_groups: Vec::new(), of: Map::default(), slot_of: Map::default() };
+    let mut builder = GroupBuilder {
+        problem,
+        price_index: &price_index,
+        pool,
+        set,
+        pod_groups: IdVec::new(),
+        of: Map::default(),
+        slot_of: Map::default(),
+    };
     let open_claims = claims.into_iter().filter_map(|at| builder.movable_claim(state, at)).collect();
     let (pod_groups, slots) = (builder.pod_groups, builder.slot_of.len());
     let packer = BinPacker::new(&price_index, &pod_groups, slots);
@@ -285,7 +292,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
             claim.types = price_index.types(&open_claim.need);
             claim.requests = open_claim.need[..dims].to_vec();
             claim.charged = open_claim.charged[..charged].to_vec();
-            claim.pods = open_claim.pods.into_iter().map(|(pod, _)| pod).collect();
+            claim.pods = open_claim.pods.into_iter().map(|grouped| grouped.pod).collect();
         }
         self.packer.comparisons / COMPARISONS_PER_WORK
     }
@@ -334,8 +341,8 @@ struct GroupBuilder<'g, 'a, const D: usize> {
     price_index: &'g TypePriceIndex<D>,
     pool: usize,
     set: SetId,
-    pod_groups: Vec<PodGroup<D>>,
-    of: Map<(ClassId, usize), Option<u32>>,
+    pod_groups: IdVec<PodGroupId, PodGroup<D>>,
+    of: Map<(ClassId, usize), Option<PodGroupId>>,
     slot_of: Map<GroupId, usize>,
 }
 
@@ -345,7 +352,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         let now = &state.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {
-            pods.push((*pod, self.group_of(*pod, state.relaxation_of(*pod))?));
+            pods.push(GroupedPod { pod: *pod, group: self.group_of(*pod, state.relaxation_of(*pod))? });
         }
         let need = amounts(&now.requests);
         let (at, price) = self.price_index.cheapest_for(&need)?;
@@ -354,15 +361,12 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     }
 
     /// The number of the pod's group; `None` if it must stay where it is.
-    fn group_of(&mut self, pod: u32, relaxation: usize) -> Option<u32> {
-        let class = self.problem.class_of[pod as usize];
+    fn group_of(&mut self, pod: PodId, relaxation: usize) -> Option<PodGroupId> {
+        let class = self.problem.class_of[pod];
         if let Some(known) = self.of.get(&(class, relaxation)) {
             return *known;
         }
-        let found = self.build_group(class, relaxation).map(|pod_group| {
-            self.pod_groups.push(pod_group);
-            u32::try_from(self.pod_groups.len() - 1).expect("fewer than 2^32 groups of pods")
-        });
+        let found = self.build_group(class, relaxation).map(|pod_group| self.pod_groups.push(pod_group));
         self.of.insert((class, relaxation), found);
         found
     }

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, IdVec, SetId, TaintsId};
+use super::ids::{GroupId, IdVec, PodId, SetId, TaintsId};
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
@@ -34,7 +34,7 @@ pub(crate) struct Claim {
     pub(crate) relaxed: bool,
     /// By dimension: what its NodePool's limits are charged with, where that is revised as it grows.
     pub(crate) charged: Vec<i64>,
-    pub(crate) pods: Vec<u32>,
+    pub(crate) pods: Vec<PodId>,
 }
 
 /// Refusals that hold for the rest of the pass, for one relaxation.
@@ -65,7 +65,7 @@ pub(crate) struct State {
     pub(crate) reserved_left: Vec<i64>,
     pub(crate) refusals: Map<usize, RefusalCache>,
     /// By pod: the relaxation with which it was placed, unless that is the first.
-    relaxation_of: Map<u32, u16>,
+    relaxation_of: Map<PodId, u16>,
     /// Incremented by every placement.
     pub(crate) version: u64,
 }
@@ -106,12 +106,12 @@ impl State {
     }
 
     /// The relaxation of its class with which a pod was placed.
-    pub(crate) fn relaxation_of(&self, pod: u32) -> usize {
+    pub(crate) fn relaxation_of(&self, pod: PodId) -> usize {
         self.relaxation_of.get(&pod).copied().unwrap_or(0).into()
     }
 
     /// Records the relaxation with which the pod was placed.
-    pub(crate) fn set_relaxation(&mut self, pod: u32, n: usize) {
+    pub(crate) fn set_relaxation(&mut self, pod: PodId, n: usize) {
         if n > 0 {
             self.relaxation_of.insert(pod, u16::try_from(n).expect("few relaxations"));
         } else {
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// Places a pod on an existing machine.
-    pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: usize, set: SetId, class: &Class, pod: u32) {
+    pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: usize, set: SetId, class: &Class, pod: PodId) {
         if self.change_of[machine] == 0 {
             self.changed.push((machine, problem.machines[machine].start.clone()));
             self.change_of[machine] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
@@ -175,7 +175,7 @@ impl State {
     }
 
     /// Places a pod on an open claim.
-    pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: u32) {
+    pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: PodId) {
         for id in &fit.reservations {
             if !self.claims[at].reservations.contains(id) {
                 self.reserved_left[*id] -= 1;
@@ -235,13 +235,13 @@ impl State {
     }
 
     /// Removes placed pods again. Claims without pods are dropped, which renumbers the others.
-    pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<u32>) {
-        let class_of = |pod: u32| std::rc::Rc::clone(&problem.classes[problem.class_of[pod as usize]]);
+    pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<PodId>) {
+        let class_of = |pod: PodId| std::rc::Rc::clone(&problem.classes[problem.class_of[pod]]);
         let mut less = Vec::new();
         for (machine, now) in &mut self.changed {
             let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));
             now.pods = staying;
-            for class in Vec::<u32>::into_iter(going).map(class_of) {
+            for class in Vec::<PodId>::into_iter(going).map(class_of) {
                 now.remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
                 less.push((class, now.set, problem.machines[*machine].host));
             }
@@ -250,7 +250,7 @@ impl State {
         for at in 0..self.claims.len() {
             let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
             self.claims[at].pods = staying;
-            for class in Vec::<u32>::into_iter(going).map(class_of) {
+            for class in Vec::<PodId>::into_iter(going).map(class_of) {
                 self.claims[at].requests.iter_mut().zip(&class.requests).for_each(|(sum, less)| *sum -= less);
                 self.uncount(problem, &class, self.claims[at].set, problem.first_new_host + at);
             }
