@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::hash::Map;
-use super::ids::SetId;
+use super::ids::{PoolId, SetId};
 use super::meter;
 use super::problem::Problem;
 
@@ -29,14 +29,14 @@ const SMALLER: f64 = 1.0 / 9.0;
 /// The types of machines with given requirements, the best one to fill up first.
 #[derive(Debug, Default)]
 pub(crate) struct Aims {
-    by_set: Map<(usize, SetId), Vec<usize>>,
+    by_set: Map<(PoolId, SetId), Vec<usize>>,
     /// By dimension: the total requests of all pods.
     total: Vec<i128>,
 }
 
 impl Aims {
     /// The types that a machine of the NodePool with these requirements is best filled up to, the best first.
-    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: usize, set: SetId, view: &View) -> impl Iterator<Item = usize> {
+    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: PoolId, set: SetId, view: &View) -> impl Iterator<Item = usize> {
         if self.total.is_empty() {
             self.total = total_requests(problem);
         }
@@ -54,7 +54,7 @@ fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     out
 }
 
-fn ranked(problem: &Problem<'_>, aim: Aim, pool: usize, view: &View, total: &[i128]) -> Vec<usize> {
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i128]) -> Vec<usize> {
     let pool = &problem.pools[pool];
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();

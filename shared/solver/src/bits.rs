@@ -1,35 +1,49 @@
 //! Sets of small numbers, as words of bits.
 
-/// A set of numbers below a fixed size. All sets that meet in an operation have the same size.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Bits {
+use super::ids::Id;
+use std::marker::PhantomData;
+
+/// A set of numbers below a fixed size, which stand for things of one kind. All sets that meet in an operation have the same
+/// size.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bits<I = usize> {
     words: Vec<u64>,
+    kind: PhantomData<fn(I) -> I>,
 }
 
-impl Bits {
+impl<I> Default for Bits<I> {
+    fn default() -> Self {
+        Self { words: Vec::new(), kind: PhantomData }
+    }
+}
+
+impl<I: Id> Bits<I> {
     /// The empty set of numbers below `size`.
     pub(crate) fn none(size: usize) -> Self {
-        Self { words: vec![0; size.div_ceil(64)] }
+        Self { words: vec![0; size.div_ceil(64)], kind: PhantomData }
     }
 
     /// The set of all numbers below `size`.
     pub(crate) fn all(size: usize) -> Self {
         let mut out = Self::none(size);
         for n in 0..size {
-            out.insert(n);
+            out.insert(I::at(n));
         }
         out
     }
 
-    pub(crate) fn insert(&mut self, n: usize) {
+    pub(crate) fn insert(&mut self, id: I) {
+        let n = id.position();
         self.words[n / 64] |= 1 << (n % 64);
     }
 
-    pub(crate) fn remove(&mut self, n: usize) {
+    pub(crate) fn remove(&mut self, id: I) {
+        let n = id.position();
         self.words[n / 64] &= !(1 << (n % 64));
     }
 
-    pub(crate) fn has(&self, n: usize) -> bool {
+    pub(crate) fn has(&self, id: I) -> bool {
+        let n = id.position();
         self.words.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
@@ -96,19 +110,19 @@ impl Bits {
         }
     }
 
-    pub(crate) fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<I> {
         self.iter().next()
     }
 
-    /// The first member at or after `from` that is not in `out` and, if given, is in `only`. Sizes may differ.
-    pub(crate) fn next_without(&self, out: &Self, only: Option<&Self>, from: usize) -> Option<usize> {
+    /// The first member at or after position `from` that is not in `out` and, if given, is in `only`. Sizes may differ.
+    pub(crate) fn next_without(&self, out: &Self, only: Option<&Self>, from: usize) -> Option<I> {
         let word = |set: &Self, at: usize| set.words.get(at).copied().unwrap_or(0);
         let mut at = from / 64;
         let mut mask = u64::MAX << (from % 64);
         while at < self.words.len() {
             let rest = self.words[at] & mask & !word(out, at) & only.map_or(u64::MAX, |o| word(o, at));
             if rest != 0 {
-                return Some(at * 64 + rest.trailing_zeros() as usize);
+                return Some(I::at(at * 64 + rest.trailing_zeros() as usize));
             }
             mask = u64::MAX;
             at += 1;
@@ -125,13 +139,13 @@ impl Bits {
     }
 
     /// The members, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = I> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
             std::iter::successors((word != 0).then_some(word), |rest| {
                 let rest = rest & (rest - 1);
                 (rest != 0).then_some(rest)
             })
-            .map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+            .map(move |rest| I::at(at * 64 + rest.trailing_zeros() as usize))
         })
     }
 }

@@ -65,9 +65,9 @@ fn undercut(types: BTreeSet<(u64, Vec<i64>)>, dims: &[usize]) -> Vec<(f64, Vec<i
 /// without duplicates, cheapest first.
 fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
-    for at in 0..problem.pools.len() {
-        let view = problem.view(problem.pools[at].catalog, problem.pools[at].set);
-        let pool = &problem.pools[at];
+    for id in problem.pools.ids() {
+        let view = problem.view(problem.pools[id].catalog, problem.pools[id].set);
+        let pool = &problem.pools[id];
         let catalog = &problem.catalogs[pool.catalog];
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));

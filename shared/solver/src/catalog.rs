@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
-use super::ids::{Key, ValId};
+use super::ids::{IdVec, Key, ReservationId, ValId};
 use super::intern::{Names, Set, Val, Vals};
 use std::sync::Arc;
 use whittle_api::labels;
@@ -48,7 +48,7 @@ pub(crate) struct OfferingKind {
     pub(crate) capacity_type: String,
     pub(crate) zone: String,
     /// Number of the reservation.
-    pub(crate) reservation: Option<usize>,
+    pub(crate) reservation: Option<ReservationId>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
@@ -270,13 +270,13 @@ impl View {
 /// Capacity reservations, with the number of instances left in each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
-    pub(crate) ids: Vec<String>,
-    pub(crate) left: Vec<i64>,
+    pub(crate) ids: IdVec<ReservationId, String>,
+    pub(crate) left: IdVec<ReservationId, i64>,
 }
 
 impl Reservations {
-    fn known(&self, id: &str) -> Option<usize> {
-        self.ids.iter().position(|known| known == id)
+    fn known(&self, id: &str) -> Option<ReservationId> {
+        self.ids.enumerate().find(|(_, known)| *known == id).map(|(at, _)| at)
     }
 
     /// Where lists differ about a reservation, the smallest number counts.

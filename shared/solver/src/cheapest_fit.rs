@@ -3,6 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::NO_PRICE;
 use super::fit::{self, ClaimTarget, FitError};
+use super::ids::PoolId;
 use super::limits;
 use super::meter;
 use super::packing_run::{Choice, PackingRun};
@@ -138,7 +139,7 @@ impl PackingRun<'_, '_> {
             return *price;
         }
         let mut price = NO_PRICE;
-        for pool in 0..self.problem.pools.len() {
+        for pool in self.problem.pools.ids() {
             let Some(types) = limits::allowed_types(self.problem, &self.state, pool) else { continue };
             if let Some(found) = self.price_on(pool, &types, class, relaxation) {
                 price = found;
@@ -149,7 +150,7 @@ impl PackingRun<'_, '_> {
         price
     }
 
-    fn price_on(&mut self, pool: usize, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
+    fn price_on(&mut self, pool: PoolId, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
         let zeros = vec![0; self.problem.dims.len()];
         let target =
             ClaimTarget { pool, set: self.problem.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::fit::FitError;
-use super::ids::{ClassId, GroupId, Key, PodId, SetId};
+use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId};
 use super::intern::{Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
@@ -107,7 +107,7 @@ fn reason(
     }
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let unusable = if pools < problem.pools.len() { &[] } else { unusable };
-    let explained = (0..problem.pools.len().min(pools)).map(|pool| {
+    let explained = problem.pools.ids().take(pools).map(|pool| {
         explain_pool(problem, state, class, relaxation, pool).unwrap_or_else(|| {
             let node_pool = problem.pools[pool].source.metadata.name.clone();
             PoolRejection {
@@ -123,13 +123,13 @@ fn reason(
 }
 
 /// The cause for a NodePool that could take the pod at the end of the pass.
-fn resolved_since(state: &State, pool: usize, node_pool: &str) -> Cause {
+fn resolved_since(state: &State, pool: PoolId, node_pool: &str) -> Cause {
     let has_limits = state.node_limits[pool].is_some() || state.limits[pool].iter().any(Option::is_some);
     if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TransientDuringPass }
 }
 
 /// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
-fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: usize) -> Option<PoolRejection> {
+fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: PoolId) -> Option<PoolRejection> {
     let node_pool = problem.pools[pool].source.metadata.name.clone();
     let plain = |cause| PoolRejection { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
@@ -173,7 +173,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
 }
 
 /// What remains of each limit of the NodePool that excludes instance types.
-fn limits_left(problem: &Problem<'_>, state: &State, pool: usize) -> Vec<LimitLeft> {
+fn limits_left(problem: &Problem<'_>, state: &State, pool: PoolId) -> Vec<LimitLeft> {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let all = &problem.pools[pool].types;
     let left = state.limits[pool].iter().enumerate().filter_map(|(dim, left)| Some((dim, (*left)?)));
@@ -187,9 +187,14 @@ fn limits_left(problem: &Problem<'_>, state: &State, pool: usize) -> Vec<LimitLe
 
 /// Why the NodePools before `pool` cannot take the pod, without its preferences: what a preference alone rules out is not the
 /// NodePool's fault.
-pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Class, pool: usize) -> Vec<PoolRejection> {
+pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Class, pool: PoolId) -> Vec<PoolRejection> {
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
-    (0..pool).filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier)).collect()
+    problem
+        .pools
+        .ids()
+        .take_while(|earlier| *earlier < pool)
+        .filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier))
+        .collect()
 }
 
 /// Whether the offered requirements are compatible with the required ones, with the cause if not.
@@ -270,7 +275,7 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
 fn explain_types(
     problem: &mut Problem<'_>,
     class: &Class,
-    pool: usize,
+    pool: PoolId,
     types: &Bits,
     set: SetId,
 ) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
@@ -332,7 +337,7 @@ struct DaemonFit {
 }
 
 impl DaemonFit {
-    fn of(problem: &Problem<'_>, class: &Class, pool: usize, types: &Bits) -> Self {
+    fn of(problem: &Problem<'_>, class: &Class, pool: PoolId, types: &Bits) -> Self {
         let catalog = &problem.catalogs[problem.pools[pool].catalog];
         let none = || Bits::none(catalog.len());
         let mut out = Self { clashing: none(), port: None, room: none(), fitting: none(), groups: Vec::new(), daemons: Resources::new() };
@@ -362,7 +367,7 @@ impl DaemonFit {
     }
 
     /// The first resource of which even the largest type, among those allowed otherwise, has too little.
-    fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: usize) -> Option<NearestMiss> {
+    fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Option<NearestMiss> {
         let catalog = &problem.catalogs[catalog];
         for (dim, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
             let net = |t: usize, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
@@ -413,7 +418,7 @@ fn finding(checks: &[TypeCheck], cpu: Quantity) -> Finding {
     }
 }
 
-fn ruled_out(problem: &mut Problem<'_>, catalog: usize, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {
+fn ruled_out(problem: &mut Problem<'_>, catalog: CatalogId, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {
     let all = problem.catalogs[catalog].len();
     let of = types.count();
     let mut out = Vec::new();

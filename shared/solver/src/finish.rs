@@ -6,7 +6,7 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::{ClassId, PodId, SetId};
+use super::ids::{CatalogId, ClassId, Id as _, PodId, PoolId, ReservationId, SetId};
 use super::intern::Set;
 use super::order;
 use super::packing_run::Outcome;
@@ -37,7 +37,7 @@ struct FinalClaim {
 }
 
 /// Claims with equal keys are written out alike: NodePool, requirements, types, reservations, lowered `minValues`.
-type ClaimKey = (usize, SetId, Bits, Vec<usize>, bool);
+type ClaimKey = (PoolId, SetId, Bits, Vec<ReservationId>, bool);
 
 /// A claim without its pods.
 struct ClaimTemplate {
@@ -52,7 +52,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
     let mut out = Plan { pods: problem.queue.len() + problem.refused.len(), work: outcome.work, ..Plan::default() };
     out.left_out.append(&mut problem.refused.clone());
     // Claims for equal pods were refused alike.
-    let mut passed: BTreeMap<(ClassId, usize), Vec<PoolRejection>> = BTreeMap::new();
+    let mut passed: BTreeMap<(ClassId, PoolId), Vec<PoolRejection>> = BTreeMap::new();
     let mut known: Map<ClaimKey, ClaimTemplate> = Map::default();
     for claim in in_order(problem, &outcome.state.claims) {
         let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);
@@ -63,7 +63,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
         if template_claim.short.is_empty() {
             let mut new = with_pods(problem, claim, template_claim.claim.clone());
             // No NodePool comes before the first, and simulations explain nothing.
-            if let (1.., Some(first), None) = (claim.pool, claim.pods.first(), &options.simulation) {
+            if let (1.., Some(first), None) = (claim.pool.position(), claim.pods.first(), &options.simulation) {
                 let id = problem.class_of[*first];
                 let class = Rc::clone(&problem.classes[id]);
                 let rejections =
@@ -165,7 +165,7 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
 }
 
 /// The capacity types and the number of the available offerings that a claim can be launched from.
-fn offerings(problem: &Problem<'_>, catalog: usize, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
+fn offerings(problem: &Problem<'_>, catalog: CatalogId, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
     let mut capacity_types = BTreeSet::new();
     let mut count = 0;
     for kind in view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]) {
@@ -224,7 +224,7 @@ fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &FinalClaim) -> New
 }
 
 /// Template labels, and one value for each custom key on which the claim has several.
-fn claim_labels(problem: &Problem<'_>, pool: usize, reqs: &Requirements) -> BTreeMap<String, String> {
+fn claim_labels(problem: &Problem<'_>, pool: PoolId, reqs: &Requirements) -> BTreeMap<String, String> {
     let mut out = problem.pools[pool].labels.clone();
     for (key, allowed) in reqs.iter() {
         let known = problem.names.known_key(key).is_some_and(|k| problem.well_known.contains(&k));

@@ -208,7 +208,7 @@ impl PackingRun<'_, '_> {
     fn open_new(&mut self, class: &Class, relaxation: &Relaxation, pod: PodId, refusals: &mut RefusalCache) -> Result<(), FitError> {
         refusals.pools.grow(self.problem.pools.len());
         let mut last = FitError::Permanent;
-        for pool in 0..self.problem.pools.len() {
+        for pool in self.problem.pools.ids() {
             if refusals.pools.has(pool) {
                 continue;
             }

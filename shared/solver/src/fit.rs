@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::catalog::{SPOT_TYPES_KEPT, View};
-use super::ids::{GroupId, Key, SetId};
+use super::ids::{GroupId, Key, PoolId, ReservationId, SetId};
 use super::intern::{Val, Vals};
 use super::limits;
 use super::meter;
@@ -29,12 +29,12 @@ pub(crate) enum FitError {
 /// A claim to check, open or new.
 #[derive(Clone, Copy)]
 pub(crate) struct ClaimTarget<'t> {
-    pub(crate) pool: usize,
+    pub(crate) pool: PoolId,
     pub(crate) set: SetId,
     pub(crate) types: &'t Bits,
     pub(crate) requests: &'t [i64],
     pub(crate) ports: &'t [HostPort],
-    pub(crate) reservations: &'t [usize],
+    pub(crate) reservations: &'t [ReservationId],
     /// Its host number; `None` for a new claim.
     pub(crate) host: Option<usize>,
 }

@@ -10,6 +10,16 @@ pub(crate) trait Id: Copy {
     fn position(self) -> usize;
 }
 
+/// Not all that is counted has a type of its own.
+impl Id for usize {
+    fn at(position: usize) -> Self {
+        position
+    }
+    fn position(self) -> usize {
+        self
+    }
+}
+
 macro_rules! ids {
     ($($(#[$about:meta])* $name:ident;)+) => {$(
         $(#[$about])*
@@ -40,6 +50,14 @@ ids! {
     TolerationId;
     /// A list of taints.
     TaintsId;
+    /// A NodePool that can create nodes, in trial order.
+    PoolId;
+    /// A list of instance types.
+    CatalogId;
+    /// A capacity reservation.
+    ReservationId;
+    /// A relaxation of a class, over all classes.
+    RelaxationId;
     /// A pod to place.
     PodId;
     /// Pods that repacking does not distinguish.
@@ -106,6 +124,10 @@ impl<I: Id, T> IdVec<I, T> {
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
         self.items.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.items.iter_mut()
     }
 }
 

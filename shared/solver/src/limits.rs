@@ -7,7 +7,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
-use super::ids::SetId;
+use super::ids::{CatalogId, IdVec, PoolId, SetId};
 use super::pools::min_values_met;
 use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;
@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 
 /// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` requires. Everything
 /// that drops types of a claim goes through this function, so that a claim always keeps the distinct values that were settled.
-fn keep_first(problem: &Problem<'_>, pool: usize, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
+fn keep_first(problem: &Problem<'_>, pool: PoolId, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let mut out = Bits::none(catalog.len());
     for (n, t) in types.enumerate() {
@@ -29,12 +29,12 @@ fn keep_first(problem: &Problem<'_>, pool: usize, view: &View, types: impl Itera
 }
 
 /// The cheapest `keep` of `types`, and as many more as `minValues` requires.
-fn cheapest(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Bits {
+fn cheapest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep: usize) -> Bits {
     keep_first(problem, pool, view, view.by_price(types), keep)
 }
 
 /// Those of `types` that charge the NodePool's limits least, and as many of the next larger as `minValues` requires.
-pub(crate) fn smallest(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits) -> Bits {
+pub(crate) fn smallest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let limited = || problem.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(dim, _)| dim);
     let by_size = |a: usize, b: usize| limited().map(|dim| catalog.capacity[a][dim].cmp(&catalog.capacity[b][dim])).find(|o| o.is_ne());
@@ -51,7 +51,7 @@ pub(crate) fn smallest(problem: &Problem<'_>, pool: usize, view: &View, types: &
 }
 
 /// By dimension: what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
-pub(crate) fn charge(problem: &Problem<'_>, pool: usize, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
+pub(crate) fn charge(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
     if !problem.pools[pool].is_limited() {
         return Vec::new();
     }
@@ -66,7 +66,7 @@ pub(crate) fn charge(problem: &Problem<'_>, pool: usize, view: &View, types: &Bi
 }
 
 /// Types of a NodePool that its limits still allow; `None` if no more machines are allowed.
-pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: usize) -> Option<Bits> {
+pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: PoolId) -> Option<Bits> {
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return None;
     }
@@ -83,9 +83,9 @@ pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: usize) -
 impl State {
     /// Charges all claims again with `keep` types each. Returns whether that is within the limits; if not, nothing changes.
     pub(crate) fn charge_all(&mut self, problem: &mut Problem<'_>, keep: usize) -> bool {
-        let mut known: Map<(usize, SetId, Bits), Vec<i64>> = Map::default();
+        let mut known: Map<(PoolId, SetId, Bits), Vec<i64>> = Map::default();
         let mut charges = Vec::with_capacity(self.claims.len());
-        let mut left: Vec<Vec<Option<i64>>> = problem.pools.iter().map(|pool| pool.limits.clone()).collect();
+        let mut left: IdVec<PoolId, Vec<Option<i64>>> = problem.pools.iter().map(|pool| pool.limits.clone()).collect();
         for claim in &self.claims {
             let view = problem.view(problem.pools[claim.pool].catalog, claim.set);
             let charged = known
@@ -137,7 +137,7 @@ impl State {
     }
 
     /// Replaces the charges `before` by `after` if the NodePool's limits allow it.
-    pub(crate) fn swap_charges(&mut self, pool: usize, before: &[i64], after: &[i64]) -> bool {
+    pub(crate) fn swap_charges(&mut self, pool: PoolId, before: &[i64], after: &[i64]) -> bool {
         let of = |list: &[i64], dim: usize| list.get(dim).copied().unwrap_or(0);
         let left = &mut self.limits[pool];
         let after_all = |(dim, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, dim)).saturating_sub(of(after, dim)));
@@ -155,7 +155,7 @@ impl State {
         if problem.dims.len() > DIMS {
             return;
         }
-        let mut price_indexes: Map<(usize, SetId), TypePriceIndex<DIMS>> = Map::default();
+        let mut price_indexes: Map<(PoolId, SetId), TypePriceIndex<DIMS>> = Map::default();
         let mut before: Vec<(usize, Bits)> = Vec::new();
         for (at, claim) in self.claims.iter_mut().enumerate() {
             let fixed = !claim.reservations.is_empty() || !claim.ports.is_empty() || claim.relaxed;
@@ -176,7 +176,7 @@ impl State {
     #[must_use]
     pub(crate) fn keep_within_limits(&mut self, problem: &mut Problem<'_>) -> bool {
         let mut within = true;
-        for pool in (0..problem.pools.len()).filter(|pool| problem.pools[*pool].is_limited()).collect::<Vec<_>>() {
+        for pool in problem.pools.ids().filter(|pool| problem.pools[*pool].is_limited()).collect::<Vec<_>>() {
             let mut distinct: Vec<((SetId, Bits), i128)> = Vec::new();
             let mut at: Map<(SetId, Bits), usize> = Map::default();
             for claim in self.claims.iter().filter(|c| c.pool == pool) {
@@ -219,7 +219,7 @@ impl State {
     /// Whether every claim can still be launched as stated: with the distinct values that `minValues` requires, and from the
     /// reservations that it holds.
     pub(crate) fn is_launchable(&self, problem: &mut Problem<'_>) -> bool {
-        let mut known: Map<(usize, SetId, &Bits), bool> = Map::default();
+        let mut known: Map<(CatalogId, SetId, &Bits), bool> = Map::default();
         self.claims.iter().all(|claim| {
             let at = problem.pools[claim.pool].catalog;
             let view = problem.view(at, claim.set);

@@ -339,7 +339,7 @@ fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
     let class = std::rc::Rc::clone(&problem.classes[class]);
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let mut count = 0;
-    for pool in 0..problem.pools.len() {
+    for pool in problem.pools.ids() {
         let Some(set) = problem.merge(problem.pools[pool].set, relaxation.full, true) else { continue };
         let catalog = problem.pools[pool].catalog;
         let view = problem.view(catalog, set);

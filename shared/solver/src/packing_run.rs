@@ -4,7 +4,7 @@ use super::aim::{Aim, Aims};
 use super::bits::Bits;
 use super::fit::{self, ClaimTarget, FitError, PackingOptions};
 use super::hash::Map;
-use super::ids::GroupId;
+use super::ids::{GroupId, RelaxationId};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Relaxation};
 use super::problem::Problem;
@@ -72,9 +72,9 @@ pub(crate) struct PriceCache {
     /// By dimension: the smallest request of any pod of the pass.
     pub(crate) least: Vec<i64>,
     /// By relaxation: where the next search starts.
-    pub(crate) window: Map<usize, usize>,
+    pub(crate) window: Map<RelaxationId, usize>,
     /// By relaxation: the price of a machine for one pod alone.
-    pub(crate) price_alone: Map<usize, u64>,
+    pub(crate) price_alone: Map<RelaxationId, u64>,
 }
 
 /// By open claim: the most that one of its types has left in each dimension, so that a larger request needs no further check.

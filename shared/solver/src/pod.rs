@@ -1,7 +1,7 @@
 //! Pods as the solver sees them: equal ones form a class, and each class has a list of relaxations, with ever fewer
 //! preferences.
 
-use super::ids::{ClassId, GroupId, LabelsId, PodId, SetId, TolerationId};
+use super::ids::{ClassId, GroupId, LabelsId, PodId, RelaxationId, SetId, TolerationId};
 use super::intern::Vals;
 use whittle_model::pods::{HostPort, VolumeUse};
 use whittle_model::requirements::Operator;
@@ -10,8 +10,7 @@ use whittle_units::Resources;
 /// One relaxation step: the pod without some of its preferences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Relaxation {
-    /// Number of the relaxation, over all classes.
-    pub(crate) id: usize,
+    pub(crate) id: RelaxationId,
     /// What a node must satisfy, preferences included; without the hostname.
     pub(crate) full: SetId,
     /// The same without preferences.

@@ -5,7 +5,7 @@ use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
-use super::ids::{ClassId, GroupId, IdVec, LabelsId, PodId, SetId};
+use super::ids::{ClassId, GroupId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
 use super::pod::{Class, Entry, Relaxation, VolumePlace};
 use super::relaxation;
 use super::topology::{Group, GroupKind};
@@ -223,7 +223,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     loop {
         let mut relaxation = relaxation_of(builder, &spec, shape, labels);
         if relaxations.last().is_none_or(|last| !same_relaxation(last, &relaxation)) {
-            relaxation.id = *next_relaxation;
+            relaxation.id = RelaxationId::at(*next_relaxation);
             *next_relaxation += 1;
             relaxations.push(relaxation);
         }
@@ -288,7 +288,7 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     }
     let mut seen = BTreeSet::new();
     owned.retain(|g| seen.insert(*g));
-    Relaxation { id: 0, full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
+    Relaxation { id: RelaxationId::at(0), full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
 }
 
 /// The alternatives of which a node must satisfy one to count for the pod's spread constraints: its node selector with each

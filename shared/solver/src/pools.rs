@@ -5,7 +5,7 @@ use super::builder::ProblemBuilder;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
-use super::ids::{GroupId, IdVec, Key, SetId, TaintsId, TolerationId};
+use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId};
 use super::intern::Val;
 use super::objective::cost_per_machine;
 use super::pod::allows_unnamed_host;
@@ -33,7 +33,7 @@ pub(crate) struct DaemonGroup {
 #[derive(Clone, Debug)]
 pub(crate) struct Pool<'a> {
     pub(crate) source: &'a NodePool,
-    pub(crate) catalog: usize,
+    pub(crate) catalog: CatalogId,
     /// Its requirements and labels.
     pub(crate) set: SetId,
     pub(crate) labels: BTreeMap<String, String>,
@@ -59,8 +59,9 @@ impl Pool<'_> {
 /// The catalogs of a problem; NodePools with the same list share one.
 #[derive(Default)]
 pub(crate) struct CatalogSet {
-    pub(crate) catalogs: Vec<Catalog>,
-    of: BTreeMap<usize, usize>,
+    pub(crate) catalogs: IdVec<CatalogId, Catalog>,
+    /// By the address of the list.
+    of: BTreeMap<usize, CatalogId>,
 }
 
 /// A NodePool without a usable instance type.
@@ -68,11 +69,11 @@ pub(crate) struct CatalogSet {
 pub(crate) struct UnusablePool<'a> {
     pub(crate) source: &'a NodePool,
     /// Its catalog, its requirements and labels, and its taints; `None` without any instance types.
-    pub(crate) offered: Option<(usize, SetId, TaintsId)>,
+    pub(crate) offered: Option<(CatalogId, SetId, TaintsId)>,
 }
 
 pub(crate) struct Pools<'a> {
-    pub(crate) list: Vec<Pool<'a>>,
+    pub(crate) list: IdVec<PoolId, Pool<'a>>,
     /// In trial order.
     pub(crate) unusable: Vec<UnusablePool<'a>>,
     /// Whether there are any NodePools, usable or not.
@@ -96,7 +97,7 @@ pub(crate) fn build<'a>(
     reservations: &mut Reservations,
     catalog_set: &mut CatalogSet,
 ) -> Pools<'a> {
-    let mut list = Vec::new();
+    let mut list = IdVec::new();
     let mut unusable = Vec::new();
     let ProblemBuilder { well_known, names, .. } = builder;
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
@@ -106,10 +107,10 @@ pub(crate) fn build<'a>(
             continue;
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
-        let catalog = *catalog_set.of.entry(at).or_insert_with(|| {
-            catalog_set.catalogs.push(Catalog::of(&index_of(types), &mut builder.names, dims, reservations));
-            catalog_set.catalogs.len() - 1
-        });
+        let catalog = *catalog_set
+            .of
+            .entry(at)
+            .or_insert_with(|| catalog_set.catalogs.push(Catalog::of(&index_of(types), &mut builder.names, dims, reservations)));
         let mut labels = source.spec.template.metadata.labels.clone();
         labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
         if source.is_converted_provisioner() {
@@ -221,7 +222,12 @@ pub(crate) struct TopologyDomains {
 
 impl TopologyDomains {
     /// Availability and limits are ignored, even of a NodePool without a usable type.
-    pub(crate) fn of(pools: &Pools<'_>, catalogs: &[Catalog], groups: &IdVec<GroupId, Group>, builder: &ProblemBuilder<'_>) -> Self {
+    pub(crate) fn of(
+        pools: &Pools<'_>,
+        catalogs: &IdVec<CatalogId, Catalog>,
+        groups: &IdVec<GroupId, Group>,
+        builder: &ProblemBuilder<'_>,
+    ) -> Self {
         let mut out = Self { values: BTreeMap::new() };
         let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
         let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.offered)).collect();

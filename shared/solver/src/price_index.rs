@@ -1,7 +1,7 @@
 //! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
-use super::ids::SetId;
+use super::ids::{PoolId, SetId};
 use super::problem::Problem;
 
 /// The maximum number of resources: problems with more are not improved.
@@ -83,7 +83,7 @@ struct Steps {
 
 impl<const D: usize> TypePriceIndex<D> {
     /// The types of the NodePool that `set` allows, with their prices.
-    pub(crate) fn open(problem: &mut Problem<'_>, pool: usize, set: SetId) -> Self {
+    pub(crate) fn open(problem: &mut Problem<'_>, pool: PoolId, set: SetId) -> Self {
         let view = problem.view(problem.pools[pool].catalog, set);
         let pool = &problem.pools[pool];
         let catalog = &problem.catalogs[pool.catalog];

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
-use super::ids::{ClassId, GroupId, IdVec, Key, PodId, SetId, TaintsId, TolerationId};
+use super::ids::{CatalogId, ClassId, GroupId, IdVec, Key, PodId, PoolId, SetId, TaintsId, TolerationId};
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry};
@@ -48,10 +48,10 @@ pub(crate) struct Problem<'a> {
     pub(crate) sets: Sets,
     pub(crate) dims: Dims,
     pub(crate) taint_table: TaintTable,
-    pub(crate) catalogs: Vec<Catalog>,
+    pub(crate) catalogs: IdVec<CatalogId, Catalog>,
     pub(crate) reservations: Reservations,
     /// In trial order; only those with a usable type.
-    pub(crate) pools: Vec<Pool<'a>>,
+    pub(crate) pools: IdVec<PoolId, Pool<'a>>,
     /// NodePools without a usable type.
     pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
     /// Whether there are dynamic NodePools, usable or not.
@@ -78,7 +78,7 @@ pub(crate) struct Problem<'a> {
     /// Positions in `machines` of those that the current question removes.
     pub(crate) excluded: Bits,
     pub(crate) tolerance: ToleranceTable,
-    pub(crate) views: Map<(usize, SetId), Rc<View>>,
+    pub(crate) views: Map<(CatalogId, SetId), Rc<View>>,
     /// The work done on it.
     pub(crate) meter: Meter,
 }
@@ -113,7 +113,7 @@ impl Problem<'_> {
     }
 
     /// What a requirement set leaves of a catalog.
-    pub(crate) fn view(&mut self, catalog: usize, set: SetId) -> Rc<View> {
+    pub(crate) fn view(&mut self, catalog: CatalogId, set: SetId) -> Rc<View> {
         if let Some(view) = self.views.get(&(catalog, set)) {
             return Rc::clone(view);
         }

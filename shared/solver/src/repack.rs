@@ -4,7 +4,7 @@
 //! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
-use super::ids::{ClassId, GroupId, IdVec, PodGroupId, PodId, SetId};
+use super::ids::{ClassId, GroupId, IdVec, PodGroupId, PodId, PoolId, SetId};
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
@@ -28,8 +28,8 @@ const IDLE_ROUNDS_MAX: usize = 4;
 
 /// Repacks within `budget`, with claims charged for `keep` types each; returns the work done.
 pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
-    let mut by_set: Map<(usize, SetId), usize> = Map::default();
-    let mut parts: Vec<((usize, SetId), Vec<usize>)> = Vec::new();
+    let mut by_set: Map<(PoolId, SetId), usize> = Map::default();
+    let mut parts: Vec<((PoolId, SetId), Vec<usize>)> = Vec::new();
     for (at, claim) in state.claims.iter().enumerate() {
         if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
             let key = (claim.pool, claim.set);
@@ -86,7 +86,7 @@ fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, pa
 /// Which claims exchange pods, and with how many types each is charged.
 #[derive(Clone, Copy)]
 struct Part {
-    pool: usize,
+    pool: PoolId,
     set: SetId,
     keep: usize,
     objective: Objective,
@@ -339,7 +339,7 @@ impl Dice {
 struct GroupBuilder<'g, 'a, const D: usize> {
     problem: &'g mut Problem<'a>,
     price_index: &'g TypePriceIndex<D>,
-    pool: usize,
+    pool: PoolId,
     set: SetId,
     pod_groups: IdVec<PodGroupId, PodGroup<D>>,
     of: Map<(ClassId, usize), Option<PodGroupId>>,

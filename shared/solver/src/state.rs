@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, IdVec, PodId, SetId, TaintsId};
+use super::ids::{GroupId, IdVec, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
@@ -16,7 +16,7 @@ pub(crate) struct Fit {
     pub(crate) set: SetId,
     pub(crate) types: Bits,
     /// Reservations that it would hold.
-    pub(crate) reservations: Vec<usize>,
+    pub(crate) reservations: Vec<ReservationId>,
     /// `minValues` was lowered.
     pub(crate) relaxed: bool,
 }
@@ -24,12 +24,12 @@ pub(crate) struct Fit {
 /// A NodeClaim to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) pool: usize,
+    pub(crate) pool: PoolId,
     pub(crate) set: SetId,
     pub(crate) types: Bits,
     pub(crate) requests: Vec<i64>,
     pub(crate) ports: Vec<HostPort>,
-    pub(crate) reservations: Vec<usize>,
+    pub(crate) reservations: Vec<ReservationId>,
     /// `minValues` was lowered when it was opened.
     pub(crate) relaxed: bool,
     /// By dimension: what its NodePool's limits are charged with, where that is revised as it grows.
@@ -42,7 +42,7 @@ pub(crate) struct Claim {
 pub(crate) struct RefusalCache {
     pub(crate) machines: Bits,
     pub(crate) claims: Bits,
-    pub(crate) pools: Bits,
+    pub(crate) pools: Bits<PoolId>,
 }
 
 /// All decisions so far, with the resulting counts.
@@ -59,11 +59,11 @@ pub(crate) struct State {
     pub(crate) by_set: Vec<(SetId, Bits)>,
     /// All claims.
     pub(crate) all: Bits,
-    pub(crate) limits: Vec<Vec<Option<i64>>>,
-    pub(crate) node_limits: Vec<Option<i64>>,
+    pub(crate) limits: IdVec<PoolId, Vec<Option<i64>>>,
+    pub(crate) node_limits: IdVec<PoolId, Option<i64>>,
     pub(crate) counts: IdVec<GroupId, Counts>,
-    pub(crate) reserved_left: Vec<i64>,
-    pub(crate) refusals: Map<usize, RefusalCache>,
+    pub(crate) reserved_left: IdVec<ReservationId, i64>,
+    pub(crate) refusals: Map<RelaxationId, RefusalCache>,
     /// By pod: the relaxation with which it was placed, unless that is the first.
     relaxation_of: Map<PodId, u16>,
     /// Incremented by every placement.
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Opens an empty claim and returns its number.
-    pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: usize) -> usize {
+    pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: PoolId) -> usize {
         let dims = problem.dims.len();
         self.claims.push(Claim {
             pool,
@@ -168,7 +168,7 @@ impl State {
     }
 
     /// Counts an opened claim against its NodePool's limit of nodes.
-    pub(crate) fn count_node(&mut self, pool: usize) {
+    pub(crate) fn count_node(&mut self, pool: PoolId) {
         if let Some(left) = &mut self.node_limits[pool] {
             *left -= 1000;
         }
