@@ -2,7 +2,7 @@
 //! pods placed later can make that wrong, since the kube-scheduler may bind them in another order.
 
 use super::hash::Map;
-use super::ids::{GroupId, Key, PodId, SetId};
+use super::ids::{GroupId, HostId, Key, PodId, SetId};
 use super::intern::Val;
 use super::packing_run::Outcome;
 use super::pod::Class;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// A machine, existing or new, that got pods.
 #[derive(Clone, Copy)]
 struct PodHost {
-    host: usize,
+    host: HostId,
     set: SetId,
     /// It does not exist yet, so the labels of its type are not known.
     planned: bool,
@@ -33,12 +33,12 @@ struct AffinityCensus<'p, 'a> {
     problem: &'p Problem<'a>,
     /// By affinity group that some placed pod requires.
     sums: Map<GroupId, GroupSum>,
-    placed: Map<(GroupId, usize), u32>,
+    placed: Map<(GroupId, HostId), u32>,
     types: TypeValues,
 }
 
 /// By new machine and label key: the allowed values that its types leave.
-type TypeValues = Map<(usize, Key), Vec<Val>>;
+type TypeValues = Map<(HostId, Key), Vec<Val>>;
 
 /// The pods that one group counts: those of the cluster, and those that were placed.
 #[derive(Clone, Default)]
@@ -84,7 +84,7 @@ fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item 
         .filled()
         .map(|(machine, now)| (PodHost { host: problem.machines[machine].host, set: now.set, planned: false }, &now.pods[..]));
     let new = state.claims.iter().enumerate();
-    old.chain(new.map(|(at, claim)| (PodHost { host: problem.first_new_host + at, set: claim.set, planned: true }, &claim.pods[..])))
+    old.chain(new.map(|(at, claim)| (PodHost { host: problem.host_of_claim(at), set: claim.set, planned: true }, &claim.pods[..])))
 }
 
 /// The required affinity groups of a class, with all preferences dropped.
@@ -120,7 +120,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
                 let Some(mut vals) = problem.catalogs[problem.pools[claim.pool].catalog].values(*key, &claim.types) else { continue };
                 vals.retain(|val| required.is_none_or(|required| required.has(val)));
                 if !vals.is_empty() {
-                    self.types.insert((problem.first_new_host + at, *key), vals);
+                    self.types.insert((problem.host_of_claim(at), *key), vals);
                 }
             }
         }

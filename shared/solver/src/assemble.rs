@@ -5,7 +5,7 @@ use super::builder::ProblemBuilder;
 use super::catalog::Reservations;
 use super::groups::{CountedMachine, SelectingGroups, TopologyMembership};
 use super::hash::Map;
-use super::ids::{ClassId, IdVec, Key, PodId, SetId};
+use super::ids::{ClassId, HostId, IdVec, Key, PodId, SetId};
 use super::intern::{Sets, Vals};
 use super::machines;
 use super::meter::Meter;
@@ -26,9 +26,9 @@ pub(crate) struct ReusableProblem<'a> {
     /// Its queue contains all pods that may have to move, which are also counted where they run.
     pub(crate) problem: Problem<'a>,
     /// By pod: the machine that it leaves only in a simulation.
-    pub(crate) simulated_from: IdVec<PodId, Option<usize>>,
+    pub(crate) simulated_from: IdVec<PodId, Option<HostId>>,
     /// Rejected pods, with the machine that they leave only in a simulation.
-    pub(crate) refused: Vec<(Option<usize>, LeftOut)>,
+    pub(crate) refused: Vec<(Option<HostId>, LeftOut)>,
     pub(crate) membership: TopologyMembership,
 }
 
@@ -54,7 +54,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
     classes.measure(&dims);
     // Most runs have no pending pods: then the existing pods do not matter.
     let idle = candidates.is_empty() && !reusable;
-    let counted = if idle { Vec::new() } else { machines::counted(&mut builder, &in_pass) };
+    let counted = if idle { IdVec::new() } else { machines::counted(&mut builder, &in_pass) };
     let groups = builder.groups.finish(&builder.names, &meter);
     let selecting = SelectingGroups::of(&groups, &builder.groups.sequence(&builder.names));
     classes.join(&groups, &selecting);
@@ -74,7 +74,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
     );
     let counts = membership.count(&groups, &counted, &selecting, &builder.sets, &builder.names, &meter);
     let relevant = machines::relevant_keys(&builder, &classes.list, &groups);
-    let machines = if idle { Vec::new() } else { machines::build(&mut builder, &dims, &daemons, &relevant) };
+    let machines = if idle { IdVec::new() } else { machines::build(&mut builder, &dims, &daemons, &relevant) };
     let key = Keys::of(&mut builder.names);
     let ProblemBuilder { well_known, names, .. } = &mut builder;
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
@@ -97,7 +97,6 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
         machines,
         groups,
         counts,
-        first_new_host: input.nodes.len(),
         well_known,
         negated_custom_keys,
         key,

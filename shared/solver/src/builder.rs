@@ -2,7 +2,7 @@
 
 use super::catalog_index::index_of;
 use super::groups::Groups;
-use super::ids::SetId;
+use super::ids::{HostId, SetId};
 use super::intern::{Names, Sets, Vals};
 use super::taints::TaintTable;
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ pub(crate) struct Candidate<'a> {
     /// Whether it comes from a simulated candidate and is not pending.
     pub(crate) avoids_spared: bool,
     /// The machine that it leaves only in a simulation; `None` for pods that must be placed anyway.
-    pub(crate) simulated_from: Option<usize>,
+    pub(crate) simulated_from: Option<HostId>,
 }
 
 /// The label keys that instance types define.

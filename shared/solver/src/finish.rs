@@ -83,7 +83,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
         leaving.filter_map(|node| Some(node.node.as_ref()?.metadata.name.as_str())).collect()
     });
     for (machine, now) in outcome.state.filled() {
-        let node = &problem.state_nodes[problem.machines[machine].host];
+        let node = problem.node(machine);
         // In a simulation, only pods of nodes that are being deleted may wait for a node that has not initialized.
         let waits = |pod: &Pod| options.simulation.is_none() || node.initialized() || deleted_nodes.contains(pod.spec.node_name.as_str());
         let (kept, refused): (Vec<&Pod>, Vec<&Pod>) = now.pods.iter().map(|n| problem.pods[*n]).partition(|pod| waits(pod));

@@ -1,7 +1,7 @@
 //! Karpenter's order of trying: existing machines, open claims, new claims; preferences are dropped one by one.
 
 use super::fit::{self, ClaimTarget, FitError};
-use super::ids::{ClassId, IdVec, PodId};
+use super::ids::{ClassId, Id as _, IdVec, MachineId, PodId};
 use super::limits;
 use super::meter;
 use super::order;
@@ -58,14 +58,13 @@ impl PackingRun<'_, '_> {
 
     /// Places pods on the starting machines that were launched for them, as far as they fit, and removes them from the queue.
     fn place_promised(&mut self, waiting: &mut VecDeque<Entry>) {
-        let (nodes, options) = (self.problem.state_nodes, self.options);
+        let options = self.options;
         if options.promised.is_empty() {
             return;
         }
-        let claim = |host: usize| nodes[host].claim.as_ref().map(|claim| claim.metadata.name.as_str());
-        let open = (0..self.problem.machines.len()).filter(|machine| self.open_machines.has(*machine));
-        let coming: BTreeMap<&str, usize> =
-            open.filter_map(|machine| Some((claim(self.problem.machines[machine].host)?, machine))).collect();
+        let claim = |machine| self.problem.node(machine).claim.as_ref().map(|claim| claim.metadata.name.as_str());
+        let open = self.problem.machines.ids().filter(|machine| self.open_machines.has(*machine));
+        let coming: BTreeMap<&str, MachineId> = open.filter_map(|machine| Some((claim(machine)?, machine))).collect();
         waiting.retain(|entry| {
             let promised = options.promised.get(&self.problem.pods[entry.pod].metadata.uid);
             let machine = promised.and_then(|claim| coming.get(claim.as_str()));
@@ -74,7 +73,7 @@ impl PackingRun<'_, '_> {
     }
 
     /// Whether the pod was placed on the machine, with as many of its preferences as possible.
-    fn place_on_machine(&mut self, machine: usize, entry: Entry) -> bool {
+    fn place_on_machine(&mut self, machine: MachineId, entry: Entry) -> bool {
         let class = Rc::clone(&self.problem.classes[entry.class]);
         self.meter().spend(meter::POD);
         let relaxations = if class.resource_claims { &[] } else { &class.relaxations[..] };
@@ -127,7 +126,7 @@ impl PackingRun<'_, '_> {
         let mut from = 0;
         self.meter().spend(self.problem.machines.len() / 64 / meter::WORDS);
         while let Some(machine) = self.open_machines.next_without(&refusals.machines, None, from) {
-            from = machine + 1;
+            from = machine.position() + 1;
             match fit::check_machine(self.problem, &self.state, machine, class, relaxation) {
                 Ok(set) => {
                     self.state.put_on_machine(self.problem, machine, set, class, pod);

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::catalog::{SPOT_TYPES_KEPT, View};
-use super::ids::{GroupId, Key, PoolId, ReservationId, SetId};
+use super::ids::{GroupId, HostId, Key, MachineId, PoolId, ReservationId, SetId};
 use super::intern::{Val, Vals};
 use super::limits;
 use super::meter;
@@ -36,7 +36,7 @@ pub(crate) struct ClaimTarget<'t> {
     pub(crate) ports: &'t [HostPort],
     pub(crate) reservations: &'t [ReservationId],
     /// Its host number; `None` for a new claim.
-    pub(crate) host: Option<usize>,
+    pub(crate) host: Option<HostId>,
 }
 
 /// At most this many combinations of domains are tried on one machine.
@@ -72,11 +72,11 @@ impl PackingOptions {
 pub(crate) fn check_machine(
     problem: &mut Problem<'_>,
     state: &State,
-    machine_index: usize,
+    id: MachineId,
     class: &Class,
     relaxation: &Relaxation,
 ) -> Result<SetId, FitError> {
-    let now = state.machine(problem, machine_index);
+    let now = state.machine(problem, id);
     problem.meter.spend(meter::MACHINE);
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
@@ -84,7 +84,7 @@ pub(crate) fn check_machine(
         }
     }
     problem.meter.spend(meter::MACHINE_CLOSER);
-    let machine = &problem.machines[machine_index];
+    let machine = &problem.machines[id];
     if !problem.tolerated(relaxation.tolerations, machine.taints)
         || (machine.spared && class.avoids_spared)
         || over_attach_limit(machine, now, class)

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, IdVec, Key, LabelsId, SetId, TaintsId, TolerationId};
+use super::ids::{GroupId, HostId, IdVec, Key, LabelsId, SetId, TaintsId, TolerationId};
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::selectors::{LabelIndex, LabelSet, Scope};
@@ -213,13 +213,13 @@ pub(crate) struct CountedMachine {
 #[derive(Debug, Default)]
 pub(crate) struct TopologyMembership {
     /// By machine: its labels as requirements.
-    labels: Vec<Option<SetId>>,
+    labels: IdVec<HostId, Option<SetId>>,
     /// By machine: whether the pass may place pods on it.
-    offered: Vec<bool>,
+    offered: IdVec<HostId, bool>,
     /// By group: position in `passing`.
     filter: IdVec<GroupId, usize>,
     /// By filter: the machines that it lets through.
-    passing: Vec<Bits>,
+    passing: Vec<Bits<HostId>>,
     /// By group: position in `providers`; `None` for groups by host.
     known: IdVec<GroupId, Option<usize>>,
     /// By domain: how many machines provide it.
@@ -241,7 +241,7 @@ impl TopologyMembership {
     /// `passes` tells whether a filter lets a machine through.
     pub(crate) fn of(
         groups: &IdVec<GroupId, Group>,
-        machines: &[CountedMachine],
+        machines: &IdVec<HostId, CountedMachine>,
         sets: &Sets,
         reach: impl Fn(GroupId) -> Option<TolerationId>,
         domains: impl Fn(Key, Option<TolerationId>) -> Vec<Val>,
@@ -258,8 +258,8 @@ impl TopologyMembership {
         for (id, group) in groups.enumerate() {
             let filter = *filters.entry(&group.filter).or_insert_with(|| {
                 let mut passing = Bits::none(machines.len());
-                for (at, _) in machines.iter().enumerate().filter(|(_, machine)| passes(&group.filter, machine)) {
-                    passing.insert(at);
+                for (host, _) in machines.enumerate().filter(|(_, machine)| passes(&group.filter, machine)) {
+                    passing.insert(host);
                 }
                 out.passing.push(passing);
                 out.passing.len() - 1
@@ -294,7 +294,7 @@ impl TopologyMembership {
     pub(crate) fn count(
         &self,
         groups: &IdVec<GroupId, Group>,
-        machines: &[CountedMachine],
+        machines: &IdVec<HostId, CountedMachine>,
         selecting: &SelectingGroups,
         sets: &Sets,
         names: &Names,
@@ -309,7 +309,7 @@ impl TopologyMembership {
         let domains = |known: &Option<usize>| known.map(|at| empty[at].clone()).unwrap_or_default();
         let mut out: IdVec<GroupId, Counts> =
             self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
-        for (host, machine) in machines.iter().enumerate() {
+        for (host, machine) in machines.enumerate() {
             let mut add = |id: GroupId, by: u32| {
                 meter.spend(meter::SELECT);
                 match self.counted_in(id, &groups[id], host, sets) {
@@ -326,12 +326,12 @@ impl TopologyMembership {
         out
     }
 
-    fn domain(&self, key: Key, host: usize, sets: &Sets) -> Option<Val> {
+    fn domain(&self, key: Key, host: HostId, sets: &Sets) -> Option<Val> {
         sets.get(self.labels[host]?).get(&key)?.single().copied()
     }
 
     /// How a group counts the pods of a machine; `None` if it does not.
-    pub(crate) fn counted_in(&self, id: GroupId, group: &Group, host: usize, sets: &Sets) -> Option<CountedIn> {
+    pub(crate) fn counted_in(&self, id: GroupId, group: &Group, host: HostId, sets: &Sets) -> Option<CountedIn> {
         self.labels[host]?;
         if !self.passing[self.filter[id]].has(host) {
             return None;
@@ -348,7 +348,7 @@ impl TopologyMembership {
         known.is_none_or(|known| *known <= leaving)
     }
 
-    pub(crate) fn offered(&self, host: usize) -> bool {
+    pub(crate) fn offered(&self, host: HostId) -> bool {
         self.offered[host]
     }
 }

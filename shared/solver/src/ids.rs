@@ -58,6 +58,10 @@ ids! {
     ReservationId;
     /// A relaxation of a class, over all classes.
     RelaxationId;
+    /// A machine, as topology counts: the nodes of the input in their order, then the claims.
+    HostId;
+    /// An existing machine that accepts pods.
+    MachineId;
     /// A pod to place.
     PodId;
     /// Pods that repacking does not distinguish.
@@ -120,6 +124,10 @@ impl<I: Id, T> IdVec<I, T> {
 
     pub(crate) fn get(&self, id: I) -> Option<&T> {
         self.items.get(id.position())
+    }
+
+    pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
+        self.items.get_mut(id.position())
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {

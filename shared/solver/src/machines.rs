@@ -3,7 +3,7 @@
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::groups::CountedMachine;
-use super::ids::{ClassId, GroupId, IdVec, Key, SetId};
+use super::ids::{ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, SetId};
 use super::pod::Class;
 use super::problem::{Machine, MachineNow};
 use super::topology::{Group, GroupKind};
@@ -20,10 +20,10 @@ fn is_offered(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
     !node.marked_for_deletion && (builder.reusable || !is_candidate())
 }
 
-/// What each machine contributes to topology, by position in the input. `in_pass` are the pods that are being placed.
-pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*const Pod>) -> Vec<CountedMachine> {
+/// What each machine contributes to topology. `in_pass` are the pods that are being placed.
+pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*const Pod>) -> IdVec<HostId, CountedMachine> {
     let input = builder.input;
-    let mut out = Vec::with_capacity(input.nodes.len());
+    let mut out = IdVec::with_capacity(input.nodes.len());
     for node in input.nodes {
         let labels = node.node.as_ref().map(|n| builder.split(&from_labels(&n.metadata.labels)).0);
         let taints = builder.taint_table.taints(&node.simulated_taints());
@@ -67,20 +67,20 @@ pub(crate) fn relevant_keys(
 }
 
 /// The machines that accept pods, initialized ones first, then by name.
-pub(crate) fn build(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Pod], relevant: &BTreeSet<Key>) -> Vec<Machine> {
+pub(crate) fn build(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Pod], relevant: &BTreeSet<Key>) -> IdVec<MachineId, Machine> {
     let input = builder.input;
     let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| is_offered(builder, &input.nodes[*n])).collect();
     order.sort_by_key(|n| (!input.nodes[*n].initialized(), input.nodes[*n].name()));
     let daemons: Vec<(&Pod, Vec<whittle_model::requirements::Requirements>, Resources)> =
         daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
-    order.into_iter().map(|host| machine(builder, dims, &daemons, relevant, host)).collect()
+    order.into_iter().map(|at| machine(builder, dims, &daemons, relevant, at)).collect()
 }
 
 type Daemon<'a> = (&'a Pod, Vec<whittle_model::requirements::Requirements>, Resources);
 
-fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevant: &BTreeSet<Key>, host: usize) -> Machine {
+fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevant: &BTreeSet<Key>, at: usize) -> Machine {
     let input = builder.input;
-    let node = &input.nodes[host];
+    let node = &input.nodes[at];
     let mut all = from_labels(node.labels());
     all.replace(labels::HOSTNAME.to_owned(), whittle_model::requirements::Allowed::one(node.hostname().to_owned()));
     let taints = node.simulated_taints();
@@ -119,7 +119,7 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     set.remove(&builder.names.key(labels::HOSTNAME));
     let name = node.node.as_ref().map(|n| n.metadata.name.as_str()).unwrap_or_default();
     Machine {
-        host,
+        host: HostId::at(at),
         hostname: builder.names.val(node.hostname()),
         taints: builder.taint_table.taints(&taints),
         start: MachineNow { remaining: dims.vector(&left), set: builder.sets.id(set), ports, volumes, pods: Vec::new() },

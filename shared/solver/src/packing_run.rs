@@ -4,7 +4,7 @@ use super::aim::{Aim, Aims};
 use super::bits::Bits;
 use super::fit::{self, ClaimTarget, FitError, PackingOptions};
 use super::hash::Map;
-use super::ids::{GroupId, RelaxationId};
+use super::ids::{GroupId, MachineId, RelaxationId};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Relaxation};
 use super::problem::Problem;
@@ -53,7 +53,7 @@ pub(crate) struct PackingRun<'s, 'a> {
     /// The types that claims are filled up to, for [`Choice::Aimed`].
     pub(crate) aims: Aims,
     /// Existing machines that accept pods.
-    pub(crate) open_machines: Bits,
+    pub(crate) open_machines: Bits<MachineId>,
     /// Open claims in the order in which Karpenter tries them, each after its number of pods.
     pub(crate) karpenter_order: Vec<(u64, usize)>,
     /// By open claim: the most that one of its types has left.
@@ -177,7 +177,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
             requests: &claim.requests,
             ports: &claim.ports,
             reservations: &claim.reservations,
-            host: Some(self.problem.first_new_host + at),
+            host: Some(self.problem.host_of_claim(at)),
         };
         fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation)
     }

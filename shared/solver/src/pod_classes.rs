@@ -5,7 +5,7 @@ use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
-use super::ids::{ClassId, GroupId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
+use super::ids::{ClassId, GroupId, HostId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
 use super::pod::{Class, Entry, Relaxation, VolumePlace};
 use super::relaxation;
 use super::topology::{Group, GroupKind};
@@ -21,7 +21,7 @@ use whittle_model::scheduling::{Input, LeftOut, OPTED_OUT, Options, Packing, Pod
 use whittle_units::Resources;
 
 /// The pods to place, and those rejected beforehand with the machine that they leave only in a simulation.
-pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candidate<'a>>, Vec<(Option<usize>, LeftOut)>) {
+pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candidate<'a>>, Vec<(Option<HostId>, LeftOut)>) {
     let input = builder.input;
     let objects = input.objects;
     // Allocated at full size, to avoid copying it as it grows.
@@ -49,7 +49,7 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candida
         if node.node.is_none() || !(node.marked_for_deletion || candidate) {
             continue;
         }
-        let simulated_from = (!node.marked_for_deletion).then_some(host);
+        let simulated_from = (!node.marked_for_deletion).then_some(HostId::at(host));
         for pod in node.pods.iter().map(|&p| &objects.pods[p]) {
             if !pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
                 continue;

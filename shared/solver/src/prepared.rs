@@ -6,7 +6,7 @@
 use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
 use super::groups::{CountedIn, TopologyMembership};
-use super::ids::{GroupId, IdVec};
+use super::ids::{GroupId, HostId, Id as _, IdVec, MachineId};
 use super::intern::Val;
 use super::packing;
 use super::pod::Entry;
@@ -25,18 +25,18 @@ pub struct Prepared<'a> {
     /// Pods to place in every question, in queue order.
     always: Vec<Ranked>,
     /// By machine: its pods that would have to move, in queue order.
-    moving: Vec<Vec<Ranked>>,
-    refused: Vec<(Option<usize>, LeftOut)>,
+    moving: IdVec<HostId, Vec<Ranked>>,
+    refused: Vec<(Option<HostId>, LeftOut)>,
     /// Counts with every pod where it is.
     counts: IdVec<GroupId, Counts>,
     /// By NodePool: what its limits leave next to all machines.
     limits: Vec<(Vec<Option<i64>>, Option<i64>)>,
     /// By name: position in the input.
-    host_of: BTreeMap<&'a str, usize>,
+    host_of: BTreeMap<&'a str, HostId>,
     /// By position in the input: position among the machines.
-    machine_of: Vec<Option<usize>>,
+    machine_of: IdVec<HostId, Option<MachineId>>,
     /// By position among the machines: whether it accepts only pending pods when recent machines are spared.
-    spared: Vec<bool>,
+    spared: IdVec<MachineId, bool>,
     /// How the problem's machines are marked now.
     recent: RecentNodes,
 }
@@ -72,14 +72,14 @@ impl<'a> Prepared<'a> {
         }
         let ReusableProblem { problem, simulated_from, refused, membership } = assemble::build_reusable(input, options);
         let mut always = Vec::new();
-        let mut moving = vec![Vec::new(); input.nodes.len()];
+        let mut moving: IdVec<HostId, Vec<Ranked>> = vec![Vec::new(); input.nodes.len()].into();
         for (rank, entry) in problem.queue.iter().enumerate() {
             let ranked = Ranked { rank, entry: *entry };
             simulated_from[entry.pod].map_or(&mut always, |host| &mut moving[host]).push(ranked);
         }
-        let mut machine_of = vec![None; input.nodes.len()];
-        for (at, machine) in problem.machines.iter().enumerate() {
-            machine_of[machine.host] = Some(at);
+        let mut machine_of = IdVec::filled(None, &moving);
+        for (id, machine) in problem.machines.enumerate() {
+            machine_of[machine.host] = Some(id);
         }
         let mut out = Self {
             input,
@@ -90,13 +90,13 @@ impl<'a> Prepared<'a> {
             refused,
             counts: problem.counts.clone(),
             limits: problem.pools.iter().map(|pool| (pool.limits.clone(), pool.node_limit)).collect(),
-            host_of: input.nodes.iter().enumerate().map(|(host, node)| (node.name(), host)).collect(),
+            host_of: input.nodes.iter().enumerate().map(|(at, node)| (node.name(), HostId::at(at))).collect(),
             machine_of,
             spared: problem.machines.iter().map(|machine| machine.spared).collect(),
             recent: RecentNodes::Spare,
             problem,
         };
-        for host in 0..input.nodes.len() {
+        for host in out.moving.ids() {
             for (group, counted_in) in out.counted_on(host) {
                 match counted_in {
                     CountedIn::Host => out.counts[group].hosts.add(host, 1),
@@ -115,7 +115,7 @@ impl<'a> Prepared<'a> {
 
     /// The plan without `candidates`, as a solve from scratch would find it.
     pub fn without(&mut self, candidates: &BTreeSet<String>, recent: RecentNodes) -> Plan {
-        let hosts: Vec<usize> = candidates.iter().filter_map(|name| self.host_of.get(name.as_str()).copied()).collect();
+        let hosts: Vec<HostId> = candidates.iter().filter_map(|name| self.host_of.get(name.as_str()).copied()).collect();
         let mut queue: Vec<Ranked> = self.always.clone();
         queue.extend(hosts.iter().flat_map(|host| &self.moving[*host]));
         queue.sort_unstable_by_key(|ranked| ranked.rank);
@@ -140,7 +140,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// The groups that count a moving pod of the machine, once for each pod.
-    fn counted_on(&self, host: usize) -> Vec<(GroupId, CountedIn)> {
+    fn counted_on(&self, host: HostId) -> Vec<(GroupId, CountedIn)> {
         let mut out = Vec::new();
         for ranked in &self.moving[host] {
             if self.problem.pods[ranked.entry.pod].metadata.is_deleting() {
@@ -155,7 +155,7 @@ impl<'a> Prepared<'a> {
         out
     }
 
-    fn counts_without(&self, hosts: &[usize]) -> IdVec<GroupId, Counts> {
+    fn counts_without(&self, hosts: &[HostId]) -> IdVec<GroupId, Counts> {
         let mut out = self.counts.clone();
         for &host in hosts {
             for (group, counted_in) in self.counted_on(host) {
@@ -183,16 +183,16 @@ impl<'a> Prepared<'a> {
     }
 
     /// The limits of NodePools without the removed machines.
-    fn set_limits_without(&mut self, hosts: &[usize]) {
+    fn set_limits_without(&mut self, hosts: &[HostId]) {
         for (pool, (limits, node_limit)) in self.problem.pools.iter_mut().zip(&self.limits) {
             pool.limits.clone_from(limits);
             pool.node_limit = *node_limit;
             if node_limit.is_none() && limits.iter().all(Option::is_none) {
                 continue;
             }
-            let own = |host: &&usize| self.input.nodes[**host].node_pool() == Some(pool.source.metadata.name.as_str());
+            let own = |host: &&HostId| self.input.nodes[host.position()].node_pool() == Some(pool.source.metadata.name.as_str());
             for host in hosts.iter().filter(own) {
-                let capacity = self.input.nodes[*host].capacity();
+                let capacity = self.input.nodes[host.position()].capacity();
                 for (left, name) in pool.limits.iter_mut().zip(&self.problem.dims.names) {
                     *left = left.map(|left| left.saturating_add(capacity.get(name).milli()));
                 }

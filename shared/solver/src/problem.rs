@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
-use super::ids::{CatalogId, ClassId, GroupId, IdVec, Key, PodId, PoolId, SetId, TaintsId, TolerationId};
+use super::ids::{CatalogId, ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId};
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry};
@@ -21,8 +21,7 @@ use whittle_model::state::StateNode;
 /// An existing machine that accepts pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// Position in the input, which is also its host number.
-    pub(crate) host: usize,
+    pub(crate) host: HostId,
     pub(crate) hostname: Val,
     pub(crate) taints: TaintsId,
     /// Before anything is placed on it.
@@ -56,7 +55,7 @@ pub(crate) struct Problem<'a> {
     pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
     /// Whether there are dynamic NodePools, usable or not.
     pub(crate) any_pool: bool,
-    pub(crate) machines: Vec<Machine>,
+    pub(crate) machines: IdVec<MachineId, Machine>,
     pub(crate) classes: IdVec<ClassId, Rc<Class>>,
     /// In queue order.
     pub(crate) queue: Vec<Entry>,
@@ -65,8 +64,6 @@ pub(crate) struct Problem<'a> {
     pub(crate) class_of: IdVec<PodId, ClassId>,
     pub(crate) groups: IdVec<GroupId, Group>,
     pub(crate) counts: IdVec<GroupId, Counts>,
-    /// The host number of the first new machine.
-    pub(crate) first_new_host: usize,
     pub(crate) well_known: BTreeSet<Key>,
     /// Keys that types do not define and on which some pod has a `NotIn` requirement: its claim gets such a label, so that pods
     /// that require the label may join later.
@@ -75,8 +72,8 @@ pub(crate) struct Problem<'a> {
     /// Pods that were rejected before solving.
     pub(crate) refused: Vec<LeftOut>,
     pub(crate) state_nodes: &'a [StateNode],
-    /// Positions in `machines` of those that the current question removes.
-    pub(crate) excluded: Bits,
+    /// The machines that the current question removes.
+    pub(crate) excluded: Bits<MachineId>,
     pub(crate) tolerance: ToleranceTable,
     pub(crate) views: Map<(CatalogId, SetId), Rc<View>>,
     /// The work done on it.
@@ -101,9 +98,19 @@ impl Keys {
     }
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
     pub(crate) fn tolerated(&self, tolerations: TolerationId, taints: TaintsId) -> bool {
         self.tolerance.tolerated(tolerations, taints)
+    }
+
+    /// The node that an existing machine is.
+    pub(crate) fn node(&self, machine: MachineId) -> &'a StateNode {
+        &self.state_nodes[self.machines[machine].host.position()]
+    }
+
+    /// What topology counts a claim as.
+    pub(crate) fn host_of_claim(&self, claim: usize) -> HostId {
+        HostId::at(self.state_nodes.len() + claim)
     }
 
     /// `offered` narrowed by `required`; with `for_new_node`, instance types define well-known keys.

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, IdVec, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
+use super::ids::{GroupId, HostId, IdVec, MachineId, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
@@ -40,7 +40,7 @@ pub(crate) struct Claim {
 /// Refusals that hold for the rest of the pass, for one relaxation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RefusalCache {
-    pub(crate) machines: Bits,
+    pub(crate) machines: Bits<MachineId>,
     pub(crate) claims: Bits,
     pub(crate) pools: Bits<PoolId>,
 }
@@ -49,9 +49,9 @@ pub(crate) struct RefusalCache {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     /// Machines on which something was placed, with their numbers: in most questions, few of a large cluster.
-    changed: Vec<(usize, MachineNow)>,
+    changed: Vec<(MachineId, MachineNow)>,
     /// By machine: its position in `changed` plus one, or zero.
-    change_of: Vec<u32>,
+    change_of: IdVec<MachineId, u32>,
     pub(crate) claims: Vec<Claim>,
     /// By number of pods: how many claims have that many, and which.
     pub(crate) by_pod_count: Vec<(usize, Bits)>,
@@ -74,7 +74,7 @@ impl State {
     pub(crate) fn start(problem: &Problem<'_>) -> Self {
         Self {
             changed: Vec::new(),
-            change_of: vec![0; problem.machines.len()],
+            change_of: IdVec::filled(0, &problem.machines),
             claims: Vec::new(),
             by_pod_count: Vec::new(),
             by_set: Vec::new(),
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// An existing machine in its current state.
-    pub(crate) fn machine<'s>(&'s self, problem: &'s Problem<'_>, machine: usize) -> &'s MachineNow {
+    pub(crate) fn machine<'s>(&'s self, problem: &'s Problem<'_>, machine: MachineId) -> &'s MachineNow {
         match self.change_of[machine] {
             0 => &problem.machines[machine].start,
             at => &self.changed[at as usize - 1].1,
@@ -98,8 +98,8 @@ impl State {
     }
 
     /// Existing machines that got pods, ascending.
-    pub(crate) fn filled(&self) -> impl Iterator<Item = (usize, &MachineNow)> {
-        let mut filled: Vec<(usize, &MachineNow)> = self.changed.iter().map(|(machine, now)| (*machine, now)).collect();
+    pub(crate) fn filled(&self) -> impl Iterator<Item = (MachineId, &MachineNow)> {
+        let mut filled: Vec<(MachineId, &MachineNow)> = self.changed.iter().map(|(machine, now)| (*machine, now)).collect();
         filled.retain(|(_, now)| !now.pods.is_empty());
         filled.sort_unstable_by_key(|(machine, _)| *machine);
         filled.into_iter()
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// Places a pod on an existing machine.
-    pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: usize, set: SetId, class: &Class, pod: PodId) {
+    pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: MachineId, set: SetId, class: &Class, pod: PodId) {
         if self.change_of[machine] == 0 {
             self.changed.push((machine, problem.machines[machine].start.clone()));
             self.change_of[machine] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
@@ -210,7 +210,7 @@ impl State {
         *now += 1;
         claims.grow(at + 1);
         claims.insert(at);
-        self.record(problem, class, set, problem.first_new_host + at, taints);
+        self.record(problem, class, set, problem.host_of_claim(at), taints);
     }
 
     /// Moves a claim to those with requirements `set`.
@@ -252,7 +252,7 @@ impl State {
             self.claims[at].pods = staying;
             for class in Vec::<PodId>::into_iter(going).map(class_of) {
                 self.claims[at].requests.iter_mut().zip(&class.requests).for_each(|(sum, less)| *sum -= less);
-                self.uncount(problem, &class, self.claims[at].set, problem.first_new_host + at);
+                self.uncount(problem, &class, self.claims[at].set, problem.host_of_claim(at));
             }
             if self.claims[at].pods.is_empty() {
                 self.release_claim(at);
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// Undoes [`State::record`], as far as the machine's requirements still tell the domain.
-    fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize) {
+    fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: HostId) {
         for id in class.counted_by.iter().chain(&class.repels) {
             let (group, counts) = (&problem.groups[*id], &mut self.counts[*id]);
             if group.by_host {
@@ -294,7 +294,7 @@ impl State {
     }
 
     /// Counts a placed pod in every group that concerns it.
-    fn record(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: usize, taints: TaintsId) {
+    fn record(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: HostId, taints: TaintsId) {
         self.version += 1;
         let reqs = problem.sets.get(set);
         for id in class.counted_by.iter().chain(&class.repels) {

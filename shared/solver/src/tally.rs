@@ -1,5 +1,7 @@
 //! How many pods of a group each machine has.
 
+use super::ids::{HostId, Id as _, IdVec};
+
 /// Up to this many machines are kept as a list whatever their numbers.
 const FEW: usize = 16;
 /// A table is kept while at least one in this many machines has a pod: it then takes no more than a few times the memory of a
@@ -10,9 +12,9 @@ const SPARSE: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) enum Tally {
     /// Machines with their counts, by number; none of them zero.
-    Few(Vec<(u32, u32)>),
+    Few(Vec<(HostId, u32)>),
     /// By number; machines beyond the end count zero.
-    Many { counts: Vec<u32>, populated: usize },
+    Many { counts: IdVec<HostId, u32>, populated: usize },
 }
 
 impl Default for Tally {
@@ -30,7 +32,7 @@ impl PartialEq for Tally {
 impl Eq for Tally {}
 
 impl Tally {
-    pub(crate) fn of(&self, host: usize) -> u32 {
+    pub(crate) fn of(&self, host: HostId) -> u32 {
         match self {
             Self::Few(list) => place(list, host).map_or(0, |at| list[at].1),
             Self::Many { counts, .. } => counts.get(host).copied().unwrap_or(0),
@@ -53,7 +55,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn add(&mut self, host: usize, by: u32) {
+    pub(crate) fn add(&mut self, host: HostId, by: u32) {
         if by == 0 {
             return;
         }
@@ -61,12 +63,10 @@ impl Tally {
         match self {
             Self::Few(list) => match place(list, host) {
                 Ok(at) => list[at].1 += by,
-                Err(at) => list.insert(at, (number(host), by)),
+                Err(at) => list.insert(at, (host, by)),
             },
             Self::Many { counts, populated } => {
-                if host >= counts.len() {
-                    counts.resize(host + 1, 0);
-                }
+                counts.grow_to(host, 0);
                 *populated += usize::from(counts[host] == 0);
                 counts[host] += by;
             }
@@ -74,7 +74,7 @@ impl Tally {
     }
 
     /// Removes one.
-    pub(crate) fn take(&mut self, host: usize) {
+    pub(crate) fn take(&mut self, host: HostId) {
         match self {
             Self::Few(list) => {
                 let Ok(at) = place(list, host) else { return };
@@ -92,39 +92,38 @@ impl Tally {
     }
 
     /// Switches between list and table, whichever suits one more machine.
-    fn suit(&mut self, host: usize) {
+    fn suit(&mut self, host: HostId) {
         match self {
             Self::Few(list) if list.len() >= FEW => {
-                let end = list.last().map_or(0, |(last, _)| *last as usize).max(host) + 1;
-                if list.len() * SPARSE >= end {
-                    let mut counts = vec![0; end];
-                    list.iter().for_each(|(host, n)| counts[*host as usize] = *n);
+                let last = list.last().map_or(host, |(last, _)| host.max(*last));
+                if list.len() * SPARSE > last.position() {
+                    let mut counts = IdVec::new();
+                    counts.grow_to(last, 0);
+                    list.iter().for_each(|(host, n)| counts[*host] = *n);
                     *self = Self::Many { counts, populated: list.len() };
                 }
             }
             // Twice as sparse, so that it does not switch back and forth.
-            Self::Many { counts, populated } if host >= counts.len() && *populated * SPARSE * 2 < host => *self = Self::Few(self.listed()),
+            Self::Many { counts, populated } if host >= counts.next_id() && *populated * SPARSE * 2 < host.position() => {
+                *self = Self::Few(self.listed())
+            }
             _ => {}
         }
     }
 
-    fn listed(&self) -> Vec<(u32, u32)> {
+    fn listed(&self) -> Vec<(HostId, u32)> {
         match self {
             Self::Few(list) => list.clone(),
-            Self::Many { counts, .. } => counts.iter().enumerate().filter(|(_, n)| **n > 0).map(|(host, n)| (number(host), *n)).collect(),
+            Self::Many { counts, .. } => counts.enumerate().filter(|(_, n)| **n > 0).map(|(host, n)| (host, *n)).collect(),
         }
     }
 }
 
-fn number(host: usize) -> u32 {
-    u32::try_from(host).expect("fewer than 2^32 machines")
-}
-
-fn place(list: &[(u32, u32)], host: usize) -> Result<usize, usize> {
+fn place(list: &[(HostId, u32)], host: HostId) -> Result<usize, usize> {
     // New claims are numbered in order: usually it is the last one, or a new last one.
     match list.last() {
-        Some((last, _)) if (*last as usize) < host => Err(list.len()),
-        _ => list.binary_search_by_key(&number(host), |(at, _)| *at),
+        Some((last, _)) if *last < host => Err(list.len()),
+        _ => list.binary_search_by_key(&host, |(at, _)| *at),
     }
 }
 
@@ -138,11 +137,11 @@ mod tests {
     fn list_and_table_count_alike_and_neither_grows_with_empty_machines() {
         let mut dice = Dice::new(3);
         for (hosts, steps) in [(20, 400), (400, 3000), (100_000, 300), (3000, 20_000)] {
-            let (mut tally, mut known) = (Tally::default(), BTreeMap::<usize, u32>::new());
+            let (mut tally, mut known) = (Tally::default(), BTreeMap::<HostId, u32>::new());
             let mut kinds = (0, 0);
             for step in 0..steps {
                 // At first among the lower numbers: dense there, sparse later on.
-                let host = dice.below((hosts * (step + 1) / steps).max(1));
+                let host = HostId::at(dice.below((hosts * (step + 1) / steps).max(1)));
                 if dice.below(3) == 0 {
                     tally.take(host);
                     if let Some(n) = known.get_mut(&host).filter(|n| **n > 0) {
@@ -165,7 +164,7 @@ mod tests {
                     }
                 }
             }
-            let listed: Vec<_> = known.iter().map(|(host, n)| (u32::try_from(*host).unwrap(), *n)).collect();
+            let listed: Vec<_> = known.into_iter().collect();
             assert_eq!(tally.listed(), listed);
             assert!(kinds.0 > 0, "{hosts} machines: never a list");
             assert_eq!(kinds.1 == 0, hosts == 100_000, "{hosts} machines: {kinds:?}");

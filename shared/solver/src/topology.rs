@@ -1,7 +1,7 @@
 //! Spread, affinity and anti-affinity as one mechanism: a group counts pods per domain of a label key and determines the
 //! domains that a pod may use.
 
-use super::ids::{GroupId, IdVec, Key, SetId, TaintsId, TolerationId};
+use super::ids::{GroupId, HostId, IdVec, Key, SetId, TaintsId, TolerationId};
 use super::intern::{Names, Set, Sets, Val, Vals};
 use super::pod::Relaxation;
 use super::selectors::Selected;
@@ -94,8 +94,8 @@ impl Counts {
 /// Where a pod would go, as far as topology is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TopologyTarget {
-    /// The host number; `None` for a machine that would be new.
-    pub(crate) host: Option<usize>,
+    /// `None` for a machine that would be new.
+    pub(crate) host: Option<HostId>,
     /// Its requirements merged with the pod's.
     pub(crate) set: SetId,
 }
