@@ -83,7 +83,7 @@ fn places<'s>(problem: &'s Problem<'_>, state: &'s State) -> impl Iterator<Item 
     let old = state
         .filled()
         .map(|(machine, now)| (PodHost { host: problem.machines[machine].host, set: now.set, planned: false }, &now.pods[..]));
-    let new = state.claims.iter().enumerate();
+    let new = state.claims.enumerate();
     old.chain(new.map(|(at, claim)| (PodHost { host: problem.host_of_claim(at), set: claim.set, planned: true }, &claim.pods[..])))
 }
 
@@ -114,7 +114,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
         let problem = self.problem;
         let groups = self.sums.keys().map(|id| &problem.groups[*id]).filter(|group| !group.by_host);
         let keys: BTreeSet<Key> = groups.map(|group| group.key).collect();
-        for (at, claim) in state.claims.iter().enumerate() {
+        for (at, claim) in state.claims.enumerate() {
             for key in &keys {
                 let required = problem.sets.get(claim.set).get(key);
                 let Some(mut vals) = problem.catalogs[problem.pools[claim.pool].catalog].values(*key, &claim.types) else { continue };

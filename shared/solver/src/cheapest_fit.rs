@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::NO_PRICE;
 use super::fit::{self, ClaimTarget, FitError};
-use super::ids::PoolId;
+use super::ids::{ClaimId, Id as _, PoolId};
 use super::limits;
 use super::meter;
 use super::packing_run::{Choice, PackingRun};
@@ -17,7 +17,7 @@ const FULL_CHECKS_MAX: usize = 12;
 
 impl PackingRun<'_, '_> {
     /// Records the current price of an open claim and what it has to spare.
-    pub(crate) fn remember_price(&mut self, at: usize) {
+    pub(crate) fn remember_price(&mut self, at: ClaimId) {
         if self.choice == Choice::FewestPods {
             return;
         }
@@ -36,16 +36,16 @@ impl PackingRun<'_, '_> {
         if self.prices.least.is_empty() {
             self.prices.least = (0..dims).map(|dim| self.problem.classes.iter().map(|c| c.requests[dim]).min().unwrap_or(0)).collect();
         }
-        if self.prices.price.len() <= at {
-            self.prices.price.resize(at + 1, NO_PRICE);
-            self.prices.spare.resize((at + 1) * dims, 0);
-            self.prices.full.grow(at + 1);
+        if self.prices.price.get(at).is_none() {
+            self.prices.price.grow_to(at, NO_PRICE);
+            self.prices.spare.resize((at.position() + 1) * dims, 0);
+            self.prices.full.grow(at.position() + 1);
         }
         self.prices.price[at] = price;
         let mut full = false;
         for dim in 0..dims {
             let left = catalog.allocatable[cheapest][dim] - claim.requests[dim] - daemons.map_or(0, |g| g.overhead[dim]);
-            self.prices.spare[at * dims + dim] = left;
+            self.prices.spare[at.position() * dims + dim] = left;
             full |= left < self.prices.least[dim];
         }
         if full {
@@ -56,27 +56,27 @@ impl PackingRun<'_, '_> {
     }
 
     /// The open claim whose price grows least with the pod; `None` if a new one is cheaper.
-    pub(crate) fn find_cheapest(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
+    pub(crate) fn find_cheapest(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(ClaimId, Fit)> {
         let open = self.state.claims.len();
         if open == 0 {
             return None;
         }
         let dims = self.problem.dims.len();
-        let start = self.prices.window.get(&relaxation.id).copied().unwrap_or(0) % open;
+        let start = self.prices.window.get(&relaxation.id).map_or(0, |at| at.position() % open);
         let open_by_topology = self.open_by_topology(relaxation);
-        let mut tight: Vec<(i64, usize)> = Vec::new();
+        let mut tight: Vec<(i64, ClaimId)> = Vec::new();
         let mut full_checks = 0;
-        let mut best: Option<(u64, i64, usize, Fit)> = None;
+        let mut best: Option<Cheapest> = None;
         self.problem.meter.spend(meter::POD + open / 64 / meter::WORDS * 4);
         let mut out = refusals.claims.clone();
         out.absorb(&self.prices.full);
         let mut window = Window { from: start, start, wrapped: false };
-        let mut at = start;
+        let mut at = ClaimId::at(start);
         for _ in 0..QUICK_CHECKS_MAX {
             self.problem.meter.spend(meter::QUICK_CHECK);
             let Some(next) = window.next(&self.state.all, &out, open_by_topology.as_ref()) else { break };
             at = next;
-            if let Some(left) = slack(&self.prices.spare[at * dims..(at + 1) * dims], &class.requests) {
+            if let Some(left) = slack(self.prices.spare_of(at, dims), &class.requests) {
                 tight.push((left, at));
                 if tight.len() >= FULL_CHECKS_MAX / 2 {
                     break;
@@ -86,35 +86,35 @@ impl PackingRun<'_, '_> {
         tight.sort_unstable();
         for (left, at) in tight {
             if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
-                && best.as_ref().is_none_or(|b| (added_price, left, at) < (b.0, b.1, b.2))
+                && best.as_ref().is_none_or(|best| (added_price, left, at) < (best.added_price, best.left, best.claim))
             {
                 let free = added_price == 0;
-                best = Some((added_price, left, at, fit));
+                best = Some(Cheapest { added_price, left, claim: at, fit });
                 if free {
                     break;
                 }
             }
             full_checks += 1;
         }
-        if best.as_ref().is_none_or(|b| b.0 > 0) {
+        if best.as_ref().is_none_or(|best| best.added_price > 0) {
             let mut window = Window { from: start, start, wrapped: false };
             while full_checks < FULL_CHECKS_MAX {
                 let Some(at) = window.next(&self.state.all, &refusals.claims, open_by_topology.as_ref()) else { break };
                 full_checks += 1;
                 if let Some((added_price, fit)) = self.added_price(at, class, relaxation, refusals)
-                    && best.as_ref().is_none_or(|b| (added_price, at) < (b.0, b.2))
+                    && best.as_ref().is_none_or(|best| (added_price, at) < (best.added_price, best.claim))
                 {
-                    best = Some((added_price, i64::MAX, at, fit));
+                    best = Some(Cheapest { added_price, left: i64::MAX, claim: at, fit });
                 }
             }
         }
-        self.prices.window.insert(relaxation.id, best.as_ref().map_or(at, |b| b.2));
-        let (added_price, _, at, fit) = best?;
-        (added_price <= self.price_alone(class, relaxation)).then_some((at, fit))
+        self.prices.window.insert(relaxation.id, best.as_ref().map_or(at, |best| best.claim));
+        let Cheapest { added_price, claim, fit, .. } = best?;
+        (added_price <= self.price_alone(class, relaxation)).then_some((claim, fit))
     }
 
     /// How much the price of an open claim would grow.
-    fn added_price(&mut self, at: usize, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(u64, Fit)> {
+    fn added_price(&mut self, at: ClaimId, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(u64, Fit)> {
         match self.fit_open(at, class, relaxation) {
             Ok(fit) => {
                 let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
@@ -160,7 +160,16 @@ impl PackingRun<'_, '_> {
     }
 }
 
-/// Goes once around all claims.
+/// The best open claim so far for a pod.
+struct Cheapest {
+    added_price: u64,
+    /// What would be left of the scarcest dimension, as [`slack`] measures it; the maximum where that was not measured.
+    left: i64,
+    claim: ClaimId,
+    fit: Fit,
+}
+
+/// Goes once around all claims, by their positions.
 struct Window {
     from: usize,
     start: usize,
@@ -168,17 +177,17 @@ struct Window {
 }
 
 impl Window {
-    fn next(&mut self, all: &Bits, out: &Bits, only: Option<&Bits>) -> Option<usize> {
+    fn next(&mut self, all: &Bits<ClaimId>, out: &Bits<ClaimId>, only: Option<&Bits<ClaimId>>) -> Option<ClaimId> {
         if !self.wrapped {
             if let Some(at) = all.next_without(out, only, self.from) {
-                self.from = at + 1;
+                self.from = at.position() + 1;
                 return Some(at);
             }
             self.wrapped = true;
             self.from = 0;
         }
-        let at = all.next_without(out, only, self.from).filter(|at| *at < self.start)?;
-        self.from = at + 1;
+        let at = all.next_without(out, only, self.from).filter(|at| at.position() < self.start)?;
+        self.from = at.position() + 1;
         Some(at)
     }
 }

@@ -6,7 +6,7 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::{CatalogId, ClassId, Id as _, PodId, PoolId, ReservationId, SetId};
+use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, PodId, PoolId, ReservationId, SetId};
 use super::intern::Set;
 use super::order;
 use super::packing_run::Outcome;
@@ -109,7 +109,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
 }
 
 /// By NodePool, then by first pod.
-fn in_order<'c>(problem: &Problem<'_>, claims: &'c [Claim]) -> Vec<&'c Claim> {
+fn in_order<'c>(problem: &Problem<'_>, claims: &'c IdVec<ClaimId, Claim>) -> Vec<&'c Claim> {
     let key = |claim: &Claim| {
         let first = claim.pods.iter().map(|pod| by_name(problem.pods[*pod])).min();
         (problem.pools[claim.pool].source.metadata.name.as_str(), first)

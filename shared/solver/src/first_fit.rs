@@ -1,7 +1,7 @@
 //! Karpenter's order of trying: existing machines, open claims, new claims; preferences are dropped one by one.
 
 use super::fit::{self, ClaimTarget, FitError};
-use super::ids::{ClassId, Id as _, IdVec, MachineId, PodId};
+use super::ids::{ClaimId, ClassId, Id as _, IdVec, MachineId, PodId};
 use super::limits;
 use super::meter;
 use super::order;
@@ -153,15 +153,15 @@ impl PackingRun<'_, '_> {
     }
 
     /// The first open claim that the pod fits: fewest pods first, then the oldest.
-    fn find_fewest_pods(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
+    fn find_fewest_pods(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(ClaimId, Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
         for count in 1..self.state.by_pod_count.len() {
             let mut from = 0;
             self.meter().spend(1 + self.state.claims.len() / 64 / meter::WORDS);
-            while self.state.by_pod_count[count].0 > 0
-                && let Some(at) = self.state.by_pod_count[count].1.next_without(&refusals.claims, open_by_topology.as_ref(), from)
+            while self.state.by_pod_count[count].count > 0
+                && let Some(at) = self.state.by_pod_count[count].claims.next_without(&refusals.claims, open_by_topology.as_ref(), from)
             {
-                from = at + 1;
+                from = at.position() + 1;
                 match self.fit_open(at, class, relaxation) {
                     Ok(fit) if self.packing_options.keep > 0 && self.leaves_too_few_types(at, &fit) => {}
                     Ok(fit) => return Some((at, fit)),
@@ -175,9 +175,9 @@ impl PackingRun<'_, '_> {
 
     /// The same with Karpenter's order of equals: it sorts one list again and again, so that of two claims with equally many
     /// pods the one that reached that number later comes first.
-    fn find_in_karpenter_order(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(usize, Fit)> {
+    fn find_in_karpenter_order(&mut self, class: &Class, relaxation: &Relaxation, refusals: &mut RefusalCache) -> Option<(ClaimId, Fit)> {
         let open_by_topology = self.open_by_topology(relaxation);
-        self.karpenter_order.extend((self.karpenter_order.len()..self.state.claims.len()).map(|at| (0, at)));
+        self.karpenter_order.extend(self.state.claims.ids().skip(self.karpenter_order.len()).map(|at| (0, at)));
         for (pods, at) in &mut self.karpenter_order {
             *pods = self.state.claims[*at].pods.len() as u64;
         }
@@ -198,7 +198,7 @@ impl PackingRun<'_, '_> {
     }
 
     /// Updates the charges of a claim, if charges follow what claims become.
-    fn recharge(&mut self, at: usize) {
+    fn recharge(&mut self, at: ClaimId) {
         if self.packing_options.keep > 0 {
             self.state.recharge(self.problem, at, self.packing_options.keep);
         }

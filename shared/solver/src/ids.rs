@@ -62,6 +62,8 @@ ids! {
     HostId;
     /// An existing machine that accepts pods.
     MachineId;
+    /// A new NodeClaim; dropping empty ones renumbers those behind them.
+    ClaimId;
     /// A pod to place.
     PodId;
     /// Pods that repacking does not distinguish.
@@ -118,12 +120,22 @@ impl<I: Id, T> IdVec<I, T> {
     }
 
     /// All things with their numbers.
+    pub(crate) fn enumerate_mut(&mut self) -> impl Iterator<Item = (I, &mut T)> {
+        self.items.iter_mut().enumerate().map(|(position, item)| (I::at(position), item))
+    }
+
+    /// All things with their numbers.
     pub(crate) fn into_enumerate(self) -> impl Iterator<Item = (I, T)> {
         self.items.into_iter().enumerate().map(|(position, item)| (I::at(position), item))
     }
 
     pub(crate) fn get(&self, id: I) -> Option<&T> {
         self.items.get(id.position())
+    }
+
+    /// Drops things; those behind them get other numbers.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
+        self.items.retain(keep);
     }
 
     pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {

@@ -7,7 +7,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
-use super::ids::{CatalogId, IdVec, PoolId, SetId};
+use super::ids::{CatalogId, ClaimId, IdVec, PoolId, SetId};
 use super::pools::min_values_met;
 use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Charges a claim with what it is now.
-    pub(crate) fn recharge(&mut self, problem: &mut Problem<'_>, at: usize, keep: usize) {
+    pub(crate) fn recharge(&mut self, problem: &mut Problem<'_>, at: ClaimId, keep: usize) {
         let claim = &self.claims[at];
         if !problem.pools[claim.pool].is_limited() {
             return;
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// The types that an open claim may still become under its NodePool's limits; `None` if the limits rule none out.
-    pub(crate) fn types_within_limits(&self, problem: &Problem<'_>, at: usize) -> Option<Bits> {
+    pub(crate) fn types_within_limits(&self, problem: &Problem<'_>, at: ClaimId) -> Option<Bits> {
         let claim = &self.claims[at];
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
         let mut out: Option<Bits> = None;
@@ -156,8 +156,8 @@ impl State {
             return;
         }
         let mut price_indexes: Map<(PoolId, SetId), TypePriceIndex<DIMS>> = Map::default();
-        let mut before: Vec<(usize, Bits)> = Vec::new();
-        for (at, claim) in self.claims.iter_mut().enumerate() {
+        let mut before: Vec<(ClaimId, Bits)> = Vec::new();
+        for (at, claim) in self.claims.enumerate_mut() {
             let fixed = !claim.reservations.is_empty() || !claim.ports.is_empty() || claim.relaxed;
             if problem.pools[claim.pool].is_limited() && !fixed {
                 let price_index =

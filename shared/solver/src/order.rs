@@ -5,7 +5,7 @@
 //! here: the result is deterministic, and sorted, whatever the ties.
 
 /// Sorts by the first of each pair; ties as Go's unstable sort leaves them.
-pub fn with_ties(items: &mut [(u64, usize)]) {
+pub fn with_ties<T>(items: &mut [(u64, T)]) {
     let limit = usize::BITS - items.len().leading_zeros();
     let mut sort = Sort { v: items };
     let end = sort.v.len();
@@ -24,11 +24,11 @@ enum Hint {
     Descending,
 }
 
-struct Sort<'v> {
-    v: &'v mut [(u64, usize)],
+struct Sort<'v, T> {
+    v: &'v mut [(u64, T)],
 }
 
-impl Sort<'_> {
+impl<T> Sort<'_, T> {
     fn less(&self, a: usize, b: usize) -> bool {
         self.v[a].0 < self.v[b].0
     }

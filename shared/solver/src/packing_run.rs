@@ -4,7 +4,7 @@ use super::aim::{Aim, Aims};
 use super::bits::Bits;
 use super::fit::{self, ClaimTarget, FitError, PackingOptions};
 use super::hash::Map;
-use super::ids::{GroupId, MachineId, RelaxationId};
+use super::ids::{ClaimId, GroupId, Id as _, IdVec, MachineId, RelaxationId};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Relaxation};
 use super::problem::Problem;
@@ -55,7 +55,7 @@ pub(crate) struct PackingRun<'s, 'a> {
     /// Existing machines that accept pods.
     pub(crate) open_machines: Bits<MachineId>,
     /// Open claims in the order in which Karpenter tries them, each after its number of pods.
-    pub(crate) karpenter_order: Vec<(u64, usize)>,
+    pub(crate) karpenter_order: Vec<(u64, ClaimId)>,
     /// By open claim: the most that one of its types has left.
     pub(crate) headroom: HeadroomCache,
 }
@@ -64,17 +64,24 @@ pub(crate) struct PackingRun<'s, 'a> {
 #[derive(Debug, Default)]
 pub(crate) struct PriceCache {
     /// By claim: the price of its cheapest type.
-    pub(crate) price: Vec<u64>,
+    pub(crate) price: IdVec<ClaimId, u64>,
     /// By claim: what its cheapest type has left, with all dimensions of a claim in a row.
     pub(crate) spare: Vec<i64>,
     /// Claims with so little left that no pod of the pass fits without a larger type.
-    pub(crate) full: Bits,
+    pub(crate) full: Bits<ClaimId>,
     /// By dimension: the smallest request of any pod of the pass.
     pub(crate) least: Vec<i64>,
     /// By relaxation: where the next search starts.
-    pub(crate) window: Map<RelaxationId, usize>,
+    pub(crate) window: Map<RelaxationId, ClaimId>,
     /// By relaxation: the price of a machine for one pod alone.
     pub(crate) price_alone: Map<RelaxationId, u64>,
+}
+
+impl PriceCache {
+    /// What the cheapest type of a claim has left, by dimension.
+    pub(crate) fn spare_of(&self, claim: ClaimId, dims: usize) -> &[i64] {
+        &self.spare[claim.position() * dims..(claim.position() + 1) * dims]
+    }
 }
 
 /// By open claim: the most that one of its types has left in each dimension, so that a larger request needs no further check.
@@ -83,18 +90,18 @@ pub(crate) struct HeadroomCache(Vec<i64>);
 
 impl HeadroomCache {
     /// Whether claim `at` certainly has no room.
-    pub(crate) fn rules_out(&self, at: usize, requests: &[i64]) -> bool {
+    pub(crate) fn rules_out(&self, at: ClaimId, requests: &[i64]) -> bool {
         let dims = requests.len();
-        let left = self.0.get(at * dims..(at + 1) * dims).unwrap_or_default();
+        let left = self.0.get(at.position() * dims..(at.position() + 1) * dims).unwrap_or_default();
         left.iter().zip(requests).any(|(left, want)| *want > 0 && want > left)
     }
 
-    pub(crate) fn note(&mut self, problem: &Problem<'_>, at: usize, claim: &Claim) {
+    pub(crate) fn note(&mut self, problem: &Problem<'_>, at: ClaimId, claim: &Claim) {
         let dims = claim.requests.len();
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
-        self.0.resize(self.0.len().max((at + 1) * dims), i64::MAX);
+        self.0.resize(self.0.len().max((at.position() + 1) * dims), i64::MAX);
         for (dim, asked) in claim.requests.iter().enumerate() {
-            self.0[at * dims + dim] = catalog.most_allocatable(dim, &claim.types).saturating_sub(*asked);
+            self.0[at.position() * dims + dim] = catalog.most_allocatable(dim, &claim.types).saturating_sub(*asked);
         }
     }
 }
@@ -138,7 +145,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
     }
 
     /// Whether the claim would lose too many types.
-    pub(crate) fn leaves_too_few_types(&mut self, at: usize, fit: &Fit) -> bool {
+    pub(crate) fn leaves_too_few_types(&mut self, at: ClaimId, fit: &Fit) -> bool {
         let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
         let view = self.problem.view(catalog, fit.set);
         let keep = self.problem.catalogs[catalog].types_to_keep(&view);
@@ -146,7 +153,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
     }
 
     /// The open claims in whose domains topology may allow the pod; `None` if that does not distinguish them.
-    pub(crate) fn open_by_topology(&self, relaxation: &Relaxation) -> Option<Bits> {
+    pub(crate) fn open_by_topology(&self, relaxation: &Relaxation) -> Option<Bits<ClaimId>> {
         let by_key = |id: &GroupId| !self.problem.groups[*id].by_host;
         if self.state.by_set.len() > SETS_MAX || !relaxation.owned.iter().chain(&relaxation.repelled_by).any(by_key) {
             return None;
@@ -163,7 +170,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
         Some(out)
     }
 
-    pub(crate) fn fit_open(&mut self, at: usize, class: &Class, relaxation: &Relaxation) -> Result<Fit, FitError> {
+    pub(crate) fn fit_open(&mut self, at: ClaimId, class: &Class, relaxation: &Relaxation) -> Result<Fit, FitError> {
         self.meter().spend(meter::QUICK_CHECK);
         if self.headroom.rules_out(at, &class.requests) {
             return Err(FitError::Permanent);

@@ -3,7 +3,9 @@
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
-use super::ids::{CatalogId, ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId};
+use super::ids::{
+    CatalogId, ClaimId, ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId,
+};
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry};
@@ -109,8 +111,8 @@ impl<'a> Problem<'a> {
     }
 
     /// What topology counts a claim as.
-    pub(crate) fn host_of_claim(&self, claim: usize) -> HostId {
-        HostId::at(self.state_nodes.len() + claim)
+    pub(crate) fn host_of_claim(&self, claim: ClaimId) -> HostId {
+        HostId::at(self.state_nodes.len() + claim.position())
     }
 
     /// `offered` narrowed by `required`; with `for_new_node`, instance types define well-known keys.

@@ -4,7 +4,7 @@
 //! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
-use super::ids::{ClassId, GroupId, IdVec, PodGroupId, PodId, PoolId, SetId};
+use super::ids::{ClaimId, ClassId, GroupId, IdVec, PodGroupId, PodId, PoolId, SetId};
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
@@ -29,8 +29,8 @@ const IDLE_ROUNDS_MAX: usize = 4;
 /// Repacks within `budget`, with claims charged for `keep` types each; returns the work done.
 pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
     let mut by_set: Map<(PoolId, SetId), usize> = Map::default();
-    let mut parts: Vec<((PoolId, SetId), Vec<usize>)> = Vec::new();
-    for (at, claim) in state.claims.iter().enumerate() {
+    let mut parts: Vec<((PoolId, SetId), Vec<ClaimId>)> = Vec::new();
+    for (at, claim) in state.claims.enumerate() {
         if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
             let key = (claim.pool, claim.set);
             let part = *by_set.entry(key).or_insert_with(|| {
@@ -58,7 +58,7 @@ pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize,
     work
 }
 
-fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, part: Part, claims: Vec<usize>, budget: u64) -> u64 {
+fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, part: Part, claims: Vec<ClaimId>, budget: u64) -> u64 {
     let Part { pool, set, objective, .. } = part;
     let price_index = TypePriceIndex::<D>::open(problem, pool, set);
     let mut builder = GroupBuilder {
@@ -95,7 +95,7 @@ struct Part {
 /// A claim during repacking.
 struct OpenClaim<const D: usize> {
     /// Its number; `None` for one that is yet to be opened.
-    claim: Option<usize>,
+    claim: Option<ClaimId>,
     pods: Vec<GroupedPod>,
     need: Amounts<D>,
     /// What the NodePool's limits are charged with for it.
@@ -299,7 +299,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
 }
 
 impl<const D: usize> OpenClaim<D> {
-    fn of(claim: Option<usize>, bin: &Bin<D>, charged: Amounts<D>, price_index: &TypePriceIndex<D>) -> Self {
+    fn of(claim: Option<ClaimId>, bin: &Bin<D>, charged: Amounts<D>, price_index: &TypePriceIndex<D>) -> Self {
         let spare = price_index.value(&bin.spare);
         Self { claim, pods: bin.pods.clone(), need: bin.need, charged, at: bin.at, price: bin.price, spare, changed: true }
     }
@@ -348,7 +348,7 @@ struct GroupBuilder<'g, 'a, const D: usize> {
 
 impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// The claim, if all of its pods may move.
-    fn movable_claim(&mut self, state: &State, claim: usize) -> Option<OpenClaim<D>> {
+    fn movable_claim(&mut self, state: &State, claim: ClaimId) -> Option<OpenClaim<D>> {
         let now = &state.claims[claim];
         let mut pods = Vec::with_capacity(now.pods.len());
         for pod in &now.pods {

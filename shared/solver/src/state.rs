@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, HostId, IdVec, MachineId, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
+use super::ids::{ClaimId, GroupId, HostId, Id as _, IdVec, MachineId, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
@@ -41,8 +41,16 @@ pub(crate) struct Claim {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RefusalCache {
     pub(crate) machines: Bits<MachineId>,
-    pub(crate) claims: Bits,
+    pub(crate) claims: Bits<ClaimId>,
     pub(crate) pools: Bits<PoolId>,
+}
+
+/// The claims with a certain number of pods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodCount {
+    /// How many they are.
+    pub(crate) count: usize,
+    pub(crate) claims: Bits<ClaimId>,
 }
 
 /// All decisions so far, with the resulting counts.
@@ -52,13 +60,13 @@ pub(crate) struct State {
     changed: Vec<(MachineId, MachineNow)>,
     /// By machine: its position in `changed` plus one, or zero.
     change_of: IdVec<MachineId, u32>,
-    pub(crate) claims: Vec<Claim>,
-    /// By number of pods: how many claims have that many, and which.
-    pub(crate) by_pod_count: Vec<(usize, Bits)>,
+    pub(crate) claims: IdVec<ClaimId, Claim>,
+    /// By number of pods: the claims that have that many.
+    pub(crate) by_pod_count: Vec<PodCount>,
     /// Claims by their requirements.
-    pub(crate) by_set: Vec<(SetId, Bits)>,
+    pub(crate) by_set: Vec<(SetId, Bits<ClaimId>)>,
     /// All claims.
-    pub(crate) all: Bits,
+    pub(crate) all: Bits<ClaimId>,
     pub(crate) limits: IdVec<PoolId, Vec<Option<i64>>>,
     pub(crate) node_limits: IdVec<PoolId, Option<i64>>,
     pub(crate) counts: IdVec<GroupId, Counts>,
@@ -75,7 +83,7 @@ impl State {
         Self {
             changed: Vec::new(),
             change_of: IdVec::filled(0, &problem.machines),
-            claims: Vec::new(),
+            claims: IdVec::new(),
             by_pod_count: Vec::new(),
             by_set: Vec::new(),
             all: Bits::default(),
@@ -140,7 +148,7 @@ impl State {
     }
 
     /// Opens an empty claim and returns its number.
-    pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: PoolId) -> usize {
+    pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: PoolId) -> ClaimId {
         let dims = problem.dims.len();
         self.claims.push(Claim {
             pool,
@@ -152,12 +160,11 @@ impl State {
             relaxed: false,
             charged: Vec::new(),
             pods: Vec::new(),
-        });
-        self.claims.len() - 1
+        })
     }
 
     /// Charges the NodePool's limits with the largest type that the claim may become.
-    pub(crate) fn charge(&mut self, problem: &Problem<'_>, claim: usize) {
+    pub(crate) fn charge(&mut self, problem: &Problem<'_>, claim: ClaimId) {
         let claim = &self.claims[claim];
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
         for (dim, limit) in self.limits[claim.pool].iter_mut().enumerate() {
@@ -175,7 +182,7 @@ impl State {
     }
 
     /// Places a pod on an open claim.
-    pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: usize, fit: Fit, class: &Class, pod: PodId) {
+    pub(crate) fn put_on_claim(&mut self, problem: &Problem<'_>, at: ClaimId, fit: Fit, class: &Class, pod: PodId) {
         for id in &fit.reservations {
             if !self.claims[at].reservations.contains(id) {
                 self.reserved_left[*id] -= 1;
@@ -199,22 +206,22 @@ impl State {
         claim.pods.push(pod);
         let (count, set, taints) = (claim.pods.len(), claim.set, problem.pools[claim.pool].taints);
         if self.by_pod_count.len() <= count {
-            self.by_pod_count.resize(count + 1, (0, Bits::default()));
+            self.by_pod_count.resize(count + 1, PodCount::default());
         }
         if count > 1 {
-            let (before, claims) = &mut self.by_pod_count[count - 1];
-            *before -= 1;
-            claims.remove(at);
+            let before = &mut self.by_pod_count[count - 1];
+            before.count -= 1;
+            before.claims.remove(at);
         }
-        let (now, claims) = &mut self.by_pod_count[count];
-        *now += 1;
-        claims.grow(at + 1);
-        claims.insert(at);
+        let now = &mut self.by_pod_count[count];
+        now.count += 1;
+        now.claims.grow(at.position() + 1);
+        now.claims.insert(at);
         self.record(problem, class, set, problem.host_of_claim(at), taints);
     }
 
     /// Moves a claim to those with requirements `set`.
-    fn file_under(&mut self, at: usize, set: SetId) {
+    fn file_under(&mut self, at: ClaimId, set: SetId) {
         let before = self.claims[at].set;
         if before == set && !self.claims[at].pods.is_empty() {
             return;
@@ -228,9 +235,9 @@ impl State {
             self.by_set.push((set, Bits::default()));
             self.by_set.len() - 1
         });
-        self.by_set[slot].1.grow(at + 1);
+        self.by_set[slot].1.grow(at.position() + 1);
         self.by_set[slot].1.insert(at);
-        self.all.grow(at + 1);
+        self.all.grow(at.position() + 1);
         self.all.insert(at);
     }
 
@@ -247,7 +254,7 @@ impl State {
             }
         }
         less.into_iter().for_each(|(class, set, host)| self.uncount(problem, &class, set, host));
-        for at in 0..self.claims.len() {
+        for at in self.claims.ids() {
             let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
             self.claims[at].pods = staying;
             for class in Vec::<PodId>::into_iter(going).map(class_of) {
@@ -262,7 +269,7 @@ impl State {
     }
 
     /// Returns what an opened claim is charged with.
-    fn release_claim(&mut self, at: usize) {
+    fn release_claim(&mut self, at: ClaimId) {
         let Claim { pool, reservations, charged, .. } = &self.claims[at];
         reservations.iter().for_each(|id| self.reserved_left[*id] += 1);
         for (left, back) in self.limits[*pool].iter_mut().zip(charged) {

@@ -3,6 +3,7 @@
 use super::better::sold;
 use super::world::{World, Z, all, hard, instance_type, left, near, with};
 use crate::assemble;
+use crate::ids::{ClaimId, Id as _};
 use crate::packing::{Candidate, all_candidates, winner};
 use serde_json::{Value, json};
 use whittle_api::catalog::Offering;
@@ -145,7 +146,7 @@ fn a_pod_without_company_does_not_cost_the_others_their_better_packing() {
 #[test]
 fn a_packing_that_breaks_what_was_settled_does_not_win() {
     let narrow = |candidate: &mut Candidate| {
-        let claim = &mut candidate.outcome.state.claims[0];
+        let claim = &mut candidate.outcome.state.claims[ClaimId::at(0)];
         claim.types.iter().skip(1).collect::<Vec<_>>().into_iter().for_each(|t| claim.types.remove(t));
     };
     let world = limited(100, 3, MinValuesPolicy::Strict);
