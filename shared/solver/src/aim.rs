@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::hash::Map;
-use super::ids::{PoolId, SetId};
+use super::ids::{PoolId, SetId, TypeId};
 use super::meter;
 use super::problem::Problem;
 
@@ -29,14 +29,14 @@ const SMALLER: f64 = 1.0 / 9.0;
 /// The types of machines with given requirements, the best one to fill up first.
 #[derive(Debug, Default)]
 pub(crate) struct Aims {
-    by_set: Map<(PoolId, SetId), Vec<usize>>,
+    by_set: Map<(PoolId, SetId), Vec<TypeId>>,
     /// By dimension: the total requests of all pods.
     total: Vec<i128>,
 }
 
 impl Aims {
     /// The types that a machine of the NodePool with these requirements is best filled up to, the best first.
-    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: PoolId, set: SetId, view: &View) -> impl Iterator<Item = usize> {
+    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: PoolId, set: SetId, view: &View) -> impl Iterator<Item = TypeId> {
         if self.total.is_empty() {
             self.total = total_requests(problem);
         }
@@ -54,14 +54,14 @@ fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     out
 }
 
-fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i128]) -> Vec<usize> {
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i128]) -> Vec<TypeId> {
     let pool = &problem.pools[pool];
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
     usable.intersect_with(&view.usable);
     let keep = catalog.types_to_keep(view).min(usable.count());
     problem.meter.spend(meter::NARROW + usable.count() * total.len() * catalog.len() / 64 / meter::WORDS);
-    let mut scored: Vec<(bool, f64, usize)> = Vec::new();
+    let mut scored: Vec<(bool, f64, TypeId)> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
         let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);

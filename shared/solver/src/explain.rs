@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::fit::FitError;
-use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId};
+use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId, TypeId};
 use super::intern::{Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
@@ -298,8 +298,8 @@ fn explain_types(
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
-    let considered: Vec<usize> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
-    let check = |t: &usize| TypeCheck { met: view.met.has(*t), fits: daemon_fit.fitting.has(*t), offered: view.offered.has(*t) };
+    let considered: Vec<TypeId> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
+    let check = |t: &TypeId| TypeCheck { met: view.met.has(*t), fits: daemon_fit.fitting.has(*t), offered: view.offered.has(*t) };
     let checks: Vec<TypeCheck> = considered.iter().map(check).collect();
     let finding = finding(&checks, class.resources.get("cpu"));
     let nearest = daemon_fit.nearest_miss(problem, class, &view.usable, at);
@@ -370,7 +370,7 @@ impl DaemonFit {
     fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Option<NearestMiss> {
         let catalog = &problem.catalogs[catalog];
         for (dim, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let net = |t: usize, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
+            let net = |t: TypeId, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
             let candidates = self.groups.iter().flat_map(|(types, over)| types.iter().map(move |t| (t, over)));
             let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
             let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;

@@ -6,7 +6,7 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, PodId, PoolId, ReservationId, SetId};
+use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, PodId, PoolId, ReservationId, SetId, TypeId};
 use super::intern::Set;
 use super::order;
 use super::packing_run::Outcome;
@@ -31,7 +31,7 @@ pub(crate) const TYPES_MAX: usize = 600;
 struct FinalClaim {
     set: SetId,
     /// By price, then name.
-    types: Vec<usize>,
+    types: Vec<TypeId>,
     /// Keys whose `minValues` the kept types miss.
     short: Vec<String>,
 }
@@ -140,17 +140,17 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
     let catalog_at = problem.pools[claim.pool].catalog;
     let view = problem.view(catalog_at, set);
     let catalog = &problem.catalogs[catalog_at];
-    let mut priced: Vec<(u64, usize)> = Vec::new();
+    let mut priced: Vec<(u64, TypeId)> = Vec::new();
     // Ties keep the order of the groups: Karpenter's is random, here the larger daemon share comes first.
     let mut groups: Vec<_> = problem.pools[claim.pool].daemons.iter().collect();
     groups.sort_by(|a, b| b.overhead.cmp(&a.overhead));
     for group in groups {
-        let mut listed: Vec<usize> = group.types.iter().filter(|t| claim.types.has(*t)).collect();
+        let mut listed: Vec<TypeId> = group.types.iter().filter(|t| claim.types.has(*t)).collect();
         listed.sort_by_key(|t| catalog.place[*t]);
         priced.extend(listed.into_iter().map(|t| (view.price[t], t)));
     }
     order::with_ties(&mut priced);
-    let mut types: Vec<usize> = priced.into_iter().map(|(_, t)| t).collect();
+    let mut types: Vec<TypeId> = priced.into_iter().map(|(_, t)| t).collect();
     let mut short = Vec::new();
     if types.len() > TYPES_MAX {
         types.truncate(TYPES_MAX);
@@ -165,7 +165,7 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
 }
 
 /// The capacity types and the number of the available offerings that a claim can be launched from.
-fn offerings(problem: &Problem<'_>, catalog: CatalogId, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
+fn offerings(problem: &Problem<'_>, catalog: CatalogId, view: &View, types: &[TypeId]) -> (BTreeSet<String>, usize) {
     let mut capacity_types = BTreeSet::new();
     let mut count = 0;
     for kind in view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]) {
@@ -256,7 +256,7 @@ fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeM
 }
 
 /// The smallest requests of daemons on any of its types.
-fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
+fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[TypeId]) -> Resources {
     let groups = problem.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
     let mut least: Option<Resources> = None;
     for group in groups {
@@ -274,7 +274,7 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
 
 fn why(problem: &Problem<'_>, claim: &Claim, last: &FinalClaim, view: &View) -> ClaimWhy {
     let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
-    let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
+    let priced = |t: &TypeId| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
     // The two cheapest of all offerings are among those of the two cheapest types; equals are ordered by zone, then capacity
     // type.
     let mut offers: Vec<(u64, &str, &str, &str)> = Vec::new();

@@ -52,6 +52,10 @@ ids! {
     TaintsId;
     /// A NodePool that can create nodes, in trial order.
     PoolId;
+    /// An instance type of a list, in the order in which the solver tries them.
+    TypeId;
+    /// A kind of offerings of a list.
+    KindId;
     /// A list of instance types.
     CatalogId;
     /// A capacity reservation.

@@ -5,7 +5,7 @@ use super::builder::ProblemBuilder;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
-use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId};
+use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId, TypeId};
 use super::intern::Val;
 use super::objective::cost_per_machine;
 use super::pod::allows_unnamed_host;
@@ -158,8 +158,8 @@ fn daemon_groups(
     types: &Bits,
     dims: &Dims,
 ) -> Vec<DaemonGroup> {
-    let mut running: Vec<Vec<usize>> = vec![Vec::new(); catalog.len()];
-    for (dim, pod) in daemons.iter().enumerate() {
+    let mut running: IdVec<TypeId, Vec<usize>> = IdVec::filled(Vec::new(), &catalog.names);
+    for (daemon, pod) in daemons.iter().enumerate() {
         let hard: Vec<_> = taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect();
         if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
             continue;
@@ -175,18 +175,18 @@ fn daemon_groups(
             .collect();
         for t in types.iter() {
             if fits.iter().any(|asked| catalog.sets[t].intersects(builder.sets.get(*asked)).is_ok()) {
-                running[t].push(dim);
+                running[t].push(daemon);
             }
         }
     }
     let mut at: Map<&[usize], usize> = Map::default();
     let mut out: Vec<DaemonGroup> = Vec::new();
     // Groups follow the order of the list of types, as the types of a claim do.
-    let mut listed: Vec<usize> = types.iter().collect();
+    let mut listed: Vec<TypeId> = types.iter().collect();
     listed.sort_by_key(|t| catalog.place[*t]);
     for t in listed {
         let group = *at.entry(&running[t]).or_insert_with(|| {
-            let here = running[t].iter().map(|dim| &daemons[*dim]);
+            let here = running[t].iter().map(|daemon| &daemons[*daemon]);
             let resources = pods::total_requests(here.clone());
             out.push(DaemonGroup {
                 types: Bits::none(catalog.len()),

@@ -1,7 +1,7 @@
 //! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
-use super::ids::{PoolId, SetId};
+use super::ids::{PoolId, SetId, TypeId};
 use super::problem::Problem;
 
 /// The maximum number of resources: problems with more are not improved.
@@ -55,7 +55,7 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct TypePriceIndex<const D: usize> {
     /// By position in the price order: the number of the type.
-    ranked: Vec<usize>,
+    ranked: Vec<TypeId>,
     /// By position: the price, with the other costs of a machine.
     price: Vec<u64>,
     /// By position: what is left for pods after daemons.
@@ -78,7 +78,7 @@ pub(crate) struct TypePriceIndex<const D: usize> {
 #[derive(Debug, Default)]
 struct Steps {
     at: Vec<i64>,
-    places: Vec<Bits>,
+    places: Vec<Bits<usize>>,
 }
 
 impl<const D: usize> TypePriceIndex<D> {
@@ -89,7 +89,7 @@ impl<const D: usize> TypePriceIndex<D> {
         let catalog = &problem.catalogs[pool.catalog];
         let mut types = pool.types.clone();
         types.intersect_with(&view.usable);
-        let left = |t: usize| -> Amounts<D> {
+        let left = |t: TypeId| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let taken = |dim: usize| daemons.map_or(0, |g| g.overhead[dim]);
             let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
@@ -97,7 +97,7 @@ impl<const D: usize> TypePriceIndex<D> {
         };
         // A type that cannot even hold its daemons holds no pods.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
-        let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
+        let (ranked, net): (Vec<TypeId>, Vec<Amounts<D>>) = holding.unzip();
         let keep = catalog.types_to_keep(&view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
@@ -105,7 +105,7 @@ impl<const D: usize> TypePriceIndex<D> {
     }
 
     /// From the types of a list of `size`, cheapest first: their numbers, prices, amounts for pods and capacities.
-    fn of(ranked: Vec<usize>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
+    fn of(ranked: Vec<TypeId>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
         let gaps = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0);
         Self {
             step: gaps.min().map_or(1.0, |gap| gap as f64),
@@ -264,12 +264,13 @@ fn units<const D: usize>(price: &[u64], net: &[Amounts<D>]) -> [f64; PRICED_DIMS
 
 #[cfg(test)]
 mod tests {
+    use super::super::ids::Id as _;
     use super::*;
     use proptest::prelude::*;
 
     /// Types with these amounts, three of each price; the number of each is its position counted from the end.
     fn price_index(net: &[Amounts<4>], keep: usize) -> TypePriceIndex<4> {
-        let ranked = (0..net.len()).rev().collect();
+        let ranked = (0..net.len()).rev().map(TypeId::at).collect();
         let price = (0..net.len() as u64).map(|n| 100 + n / 3 * 10).collect();
         let bulk = net.iter().map(|net| net.map(|n| n + 1)).collect();
         TypePriceIndex::of(ranked, price, net.to_vec(), bulk, keep, net.len())
@@ -298,7 +299,7 @@ mod tests {
                 prop_assert_eq!(found, expected);
             }
             prop_assert_eq!(price_index.count(&need), room.len());
-            prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
+            prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| TypeId::at(net.len() - 1 - at)).collect::<Vec<_>>());
             if let Some(at) = first {
                 let largest = |dim: usize| room.iter().take(asked).map(|at| net[*at][dim] + 1).max().unwrap_or(0);
                 prop_assert_eq!(price_index.largest(&need, at, asked), std::array::from_fn(largest));

@@ -6,7 +6,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{Id as _, IdVec, LabelsId};
+use super::ids::{IdVec, LabelsId};
 use super::meter::{self, Meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
@@ -27,7 +27,7 @@ pub(crate) enum Scope {
 pub(crate) enum Selected {
     /// Ascending.
     Few(Vec<LabelsId>),
-    Many(Bits),
+    Many(Bits<LabelsId>),
 }
 
 impl Selected {
@@ -38,21 +38,21 @@ impl Selected {
             return Self::Few(members);
         }
         let mut many = Bits::none(size);
-        members.into_iter().for_each(|n| many.insert(n.position()));
+        members.into_iter().for_each(|n| many.insert(n));
         Self::Many(many)
     }
 
     pub(crate) fn has(&self, labels: LabelsId) -> bool {
         match self {
             Self::Few(list) => list.binary_search(&labels).is_ok(),
-            Self::Many(bits) => bits.has(labels.position()),
+            Self::Many(bits) => bits.has(labels),
         }
     }
 
     pub(crate) fn each(&self, see: impl FnMut(LabelsId)) {
         match self {
             Self::Few(list) => list.iter().copied().for_each(see),
-            Self::Many(bits) => bits.iter().map(LabelsId::at).for_each(see),
+            Self::Many(bits) => bits.iter().for_each(see),
         }
     }
 }
@@ -125,6 +125,7 @@ impl<'g> LabelIndex<'g> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ids::Id as _;
     use super::*;
     use whittle_api::SelectorRequirement;
 
