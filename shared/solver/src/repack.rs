@@ -4,11 +4,11 @@
 //! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
-use super::ids::{ClaimId, ClassId, GroupId, IdVec, PodGroupId, PodId, PoolId, SetId};
+use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
-use super::price_index::{Amounts, DIMS, TypePriceIndex, amounts, minus, plus};
+use super::price_index::{Amounts, DIMS, RankedPrice, TypePriceIndex, amounts, minus, plus};
 use super::problem::Problem;
 use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, SORT_ORDERS};
 use super::state::State;
@@ -100,8 +100,8 @@ struct OpenClaim<const D: usize> {
     need: Amounts<D>,
     /// What the NodePool's limits are charged with for it.
     charged: Amounts<D>,
-    /// The position of its cheapest type in the price order.
-    at: usize,
+    /// Its cheapest type.
+    at: RankId,
     price: u64,
     /// The value of what it does not use.
     spare: f64,
@@ -343,7 +343,7 @@ struct GroupBuilder<'g, 'a, const D: usize> {
     set: SetId,
     pod_groups: IdVec<PodGroupId, PodGroup<D>>,
     of: Map<(ClassId, usize), Option<PodGroupId>>,
-    slot_of: Map<GroupId, usize>,
+    slot_of: Map<GroupId, SlotId>,
 }
 
 impl<const D: usize> GroupBuilder<'_, '_, D> {
@@ -355,7 +355,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
             pods.push(GroupedPod { pod: *pod, group: self.group_of(*pod, state.relaxation_of(*pod))? });
         }
         let need = amounts(&now.requests);
-        let (at, price) = self.price_index.cheapest_for(&need)?;
+        let RankedPrice { at, price } = self.price_index.cheapest_for(&need)?;
         let spare = self.price_index.value(&minus(&self.price_index.net[at], &need));
         Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
     }
@@ -414,8 +414,8 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         Some(HostRule { slot: self.slot(id), most })
     }
 
-    fn slot(&mut self, id: GroupId) -> usize {
-        let next = self.slot_of.len();
+    fn slot(&mut self, id: GroupId) -> SlotId {
+        let next = SlotId::at(self.slot_of.len());
         *self.slot_of.entry(id).or_insert(next)
     }
 
