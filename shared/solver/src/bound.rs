@@ -17,8 +17,16 @@ const PARTS: u32 = 8;
 /// Steps of the price of a machine as such, from zero to the price of the cheapest type, finer where it is small.
 const STEPS: u32 = 16;
 
-/// The bound for the pods that `outcome` puts on new machines, by prices alone or with the other costs of machines.
-pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_machine_cost: bool) -> Price {
+/// What a bound counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoundOf {
+    Prices,
+    /// Prices and the other costs of machines.
+    AllCosts,
+}
+
+/// The bound for the pods that `outcome` puts on new machines.
+pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, bound_of: BoundOf) -> Price {
     let mut sums = vec![0.0; problem.dims.len()];
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
@@ -27,7 +35,7 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_mac
     }
     let machines = fewest_machines(problem, outcome) as f64;
     let dims: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
-    let types = undercut(types(problem, with_machine_cost), &dims);
+    let types = undercut(types(problem, bound_of), &dims);
     let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
     for (n, a) in dims.iter().enumerate() {
@@ -61,9 +69,8 @@ fn undercut(types: BTreeSet<(u64, Vec<i64>)>, dims: &[usize]) -> Vec<(f64, Vec<i
     kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
 }
 
-/// Price and room for pods of every type that some NodePool can buy, the price with the other costs of a machine if `with_machine_cost`;
-/// without duplicates, cheapest first.
-fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, Vec<i64>)> {
+/// Cost and room for pods of every type that some NodePool can buy; without duplicates, cheapest first.
+fn types(problem: &mut Problem<'_>, bound_of: BoundOf) -> BTreeSet<(u64, Vec<i64>)> {
     let mut out = BTreeSet::new();
     for id in problem.pools.ids() {
         let view = problem.view(problem.pools[id].catalog, problem.pools[id].set);
@@ -73,7 +80,7 @@ fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, V
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let has =
                 catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
-            let extra = if with_machine_cost { pool.machine_cost } else { 0 };
+            let extra = if bound_of == BoundOf::AllCosts { pool.machine_cost } else { 0 };
             out.insert((view.price[t] + extra, has.collect()));
         }
     }

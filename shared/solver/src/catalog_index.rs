@@ -73,7 +73,9 @@ pub(crate) struct Steps {
 impl Steps {
     /// By ascending amount, the types with at least that amount.
     fn at_least(amounts: &IdVec<TypeId, i64>) -> Self {
-        let mut out = Self::collect_steps(amounts, true);
+        let mut order = by_amount(amounts);
+        order.reverse();
+        let mut out = Self::collect(amounts, &order);
         out.at.reverse();
         out.types.reverse();
         out
@@ -81,15 +83,11 @@ impl Steps {
 
     /// By ascending amount, the types with at most that amount.
     fn at_most(amounts: &IdVec<TypeId, i64>) -> Self {
-        Self::collect_steps(amounts, false)
+        Self::collect(amounts, &by_amount(amounts))
     }
 
-    fn collect_steps(amounts: &IdVec<TypeId, i64>, descending: bool) -> Self {
-        let mut order: Vec<TypeId> = amounts.ids().collect();
-        order.sort_by_key(|n| amounts[*n]);
-        if descending {
-            order.reverse();
-        }
+    /// In this order, with the types so far at each step.
+    fn collect(amounts: &IdVec<TypeId, i64>, order: &[TypeId]) -> Self {
         let (mut out, mut so_far) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(amounts.len()));
         for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
             run.iter().for_each(|n| so_far.insert(*n));
@@ -98,6 +96,12 @@ impl Steps {
         }
         out
     }
+}
+
+fn by_amount(amounts: &IdVec<TypeId, i64>) -> Vec<TypeId> {
+    let mut order: Vec<TypeId> = amounts.ids().collect();
+    order.sort_by_key(|id| amounts[*id]);
+    order
 }
 
 impl Resource {

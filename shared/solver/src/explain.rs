@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::fit::FitError;
 use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId, TypeId};
-use super::intern::{Set, Vals};
+use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
@@ -147,7 +147,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
     if let Err(cause) = check_compatible(problem, template, relaxation.full, relaxation.host.as_ref()) {
         return Some(plain(cause));
     }
-    let merged = problem.merge(template, relaxation.full, true).unwrap_or(template);
+    let merged = problem.merge(template, relaxation.full, LabelsOf::NewNode).unwrap_or(template);
     let mut cause = None;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -156,7 +156,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
                 cause = Some(plain(Cause::Volumes(Box::new(inner))));
                 continue;
             }
-            set = problem.merge(merged, place.set, true).unwrap_or(merged);
+            set = problem.merge(merged, place.set, LabelsOf::NewNode).unwrap_or(merged);
         }
         match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),

@@ -16,6 +16,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
 use whittle_api::{hashes, labels};
 use whittle_model::pods;
 use whittle_model::requirements::{Allowed, Operator, Requirements};
@@ -208,7 +209,7 @@ fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &FinalClaim) -> New
         instance_types: last.types.iter().map(|t| problem.catalogs[catalog_at].names[*t].clone()).collect(),
         instance_type_min_values: instance_types.and_then(|a| a.min_values()),
         labels: claim_labels(problem, claim.pool, &reqs),
-        annotations: annotations(pool.source, claim.relaxed),
+        annotations: annotations(pool.source, claim),
         requirements: reqs.to_api(),
         taints: spec.taints.clone(),
         startup_taints: spec.startup_taints.clone(),
@@ -246,12 +247,12 @@ fn claim_labels(problem: &Problem<'_>, pool: PoolId, reqs: &Requirements) -> BTr
     out
 }
 
-fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeMap<String, String> {
+fn annotations(pool: &NodePool, claim: &Claim) -> BTreeMap<String, String> {
     let mut out = pool.spec.template.metadata.annotations.clone();
     // The hash of the NodePool as this pass sees it: later edits show as drift.
     out.insert(labels::NODE_POOL_HASH.to_owned(), hashes::node_pool(pool));
     out.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hashes::NODE_POOL_VERSION.to_owned());
-    out.insert(labels::MIN_VALUES_RELAXED.to_owned(), relaxed.to_string());
+    out.insert(labels::MIN_VALUES_RELAXED.to_owned(), claim.relaxed.to_string());
     out
 }
 

@@ -1,6 +1,6 @@
 //! From pods to classes: which pods take part, what each requires, and which of them are equivalent.
 
-use super::builder::{Candidate, ProblemBuilder};
+use super::builder::{Candidate, ProblemBuilder, Questions};
 use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
@@ -45,7 +45,7 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candida
     }
     let simulation = builder.options.simulation.as_ref();
     for (host, node) in input.nodes.iter().enumerate() {
-        let candidate = builder.reusable || simulation.is_some_and(|s| s.candidates.contains(node.name()));
+        let candidate = builder.questions == Questions::Many || simulation.is_some_and(|s| s.candidates.contains(node.name()));
         if node.node.is_none() || !(node.marked_for_deletion || candidate) {
             continue;
         }

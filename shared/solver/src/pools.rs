@@ -1,7 +1,7 @@
 //! NodePools as templates of machines, and the topology domains that they could provide.
 
 use super::bits::Bits;
-use super::builder::ProblemBuilder;
+use super::builder::{ProblemBuilder, Questions};
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
@@ -206,7 +206,7 @@ fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) 
     let input = builder.input;
     let mut left = pool.spec.limits.clone();
     let limited = left.clone();
-    let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| !builder.reusable);
+    let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| builder.questions == Questions::One);
     let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
     for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
         left.subtract(&node.capacity());

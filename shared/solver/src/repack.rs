@@ -5,6 +5,7 @@
 
 use super::hash::Map;
 use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
+use super::intern::LabelsOf;
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
@@ -375,7 +376,8 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         let class = std::rc::Rc::clone(&self.problem.classes[class]);
         let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
-        if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, true) != Some(self.set) {
+        if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, LabelsOf::NewNode) != Some(self.set)
+        {
             return None;
         }
         let rules = relaxation.owned.iter().chain(&relaxation.repelled_by).filter_map(|g| self.rule(*g, relaxation)).collect::<Vec<_>>();
