@@ -16,6 +16,10 @@ const LARGE: &[(&str, &str)] = &[("Cargo.lock", "one entry for each crate of the
 /// The only file that names each adapter's type.
 const ADAPTERS: &str = "shared/ports/src/adapters.rs";
 
+/// Where numbers stand for pods, machines and the like, and the only file that may see what is inside of them.
+const SOLVER: &str = "shared/solver/src/";
+const IDS: &str = "shared/solver/src/ids.rs";
+
 /// Cases and manifests of other origin, which are kept unchanged; only their size and portability are checked.
 const DATA: &[&str] = &["tests/golden/", "tests/seeds/"];
 
@@ -98,6 +102,9 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     let decides = name.starts_with("functions/") || name.starts_with("shared/");
     if rust && decides && !test_code && line.contains(concat!(".coun", "ted(")) {
         broken.push(("counter", "a counter only tells: let the step return what it did, or set a field of the run"));
+    }
+    if rust && name.starts_with(SOLVER) && name != IDS && line.contains(concat!(".0 as ", "usize")) {
+        broken.push(("ids", "index an `IdVec` by the id itself, so that no number of another kind gets in"));
     }
     if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
         broken.push(("sleep", "wait for the condition, or move the virtual clock"));
@@ -229,6 +236,14 @@ mod tests {
         check("a/src/lib.rs", &"x\n".repeat(800), &[]);
         check("a/src/lib.rs", &"x\n".repeat(801), &["a/src/lib.rs: 801 lines, more than 800; split it by subject"]);
         check("a/data.csv", &"x\n".repeat(801), &[]);
+    }
+
+    #[test]
+    fn an_id_is_no_position_outside_of_its_module() {
+        let line = concat!("let class = &classes[id.0 as ", "usize];");
+        check("shared/solver/src/fit.rs", line, &["shared/solver/src/fit.rs:1: ids"]);
+        check("shared/solver/src/ids.rs", line, &[]);
+        check("shared/ec2/src/lib.rs", line, &[]);
     }
 
     #[test]
