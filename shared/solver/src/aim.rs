@@ -45,6 +45,14 @@ impl Aims {
     }
 }
 
+/// A type that machines may be filled up to.
+struct Scored {
+    too_large: bool,
+    /// What all pods together would cost on machines of this type.
+    cost_of_all: f64,
+    instance_type: TypeId,
+}
+
 fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     let mut out = vec![0; problem.dims.len()];
     for entry in &problem.queue {
@@ -61,7 +69,7 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i
     usable.intersect_with(&view.usable);
     let keep = catalog.types_to_keep(view).min(usable.count());
     problem.meter.spend(meter::NARROW + usable.count() * total.len() * catalog.len() / 64 / meter::WORDS);
-    let mut scored: Vec<(bool, f64, TypeId)> = Vec::new();
+    let mut scored: Vec<Scored> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
         let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);
@@ -81,8 +89,9 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i
         let Some(filled) = FILLED.into_iter().find(|tenths| types_with_room(*tenths) >= keep) else { continue };
         let other_cost = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
         let each = view.price[t].saturating_add(other_cost) as f64;
-        scored.push((aim == Aim::Smaller && part > SMALLER, each / (part * filled as f64 / 10.0).min(1.0), t));
+        let too_large = aim == Aim::Smaller && part > SMALLER;
+        scored.push(Scored { too_large, cost_of_all: each / (part * filled as f64 / 10.0).min(1.0), instance_type: t });
     }
-    scored.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    scored.into_iter().map(|(_, _, t)| t).collect()
+    scored.sort_by(|a, b| a.too_large.cmp(&b.too_large).then(a.cost_of_all.total_cmp(&b.cost_of_all)));
+    scored.into_iter().map(|scored| scored.instance_type).collect()
 }

@@ -7,7 +7,7 @@ use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
-use super::pools::UnusablePool;
+use super::pools::{Template, UnusablePool};
 use super::problem::Problem;
 use super::state::State;
 use super::topology::{AllowedDomains, GroupKind, TopologyQuery, TopologyTarget};
@@ -54,7 +54,7 @@ pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolRejection> {
 
 fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolRejection {
     let node_pool = pool.source.metadata.name.clone();
-    let Some((at, set, _)) = pool.offered else {
+    let Some(Template { catalog: at, set, .. }) = pool.template else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
         return PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };

@@ -37,8 +37,23 @@ struct FinalClaim {
     short: Vec<String>,
 }
 
-/// Claims with equal keys are written out alike: NodePool, requirements, types, reservations, lowered `minValues`.
-type ClaimKey = (PoolId, SetId, Bits, Vec<ReservationId>, bool);
+/// Claims with equal keys are written out alike.
+#[derive(PartialEq, Eq, Hash)]
+struct ClaimKey {
+    pool: PoolId,
+    set: SetId,
+    types: Bits,
+    reservations: Vec<ReservationId>,
+    /// `minValues` was lowered.
+    relaxed: bool,
+}
+
+impl ClaimKey {
+    fn of(claim: &Claim) -> Self {
+        let Claim { pool, set, types, reservations, relaxed, .. } = claim;
+        Self { pool: *pool, set: *set, types: types.clone(), reservations: reservations.clone(), relaxed: *relaxed }
+    }
+}
 
 /// A claim without its pods.
 struct ClaimTemplate {
@@ -56,8 +71,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
     let mut passed: BTreeMap<(ClassId, PoolId), Vec<PoolRejection>> = BTreeMap::new();
     let mut known: Map<ClaimKey, ClaimTemplate> = Map::default();
     for claim in in_order(problem, &outcome.state.claims) {
-        let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);
-        let template_claim = known.entry(key).or_insert_with(|| {
+        let template_claim = known.entry(ClaimKey::of(claim)).or_insert_with(|| {
             let last = finalize(problem, options, claim);
             ClaimTemplate { claim: new_claim(problem, claim, &last), short: last.short }
         });
@@ -273,24 +287,38 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[TypeId]) -> Resources 
     least.unwrap_or_default()
 }
 
+/// An offering of a claim, in the order in which offerings are compared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Offered<'c> {
+    price: u64,
+    zone: &'c str,
+    instance_type: &'c str,
+    capacity_type: &'c str,
+}
+
 fn why(problem: &Problem<'_>, claim: &Claim, last: &FinalClaim, view: &View) -> ClaimWhy {
     let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
     let priced = |t: &TypeId| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
     // The two cheapest of all offerings are among those of the two cheapest types; equals are ordered by zone, then capacity
     // type.
-    let mut offers: Vec<(u64, &str, &str, &str)> = Vec::new();
+    let mut offers: Vec<Offered<'_>> = Vec::new();
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
         let had = last.types.iter().take(2).filter(|t| kind.available.has(**t));
-        offers.extend(had.map(|t| (kind.price[*t], kind.zone.as_str(), catalog.names[*t].as_str(), kind.capacity_type.as_str())));
+        offers.extend(had.map(|t| Offered {
+            price: kind.price[*t],
+            zone: &kind.zone,
+            instance_type: &catalog.names[*t],
+            capacity_type: &kind.capacity_type,
+        }));
     }
     let first = last.types.first().map(|t| catalog.names[*t].as_str());
-    offers.sort_unstable_by_key(|offer| (offer.0, Some(offer.2) != first, *offer));
+    offers.sort_unstable_by_key(|offer| (offer.price, Some(offer.instance_type) != first, *offer));
     let offer = |at: usize| {
-        offers.get(at).map(|(price, zone, name, capacity_type)| Offer {
-            instance_type: (*name).to_owned(),
-            zone: (*zone).to_owned(),
-            capacity_type: (*capacity_type).to_owned(),
-            price: Price::from_nanos(*price),
+        offers.get(at).map(|offer| Offer {
+            instance_type: offer.instance_type.to_owned(),
+            zone: offer.zone.to_owned(),
+            capacity_type: offer.capacity_type.to_owned(),
+            price: Price::from_nanos(offer.price),
         })
     };
     let (cheapest, next_offer) = (offer(0), offer(1));

@@ -39,7 +39,7 @@ impl Groups {
         if let Some(id) = self.label_set_of.get(namespace).and_then(|known| known.get(labels)) {
             return *id;
         }
-        let id = self.label_sets.push((namespace.to_owned(), labels.clone()));
+        let id = self.label_sets.push(LabelSet { namespace: namespace.to_owned(), labels: labels.clone() });
         self.label_set_of.entry(namespace.to_owned()).or_default().insert(labels.clone(), id);
         id
     }

@@ -177,28 +177,32 @@ impl State {
     pub(crate) fn keep_within_limits(&mut self, problem: &mut Problem<'_>) -> bool {
         let mut within = true;
         for pool in problem.pools.ids().filter(|pool| problem.pools[*pool].is_limited()).collect::<Vec<_>>() {
-            let mut distinct: Vec<((SetId, Bits), i128)> = Vec::new();
-            let mut at: Map<(SetId, Bits), usize> = Map::default();
-            for claim in self.claims.iter().filter(|c| c.pool == pool) {
-                let key = (claim.set, claim.types.clone());
-                let n = *at.entry(key.clone()).or_insert_with(|| {
-                    distinct.push((key, 0));
+            struct Alike<'c> {
+                set: SetId,
+                types: &'c Bits,
+                claims: i128,
+            }
+            let mut distinct: Vec<Alike<'_>> = Vec::new();
+            let mut at: Map<(SetId, &Bits), usize> = Map::default();
+            for claim in self.claims.iter().filter(|claim| claim.pool == pool) {
+                let n = *at.entry((claim.set, &claim.types)).or_insert_with(|| {
+                    distinct.push(Alike { set: claim.set, types: &claim.types, claims: 0 });
                     distinct.len() - 1
                 });
-                distinct[n].1 += 1;
+                distinct[n].claims += 1;
             }
             let mut fits = |keep: usize| {
                 let mut left: Vec<Option<i128>> = problem.pools[pool].limits.iter().map(|l| l.map(i128::from)).collect();
-                for ((set, types), count) in &distinct {
+                for Alike { set, types, claims } in &distinct {
                     let view = problem.view(problem.pools[pool].catalog, *set);
                     let charge = charge(problem, pool, &view, types, keep);
                     for (left, more) in left.iter_mut().zip(charge) {
-                        *left = left.map(|n| n - i128::from(more) * count);
+                        *left = left.map(|n| n - i128::from(more) * claims);
                     }
                 }
                 left.iter().flatten().all(|n| *n >= 0)
             };
-            let most = distinct.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
+            let most = distinct.iter().map(|alike| alike.types.count()).max().unwrap_or(0);
             if most == 0 || fits(most) {
                 continue;
             }

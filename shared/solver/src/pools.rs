@@ -64,12 +64,21 @@ pub(crate) struct CatalogSet {
     of: BTreeMap<usize, CatalogId>,
 }
 
+/// What the machines of a NodePool could be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Template {
+    pub(crate) catalog: CatalogId,
+    /// The NodePool's requirements and labels.
+    pub(crate) set: SetId,
+    pub(crate) taints: TaintsId,
+}
+
 /// A NodePool without a usable instance type.
 #[derive(Clone, Debug)]
 pub(crate) struct UnusablePool<'a> {
     pub(crate) source: &'a NodePool,
-    /// Its catalog, its requirements and labels, and its taints; `None` without any instance types.
-    pub(crate) offered: Option<(CatalogId, SetId, TaintsId)>,
+    /// `None` without any instance types.
+    pub(crate) template: Option<Template>,
 }
 
 pub(crate) struct Pools<'a> {
@@ -103,7 +112,7 @@ pub(crate) fn build<'a>(
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
     for source in pools {
         let Some(types) = builder.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
-            unusable.push(UnusablePool { source, offered: None });
+            unusable.push(UnusablePool { source, template: None });
             continue;
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
@@ -131,7 +140,7 @@ pub(crate) fn build<'a>(
         let strict = builder.options.min_values == MinValuesPolicy::Strict;
         let taints = builder.taint_table.taints(&source.spec.template.spec.taints);
         if view.usable.is_empty() || strict && !min_values_met(catalog_of_pool, &view, &view.usable) {
-            unusable.push(UnusablePool { source, offered: Some((catalog, set, taints)) });
+            unusable.push(UnusablePool { source, template: Some(Template { catalog, set, taints }) });
             continue;
         }
         let types = view.usable;
@@ -229,12 +238,12 @@ impl TopologyDomains {
         builder: &ProblemBuilder<'_>,
     ) -> Self {
         let mut out = Self { values: BTreeMap::new() };
-        let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
-        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.offered)).collect();
+        let usable = pools.list.iter().map(|pool| Template { catalog: pool.catalog, set: pool.set, taints: pool.taints });
+        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.template)).collect();
         let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
         for key in keys {
             let values = out.values.entry(key).or_default();
-            for &(catalog, set, taints) in &templates {
+            for &Template { catalog, set, taints } in &templates {
                 let free = builder.taint_table.taints[taints].is_empty();
                 let mut put = |v: &Val| {
                     let list = values.entry(*v).or_default();

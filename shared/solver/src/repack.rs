@@ -29,21 +29,25 @@ const IDLE_ROUNDS_MAX: usize = 4;
 
 /// Repacks within `budget`, with claims charged for `keep` types each; returns the work done.
 pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
+    struct Alike {
+        pool: PoolId,
+        set: SetId,
+        claims: Vec<ClaimId>,
+    }
     let mut by_set: Map<(PoolId, SetId), usize> = Map::default();
-    let mut parts: Vec<((PoolId, SetId), Vec<ClaimId>)> = Vec::new();
+    let mut parts: Vec<Alike> = Vec::new();
     for (at, claim) in state.claims.enumerate() {
         if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
-            let key = (claim.pool, claim.set);
-            let part = *by_set.entry(key).or_insert_with(|| {
-                parts.push((key, Vec::new()));
+            let part = *by_set.entry((claim.pool, claim.set)).or_insert_with(|| {
+                parts.push(Alike { pool: claim.pool, set: claim.set, claims: Vec::new() });
                 parts.len() - 1
             });
-            parts[part].1.push(at);
+            parts[part].claims.push(at);
         }
     }
-    let total: usize = parts.iter().map(|(_, claims)| claims.len()).sum();
+    let total: usize = parts.iter().map(|part| part.claims.len()).sum();
     let mut work = 0;
-    for ((pool, set), claims) in parts {
+    for Alike { pool, set, claims } in parts {
         let share = budget * claims.len() as u64 / total.max(1) as u64;
         let part = Part { pool, set, keep, objective };
         work += match problem.dims.len() {

@@ -13,7 +13,11 @@ use std::hash::Hash;
 use whittle_api::LabelSelector;
 
 /// A namespace with the labels of a pod in it.
-pub(crate) type LabelSet = (String, BTreeMap<String, String>);
+#[derive(Clone, Debug)]
+pub(crate) struct LabelSet {
+    pub(crate) namespace: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
 
 /// Which namespaces a group looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,7 +77,7 @@ impl<'g> LabelIndex<'g> {
     /// Indexes `sets` by the label keys that selectors name.
     pub(crate) fn of(sets: &'g IdVec<LabelsId, LabelSet>, keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
         let mut out = Self { sets, meter, all: Map::default(), with_key: Map::default(), with_value: Map::default() };
-        for (n, (namespace, labels)) in sets.enumerate() {
+        for (n, LabelSet { namespace, labels }) in sets.enumerate() {
             for place in [None, Some(namespace.as_str())] {
                 out.all.entry(place).or_default().push(n);
                 for (key, value) in labels.iter().filter(|(key, _)| keys.contains(key.as_str())) {
@@ -92,7 +96,7 @@ impl<'g> LabelIndex<'g> {
             let mut select = |place| {
                 let fits = |n: &LabelsId| {
                     self.meter.spend(meter::SELECT);
-                    selector.matches(&self.sets[*n].1)
+                    selector.matches(&self.sets[*n].labels)
                 };
                 members.extend(self.candidates(selector, place).into_iter().flatten().copied().filter(fits));
             };
@@ -130,7 +134,7 @@ mod tests {
     use whittle_api::SelectorRequirement;
 
     fn labelled(namespace: &str, labels: &[(&str, &str)]) -> LabelSet {
-        (namespace.to_owned(), labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        LabelSet { namespace: namespace.to_owned(), labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect() }
     }
 
     fn expression(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
@@ -168,7 +172,7 @@ mod tests {
             let selector = LabelSelector { match_expressions, match_labels: BTreeMap::new() };
             for scope in &scopes {
                 let found = index.selected(Some(&selector), scope);
-                for (id, (namespace, labels)) in sets.enumerate() {
+                for (id, LabelSet { namespace, labels }) in sets.enumerate() {
                     let seen = matches!(scope, Scope::All) || namespace == "two";
                     let has = found.has(id);
                     assert_eq!(has, seen && selector.matches(labels), "{selector:?} {scope:?} {namespace} {labels:?}");
