@@ -114,7 +114,7 @@ impl<P: Rights> Run<'_, P> {
         let ended = if ends && !self.settings.shadow {
             let ended = self.delete_claim(claim, &message, now).await?;
             applied.count("ended");
-            applied.count_disruption(&claim.value, self.kind.as_str());
+            applied.metric(metrics::NodeClaimsDisrupted::of(&claim.value, self.kind.as_str()));
             Some(ended)
         } else {
             None

@@ -28,8 +28,8 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
-    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, publish_event,
-    readable, rights, save, unless_conflict, unless_outdated, write_mirror,
+    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, metrics,
+    publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -423,7 +423,7 @@ fn unstored_call(age: SignedDuration) -> Call {
 fn report_failure(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {
     report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", claim.key.name), message);
     report.count("failed");
-    report.count_disruption(claim, reason.metric_reason().unwrap_or_default());
+    report.metric(metrics::NodeClaimsDisrupted::of(claim, reason.metric_reason().unwrap_or_default()));
 }
 
 /// Longest failure text in an Event; the rest is truncated (lifecycle 20).

@@ -275,6 +275,6 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 /// Counts the disruption of a claim that never became ready.
 fn count_disruption(report: &mut Report, claim: &Claim) {
     if let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) {
-        report.count_disruption(claim, reason);
+        report.metric(metrics::NodeClaimsDisrupted::of(claim, reason));
     }
 }

@@ -266,7 +266,7 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
 
 fn count_disruption(report: &mut Report, claim: &Claim, ending: &Ending) {
     if let Some(reason) = metric_reason(ending.reason) {
-        report.count_disruption(claim, reason);
+        report.metric(metrics::NodeClaimsDisrupted::of(claim, reason));
     }
     if let Some(condition) = ending.condition {
         let machine = |of: fn(&Machine) -> &String| claim.machine().map_or("", |machine| of(machine).as_str());
