@@ -14,7 +14,7 @@ use whittle_solver::Memory;
 use whittle_units::{ClusterName, Price, Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
+    whittle_testkit::at(0)
 }
 
 fn pod(name: &str, cpu: i64) -> Pod {
