@@ -129,13 +129,13 @@ fn endpoint_certificate_and_network_of_a_cluster_are_read() {
         (404, r#"{"__type": "ResourceNotFoundException", "message": "none"}"#),
     ]);
     let access = access(&wire, "us-east-1");
-    let info = run(access.door(&"demo".into())).unwrap();
+    let info = run(access.endpoint(&"demo".into())).unwrap();
     assert_eq!((info.endpoint.as_str(), info.certificate_authority.as_str(), info.version.as_str()), ("https://e", "Y2E=", "1.33"));
     assert_eq!((info.service_cidr.as_str(), info.ipv6), ("10.100.0.0/16", false));
-    let info = run(access.door(&"demo".into())).unwrap();
+    let info = run(access.endpoint(&"demo".into())).unwrap();
     assert_eq!((info.service_cidr.as_str(), info.ipv6), ("fd00::/108", true));
-    assert_eq!(run(access.door(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "it is still being created");
-    assert!(run(access.door(&"demo".into())).is_err());
+    assert_eq!(run(access.endpoint(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "it is still being created");
+    assert!(run(access.endpoint(&"demo".into())).is_err());
 }
 
 #[test]
