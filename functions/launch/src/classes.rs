@@ -7,7 +7,6 @@ use whittle_api::conditions::{self, LAUNCHED};
 use whittle_claims::{Claim, Doorbell, NodeClassRecord, Record, Stored};
 use whittle_ec2::errors::CreateReason;
 use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Sought};
-use whittle_units::SignedDuration;
 
 impl<P: Rights> Run<'_, P> {
     /// The stored classes of these claims that have been changed or deleted since their refresh. An API server that does not
@@ -40,7 +39,7 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn request_refresh(&self, due: &[Stored<Claim>]) -> Result<(), HandleError> {
         let waits = |claim: &Claim| self.facts.class_of(claim).is_some_and(|record| self.facts.changed.contains(&record.name()));
         if due.iter().any(|claim| waits(&claim.value) && !has_waited(&claim.value)) {
-            self.ports.queues().ring(Doorbell::Refresh { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(Doorbell::Refresh { cluster: self.cluster.clone() }).await?;
         }
         Ok(())
     }

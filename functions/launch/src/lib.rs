@@ -352,11 +352,11 @@ impl<P: Rights> Run<'_, P> {
             }
             failed.iter().for_each(|claim| report_failure(&claim.value, reason, message, now, &mut self.report));
             if let Some(first) = failed.first() {
-                self.ports.queues().ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
+                self.ports.queues().send_now(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }).await?;
             }
             let ended = failed.iter().map(|claim| {
                 let ClaimKey { cluster, name } = claim.value.key.clone();
-                self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
+                self.ports.queues().send_now(Doorbell::Terminate { cluster, claim: name })
             });
             try_join_all(ended).await?;
             join_all(failed.iter().map(|claim| self.publish_failure(&claim.value, reason, message))).await;

@@ -146,7 +146,7 @@ impl<P: Rights> Run<'_, P> {
             report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
             count_disruption(report, &claim.value);
             report.count("given_up");
-            self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(Doorbell::Terminate { cluster, claim: name }).await?;
         }
         if claim.value != before.value {
             write_mirror(self.ports.cluster(), &claim.value).await.count_failure(report, "mirrors_failed");

@@ -136,7 +136,7 @@ impl<P: Rights> Executor<'_, P> {
             freed |= self.keep_failure(outcome).unwrap_or(false);
         }
         if freed {
-            let outcome = self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await;
             self.keep_failure(outcome);
         }
     }
@@ -180,17 +180,17 @@ impl<P: Rights> Executor<'_, P> {
         if !findings.launch.is_empty() {
             report.count("launches_sent_again");
             let doorbell = Doorbell::Launch { cluster: cluster.clone(), claims: findings.launch.clone() };
-            let outcome = self.ports.queues().ring(doorbell, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(doorbell).await;
             self.keep_failure(outcome);
         }
         if findings.refresh {
-            let outcome = self.ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(Doorbell::Refresh { cluster: cluster.clone() }).await;
             self.keep_failure(outcome);
         }
         for claim in &findings.terminate {
             report.count("endings_sent_again");
             let doorbell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
-            let outcome = self.ports.queues().ring(doorbell, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(doorbell).await;
             self.keep_failure(outcome);
         }
     }
@@ -259,7 +259,7 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
     if claim.value.deletion.is_none() {
         count_disruption(report, &claim.value, ending);
     }
-    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }).await?;
     write_mirror(ports.cluster(), &ended.value).await;
     Ok(true)
 }

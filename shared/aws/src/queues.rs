@@ -63,7 +63,7 @@ impl SqsQueues {
 }
 
 impl Queues for SqsQueues {
-    async fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
         let failed = |reason: String| QueueError { cluster: doorbell.cluster().to_string(), reason };
         let url = self.urls.of(&doorbell);
         if url.is_empty() {

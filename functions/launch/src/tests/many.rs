@@ -35,7 +35,7 @@ fn hundred() -> TestWorld {
         claim.spec.requirements = asked.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
     };
     let claims = (0..100).map(|number| keep_as(&simulation, number, of_one_type).key.name).collect();
-    block_on(simulation.ports().ring(Doorbell::Launch { cluster: ClusterName::new("c"), claims }, SignedDuration::ZERO)).unwrap();
+    block_on(simulation.ports().send_now(Doorbell::Launch { cluster: ClusterName::new("c"), claims })).unwrap();
     simulation
 }
 

@@ -178,10 +178,10 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
     let doorbell = Doorbell::Schedule { cluster: "demo".into() };
-    run(queues.ring(doorbell.clone(), SignedDuration::ZERO)).unwrap();
+    run(queues.send(doorbell.clone(), SignedDuration::ZERO)).unwrap();
     // A FIFO queue cannot delay single messages, and a message sent now would be repeated until it is due: the tick sends it.
-    run(queues.ring(doorbell.clone(), SignedDuration::from_secs(5))).unwrap();
-    run(queues.ring(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
+    run(queues.send(doorbell.clone(), SignedDuration::from_secs(5))).unwrap();
+    run(queues.send(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
     let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
     assert_eq!(bodies.len(), 2, "no delayed doorbell is sent to a FIFO queue");
     assert_eq!((&bodies[0]["QueueUrl"], &bodies[0]["MessageGroupId"]), (&json!("https://sqs/1/plan.fifo"), &json!("demo")));
@@ -191,7 +191,7 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
     let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
     assert_eq!(body, doorbell);
-    let without_queue = run(queues.ring(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
+    let without_queue = run(queues.send(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
     assert!(without_queue.reason.contains("no queue"), "{without_queue}");
 }
 
@@ -210,7 +210,7 @@ fn a_fifo_doorbell_due_soon_is_sent_at_once_and_a_later_one_is_left_to_the_tick(
             ..QueueUrls::default()
         };
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
-        run(queues.ring(doorbell.clone(), SignedDuration::from_secs(seconds))).unwrap();
+        run(queues.send(doorbell.clone(), SignedDuration::from_secs(seconds))).unwrap();
         assert_eq!(wire.bodies().len(), messages, "{doorbell:?} after {seconds} s");
         // SQS rejects a message with both a group and a delay.
         assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{doorbell:?}");
