@@ -6,7 +6,7 @@ use whittle_api::{OwnerReference, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, mirror, step};
 use whittle_cluster::Clusters;
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, Presence, Report, Scope, Settings, Sought, contracts};
+use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, ObjectKind, Presence, Report, Scope, Settings, contracts};
 use whittle_testkit::{NoFunctions, TestWorld, instance_of, node_class_reference};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
@@ -203,19 +203,19 @@ async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, ke
 }
 
 async fn a_missing_object_is_distinguished_from_a_missing_kind(stage: &Stage) {
-    let seek = |name: &'static str| stage.clusters.seek(&stage.name, Sought::NodePool, name);
-    assert!(matches!(seek("default").await, Ok(Presence::There { uid, .. }) if !uid.is_empty()));
-    assert_eq!(seek("other").await, Ok(Presence::Gone));
-    assert_eq!(stage.clusters.seek(&stage.name, Sought::Provisioner, "other").await, Ok(Presence::KindUnknown));
+    let look_up = |name: &'static str| stage.clusters.look_up(&stage.name, ObjectKind::NodePool, name);
+    assert!(matches!(look_up("default").await, Ok(Presence::Exists { uid, .. }) if !uid.is_empty()));
+    assert_eq!(look_up("other").await, Ok(Presence::NotFound));
+    assert_eq!(stage.clusters.look_up(&stage.name, ObjectKind::Provisioner, "other").await, Ok(Presence::KindNotServed));
     let _ = kubectl(&stage.plane, &["delete", "crd", "nodepools.karpenter.sh"]);
     // The kind is still served for a moment after its CRD was deleted.
-    let mut answer = seek("default").await;
+    let mut answer = look_up("default").await;
     for _ in 0..1000 {
-        if answer != Ok(Presence::KindUnknown) {
-            answer = seek("default").await;
+        if answer != Ok(Presence::KindNotServed) {
+            answer = look_up("default").await;
         }
     }
-    assert_eq!(answer, Ok(Presence::KindUnknown));
+    assert_eq!(answer, Ok(Presence::KindNotServed));
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.lacks_kind("NodePool") && !objects.lacks_kind("NodeClaim"), "{:?}", objects.absent_kinds);
 }

@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machi
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     BestEffort, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, NodePatch, Nodes,
-    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, advance, metrics, publish_event, release_lease, save,
+    ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance, metrics, publish_event, release_lease, save,
     unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
@@ -152,14 +152,14 @@ impl<P: Rights> Executor<'_, P> {
         if let Some(known) = asked.get(missing) {
             return *known;
         }
-        let answer = self.ports.cluster().seek(self.cluster, missing.sought, &missing.name).await;
+        let answer = self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await;
         let gone = match self.keep_failure(answer) {
-            Some(Presence::Gone) => true,
+            Some(Presence::NotFound) => true,
             // Another object of the same name.
-            Some(Presence::There { uid, provider_id, .. }) => {
+            Some(Presence::Exists { uid, provider_id, .. }) => {
                 is_another(&uid, &missing.uid) || is_another(&provider_id, &missing.provider_id)
             }
-            Some(Presence::KindUnknown) | None => false,
+            Some(Presence::KindNotServed) | None => false,
         };
         asked.insert(missing.clone(), gone);
         gone
@@ -171,7 +171,7 @@ impl<P: Rights> Executor<'_, P> {
         if self.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
             return true; // its claim exists
         }
-        let missing = Missing { sought: Sought::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
+        let missing = Missing { kind: ObjectKind::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
         self.is_confirmed_gone(&missing, &mut BTreeMap::new()).await
     }
 

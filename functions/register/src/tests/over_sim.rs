@@ -9,7 +9,7 @@ use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, Presence, Report, Scope, Settings, Sought,
+    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report, Scope, Settings,
     StatusWriter,
 };
 use whittle_sim::SimPorts;
@@ -320,8 +320,8 @@ impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         self.0.read(cluster, scope, node).await
     }
-    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
-        self.0.seek(cluster, sought, name).await
+    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
+        self.0.look_up(cluster, kind, name).await
     }
 }
 

@@ -6,7 +6,7 @@ use crate::compare::Missing;
 use futures::executor::block_on;
 use whittle_api::karpenter::{Ec2NodeClass, Requirement};
 use whittle_claims::{Doorbell, Phase};
-use whittle_ports::{Adapters, ClaimStore, Settings, Sought};
+use whittle_ports::{Adapters, ClaimStore, ObjectKind, Settings};
 use whittle_sim::{Input, Simulation};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
@@ -182,7 +182,8 @@ fn a_claim_made_by_hand_goes_with_its_object_and_only_if_the_api_server_says_tha
     check_ends(&change(well.clone(), |s| s.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90))), DeletionReason::Requested);
     let gone = change(well.clone(), |s| s.objects.node_claims[0].metadata.name = "another".into());
     check_ends(&gone, DeletionReason::Requested);
-    let missing = |uid: &str| Some(Missing { sought: Sought::NodeClaim, name: "mine".into(), uid: uid.into(), provider_id: String::new() });
+    let missing =
+        |uid: &str| Some(Missing { kind: ObjectKind::NodeClaim, name: "mine".into(), uid: uid.into(), provider_id: String::new() });
     assert_eq!(gone.compare(&[], 100).end[0].gone, missing("uid-1"), "what lists lack is asked for by name");
     assert!(gone.compare(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
     // One of its name that was made since is another.
