@@ -1,5 +1,5 @@
 use super::*;
-use crate::{EksAccess, Explorer, Isolation, QueueUrls, SqsQueues};
+use crate::{Ec2Discovery, EksAccess, Isolation, QueueUrls, SqsQueues};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn role(name: &str) -> String {
 const DONE: &str = "<Response><ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></Response>";
 
 fn ensured(wire: &Wire) -> Result<String, whittle_ports::CloudError> {
-    run(Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
+    run(Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
         &"demo".into(),
         "default",
         "team/NodeRole",
@@ -70,8 +70,8 @@ fn resources_of_a_class_are_deleted_launch_templates_first() {
         .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
     let deleted = "<DeleteLaunchTemplateResponse><launchTemplate/></DeleteLaunchTemplateResponse>";
     let wire = Wire::answering([(200, templates), (200, deleted), (200, &listed), (200, &running("")), (200, DONE), (404, NO_SUCH)]);
-    let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
-    assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
     let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
     let expected = [
         "DescribeLaunchTemplates",
@@ -99,8 +99,8 @@ fn an_instance_profile_in_use_is_not_deleted() {
     let arn = listed.split_once("<Arn>").unwrap().1.split_once("</Arn>").unwrap().0.to_owned();
     let with = |arn: &str| running(&format!("<iamInstanceProfile><arn>{arn}</arn></iamInstanceProfile>"));
     let wire = Wire::answering([(200, no_templates), (200, &listed), (200, &with(&arn))]);
-    let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
-    assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap().len(), 1);
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap().len(), 1);
     assert_eq!(wire.bodies().len(), 3, "no role is removed and nothing is deleted");
 }
 
