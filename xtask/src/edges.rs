@@ -30,6 +30,9 @@ const FUNCTIONS: &[&str] = &[
     "whittle-sweep",
 ];
 
+/// What tests build their cases from: a dev-dependency, of no crate that is part of a binary.
+const TESTKIT: &str = "whittle-testkit";
+
 /// Crates that only tests use.
 const UNRULED: &[&str] = &["whittle-tests", "whittle-backends"];
 
@@ -89,7 +92,12 @@ const RULES: &[Rule] = &[
         ],
         never: &[],
     },
-    Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS] },
+    Rule {
+        package: "whittle-testkit",
+        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims"],
+        never: &[KUBE, AWS, ADAPTERS],
+    },
+    Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS, &[TESTKIT]] },
 ];
 
 /// What a decision must not reach: the world, and chance.
@@ -245,6 +253,14 @@ mod tests {
     fn functions_meet_in_the_table_only() {
         check("whittle-schedule", "whittle-launch v0.1.0", &["whittle-schedule must not depend on whittle-launch"]);
         check("whittle-relay", "aws-sdk-sqs v1.0.0", &["whittle-relay must never reach aws-sdk-sqs"]);
+    }
+
+    #[test]
+    fn no_binary_contains_the_test_kit() {
+        for package in ["whittle-cli", "whittle-sweep", "whittle-snapshot", "whittle-runtime"] {
+            let broken = violations(&Reached::from([(package.to_owned(), names(package, "whittle-testkit v0.1.0"))]));
+            assert!(!broken.is_empty(), "{package}");
+        }
     }
 
     #[test]

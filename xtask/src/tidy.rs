@@ -106,10 +106,26 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     if rust && name.starts_with(SOLVER) && name != IDS && line.contains(concat!(".0 as ", "usize")) {
         broken.push(("ids", "index an `IdVec` by the id itself, so that no number of another kind gets in"));
     }
+    if rust && test_code && builds_fixture(name, line) {
+        broken.push(("fixture", "take it from whittle-testkit, and change the fields that the test is about"));
+    }
     if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
         broken.push(("sleep", "wait for the condition, or move the virtual clock"));
     }
     broken
+}
+
+/// Where the fixtures are.
+const FIXTURES: &str = "shared/claims/src/fixtures.rs";
+/// Whose tests build claims and machines.
+const OF_CLAIMS: &[&str] = &["functions/", "shared/claims/", "shared/ports/", "shared/sim/", "shared/snapshot/", "tests/"];
+
+/// A time or a machine of one's own, in place of those that all tests share.
+fn builds_fixture(name: &str, line: &str) -> bool {
+    let governed = OF_CLAIMS.iter().any(|folder| name.starts_with(folder));
+    let code = line.trim_start().trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+    let shared = ["fn at(seconds", "fn at(second:", "fn machine()", "fn machine(id: &str) -> Machine"];
+    governed && name != FIXTURES && shared.iter().any(|start| code.starts_with(start))
 }
 
 /// Five type parameters for the adapters, each with bounds of its own: the rights of a function are stated once.
@@ -282,6 +298,16 @@ mod tests {
         check("shared/ports/src/leasing.rs", five, &["shared/ports/src/leasing.rs:1: rights"]);
         check("functions/a/src/lib.rs", "async fn run<P: Rights>(ports: P)", &[]);
         check(ADAPTERS, five, &[]);
+    }
+
+    #[test]
+    fn fixtures_are_written_once() {
+        let own = "    fn at(seconds: i64) -> Timestamp {";
+        check("functions/a/src/tests.rs", own, &["functions/a/src/tests.rs:1: fixture"]);
+        check("functions/a/src/tests/b.rs", "pub(super) fn machine() -> Machine {", &["functions/a/src/tests/b.rs:1: fixture"]);
+        check("functions/a/src/lib.rs", own, &[]);
+        check(FIXTURES, own, &[]);
+        check("shared/sim/src/tests.rs", "fn machines_are_asked_for() {", &[]);
     }
 
     #[test]
