@@ -180,7 +180,7 @@ fn limits_default_requests_as_in_an_api_server() {
     let asks = |spec: &str| {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: it}}\nspec: {spec}\n");
         let read = source::read_text("in.yaml", &text).unwrap();
-        let asked = whittle_model::pods::effective_requests(&read.objects.pods[0]);
+        let requests = whittle_model::pods::effective_requests(&read.objects.pods[0]);
         (requests.get("cpu").to_string(), requests.get("memory").to_string())
     };
     let container = "containers: [{name: c, resources: {requests: {cpu: '1'}, limits: {cpu: '2', memory: 1Gi}}}]";
