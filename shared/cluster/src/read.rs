@@ -303,7 +303,7 @@ impl<A: ClusterAccess> Clusters<A> {
             self.one_node(cluster, name),
             self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)),
             self.list(cluster, Consistency::Cached, None),
-            // Draining waits until the last one is gone, so a stale list could end the wait early.
+            // Draining waits until the last attachment is deleted, so a stale list could end the wait early.
             self.list::<VolumeAttachment>(cluster, Consistency::Newest, None),
         )?;
         let mut unreadable = Vec::new();
