@@ -84,7 +84,7 @@ fn with_change(what: &str, field: &str, to: &Change) -> BTreeMap<&'static str, V
 }
 
 /// The decision as JSON, or the error. The text output is produced as well.
-fn decide(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) -> Result<Value, String> {
+fn decide_json(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) -> Result<Value, String> {
     let catalog = objects.remove("catalog").unwrap().to_string();
     let text: Vec<String> = objects.values().map(|object| format!("{object:#}\n---\n")).collect();
     let read = source::read_text("input.yaml", &text.concat()).map_err(|error| error.to_string())?;
@@ -109,7 +109,7 @@ fn verdict<'v>(answer: &'v Value, node: &str) -> &'v Value {
 #[track_caller]
 fn check(what: &str, field: &str, to: Change, code: &str, words: &str) {
     for packing in [PackingArg::Best, PackingArg::Reference] {
-        let answer = decide(with_change(what, field, &to), packing).unwrap_or_else(|error| panic!("{what}{field}: {error}"));
+        let answer = decide_json(with_change(what, field, &to), packing).unwrap_or_else(|error| panic!("{what}{field}: {error}"));
         let used = verdict(&answer, "used");
         assert_eq!(used["code"], "Underutilized", "{what}{field}, {packing:?}: {answer:#}");
         let bad = verdict(&answer, "bad");
@@ -125,7 +125,7 @@ fn check(what: &str, field: &str, to: Change, code: &str, words: &str) {
 /// Nothing is decided, and the error contains `words`.
 #[track_caller]
 fn check_refused(what: &str, field: &str, to: Change, words: &[&str]) {
-    let error = decide(with_change(what, field, &to), PackingArg::Best).map(|answer| format!("{answer:#}")).unwrap_err();
+    let error = decide_json(with_change(what, field, &to), PackingArg::Best).map(|answer| format!("{answer:#}")).unwrap_err();
     for word in words {
         assert!(error.contains(word), "{what}{field}: {word:?} is not in {error:?}");
     }
@@ -252,7 +252,7 @@ fn nodes_of_unreadable_pools_are_kept() {
         json!({"key": "a", "operator": "Lt", "values": ["1", "2"]}),
     ] {
         let kept = ["NothingCheaper", "PodsWouldNotSchedule"];
-        let answer = decide(with_change("pool", "/spec/template/spec/requirements", &Set(json!([requirement]))), PackingArg::Best).unwrap();
+        let answer = decide_json(with_change("pool", "/spec/template/spec/requirements", &Set(json!([requirement]))), PackingArg::Best).unwrap();
         let code = verdict(&answer, "bad")["code"].as_str().unwrap();
         assert!(kept.contains(&code), "{requirement}: {answer:#}");
     }
@@ -292,7 +292,7 @@ fn claims_and_nodes_without_identity() {
     check("claim", "/spec/nodeClassRef", Removed, "NotManaged", "NodeClaim \"claim-bad\", spec: missing field `nodeClassRef`");
     // The claim then counts as a machine that has not joined, and the pod of `used` would fit on it.
     for (id, code) in [(json!(null), "NoProviderId"), (json!("aws:///x/i-other"), "NotManaged")] {
-        let answer = decide(with_change("node", "/spec/providerID", &Set(id)), PackingArg::Best).unwrap();
+        let answer = decide_json(with_change("node", "/spec/providerID", &Set(id)), PackingArg::Best).unwrap();
         assert_eq!((verdict(&answer, "bad")["code"].as_str(), &answer["commands"]), (Some(code), &json!([])), "{answer:#}");
     }
     check("node", "/metadata/labels/karpenter.sh~1nodepool", Removed, "NoNodePoolLabel", "no label karpenter.sh/nodepool");
@@ -316,7 +316,7 @@ fn claims_and_nodes_without_identity() {
 #[test]
 fn pods_with_impossible_requests() {
     for cpu in ["1e30", "999999999999999999999"] {
-        let answer = decide(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
+        let answer = decide_json(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
         assert!(["NothingCheaper", "PodsWouldNotSchedule"].contains(&verdict(&answer, "bad")["code"].as_str().unwrap()), "{answer:#}");
         assert_eq!(verdict(&answer, "used")["code"], "Underutilized");
     }
@@ -359,7 +359,7 @@ fn invalid_pod_disruption_budgets() {
     // Its selection is unknown, so it blocks all pods that it might select.
     let mut objects = with_change("pdb", "/spec/selector", &Set(json!({"matchExpressions": [{"key": "app", "operator": "Like"}]})));
     objects.get_mut("pdb").unwrap()["status"]["disruptionsAllowed"] = json!(0);
-    let held = answer(objects, PackingArg::Best).unwrap();
+    let held = decide_json(objects, PackingArg::Best).unwrap();
     assert_eq!(verdict(&held, "bad")["code"], "PodDisruptionBudget");
     assert_eq!(held["commands"], json!([]));
 }
@@ -372,7 +372,7 @@ fn invalid_catalogs() {
     check("catalog", "/2/offerings/0/Price", Removed, "NothingCheaper", "cheapest already");
     check("catalog", "/2/offerings/0/Price", Set(json!(1e300)), "NothingCheaper", "cheapest already");
     for offerings in [json!([]), json!([{"Price": 0.01}]), json!([{"Price": 0.01, "Requirements": [{"key": "", "operator": "In"}]}])] {
-        let answer = decide(with_change("catalog", "/2/offerings", &Set(offerings)), PackingArg::Best).unwrap();
+        let answer = decide_json(with_change("catalog", "/2/offerings", &Set(offerings)), PackingArg::Best).unwrap();
         assert_eq!(verdict(&answer, "used")["code"], "Underutilized", "{answer:#}");
     }
     for (field, value) in [

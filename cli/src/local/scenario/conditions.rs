@@ -222,7 +222,7 @@ pub struct PoolObject {
     /// Whether a NodePool of that name exists.
     pub exists: Option<bool>,
     pub ready: Option<bool>,
-    /// Values of fields by JSON pointer, as JSON or text.
+    /// Values of fields by JSON pointer without the leading slash, as JSON or text.
     pub fields: BTreeMap<String, String>,
 }
 
