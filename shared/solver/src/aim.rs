@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::hash::Map;
-use super::ids::{PoolId, SetId, TypeId};
+use super::ids::{DimId, IdVec, PoolId, SetId, TypeId};
 use super::meter;
 use super::problem::Problem;
 
@@ -30,8 +30,8 @@ const SMALLER: f64 = 1.0 / 9.0;
 #[derive(Debug, Default)]
 pub(crate) struct Aims {
     by_set: Map<(PoolId, SetId), Vec<TypeId>>,
-    /// By dimension: the total requests of all pods.
-    total: Vec<i128>,
+    /// The total requests of all pods.
+    total: IdVec<DimId, i128>,
 }
 
 impl Aims {
@@ -53,8 +53,8 @@ struct Scored {
     instance_type: TypeId,
 }
 
-fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
-    let mut out = vec![0; problem.dims.len()];
+fn total_requests(problem: &Problem<'_>) -> IdVec<DimId, i128> {
+    let mut out = IdVec::filled(0, &problem.dims.names);
     for entry in &problem.queue {
         let requests = &problem.classes[entry.class].requests;
         out.iter_mut().zip(requests).for_each(|(sum, amount)| *sum += i128::from(*amount));
@@ -62,7 +62,7 @@ fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     out
 }
 
-fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i128]) -> Vec<TypeId> {
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &IdVec<DimId, i128>) -> Vec<TypeId> {
     let pool = &problem.pools[pool];
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
@@ -72,16 +72,15 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i
     let mut scored: Vec<Scored> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
-        let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);
-        let room = |dim: usize| catalog.allocatable[t][dim] - taken(dim);
-        let part = |dim: usize| room(dim) as f64 / total[dim] as f64;
-        let part = (0..total.len()).filter(|dim| total[*dim] > 0).map(part).fold(f64::MAX, f64::min);
+        let taken = |dim: DimId| daemons.map_or(0, |group| group.overhead[dim]);
+        let room = |dim: DimId| catalog.allocatable[t][dim] - taken(dim);
+        let part = |dim: DimId| room(dim) as f64 / total[dim] as f64;
+        let part = total.ids().filter(|dim| total[*dim] > 0).map(part).fold(f64::MAX, f64::min);
         if part <= 0.0 {
             continue;
         }
         let types_with_room = |tenths: i64| {
-            let filled: Vec<i64> =
-                (0..total.len()).map(|dim| if total[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
+            let filled: Vec<i64> = total.ids().map(|dim| if total[dim] > 0 { room(dim) / 10 * tenths + taken(dim) } else { 0 }).collect();
             let mut as_large: Bits = usable.clone();
             catalog.keep_fitting(&filled, &mut as_large);
             as_large.count()

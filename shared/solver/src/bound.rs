@@ -5,7 +5,7 @@
 //! The bound ignores that machines are indivisible, and all constraints except those that keep pods from sharing a machine.
 
 use super::catalog_index::NO_PRICE;
-use super::ids::GroupId;
+use super::ids::{DimId, GroupId, IdVec};
 use super::packing_run::Outcome;
 use super::problem::Problem;
 use super::topology::GroupKind;
@@ -27,14 +27,14 @@ pub(crate) enum BoundOf {
 
 /// The bound for the pods that `outcome` puts on new machines.
 pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, bound_of: BoundOf) -> Price {
-    let mut sums = vec![0.0; problem.dims.len()];
+    let mut sums: IdVec<DimId, f64> = IdVec::filled(0.0, &problem.dims.names);
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
             *sum += *amount as f64;
         }
     }
     let machines = fewest_machines(problem, outcome) as f64;
-    let dims: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
+    let dims: Vec<DimId> = sums.ids().filter(|dim| sums[*dim] > 0.0).collect();
     let types = undercut(types(problem, bound_of), &dims);
     let cheapest = types.iter().map(|one| one.cost as f64).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
@@ -44,7 +44,7 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, bound_of
                 let share = f64::from(part) / f64::from(PARTS);
                 for step in 0..=STEPS {
                     let machine = cheapest * f64::from(step * step) / f64::from(STEPS * STEPS);
-                    let worth = |room: &[i64]| share * room[*a] as f64 / sums[*a] + (1.0 - share) * room[*b] as f64 / sums[*b];
+                    let worth = |room: &IdVec<DimId, i64>| share * room[*a] as f64 / sums[*a] + (1.0 - share) * room[*b] as f64 / sums[*b];
                     let scale = types.iter().filter(|one| worth(&one.room) > 0.0).map(|one| (one.cost as f64 - machine) / worth(&one.room));
                     let scale = scale.fold(f64::MAX, f64::min);
                     if scale < f64::MAX {
@@ -62,11 +62,11 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, bound_of
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct PricedRoom {
     cost: u64,
-    room: Vec<i64>,
+    room: IdVec<DimId, i64>,
 }
 
 /// Types that no cheaper type dominates: a dominated type adds no restriction.
-fn undercut(types: BTreeSet<PricedRoom>, dims: &[usize]) -> Vec<PricedRoom> {
+fn undercut(types: BTreeSet<PricedRoom>, dims: &[DimId]) -> Vec<PricedRoom> {
     let mut kept: Vec<PricedRoom> = Vec::new();
     for one in types {
         if kept.iter().all(|other| dims.iter().any(|dim| other.room[*dim] < one.room[*dim])) {
@@ -85,8 +85,7 @@ fn types(problem: &mut Problem<'_>, bound_of: BoundOf) -> BTreeSet<PricedRoom> {
         let catalog = &problem.catalogs[pool.catalog];
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let room =
-                catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
+            let room = catalog.allocatable[t].enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
             let extra = if bound_of == BoundOf::AllCosts { pool.machine_cost } else { 0 };
             out.insert(PricedRoom { cost: view.price[t] + extra, room: room.collect() });
         }

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
-use super::ids::{IdVec, Key, KindId, ReservationId, TypeId, ValId};
+use super::ids::{DimId, IdVec, Key, KindId, ReservationId, TypeId, ValId};
 use super::intern::{Names, Set, Val, Vals};
 use std::sync::Arc;
 use whittle_api::labels;
@@ -16,19 +16,16 @@ const ON_DEMAND_TYPES_KEPT: usize = 5;
 /// The resource names of a problem, as dimensions of vectors.
 #[derive(Debug, Default)]
 pub(crate) struct Dims {
-    pub(crate) names: Vec<String>,
+    pub(crate) names: IdVec<DimId, String>,
 }
 
 impl Dims {
-    pub(crate) fn of(&mut self, name: &str) -> usize {
-        self.known(name).unwrap_or_else(|| {
-            self.names.push(name.to_owned());
-            self.names.len() - 1
-        })
+    pub(crate) fn of(&mut self, name: &str) -> DimId {
+        self.known(name).unwrap_or_else(|| self.names.push(name.to_owned()))
     }
 
-    pub(crate) fn known(&self, name: &str) -> Option<usize> {
-        self.names.iter().position(|n| n == name)
+    pub(crate) fn known(&self, name: &str) -> Option<DimId> {
+        self.names.enumerate().find(|(_, known)| *known == name).map(|(dim, _)| dim)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -36,7 +33,7 @@ impl Dims {
     }
 
     /// Milli amounts by dimension; names without a dimension are dropped.
-    pub(crate) fn vector(&self, resources: &whittle_units::Resources) -> Vec<i64> {
+    pub(crate) fn vector(&self, resources: &whittle_units::Resources) -> IdVec<DimId, i64> {
         self.names.iter().map(|name| resources.get(name).milli()).collect()
     }
 }
@@ -64,12 +61,12 @@ pub(crate) struct Catalog {
     pub(crate) place: Arc<IdVec<TypeId, usize>>,
     pub(crate) sets: Arc<IdVec<TypeId, Set>>,
     pub(crate) kinds: IdVec<KindId, OfferingKind>,
-    pub(crate) allocatable: IdVec<TypeId, Vec<i64>>,
-    pub(crate) capacity: IdVec<TypeId, Vec<i64>>,
-    /// By dimension: types by what pods can use.
-    room: Vec<Arc<Steps>>,
-    /// By dimension: types by the capacity of the whole machine, which limits count.
-    bulk: Vec<Arc<Steps>>,
+    pub(crate) allocatable: IdVec<TypeId, IdVec<DimId, i64>>,
+    pub(crate) capacity: IdVec<TypeId, IdVec<DimId, i64>>,
+    /// Types by what pods can use.
+    room: IdVec<DimId, Arc<Steps>>,
+    /// Types by the capacity of the whole machine, which limits count.
+    bulk: IdVec<DimId, Arc<Steps>>,
     by_key: Arc<ByKey>,
     by_value: Map<(Key, Vals), Bits>,
 }
@@ -143,7 +140,7 @@ impl Catalog {
         self.by_key.values(key, types)
     }
 
-    /// Keeps in `types` those with room for `need`.
+    /// Keeps in `types` those with room for `need`, by dimension.
     pub(crate) fn keep_fitting(&self, need: &[i64], types: &mut Bits) {
         for (steps, &amount) in self.room.iter().zip(need) {
             if amount <= 0 {
@@ -158,7 +155,7 @@ impl Catalog {
     }
 
     /// Keeps in `types` those whose machines are no larger than `most` in dimension `dim`.
-    pub(crate) fn keep_no_larger(&self, dim: usize, most: i64, types: &mut Bits) {
+    pub(crate) fn keep_no_larger(&self, dim: DimId, most: i64, types: &mut Bits) {
         let steps = &self.bulk[dim];
         match steps.at.partition_point(|step| *step <= most) {
             0 => types.clear(),
@@ -168,7 +165,7 @@ impl Catalog {
     }
 
     /// The largest amount that one of `types` has for pods, in dimension `dim`.
-    pub(crate) fn most_allocatable(&self, dim: usize, types: &Bits) -> i64 {
+    pub(crate) fn most_allocatable(&self, dim: DimId, types: &Bits) -> i64 {
         let steps = &self.room[dim];
         if let Some(most) = steps.at.last().filter(|_| steps.types[steps.at.len() - 1].intersects(types)) {
             return *most; // as with most machines that may yet become anything
@@ -179,12 +176,12 @@ impl Catalog {
     }
 
     /// The capacity of the largest machine of all, in dimension `dim`.
-    pub(crate) fn largest_of_all(&self, dim: usize) -> i64 {
+    pub(crate) fn largest_of_all(&self, dim: DimId) -> i64 {
         self.bulk[dim].at.last().copied().unwrap_or(0)
     }
 
     /// The capacity of the largest machine among `types`, in dimension `dim`.
-    pub(crate) fn largest(&self, dim: usize, types: &Bits) -> i64 {
+    pub(crate) fn largest(&self, dim: DimId, types: &Bits) -> i64 {
         let steps = &self.bulk[dim];
         if let [.., before, _] = &steps.types[..]
             && !types.is_subset(before)

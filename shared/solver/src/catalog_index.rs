@@ -324,7 +324,7 @@ mod tests {
         for (base, other) in [(0, 1), (1, 0)] {
             let (mut names, mut reservations, mut dims) =
                 (Names::based_on(&lists[base].name_table), Reservations::default(), Dims::default());
-            dims.of("cpu");
+            let cpu = dims.of("cpu");
             let mut catalogs = [base, other].map(|at| Catalog::of(&lists[at], &mut names, &dims, &mut reservations));
             if base == 1 {
                 catalogs.reverse();
@@ -333,7 +333,7 @@ mod tests {
             assert_eq!(found(a, &mut names, "y", "4"), (vec!["a2".to_owned(), "a4".to_owned()], vec!["a4".to_owned()]));
             assert_eq!(found(b, &mut names, "y", "4"), (vec!["b2".to_owned()], vec!["b4".to_owned()]));
             assert_eq!(found(b, &mut names, "q", "9"), (vec![], vec![]));
-            assert_eq!((a.allocatable[TypeId::at(1)][0], b.allocatable[TypeId::at(1)][0]), (4_000, 4_000));
+            assert_eq!((a.allocatable[TypeId::at(1)][cpu], b.allocatable[TypeId::at(1)][cpu]), (4_000, 4_000));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::NO_PRICE;
 use super::fit::{self, ClaimTarget, FitError};
-use super::ids::{ClaimId, Id as _, PoolId, TypeId};
+use super::ids::{ClaimId, Id as _, IdVec, PoolId, TypeId};
 use super::limits;
 use super::meter;
 use super::packing_run::{Choice, PackingRun};
@@ -34,7 +34,8 @@ impl PackingRun<'_, '_> {
         let daemons = self.problem.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
         let dims = claim.requests.len();
         if self.prices.least.is_empty() {
-            self.prices.least = (0..dims).map(|dim| self.problem.classes.iter().map(|c| c.requests[dim]).min().unwrap_or(0)).collect();
+            self.prices.least =
+                claim.requests.ids().map(|dim| self.problem.classes.iter().map(|c| c.requests[dim]).min().unwrap_or(0)).collect();
         }
         if self.prices.price.get(at).is_none() {
             self.prices.price.grow_to(at, NO_PRICE);
@@ -43,9 +44,9 @@ impl PackingRun<'_, '_> {
         }
         self.prices.price[at] = price;
         let mut full = false;
-        for dim in 0..dims {
+        for dim in claim.requests.ids() {
             let left = catalog.allocatable[cheapest][dim] - claim.requests[dim] - daemons.map_or(0, |g| g.overhead[dim]);
-            self.prices.spare[at.position() * dims + dim] = left;
+            self.prices.spare[at.position() * dims + dim.position()] = left;
             full |= left < self.prices.least[dim];
         }
         if full {
@@ -76,7 +77,7 @@ impl PackingRun<'_, '_> {
             self.problem.meter.spend(meter::QUICK_CHECK);
             let Some(next) = window.next(&self.state.all, &out, open_by_topology.as_ref()) else { break };
             at = next;
-            if let Some(left) = slack(self.prices.spare_of(at, dims), &class.requests) {
+            if let Some(left) = slack(self.prices.spare_of(at, dims), class.requests.as_slice()) {
                 tight.push((left, at));
                 if tight.len() >= FULL_CHECKS_MAX / 2 {
                     break;
@@ -151,7 +152,7 @@ impl PackingRun<'_, '_> {
     }
 
     fn price_on(&mut self, pool: PoolId, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
-        let zeros = vec![0; self.problem.dims.len()];
+        let zeros = IdVec::filled(0, &self.problem.dims.names);
         let target =
             ClaimTarget { pool, set: self.problem.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };
         let fit = fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation).ok()?;

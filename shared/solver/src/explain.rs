@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::fit::FitError;
-use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId, TypeId};
+use super::ids::{CatalogId, ClassId, DimId, GroupId, IdVec, Key, PodId, PoolId, SetId, TypeId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
@@ -176,7 +176,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
 fn limits_left(problem: &Problem<'_>, state: &State, pool: PoolId) -> Vec<LimitLeft> {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let all = &problem.pools[pool].types;
-    let left = state.limits[pool].iter().enumerate().filter_map(|(dim, left)| Some((dim, (*left)?)));
+    let left = state.limits[pool].enumerate().filter_map(|(dim, left)| Some((dim, (*left)?)));
     let excluding = left.map(|(dim, left)| {
         let mut kept = all.clone();
         catalog.keep_no_larger(dim, left, &mut kept);
@@ -330,10 +330,15 @@ struct DaemonFit {
     room: Bits,
     /// Those of them without port conflicts.
     fitting: Bits,
-    /// By group of types with the same daemons: the types, and the daemons' requests.
-    groups: Vec<(Bits, Vec<i64>)>,
+    groups: Vec<TypesWithDaemons>,
     /// The smallest requests of daemons without port conflicts.
     daemons: Resources,
+}
+
+/// Types with the same daemons, and what those request.
+struct TypesWithDaemons {
+    types: Bits,
+    overhead: IdVec<DimId, i64>,
 }
 
 impl DaemonFit {
@@ -360,7 +365,7 @@ impl DaemonFit {
                 out.fitting.union_with(&fits);
                 least = Some(least.map_or_else(|| group.resources.clone(), |so_far| smaller(&so_far, &group.resources)));
             }
-            out.groups.push((some, group.overhead.clone()));
+            out.groups.push(TypesWithDaemons { types: some, overhead: group.overhead.clone() });
         }
         out.daemons = least.unwrap_or_default();
         out
@@ -369,9 +374,9 @@ impl DaemonFit {
     /// The first resource of which even the largest type, among those allowed otherwise, has too little.
     fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Option<NearestMiss> {
         let catalog = &problem.catalogs[catalog];
-        for (dim, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let net = |t: TypeId, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
-            let candidates = self.groups.iter().flat_map(|(types, over)| types.iter().map(move |t| (t, over)));
+        for (dim, wanted) in class.requests.enumerate().filter(|(_, n)| **n > 0) {
+            let net = |t: TypeId, over: &IdVec<DimId, i64>| catalog.allocatable[t][dim].saturating_sub(over[dim]);
+            let candidates = self.groups.iter().flat_map(|group| group.types.iter().map(move |t| (t, &group.overhead)));
             let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
             let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;
             if net(largest, over) < *wanted {

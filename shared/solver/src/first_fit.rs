@@ -212,7 +212,7 @@ impl PackingRun<'_, '_> {
                 continue;
             }
             let Some(types) = limits::allowed_types(self.problem, &self.state, pool) else { continue };
-            let zeros = vec![0; self.problem.dims.len()];
+            let zeros = IdVec::filled(0, &self.problem.dims.names);
             let target = ClaimTarget {
                 pool,
                 set: self.problem.pools[pool].set,

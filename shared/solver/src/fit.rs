@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::catalog::{SPOT_TYPES_KEPT, View};
-use super::ids::{GroupId, HostId, Key, MachineId, PoolId, ReservationId, SetId};
+use super::ids::{DimId, GroupId, HostId, IdVec, Key, MachineId, PoolId, ReservationId, SetId};
 use super::intern::{LabelsOf, Val, Vals};
 use super::limits;
 use super::meter;
@@ -32,7 +32,7 @@ pub(crate) struct ClaimTarget<'t> {
     pub(crate) pool: PoolId,
     pub(crate) set: SetId,
     pub(crate) types: &'t Bits,
-    pub(crate) requests: &'t [i64],
+    pub(crate) requests: &'t IdVec<DimId, i64>,
     pub(crate) ports: &'t [HostPort],
     pub(crate) reservations: &'t [ReservationId],
     /// Its host number; `None` for a new claim.
@@ -268,8 +268,9 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
             }
             continue;
         }
-        for (dim, n) in need.iter_mut().enumerate() {
-            *n = target.requests[dim].saturating_add(class.requests[dim]).saturating_add(group.overhead[dim]);
+        let amounts = target.requests.iter().zip(&class.requests).zip(&group.overhead);
+        for (need, ((requested, more), overhead)) in need.iter_mut().zip(amounts) {
+            *need = requested.saturating_add(*more).saturating_add(*overhead);
         }
         if single {
             out.copy_from(target.types);

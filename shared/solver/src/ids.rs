@@ -1,6 +1,8 @@
 //! Numbers that stand for the things of a solve, with a type for each kind, and lists that only numbers of their kind index.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
@@ -8,16 +10,6 @@ use std::ops::{Index, IndexMut};
 pub(crate) trait Id: Copy {
     fn at(position: usize) -> Self;
     fn position(self) -> usize;
-}
-
-/// Not all that is counted has a type of its own.
-impl Id for usize {
-    fn at(position: usize) -> Self {
-        position
-    }
-    fn position(self) -> usize {
-        self
-    }
 }
 
 /// No list is longer: [`IdVec`] sees to it, so that a position needs no check of its own.
@@ -74,6 +66,8 @@ ids! {
     MachineId;
     /// A new NodeClaim; dropping empty ones renumbers those behind them.
     ClaimId;
+    /// A resource, as a dimension of amounts.
+    DimId;
     /// A pod to place.
     PodId;
     /// Pods that repacking does not distinguish.
@@ -157,6 +151,10 @@ impl<I: Id, T> IdVec<I, T> {
 
     pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
         self.items.get_mut(id.position())
+    }
+
+    pub(crate) fn as_slice(&self) -> &[T] {
+        &self.items
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
@@ -260,6 +258,24 @@ impl<I, T: PartialEq> PartialEq for IdVec<I, T> {
 }
 
 impl<I, T: Eq> Eq for IdVec<I, T> {}
+
+impl<I, T: PartialOrd> PartialOrd for IdVec<I, T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        self.items.partial_cmp(&other.items)
+    }
+}
+
+impl<I, T: Ord> Ord for IdVec<I, T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.items.cmp(&other.items)
+    }
+}
+
+impl<I, T: Hash> Hash for IdVec<I, T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.items.hash(state);
+    }
+}
 
 impl<I, T: fmt::Debug> fmt::Debug for IdVec<I, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

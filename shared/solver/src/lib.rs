@@ -13,7 +13,7 @@ pub mod overlays; // changes of prices and capacities
 // Building blocks.
 mod bits; // sets of small numbers
 mod hash; // hash tables that are never iterated
-mod ids; // numbers of what is interned
+mod ids; // numbers for pods, machines, types and the like, and lists that only they index
 mod intern; // label keys, values and requirement sets as numbers
 mod meter; // work units, for budgets
 pub mod order; // Karpenter's order of equals

@@ -7,7 +7,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
-use super::ids::{CatalogId, ClaimId, IdVec, PoolId, SetId, TypeId};
+use super::ids::{CatalogId, ClaimId, DimId, Id as _, IdVec, PoolId, SetId, TypeId};
 use super::pools::min_values_met;
 use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;
@@ -36,7 +36,7 @@ fn cheapest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep
 /// Those of `types` that charge the NodePool's limits least, and as many of the next larger as `minValues` requires.
 pub(crate) fn smallest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
-    let limited = || problem.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(dim, _)| dim);
+    let limited = || problem.pools[pool].limits.enumerate().filter(|(_, limit)| limit.is_some()).map(|(dim, _)| dim);
     let by_size = |a: TypeId, b: TypeId| limited().map(|dim| catalog.capacity[a][dim].cmp(&catalog.capacity[b][dim])).find(|o| o.is_ne());
     let by_size = |a: &TypeId, b: &TypeId| by_size(*a, *b).unwrap_or(Ordering::Equal);
     let Some(least) = types.iter().min_by(by_size) else { return types.clone() };
@@ -50,19 +50,14 @@ pub(crate) fn smallest(problem: &Problem<'_>, pool: PoolId, view: &View, types: 
     keep_first(problem, pool, view, order.into_iter(), keep)
 }
 
-/// By dimension: what a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
-pub(crate) fn charge(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep: usize) -> Vec<i64> {
+/// What a claim with `types` is charged with when it keeps `keep` of them; empty without limits.
+pub(crate) fn charge(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep: usize) -> IdVec<DimId, i64> {
     if !problem.pools[pool].is_limited() {
-        return Vec::new();
+        return IdVec::new();
     }
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let kept = cheapest(problem, pool, view, types, keep);
-    problem.pools[pool]
-        .limits
-        .iter()
-        .enumerate()
-        .map(|(dim, limit)| if limit.is_some() { catalog.largest(dim, &kept) } else { 0 })
-        .collect()
+    problem.pools[pool].limits.enumerate().map(|(dim, limit)| if limit.is_some() { catalog.largest(dim, &kept) } else { 0 }).collect()
 }
 
 /// Types of a NodePool that its limits still allow; `None` if no more machines are allowed.
@@ -72,7 +67,7 @@ pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: PoolId) 
     }
     let mut types = problem.pools[pool].types.clone();
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
-    for (dim, left) in state.limits[pool].iter().enumerate() {
+    for (dim, left) in state.limits[pool].enumerate() {
         if let Some(left) = left {
             catalog.keep_no_larger(dim, *left, &mut types);
         }
@@ -83,9 +78,9 @@ pub(crate) fn allowed_types(problem: &Problem<'_>, state: &State, pool: PoolId) 
 impl State {
     /// Charges all claims again with `keep` types each. Returns whether that is within the limits; if not, nothing changes.
     pub(crate) fn charge_all(&mut self, problem: &mut Problem<'_>, keep: usize) -> bool {
-        let mut known: Map<(PoolId, SetId, Bits), Vec<i64>> = Map::default();
+        let mut known: Map<(PoolId, SetId, Bits), IdVec<DimId, i64>> = Map::default();
         let mut charges = Vec::with_capacity(self.claims.len());
-        let mut left: IdVec<PoolId, Vec<Option<i64>>> = problem.pools.iter().map(|pool| pool.limits.clone()).collect();
+        let mut left: IdVec<PoolId, IdVec<DimId, Option<i64>>> = problem.pools.iter().map(|pool| pool.limits.clone()).collect();
         for claim in &self.claims {
             let view = problem.view(problem.pools[claim.pool].catalog, claim.set);
             let charged = known
@@ -114,7 +109,7 @@ impl State {
         let view = problem.view(problem.pools[claim.pool].catalog, claim.set);
         let charged = charge(problem, claim.pool, &view, &claim.types, keep);
         let claim = &mut self.claims[at];
-        for (dim, left) in self.limits[claim.pool].iter_mut().enumerate() {
+        for (dim, left) in self.limits[claim.pool].enumerate_mut() {
             let before = claim.charged.get(dim).copied().unwrap_or(0);
             *left = left.map(|n| n.saturating_add(before).saturating_sub(charged[dim]));
         }
@@ -126,7 +121,7 @@ impl State {
         let claim = &self.claims[at];
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
         let mut out: Option<Bits> = None;
-        for (dim, left) in self.limits[claim.pool].iter().enumerate() {
+        for (dim, left) in self.limits[claim.pool].enumerate() {
             let Some(left) = left else { continue };
             let most = left.saturating_add(claim.charged.get(dim).copied().unwrap_or(0));
             if most < catalog.largest_of_all(dim) {
@@ -136,12 +131,12 @@ impl State {
         out
     }
 
-    /// Replaces the charges `before` by `after` if the NodePool's limits allow it.
+    /// Replaces the charges `before`, by dimension, by `after` if the NodePool's limits allow it.
     pub(crate) fn swap_charges(&mut self, pool: PoolId, before: &[i64], after: &[i64]) -> bool {
-        let of = |list: &[i64], dim: usize| list.get(dim).copied().unwrap_or(0);
+        let of = |list: &[i64], dim: DimId| list.get(dim.position()).copied().unwrap_or(0);
         let left = &mut self.limits[pool];
-        let after_all = |(dim, left): (usize, &Option<i64>)| left.map(|n| n.saturating_add(of(before, dim)).saturating_sub(of(after, dim)));
-        let new: Vec<Option<i64>> = left.iter().enumerate().map(after_all).collect();
+        let after_all = |(dim, left): (DimId, &Option<i64>)| left.map(|n| n.saturating_add(of(before, dim)).saturating_sub(of(after, dim)));
+        let new: IdVec<DimId, Option<i64>> = left.enumerate().map(after_all).collect();
         // What exceeds its limit already may remain as it is.
         let fine = new.iter().zip(left.iter()).all(|(new, old)| new.is_none_or(|n| n >= 0 || Some(n) >= *old));
         if fine {
@@ -162,7 +157,7 @@ impl State {
             if problem.pools[claim.pool].is_limited() && !fixed {
                 let price_index =
                     price_indexes.entry((claim.pool, claim.set)).or_insert_with(|| TypePriceIndex::open(problem, claim.pool, claim.set));
-                let types = price_index.types(&amounts(&claim.requests));
+                let types = price_index.types(&amounts(claim.requests.as_slice()));
                 before.push((at, std::mem::replace(&mut claim.types, types)));
             }
         }

@@ -346,7 +346,7 @@ fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
         let view = problem.view(catalog, set);
         let mut types = problem.pools[pool].types.clone();
         types.intersect_with(&view.usable);
-        problem.catalogs[catalog].keep_fitting(&class.requests, &mut types);
+        problem.catalogs[catalog].keep_fitting(class.requests.as_slice(), &mut types);
         count += types.count();
     }
     count

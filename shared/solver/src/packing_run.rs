@@ -4,7 +4,7 @@ use super::aim::{Aim, Aims};
 use super::bits::Bits;
 use super::fit::{self, ClaimTarget, FitError, PackingOptions};
 use super::hash::Map;
-use super::ids::{ClaimId, GroupId, Id as _, IdVec, MachineId, RelaxationId};
+use super::ids::{ClaimId, DimId, GroupId, Id as _, IdVec, MachineId, RelaxationId};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Relaxation};
 use super::problem::Problem;
@@ -69,8 +69,8 @@ pub(crate) struct PriceCache {
     pub(crate) spare: Vec<i64>,
     /// Claims with so little left that no pod of the pass fits without a larger type.
     pub(crate) full: Bits<ClaimId>,
-    /// By dimension: the smallest request of any pod of the pass.
-    pub(crate) least: Vec<i64>,
+    /// The smallest request of any pod of the pass.
+    pub(crate) least: IdVec<DimId, i64>,
     /// By relaxation: where the next search starts.
     pub(crate) window: Map<RelaxationId, ClaimId>,
     /// By relaxation: the price of a machine for one pod alone.
@@ -90,7 +90,7 @@ pub(crate) struct HeadroomCache(Vec<i64>);
 
 impl HeadroomCache {
     /// Whether claim `at` certainly has no room.
-    pub(crate) fn rules_out(&self, at: ClaimId, requests: &[i64]) -> bool {
+    pub(crate) fn rules_out(&self, at: ClaimId, requests: &IdVec<DimId, i64>) -> bool {
         let dims = requests.len();
         let left = self.0.get(at.position() * dims..(at.position() + 1) * dims).unwrap_or_default();
         left.iter().zip(requests).any(|(left, want)| *want > 0 && want > left)
@@ -100,8 +100,8 @@ impl HeadroomCache {
         let dims = claim.requests.len();
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
         self.0.resize(self.0.len().max((at.position() + 1) * dims), i64::MAX);
-        for (dim, asked) in claim.requests.iter().enumerate() {
-            self.0[at.position() * dims + dim] = catalog.most_allocatable(dim, &claim.types).saturating_sub(*asked);
+        for (dim, asked) in claim.requests.enumerate() {
+            self.0[at.position() * dims + dim.position()] = catalog.most_allocatable(dim, &claim.types).saturating_sub(*asked);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Pods as the solver sees them: equal ones form a class, and each class has a list of relaxations, with ever fewer
 //! preferences.
 
-use super::ids::{ClassId, GroupId, LabelsId, PodId, RelaxationId, SetId, TolerationId};
+use super::ids::{ClassId, DimId, GroupId, IdVec, LabelsId, PodId, RelaxationId, SetId, TolerationId};
 use super::intern::Vals;
 use whittle_model::pods::{HostPort, VolumeUse};
 use whittle_model::requirements::Operator;
@@ -37,8 +37,7 @@ pub(crate) struct VolumePlace {
 /// Pods that scheduling cannot distinguish.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
-    /// By resource dimension.
-    pub(crate) requests: Vec<i64>,
+    pub(crate) requests: IdVec<DimId, i64>,
     pub(crate) resources: Resources,
     /// In the order in which they are tried, the one with all preferences first; never empty.
     pub(crate) relaxations: Vec<Relaxation>,

@@ -5,7 +5,7 @@ use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
-use super::ids::{ClassId, GroupId, HostId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
+use super::ids::{ClassId, DimId, GroupId, HostId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
 use super::pod::{Class, Entry, Relaxation, VolumePlace};
 use super::relaxation;
 use super::topology::{Group, GroupKind};
@@ -245,7 +245,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     let places = shape.places.as_deref().unwrap_or_default();
     let places = places.iter().map(|p| builder.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();
     Class {
-        requests: Vec::new(),
+        requests: IdVec::new(),
         resources: pods::effective_requests(pod),
         relaxations,
         ports: shape.ports.clone(),
@@ -435,9 +435,11 @@ impl Classes {
         } else {
             candidates.iter().map(|c| pods::is_virtual(c.pod)).collect()
         };
+        // As `dims` has them.
+        let (cpu, memory) = (DimId::at(0), DimId::at(1));
         let key = |entry: &Entry| {
             let (requests, meta) = (&self.list[entry.class].requests, &candidates[entry.pod].pod.metadata);
-            (is_placeholder[entry.pod], Reverse(requests[0]), Reverse(requests[1]), meta.creation_timestamp, first_bytes(&meta.uid))
+            (is_placeholder[entry.pod], Reverse(requests[cpu]), Reverse(requests[memory]), meta.creation_timestamp, first_bytes(&meta.uid))
         };
         let name = |entry: &Entry| {
             let meta = &candidates[entry.pod].pod.metadata;

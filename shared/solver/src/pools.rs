@@ -5,7 +5,7 @@ use super::builder::{ProblemBuilder, Questions};
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
-use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId, TypeId};
+use super::ids::{CatalogId, DimId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId, TypeId};
 use super::intern::Val;
 use super::objective::cost_per_machine;
 use super::pod::allows_unnamed_host;
@@ -24,7 +24,7 @@ use whittle_units::Resources;
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonGroup {
     pub(crate) types: Bits,
-    pub(crate) overhead: Vec<i64>,
+    pub(crate) overhead: IdVec<DimId, i64>,
     pub(crate) resources: Resources,
     pub(crate) ports: Vec<HostPort>,
 }
@@ -41,8 +41,8 @@ pub(crate) struct Pool<'a> {
     /// Types that its own requirements allow.
     pub(crate) types: Bits,
     pub(crate) daemons: Vec<DaemonGroup>,
-    /// By dimension: what remains of its limits; `None` without a limit.
-    pub(crate) limits: Vec<Option<i64>>,
+    /// What remains of its limits; `None` without a limit.
+    pub(crate) limits: IdVec<DimId, Option<i64>>,
     /// How many more machines it may have.
     pub(crate) node_limit: Option<i64>,
     /// What each machine costs on top of its price, in billionths of a dollar per hour.
@@ -211,7 +211,7 @@ fn daemon_groups(
 }
 
 /// What remains of a NodePool's limits after its machines that stay.
-fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) -> (Vec<Option<i64>>, Option<i64>) {
+fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) -> (IdVec<DimId, Option<i64>>, Option<i64>) {
     let input = builder.input;
     let mut left = pool.spec.limits.clone();
     let limited = left.clone();

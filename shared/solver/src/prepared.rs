@@ -6,7 +6,7 @@
 use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
 use super::groups::{CountedIn, TopologyMembership};
-use super::ids::{GroupId, HostId, Id as _, IdVec, MachineId};
+use super::ids::{DimId, GroupId, HostId, Id as _, IdVec, MachineId};
 use super::intern::Val;
 use super::packing;
 use super::pod::Entry;
@@ -30,7 +30,7 @@ pub struct Prepared<'a> {
     /// Counts with every pod where it is.
     counts: IdVec<GroupId, Counts>,
     /// By NodePool: what its limits leave next to all machines.
-    limits: Vec<(Vec<Option<i64>>, Option<i64>)>,
+    limits: Vec<(IdVec<DimId, Option<i64>>, Option<i64>)>,
     /// By name: position in the input.
     host_of: BTreeMap<&'a str, HostId>,
     /// By position in the input: position among the machines.

@@ -1,7 +1,7 @@
 //! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
-use super::ids::{Id as _, IdVec, PoolId, RankId, SetId, TypeId};
+use super::ids::{DimId, Id as _, IdVec, PoolId, RankId, SetId, TypeId};
 use super::problem::Problem;
 
 /// The maximum number of resources: problems with more are not improved.
@@ -97,8 +97,8 @@ impl<const D: usize> TypePriceIndex<D> {
         types.intersect_with(&view.usable);
         let left = |t: TypeId| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let taken = |dim: usize| daemons.map_or(0, |g| g.overhead[dim]);
-            let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
+            let taken = |dim: DimId| daemons.map_or(0, |g| g.overhead[dim]);
+            let net: Vec<i64> = catalog.allocatable[t].enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
             amounts(&net)
         };
         // A type that cannot even hold its daemons holds no pods.
@@ -106,7 +106,7 @@ impl<const D: usize> TypePriceIndex<D> {
         let (ranked, net): (Vec<TypeId>, Vec<Amounts<D>>) = holding.unzip();
         let keep = catalog.types_to_keep(&view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
-        let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
+        let bulk = ranked.iter().map(|t| amounts(catalog.capacity[*t].as_slice())).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())
     }
 

@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::hash::Map;
 use super::ids::{
-    CatalogId, ClaimId, ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId,
+    CatalogId, ClaimId, ClassId, DimId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId,
 };
 use super::intern::{LabelsOf, Names, Sets, Val};
 use super::meter::{self, Meter};
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
 /// The current state of an existing machine, with the pods placed on it.
 #[derive(Clone, Debug)]
 pub(crate) struct MachineNow {
-    pub(crate) remaining: Vec<i64>,
+    pub(crate) remaining: IdVec<DimId, i64>,
     pub(crate) set: SetId,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: BTreeMap<String, BTreeSet<String>>,

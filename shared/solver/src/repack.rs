@@ -263,7 +263,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
             emptied.price = 0;
             if let Some(claim) = emptied.claim {
                 self.state.claims[claim].pods.clear();
-                self.state.claims[claim].charged.clear();
+                self.state.claims[claim].charged = IdVec::new();
             }
         }
         true
@@ -281,7 +281,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
                 return Some(if limited { price_index.largest(&bin.need, bin.at, keep) } else { [0; D] });
             }
             let types = price_index.types(&bin.need);
-            min_values_met(catalog, &view, &types).then(|| amounts(&limits::charge(problem, pool, &view, &types, keep)))
+            min_values_met(catalog, &view, &types).then(|| amounts(limits::charge(problem, pool, &view, &types, keep).as_slice()))
         };
         self.packer.bins().iter().map(charge).collect()
     }
@@ -295,8 +295,8 @@ impl<const D: usize> Repacking<'_, '_, D> {
             let claim = &mut self.state.claims[at];
             claim.set = self.part.set;
             claim.types = price_index.types(&open_claim.need);
-            claim.requests = open_claim.need[..dims].to_vec();
-            claim.charged = open_claim.charged[..charged].to_vec();
+            claim.requests = open_claim.need[..dims].to_vec().into();
+            claim.charged = open_claim.charged[..charged].to_vec().into();
             claim.pods = open_claim.pods.into_iter().map(|grouped| grouped.pod).collect();
         }
         self.packer.comparisons / COMPARISONS_PER_WORK
@@ -359,10 +359,10 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         for pod in &now.pods {
             pods.push(GroupedPod { pod: *pod, group: self.group_of(*pod, state.relaxation_of(*pod))? });
         }
-        let need = amounts(&now.requests);
+        let need = amounts(now.requests.as_slice());
         let RankedPrice { at, price } = self.price_index.cheapest_for(&need)?;
         let spare = self.price_index.value(&minus(&self.price_index.net[at], &need));
-        Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
+        Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(now.charged.as_slice()), at, price, spare, changed: false })
     }
 
     /// The number of the pod's group; `None` if it must stay where it is.
@@ -388,7 +388,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         let counted: Vec<GroupId> = class.counted_by.iter().chain(&class.repels).copied().collect();
         let counted: Vec<GroupId> = counted.into_iter().filter(|g| self.counts_here(*g)).collect();
         let counts = counted.into_iter().map(|g| self.slot(g)).collect();
-        let requests = amounts(&class.requests);
+        let requests = amounts(class.requests.as_slice());
         let alone = self.price_index.cheapest_for(&requests)?;
         let keep = self.price_index.keep.min(self.price_index.count(&requests));
         let value = self.price_index.value(&requests);

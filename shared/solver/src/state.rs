@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{ClaimId, GroupId, HostId, Id as _, IdVec, MachineId, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
+use super::ids::{ClaimId, DimId, GroupId, HostId, Id as _, IdVec, MachineId, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
@@ -27,13 +27,13 @@ pub(crate) struct Claim {
     pub(crate) pool: PoolId,
     pub(crate) set: SetId,
     pub(crate) types: Bits,
-    pub(crate) requests: Vec<i64>,
+    pub(crate) requests: IdVec<DimId, i64>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) reservations: Vec<ReservationId>,
     /// `minValues` was lowered when it was opened.
     pub(crate) relaxed: bool,
-    /// By dimension: what its NodePool's limits are charged with, where that is revised as it grows.
-    pub(crate) charged: Vec<i64>,
+    /// What its NodePool's limits are charged with, where that is revised as it grows.
+    pub(crate) charged: IdVec<DimId, i64>,
     pub(crate) pods: Vec<PodId>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub(crate) by_set: Vec<ClaimsOfSet>,
     /// All claims.
     pub(crate) all: Bits<ClaimId>,
-    pub(crate) limits: IdVec<PoolId, Vec<Option<i64>>>,
+    pub(crate) limits: IdVec<PoolId, IdVec<DimId, Option<i64>>>,
     pub(crate) node_limits: IdVec<PoolId, Option<i64>>,
     pub(crate) counts: IdVec<GroupId, Counts>,
     pub(crate) reserved_left: IdVec<ReservationId, i64>,
@@ -163,16 +163,15 @@ impl State {
 
     /// Opens an empty claim and returns its number.
     pub(crate) fn open_claim(&mut self, problem: &Problem<'_>, pool: PoolId) -> ClaimId {
-        let dims = problem.dims.len();
         self.claims.push(Claim {
             pool,
             set: problem.pools[pool].set,
             types: Bits::default(),
-            requests: vec![0; dims],
+            requests: IdVec::filled(0, &problem.dims.names),
             ports: Vec::new(),
             reservations: Vec::new(),
             relaxed: false,
-            charged: Vec::new(),
+            charged: IdVec::new(),
             pods: Vec::new(),
         })
     }
@@ -181,7 +180,7 @@ impl State {
     pub(crate) fn charge(&mut self, problem: &Problem<'_>, claim: ClaimId) {
         let claim = &self.claims[claim];
         let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
-        for (dim, limit) in self.limits[claim.pool].iter_mut().enumerate() {
+        for (dim, limit) in self.limits[claim.pool].enumerate_mut() {
             if let Some(left) = limit {
                 *left -= catalog.largest(dim, &claim.types);
             }
