@@ -425,3 +425,33 @@ fn resources_text(resources: &Resources) -> String {
     let parts: Vec<String> = resources.iter().map(|(name, amount)| format!("\"{name}\":\"{amount}\"")).collect();
     format!("{{{}}}", parts.join(","))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejection(cause: Cause, limits: Vec<LimitLeft>) -> PoolRejection {
+        PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest: None, limits }
+    }
+
+    #[test]
+    fn a_reason_depends_on_limits_exactly_if_its_text_names_one() {
+        let left = LimitLeft { resource: "cpu".into(), left: Quantity::from_units(2), types: 7 };
+        let exceeded = || Cause::LimitsExceeded { node_pool: "default".into() };
+        let nodes = || Cause::NodeLimit { node_pool: "default".into() };
+        let taints = || Cause::Taints(Vec::new());
+        let cases = [
+            (Reason::Pools(vec![rejection(exceeded(), Vec::new())]), true),
+            (Reason::Pools(vec![rejection(taints(), Vec::new()), rejection(nodes(), Vec::new())]), true),
+            (Reason::Pools(vec![rejection(taints(), vec![left])]), true),
+            (Reason::Pools(vec![rejection(Cause::Volumes(Box::new(exceeded())), Vec::new())]), true),
+            (Reason::Pools(vec![rejection(taints(), Vec::new())]), false),
+            (Reason::NoTemplates(vec![rejection(nodes(), Vec::new())]), true),
+            (Reason::NoNodePools, false),
+            (Reason::OptedOut, false),
+        ];
+        for (reason, expected) in cases {
+            assert_eq!((reason.depends_on_limits(), reason.to_string().contains("limit")), (expected, expected), "{reason}");
+        }
+    }
+}
