@@ -91,6 +91,8 @@ impl Stage {
             subnet_id: "subnet".into(),
             security_groups: Vec::new(),
             reservation: None,
+            placement_group: None,
+            partition: None,
             private_dns_name: String::new(),
             launched_at: machine.launched_at,
             tags: tags.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),

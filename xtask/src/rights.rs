@@ -40,6 +40,7 @@ const CALLS: &[(&str, &[&str])] = &[
             "ec2:DescribeInstanceTypeOfferings",
             "ec2:DescribeInstanceTypes",
             "ec2:DescribeLaunchTemplates",
+            "ec2:DescribePlacementGroups",
             "ec2:DescribeSecurityGroups",
             "ec2:DescribeSpotPriceHistory",
             "ec2:DescribeSubnets",

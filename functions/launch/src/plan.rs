@@ -76,6 +76,11 @@ impl Facts {
         if !record.is_ready() {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
         }
+        // Whatever the stored class says of itself: a machine outside of its group cannot be moved into it.
+        if record.lacks_placement_group() {
+            let message = "its placement group is not known".to_owned();
+            return Err(LaunchError::NodeClassNotReady { class: name.clone(), message });
+        }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
         let unavailable = unavailable(&self.stock_outs, self.now);
         let parts = ClassParts::of(record, &self.reserved).map_err(failed)?;

@@ -2,6 +2,7 @@ mod changed;
 mod many;
 mod over_sim;
 mod overlaid;
+mod placed;
 mod repeated;
 mod used_up;
 

@@ -144,8 +144,9 @@ impl<P: Rights> Run<'_, P> {
         (lookup, asked_at): (classes::Lookup, Timestamp),
         done: &mut Done,
     ) -> Result<(), HandleError> {
-        let (updated, record) = classes::resolve(class, self.settings, info, lookup, asked_at);
-        let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &record.name()).await?;
+        let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &NodeClassRecord::name_of(class)).await?;
+        let stored = known.as_ref().map(|known| &known.value);
+        let (updated, record) = classes::resolve(class, self.settings, info, lookup, stored, asked_at);
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
         match known.filter(only_time_differs) {
@@ -155,6 +156,10 @@ impl<P: Rights> Run<'_, P> {
             }
             Some(_) => {}
             None => self.store_if_changed(&record, done).await?,
+        }
+        for event in classes::events(class, &updated).into_iter().filter(|_| !self.settings.shadow) {
+            // Best effort: the condition says the same.
+            let _ = self.ports.cluster().publish(self.cluster, &event).await;
         }
         let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
         if updated != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &updated).await.is_err()

@@ -1,18 +1,20 @@
 //! The whole handler over the memory adapters, in a world where nothing moves by itself.
 
+mod placement;
+
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::karpenter::{
-    AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, SecurityGroupSelectorTerm,
-    SubnetSelectorTerm,
+    AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, PlacementGroupSelector,
+    SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNodes, NodeClassRecord, Revision, Uninstall, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
     Adapters, CatalogWriter, ClaimStore, CloudError, ClusterRecord, Discovery, LaunchTemplates, Leases, Records, RegionStore, Report,
     Settings,
@@ -278,6 +280,8 @@ fn start_machine(simulation: &Simulation) -> InstanceId {
         subnet_id: "subnet".into(),
         security_groups: Vec::new(),
         reservation: None,
+        placement_group: None,
+        partition: None,
         private_dns_name: String::new(),
         launched_at: now(),
         tags: [].into(),
@@ -560,11 +564,12 @@ struct Counting<'a> {
     catalogs: AtomicU32,
     reservations: AtomicU32,
     refuses_images: bool,
+    refuses_groups: bool,
 }
 
 impl<'a> Counting<'a> {
     fn over(ec2: &'a SimPorts) -> Self {
-        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false }
+        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false, refuses_groups: false }
     }
     /// How often the catalog was read, and reservations.
     fn counts(&self) -> (u32, u32) {
@@ -592,6 +597,13 @@ impl Discovery for Counting<'_> {
     async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         self.reservations.fetch_add(1, Ordering::Relaxed);
         self.ec2.capacity_reservations(terms).await
+    }
+    async fn placement_groups(&self, selector: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
+        if self.refuses_groups {
+            let (code, message) = ("UnauthorizedOperation".to_owned(), "no".to_owned());
+            return Err(CloudError { kind: whittle_ports::CloudErrorKind::Unauthorized, call: "DescribePlacementGroups", code, message });
+        }
+        self.ec2.placement_groups(selector).await
     }
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
         self.ec2.instance_profile_name(cluster, class, role)

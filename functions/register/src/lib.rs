@@ -188,7 +188,28 @@ impl<P: Rights> Run<'_, P> {
         save(self.ports.store(), &claim, next).await
     }
 
+    /// Labels the machine with the partition that EC2 chose for it, if it tells (aws 7.8).
+    async fn learn_partition(&self, claim: Stored<Claim>) -> Result<Stored<Claim>, HandleError> {
+        let Some(id) = claim.value.machine().map(|machine| machine.instance_id.clone()) else { return Ok(claim) };
+        let partition = self.ports.cloud().instance(&id).await?.and_then(|instance| instance.partition);
+        let mut next = claim.value.clone();
+        match partition {
+            Some(partition) => next.learn_partition(partition),
+            None => {
+                let message = "EC2 has not told yet which partition of the placement group the machine is in";
+                let now = self.ports.clock().now();
+                next.note(REGISTERED, ConditionStatus::Unknown, "PlacementGroupPartitionUnknown", message, now);
+            }
+        }
+        save(self.ports.store(), &claim, next).await
+    }
+
     async fn register(&self, claim: Stored<Claim>, node: &Node, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+        // The Node gets all of its labels at once: pods choose by them.
+        let claim = if claim.value.awaits_partition() { self.learn_partition(claim).await? } else { claim };
+        if claim.value.awaits_partition() {
+            return Ok(claim);
+        }
         let key = &claim.value.key;
         let name = &node.metadata.name;
         let mirror_uid =

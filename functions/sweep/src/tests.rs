@@ -73,6 +73,8 @@ fn instance(id: &str) -> Instance {
         subnet_id: "subnet".into(),
         security_groups: Vec::new(),
         reservation: None,
+        placement_group: None,
+        partition: None,
         private_dns_name: String::new(),
         launched_at: at(0),
         tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),

@@ -4,7 +4,7 @@ use crate::reservations::Reserved;
 use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
 use whittle_claims::{NodeClassRecord, Record, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
@@ -32,7 +32,8 @@ pub(crate) fn of_pools(
     let unavailable = unavailable(stock_outs, now);
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
-    let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
+    let ready = classes.iter().filter(|record| record.is_ready() && !record.lacks_placement_group());
+    let ready = ready.filter(|record| wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
         .filter_map(|record| {
             let key = format!("{} {stock_outs} {} {}", catalog_key(blob), reserved_key(record, reserved), class_key(record));
@@ -87,20 +88,22 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     // Reservations are counted instead: see `Reserved`.
     let is_pool = |out: &&StockOut| {
         let key = &out.offering;
-        key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none()
+        key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none() && key.full_group().is_none()
     };
     let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held().filter(is_pool).partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),
         zone: out.offering.zone.clone(),
-        ..Pool::default()
+        placement_group: out.offering.placement_group.clone(),
+        partition: out.offering.partition,
     };
     Unavailable {
         pools: single.iter().map(pool).collect(),
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
         subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
         quotas: held().filter_map(|out| Some((out.offering.quota()?.to_owned(), out.offering.capacity_type.clone()))).collect(),
+        full_groups: held().filter_map(|out| Some((out.offering.full_group()?.to_owned(), out.offering.zone.clone()))).collect(),
         ..Unavailable::default()
     }
 }
@@ -112,6 +115,7 @@ pub struct ClassParts {
     kubelet: Kubelet,
     settings: Settings,
     reservation_capacity: BTreeMap<String, u32>,
+    placement_group: Option<ResolvedPlacementGroup>,
     measured_memory: BTreeMap<String, Quantity>,
 }
 
@@ -121,7 +125,8 @@ impl ClassParts {
         let class = record.resolved_class();
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
         let settings = Settings { reserved_capacity: reserved.enabled, ..Settings::standard() };
-        Ok(Self { class, kubelet, settings, reservation_capacity: reserved.free.clone(), measured_memory: BTreeMap::new() })
+        let (reservation_capacity, placement_group) = (reserved.free.clone(), record.placement_group.clone());
+        Ok(Self { class, kubelet, settings, reservation_capacity, placement_group, measured_memory: BTreeMap::new() })
     }
     /// The context in which the class's instance types are resolved.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
@@ -132,7 +137,7 @@ impl ClassParts {
             settings: &self.settings,
             unavailable,
             reservation_capacity: &self.reservation_capacity,
-            placement_group: None,
+            placement_group: self.placement_group.as_ref(),
             measured_memory: &self.measured_memory,
         }
     }

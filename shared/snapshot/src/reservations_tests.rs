@@ -22,6 +22,7 @@ fn class(second: i64, free: &[(&str, u32)]) -> NodeClassRecord {
         free_addresses: BTreeMap::new(),
         free_reserved: free.iter().map(|(id, free)| ((*id).to_owned(), *free)).collect(),
         fence: None,
+        placement_group: None,
         resolved_at: at(second),
     }
 }

@@ -117,6 +117,7 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
         fence: None,
+        placement_group: None,
         resolved_at: at(0),
     };
     know(&simulation, class);
@@ -219,6 +220,7 @@ pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
         fence: None,
+        placement_group: None,
         resolved_at: at(0),
     }
 }

@@ -304,6 +304,76 @@ fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
     panic!("only {registered} of 12 registered");
 }
 
+/// A claim in a partitioned placement group whose partition EC2 chooses, with its machine and its Node.
+fn placed(simulation: &Simulation, partition: Option<u32>) -> Claim {
+    let mut own = owned(claim(), "a");
+    let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
+    machine.labels.insert(labels::PLACEMENT_GROUP_ID.into(), "pg-1".into());
+    machine.labels.insert(labels::PLACEMENT_GROUP_PARTITION.into(), String::new());
+    keep(simulation, &own);
+    create(simulation, node());
+    tell_partition(simulation, &own, partition);
+    own
+}
+
+/// What EC2 says of the machine.
+fn tell_partition(simulation: &Simulation, claim: &Claim, partition: Option<u32>) {
+    let launched = claim.machine().unwrap();
+    let instance = Instance {
+        id: launched.instance_id.clone(),
+        state: InstanceState::Running,
+        instance_type: launched.instance_type.clone(),
+        zone: launched.zone.clone(),
+        capacity_type: launched.capacity_type.clone(),
+        image_id: launched.image_id.clone(),
+        subnet_id: String::new(),
+        security_groups: Vec::new(),
+        reservation: None,
+        placement_group: Some("pg-1".into()),
+        partition,
+        private_dns_name: String::new(),
+        launched_at: launched.launched_at,
+        tags: std::collections::BTreeMap::new(),
+    };
+    let machine = whittle_sim::region::Machine {
+        instance,
+        launch_template: LaunchTemplate::default(),
+        price: Price::ZERO,
+        never_joins: false,
+        ended_at: None,
+    };
+    simulation.world().region.machines.insert(launched.instance_id.clone(), machine);
+}
+
+#[test]
+fn a_node_gets_the_partition_that_ec2_chose_with_its_other_labels() {
+    let simulation = still();
+    let own = placed(&simulation, Some(2));
+    assert_eq!(run(&simulation).counted("registered"), 1);
+    assert_eq!(kept(&simulation, &own).machine().unwrap().labels[labels::PLACEMENT_GROUP_PARTITION], "2");
+    let world = simulation.world();
+    let node = world.cluster.objects.get::<Node>("n").unwrap();
+    assert_eq!(node.metadata.label(labels::PLACEMENT_GROUP_PARTITION), Some("2"));
+    assert_eq!(node.metadata.label(labels::REGISTERED), Some("true"));
+}
+
+#[test]
+fn a_node_is_never_registered_without_its_partition() {
+    let mut simulation = still();
+    let own = placed(&simulation, None);
+    assert_eq!(run(&simulation).counted("registered"), 0);
+    let waiting = kept(&simulation, &own);
+    assert!(matches!(waiting.phase, Phase::Launched { .. }) && waiting.awaits_partition());
+    let told = conditions::find(&waiting.conditions, REGISTERED).unwrap();
+    assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::Unknown, "PlacementGroupPartitionUnknown"));
+    let labels_of_node = simulation.world().cluster.objects.get::<Node>("n").unwrap().metadata.labels.clone();
+    assert_eq!(labels_of_node.get(labels::REGISTERED), None, "no pod comes before the label");
+    assert!(simulation.world().queues.waiting().any(|message| message.function == Function::Register), "it looks again");
+    tell_partition(&simulation, &own, Some(1));
+    simulation.run_for(SignedDuration::from_secs(5));
+    assert_eq!(run(&simulation).counted("registered"), 1);
+}
+
 #[test]
 fn an_instance_gets_the_names_that_it_lacks_once() {
     let simulation = still();
@@ -321,6 +391,8 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
         subnet_id: String::new(),
         security_groups: Vec::new(),
         reservation: None,
+        placement_group: None,
+        partition: None,
         private_dns_name: String::new(),
         launched_at: launched.launched_at,
         tags: [(labels::TAG_NAME.to_owned(), "the user's".to_owned())].into(),

@@ -57,6 +57,7 @@ fn class() -> NodeClassRecord {
         free_addresses: BTreeMap::new(),
         free_reserved: BTreeMap::new(),
         fence: None,
+        placement_group: None,
         resolved_at: at(90),
     }
 }

@@ -105,6 +105,8 @@ impl Scene {
             subnet_id: "subnet".into(),
             security_groups: Vec::new(),
             reservation: None,
+            placement_group: None,
+            partition: None,
             private_dns_name: NODE.into(),
             launched_at: own.launched_at,
             tags: std::collections::BTreeMap::new(),

@@ -211,7 +211,9 @@ fn instances_of_a_cluster_are_read_from_all_pages() {
     const SPOT: &str = "<spotInstanceRequestId>sir-1</spotInstanceRequestId>";
     const OPEN: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>open</capacityReservationPreference></capacityReservationSpecification>";
     const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification><groupSet><item><groupId>sg-2</groupId></item><item><groupId>sg-1</groupId></item></groupSet>";
-    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", "")], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
+    const PLACED: &str =
+        "<placement><availabilityZone>us-east-1a</availabilityZone><groupId>pg-1</groupId><partitionNumber>2</partitionNumber></placement>";
+    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", PLACED)], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
     let wire = Wire::answering([(200, &first), (200, &second)]);
     let found = run(machines(&wire).of_cluster(&"demo".into())).unwrap();
     let capacity_types: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
@@ -219,6 +221,8 @@ fn instances_of_a_cluster_are_read_from_all_pages() {
     let reservations: Vec<_> = found.iter().map(|machine| machine.reservation.as_deref()).collect();
     assert_eq!(reservations, [None, None, Some("cr-1"), Some("cr-1")], "an open reservation counts as on-demand");
     assert_eq!(found[3].security_groups, ["sg-1", "sg-2"]);
+    assert_eq!((found[1].placement_group.as_deref(), found[1].partition), (Some("pg-1"), Some(2)));
+    assert_eq!((found[0].placement_group.as_deref(), found[0].partition), (None, None));
     assert_eq!(found[0].provider_id().as_str(), "aws:///us-east-1a/i-1");
     assert_eq!(found[0].launched_at, "2026-03-01T11:00:00Z".parse().unwrap());
     assert_eq!((found[0].state, found[0].tags.get(labels::NODE_POOL).map(String::as_str)), (InstanceState::Running, Some("default")));

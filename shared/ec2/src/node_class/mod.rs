@@ -1,11 +1,13 @@
 //! The resolution of node classes (aws 11, 14, 17, 18): queries to EC2, and the selection among the results.
 
 mod images;
+mod placement;
 mod profile;
 mod queries;
 mod reservations;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
+pub use placement::{PlacementGroupError, PlacementGroups, choose_placement_group};
 pub use profile::{InstanceProfile, instance_profile, profile_path};
 pub use queries::{
     Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
@@ -28,6 +30,7 @@ pub struct Found {
     pub images: Vec<Image>,
     /// `None` if reservations are not looked up (gate `ReservedCapacity` off): their status stays.
     pub reservations: Option<Vec<CapacityReservation>>,
+    pub placement_groups: PlacementGroups,
     /// Why the alias of the class has no images, if so.
     pub alias_error: Option<AliasError>,
     /// Name of the profile; `None` while it is unknown.
@@ -80,13 +83,12 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
     let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
     parts.extend(reservations);
-    // Without this its machines would silently start outside of the group.
-    if class.spec.placement_group_selector.is_some() {
-        let message = "spec.placementGroupSelector is not supported yet, so nothing is launched with this class: take it out of the spec";
-        parts.push((conditions::PLACEMENT_GROUP_READY, Verdict::no("PlacementGroupUnsupported", message)));
-    } else {
-        status.conditions.retain(|condition| condition.type_ != conditions::PLACEMENT_GROUP_READY);
-    }
+    // Without its group a class launches nothing: the machines would silently start outside of it.
+    let placement = match choose_placement_group(class.spec.placement_group_selector.as_ref(), &found.placement_groups) {
+        Ok(_) => Verdict::yes(),
+        Err(error) => Verdict::no(error.reason(), error.to_string()),
+    };
+    parts.push((conditions::PLACEMENT_GROUP_READY, placement));
     parts.extend([
         (conditions::SUBNETS_READY, subnets),
         (conditions::SECURITY_GROUPS_READY, groups),

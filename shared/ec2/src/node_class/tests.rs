@@ -1,5 +1,5 @@
 use super::*;
-use crate::network::ImageVariant;
+use crate::network::{ImageVariant, PlacementGroup};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::AmiFamily;
@@ -150,6 +150,7 @@ fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, St
         alias_error: None,
         instance_profile: Some("profile".into()),
         has_service_cidr: true,
+        placement_groups: PlacementGroups::NotSelected,
     };
     change(&mut found);
     let status = status(&class, found, OLD.parse().unwrap());
@@ -206,24 +207,47 @@ fn invalid_settings_make_a_class_not_ready() {
     }
 }
 
-#[test]
-fn a_class_with_a_placement_group_selector_is_not_ready() {
+fn group(id: &str, state: &str) -> PlacementGroup {
+    PlacementGroup { id: id.into(), name: "p".into(), strategy: "partition".into(), partition_count: 3, state: state.into() }
+}
+
+/// Reason and message of the condition of a class with this selector, and its group.
+fn placed(selector: Value, groups: PlacementGroups) -> (String, String, Option<String>) {
     let mut class: whittle_api::karpenter::Ec2NodeClass =
-        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"placementGroupSelector": {"name": "p"}}})).unwrap();
-    let now = "2026-03-01T12:00:00Z".parse().unwrap();
-    let find = |status: &whittle_api::karpenter::Ec2NodeClassStatus, name: &str| {
-        status.conditions.iter().find(|condition| condition.type_ == name).cloned()
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"placementGroupSelector": selector}})).unwrap();
+    let chosen = choose_placement_group(class.spec.placement_group_selector.as_ref(), &groups);
+    let found = Found { placement_groups: groups, ..Found::default() };
+    class.status = super::status(&class, found, "2026-03-01T12:00:00Z".parse().unwrap());
+    let condition = class.status.conditions.iter().find(|condition| condition.type_ == "PlacementGroupReady").unwrap();
+    assert_eq!(condition.status == whittle_api::ConditionStatus::True, chosen.is_ok());
+    (condition.reason.clone(), condition.message.clone(), chosen.ok().flatten().map(|group| group.id))
+}
+
+#[test]
+fn a_class_is_placed_in_the_one_available_group_that_it_selects() {
+    let found = PlacementGroups::Found(vec![group("pg-2", "deleting"), group("pg-1", "available")]);
+    assert_eq!(placed(json!({"name": "p"}), found).2, Some("pg-1".into()), "one of that name is on its way out");
+    let (reason, _, group) = placed(Value::Null, PlacementGroups::NotSelected);
+    assert_eq!((reason.as_str(), group), ("PlacementGroupReady", None), "a class without a selector needs none");
+}
+
+#[test]
+fn a_class_is_never_placed_where_its_selector_finds_no_group_or_several() {
+    let check = |selector: Value, groups: PlacementGroups, reason: &str, words: &[&str]| {
+        let (known, message, group) = placed(selector, groups);
+        assert_eq!((known.as_str(), group), (reason, None));
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
     };
-    class.status = super::status(&class, super::Found::default(), now);
-    let condition = find(&class.status, "PlacementGroupReady").unwrap();
-    assert_eq!((condition.status, condition.reason.as_str()), (whittle_api::ConditionStatus::False, "PlacementGroupUnsupported"));
-    assert!(
-        condition.message.contains("spec.placementGroupSelector") && condition.message.contains("take it out"),
-        "{}",
-        condition.message
-    );
-    assert_eq!(find(&class.status, "Ready").unwrap().status, whittle_api::ConditionStatus::False);
-    class.spec.placement_group_selector = None;
-    let corrected = super::status(&class, super::Found::default(), now);
-    assert_eq!(find(&corrected, "PlacementGroupReady"), None);
+    let none = || PlacementGroups::Found(Vec::new());
+    check(json!({"name": "web"}), none(), "PlacementGroupNotFound", &["name \"web\"", "spec.placementGroupSelector", "create it"]);
+    check(json!({"id": "pg-9"}), none(), "PlacementGroupNotFound", &["id \"pg-9\""]);
+    for state in ["deleting", "deleted", "pending"] {
+        let groups = PlacementGroups::Found(vec![group("pg-1", state)]);
+        check(json!({"id": "pg-1"}), groups, "PlacementGroupNotFound", &["p (pg-1)", state, "name one that is available"]);
+    }
+    let two = PlacementGroups::Found(vec![group("pg-2", "available"), group("pg-1", "available")]);
+    check(json!({"name": "p"}), two, "PlacementGroupResolutionFailed", &["pg-1, pg-2", "by its id"]);
+    let refused = PlacementGroups::Refused("UnauthorizedOperation: no".into());
+    check(json!({"name": "p"}), refused, "PlacementGroupResolutionFailed", &["UnauthorizedOperation"]);
+    check(json!({"name": "p"}), PlacementGroups::NotSelected, "PlacementGroupNotFound", &["\"p\""]);
 }

@@ -3,6 +3,7 @@
 mod fleet;
 mod network;
 pub mod notices;
+mod placement;
 mod reservations;
 mod user_data;
 
@@ -21,6 +22,7 @@ use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
 use whittle_ec2::kubelet::Kubelet;
+use whittle_ec2::network::PlacementGroup;
 use whittle_units::{ClusterName, InstanceId, Price, Quantity, Resources};
 
 /// The time between the warning and the interruption of a spot machine.
@@ -72,6 +74,8 @@ pub struct Region {
     pub machines: BTreeMap<InstanceId, Machine>,
     /// By id.
     pub reservations: BTreeMap<String, Reservation>,
+    /// By id.
+    pub placement_groups: BTreeMap<String, PlacementGroup>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
     /// By client token, with the time of the call: EC2 forgets tokens.
     fleets: BTreeMap<String, (FleetRequest, FleetAnswer, Timestamp)>,
@@ -196,6 +200,7 @@ impl Region {
             network,
             machines: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            placement_groups: BTreeMap::new(),
             launch_templates: BTreeMap::new(),
             fleets: BTreeMap::new(),
             out_of_stock: BTreeSet::new(),
