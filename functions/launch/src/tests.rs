@@ -4,6 +4,7 @@ mod over_sim;
 mod overlaid;
 mod placed;
 mod repeated;
+mod type_settings;
 mod used_up;
 
 use crate::addresses::SubnetUse;

@@ -5,9 +5,10 @@ use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{FenceFacts, NodeClassRecord};
+use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::node_class::{
-    Found, PlacementGroupError, PlacementGroups, choose_placement_group, choose_reservations, ssm_images, status,
+    Checks, Found, PlacementGroupError, PlacementGroups, choose_placement_group, choose_reservations, ssm_images, status,
 };
 use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
@@ -122,6 +123,7 @@ pub(crate) fn resolve(
     settings: &Settings,
     info: &ClusterInfo,
     lookup: Lookup,
+    region: Option<&Catalog>,
     known: Option<&NodeClassRecord>,
     now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
@@ -137,7 +139,8 @@ pub(crate) fn resolve(
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
     }
     let mut updated = class.clone();
-    updated.status = status(class, found, now);
+    let checks = Checks { settings: &settings.instance_types(), catalog: region };
+    updated.status = status(class, found, checks, now);
     let hash = hashes::node_class(class, &info.certificate_authority);
     updated.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), hash.clone());
     updated.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());

@@ -646,6 +646,41 @@ fn reservations_are_looked_at_every_time_and_a_catalog_that_was_read_lately_is_l
 }
 
 #[test]
+fn types_and_prices_are_read_as_often_as_the_settings_say_and_reservations_still_every_time() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    let settings = Settings { catalog_refresh: SignedDuration::from_hours(1), ..Settings::default() };
+    for _ in 0..24 {
+        simulation.run_for(SignedDuration::from_mins(5));
+        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
+    }
+    assert_eq!(ec2.counts(), (2, 24), "in two hours");
+}
+
+#[test]
+fn a_class_computes_its_kubelet_settings_only_where_the_deployment_allows_it() {
+    let (simulation, settings) = fenced(|world| {
+        with_role("KarpenterNodeRole-c")(world);
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+            class.spec.kubelet = Some(serde_json::json!({"maxPods": "min(30, max_pods)"}));
+        });
+    });
+    let seen = run_under(&simulation, &settings);
+    let words = ["spec.kubelet.maxPods", "NodeClassExpressions=true"];
+    check_refused(&seen, conditions::VALIDATION_SUCCEEDED, "KubeletExpressionsDisabled", &words);
+    let settings = Settings { node_class_expressions: whittle_ports::Expressions::Evaluated, ..settings };
+    let (_, record) = run_under(&simulation, &settings);
+    assert!(record.is_ready(), "{:?}", record.problems);
+    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| {
+        class.spec.kubelet = Some(serde_json::json!({"maxPods": "vcpus - 3"}));
+    });
+    let words = ["spec.kubelet.maxPods", "between 0 and"];
+    check_refused(&run_under(&simulation, &settings), conditions::VALIDATION_SUCCEEDED, "KubeletExpressionEvaluationFailed", &words);
+}
+
+#[test]
 fn a_catalog_that_is_missing_or_cannot_be_read_is_read_anew() {
     let simulation = world();
     let ports = simulation.ports();

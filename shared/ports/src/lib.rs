@@ -45,7 +45,7 @@ pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use report::{Amount, Counted, Gauge, Report};
 pub use safeguard::Safeguard;
-pub use settings::{Scheduling, Settings};
+pub use settings::{Expressions, Scheduling, Settings};
 pub use store::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError, is_owned, readable,
 };

@@ -22,7 +22,7 @@ pub(crate) fn of_pools(
     pools: &[NodePool],
     classes: &[NodeClassRecord],
     stock_outs: &[StockOut],
-    reserved: &Reserved,
+    inputs: &TypeInputs,
     blob: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
@@ -36,8 +36,8 @@ pub(crate) fn of_pools(
     let ready = ready.filter(|record| wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
         .filter_map(|record| {
-            let key = format!("{} {stock_outs} {} {}", catalog_key(blob), reserved_key(record, reserved), class_key(record));
-            let types = warm::instance_types(key, || of_class(record, reserved, &catalog, &unavailable))?;
+            let key = format!("{} {stock_outs} {} {}", catalog_key(blob), inputs_key(record, inputs), class_key(record));
+            let types = warm::instance_types(key, || of_class(record, inputs, &catalog, &unavailable))?;
             Some((record.name(), types))
         })
         .collect();
@@ -66,11 +66,11 @@ fn class_key(record: &NodeClassRecord) -> String {
     serde_json::to_string(&timeless).expect("a record is plain data")
 }
 
-/// The cache key of the free instances in a class's reservations.
-fn reserved_key(record: &NodeClassRecord, reserved: &Reserved) -> String {
+/// The cache key of what a class's types depend on besides the class: settings, and the free instances in its reservations.
+fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
-    let free = ids.map(|id| format!("{id}={}", reserved.free.get(id).copied().unwrap_or_default()));
-    format!("{}:{}", reserved.enabled, free.collect::<Vec<_>>().join(","))
+    let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
+    format!("{:?}:{}", inputs.settings, free.collect::<Vec<_>>().join(","))
 }
 
 /// The cache key of the unavailable offerings.
@@ -108,6 +108,13 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     }
 }
 
+/// What the instance types of every class of a cluster depend on, besides the catalog and what is unavailable.
+#[derive(Clone, Debug)]
+pub struct TypeInputs {
+    pub settings: Settings,
+    pub reserved: Reserved,
+}
+
 /// A node class with everything that a [`Context`] borrows to resolve its instance types.
 #[derive(Clone, Debug)]
 pub struct ClassParts {
@@ -121,11 +128,11 @@ pub struct ClassParts {
 
 impl ClassParts {
     /// The parts of a stored class; an error if its kubelet settings are invalid.
-    pub fn of(record: &NodeClassRecord, reserved: &Reserved) -> Result<Self, KubeletError> {
+    pub fn of(record: &NodeClassRecord, inputs: &TypeInputs) -> Result<Self, KubeletError> {
         let class = record.resolved_class();
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
-        let settings = Settings { reserved_capacity: reserved.enabled, ..Settings::standard() };
-        let (reservation_capacity, placement_group) = (reserved.free.clone(), record.placement_group.clone());
+        let settings = inputs.settings.clone();
+        let (reservation_capacity, placement_group) = (inputs.reserved.free.clone(), record.placement_group.clone());
         Ok(Self { class, kubelet, settings, reservation_capacity, placement_group, measured_memory: BTreeMap::new() })
     }
     /// The context in which the class's instance types are resolved.
@@ -146,8 +153,8 @@ impl ClassParts {
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` reports it in the class's status.
 ///
 /// A type that none of the class's images can boot is dropped: its launch would be refused and planned again forever.
-fn of_class(record: &NodeClassRecord, reserved: &Reserved, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
-    let parts = ClassParts::of(record, reserved).ok()?;
+fn of_class(record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
+    let parts = ClassParts::of(record, inputs).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
     types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());
     Some(types.into())

@@ -28,7 +28,7 @@ mod twins_tests;
 pub mod warm;
 
 pub use buffers::Buffers;
-pub use catalog::{ClassParts, EVERY, unavailable};
+pub use catalog::{ClassParts, EVERY, TypeInputs, unavailable};
 pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
 pub use reservations::Reserved;
@@ -295,8 +295,9 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
     let blob = ports.store().catalog().await?.map(|stored| stored.value);
     let now = ports.clock().now();
-    let reserved = Reserved::for_plans(settings.scheduling.reserved_capacity, &classes, &claims, &stock_outs, now);
-    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &reserved, blob.as_deref(), now)?;
+    let reserved = Reserved::for_plans(&classes, &claims, &stock_outs, now);
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved };
+    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &inputs, blob.as_deref(), now)?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();

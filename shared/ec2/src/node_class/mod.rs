@@ -14,13 +14,16 @@ pub use queries::{
 };
 pub use reservations::{ChosenReservations, choose_reservations};
 
+use crate::facts::Catalog;
 use crate::fleet::is_reserved_tag;
-use crate::kubelet::{Kubelet, MaxPods};
+use crate::instance_types::{Settings, usable_interfaces};
+use crate::kubelet::expression::Expression;
+use crate::kubelet::{Expressions, Kubelet};
 use crate::network::{CapacityReservation, Image, SecurityGroup, Subnet};
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
-use whittle_units::{Quantity, Timestamp};
+use whittle_units::Timestamp;
 
 /// The results for a class. A failed lookup is not an empty one: then the caller keeps the old status.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +56,16 @@ pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSec
     groups.into_iter().map(|group| ResolvedSecurityGroup { id: group.id, name: group.name }).collect()
 }
 
+/// What a class is validated with, besides what was found for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks<'a> {
+    pub settings: &'a Settings,
+    /// The region's types; `None` while they are not known.
+    pub catalog: Option<&'a Catalog>,
+}
+
 /// The status of a class after a successful lookup of all its resources.
-pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClassStatus {
+pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Timestamp) -> Ec2NodeClassStatus {
     let mut status = class.status.clone();
     let family = class.spec.family();
     status.subnets = choose_subnets(found.subnets);
@@ -78,7 +89,7 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
         Some(_) => Verdict::yes(),
         None => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
     };
-    let validation = validation(class, family, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
+    let validation = validation(class, checks, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
     // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
     let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
@@ -134,7 +145,8 @@ impl Verdict {
 }
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
-fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+fn validation(class: &Ec2NodeClass, checks: Checks<'_>, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+    let family = class.spec.family();
     if family == AmiFamily::Al2023 && !has_service_cidr {
         return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
     }
@@ -142,8 +154,17 @@ fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, d
         Ok(kubelet) => kubelet,
         Err(error) => return Verdict::no("InvalidKubeletConfiguration", error.to_string()),
     };
-    if let Some(field) = first_expression(&kubelet) {
-        return Verdict::no("KubeletExpressionsDisabled", format!("{field} holds an expression, and expressions are switched off"));
+    let expressions = kubelet.expressions();
+    if let Some(first) = expressions.first().filter(|_| checks.settings.expressions == Expressions::Ignored) {
+        let remedy = "write a number or a quantity, or set the stack's parameter NodeClassExpressions=true";
+        let message = format!("spec.kubelet.{} holds an expression, and expressions are switched off: {remedy}", first.field);
+        return Verdict::no("KubeletExpressionsDisabled", message);
+    }
+    for expression in &expressions {
+        if let Err(error) = Expression::check(expression.text) {
+            let message = format!("spec.kubelet.{} {:?} cannot be used: {error}", expression.field, expression.text);
+            return Verdict::no("KubeletExpressionInvalid", message);
+        }
     }
     if let Some(verdict) = unsupported(&kubelet, family) {
         return verdict;
@@ -154,6 +175,11 @@ fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, d
     if dependencies.iter().any(|each| each.status == ConditionStatus::Unknown) {
         return Verdict::unknown("DependenciesNotReady", "it is not known yet whether everything the class names is ready");
     }
+    if !expressions.is_empty()
+        && let Some(verdict) = evaluated(class, &kubelet, checks)
+    {
+        return verdict;
+    }
     let tags = class.spec.tags.iter().flatten().map(|(key, _)| key);
     match tags.filter(|key| is_reserved_tag(key)).min() {
         Some(key) => Verdict::no("TagValidationFailed", format!("spec.tags may not set {key}: Whittle needs it to find its machines")),
@@ -161,15 +187,18 @@ fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, d
     }
 }
 
-fn first_expression(kubelet: &Kubelet) -> Option<String> {
-    if let Some(MaxPods::Expression(_)) = kubelet.max_pods {
-        return Some("spec.kubelet.maxPods".to_owned());
-    }
-    let maps = [("kubeReserved", &kubelet.kube_reserved), ("systemReserved", &kubelet.system_reserved)];
-    maps.into_iter().find_map(|(field, map)| {
-        let (name, _) = map.iter().find(|(_, text)| text.parse::<Quantity>().is_err())?;
-        Some(format!("spec.kubelet.{field}.{name}"))
-    })
+/// Why the expressions of a class have no value on some type of the region; `None` if they have one on each.
+fn evaluated(class: &Ec2NodeClass, kubelet: &Kubelet, checks: Checks<'_>) -> Option<Verdict> {
+    let Some(catalog) = checks.catalog.filter(|catalog| !catalog.types.is_empty()) else {
+        let message = "the region's instance types are not known yet, on which spec.kubelet's expressions have to be evaluated";
+        return Some(Verdict::unknown("InstanceTypesUnknown", message));
+    };
+    let failing = catalog.types.iter().find_map(|facts| {
+        let interfaces = usable_interfaces(facts, &class.spec, checks.settings.reserved_enis);
+        kubelet.evaluate_on(facts, class.spec.family(), interfaces).err()
+    })?;
+    let cause = std::error::Error::source(&failing).map(|source| format!(": {source}")).unwrap_or_default();
+    Some(Verdict::no("KubeletExpressionEvaluationFailed", format!("{failing}{cause}")))
 }
 
 /// Fields that every family maps (aws 13).
