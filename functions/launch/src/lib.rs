@@ -22,7 +22,7 @@ use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored,
+    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Revision, Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
@@ -147,7 +147,8 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     };
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     let changed = BTreeSet::new();
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved };
+    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured };
     Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: cluster_access(&record.value), min_values, now }))
 }
 

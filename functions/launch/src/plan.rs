@@ -56,7 +56,7 @@ impl Facts {
     }
     /// What determines the instance types of a batch's class; `None` for a class that was deleted or cannot be read.
     pub(crate) fn parts(&self, name: &str) -> Option<ClassParts> {
-        ClassParts::of(self.class(name)?, &self.inputs).ok()
+        ClassParts::of(self.class(name)?, &self.inputs, &self.catalog).ok()
     }
     /// The class that a claim refers to.
     pub(crate) fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
@@ -84,7 +84,7 @@ impl Facts {
         }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
         let unavailable = unavailable(&self.stock_outs, self.now);
-        let parts = ClassParts::of(record, &self.inputs).map_err(failed)?;
+        let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);
         let mut claim = mirror(claim);

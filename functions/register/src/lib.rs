@@ -1,6 +1,7 @@
 //! Registers and initializes Nodes that joined: labels, taints, finalizer, then readiness; late claims are given up.
 
 mod decide;
+mod measured;
 mod poll;
 mod pool_health;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let mut waiting = false;
     let mut tagged = 0;
     let mut outcomes = Vec::new();
+    let mut measurements = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
         if !ports.clock().has_time_for(TIME_PER_CLAIM) {
             // The next run begins with the remaining ones.
@@ -62,6 +64,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         match run.reconcile(claim, &mut report).await {
             Ok(claim) => {
                 outcomes.extend(pool_health::pool_of(&before, &objects).zip(pool_health::outcome(&before, &claim.value)));
+                measurements.extend(measured::measurement(&before, &claim.value, &objects.nodes));
                 waiting |= is_waiting(&claim.value, ports.clock().now());
                 if tagged < TAGGED_PER_RUN_MAX && wants_tags(&claim.value) {
                     tagged += 1;
@@ -81,6 +84,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     }
     ports.store().append(cluster, &report.decisions).await?;
     run.store_outcomes(outcomes, &mut report).await?;
+    run.store_measurements(&measurements, &mut report).await?;
     if waiting {
         run.requeue().await?;
     }

@@ -5,10 +5,10 @@ use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
-use whittle_claims::{NodeClassRecord, Record, StockOut};
+use whittle_claims::{MeasuredMemory, NodeClassRecord, Record, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
-use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
+use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve, resolve_some};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
@@ -66,11 +66,13 @@ fn class_key(record: &NodeClassRecord) -> String {
     serde_json::to_string(&timeless).expect("a record is plain data")
 }
 
-/// The cache key of what a class's types depend on besides the class: settings, and the free instances in its reservations.
+/// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and the
+/// memory that nodes of its images reported.
 fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
     let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
-    format!("{:?}:{}", inputs.settings, free.collect::<Vec<_>>().join(","))
+    let measured: Vec<_> = record.amis.iter().filter_map(|ami| Some((&ami.id, inputs.measured_of(&ami.id)?))).collect();
+    format!("{:?}:{}:{measured:?}", inputs.settings, free.collect::<Vec<_>>().join(","))
 }
 
 /// The cache key of the unavailable offerings.
@@ -113,6 +115,15 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
 pub struct TypeInputs {
     pub settings: Settings,
     pub reserved: Reserved,
+    /// What nodes of each image reported.
+    pub measured: Vec<MeasuredMemory>,
+}
+
+impl TypeInputs {
+    /// What nodes of an image of the class reported, by type.
+    fn measured_of(&self, image_id: &str) -> Option<&BTreeMap<String, Quantity>> {
+        self.measured.iter().find(|measured| measured.image_id == image_id).map(|measured| &measured.by_type)
+    }
 }
 
 /// A node class with everything that a [`Context`] borrows to resolve its instance types.
@@ -128,12 +139,29 @@ pub struct ClassParts {
 
 impl ClassParts {
     /// The parts of a stored class; an error if its kubelet settings are invalid.
-    pub fn of(record: &NodeClassRecord, inputs: &TypeInputs) -> Result<Self, KubeletError> {
+    pub fn of(record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) -> Result<Self, KubeletError> {
         let class = record.resolved_class();
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
         let settings = inputs.settings.clone();
         let (reservation_capacity, placement_group) = (inputs.reserved.free.clone(), record.placement_group.clone());
-        Ok(Self { class, kubelet, settings, reservation_capacity, placement_group, measured_memory: BTreeMap::new() })
+        let mut parts = Self { class, kubelet, settings, reservation_capacity, placement_group, measured_memory: BTreeMap::new() };
+        parts.measured_memory = parts.measured(record, inputs, catalog);
+        Ok(parts)
+    }
+    /// The memory that nodes of each type reported with the image that the class gives the type now.
+    fn measured(&self, record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) -> BTreeMap<String, Quantity> {
+        let of_images = record.amis.iter().filter_map(|ami| inputs.measured_of(&ami.id));
+        let names: BTreeSet<&str> = of_images.flat_map(|by_type| by_type.keys().map(String::as_str)).collect();
+        if names.is_empty() {
+            return BTreeMap::new();
+        }
+        let anything = Unavailable::default();
+        let types = resolve_some(catalog, &self.context(&anything), |name| names.contains(name)).unwrap_or_default();
+        let measured = types.iter().filter_map(|instance_type| {
+            let image = image_for(&record.amis, instance_type)?;
+            Some((instance_type.name.clone(), *inputs.measured_of(&image.id)?.get(&instance_type.name)?))
+        });
+        measured.collect()
     }
     /// The context in which the class's instance types are resolved.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
@@ -154,7 +182,7 @@ impl ClassParts {
 ///
 /// A type that none of the class's images can boot is dropped: its launch would be refused and planned again forever.
 fn of_class(record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
-    let parts = ClassParts::of(record, inputs).ok()?;
+    let parts = ClassParts::of(record, inputs, catalog).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
     types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());
     Some(types.into())

@@ -40,7 +40,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, Expectation, ExpectedPage, NodeClassRecord, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, Sighting, Stored, Uninstall};
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
 use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Ports, Records, RegionStore, Scope, Settings, WorkloadReader};
@@ -296,7 +296,8 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let blob = ports.store().catalog().await?.map(|stored| stored.value);
     let now = ports.clock().now();
     let reserved = Reserved::for_plans(&classes, &claims, &stock_outs, now);
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved };
+    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured };
     let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &inputs, blob.as_deref(), now)?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;

@@ -283,7 +283,7 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         changed: BTreeSet::new(),
         stock_outs: Vec::new(),
         uses: Vec::new(),
-        inputs: whittle_snapshot::TypeInputs { settings: Settings::default().instance_types(), reserved },
+        inputs: whittle_snapshot::TypeInputs { settings: Settings::default().instance_types(), reserved, measured: Vec::new() },
         access,
         min_values,
         now: at(0),

@@ -8,15 +8,15 @@ use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGI
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, labels};
-use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
+use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, mirror, step};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    Adapters, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Presence, Report, Scope,
-    Settings, Sought, StatusWriter,
+    Adapters, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Presence, Records, Report,
+    Scope, Settings, Sought, StatusWriter,
 };
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, Price, SignedDuration};
+use whittle_units::{ClusterName, Price, Quantity, SignedDuration};
 
 struct Nothing;
 
@@ -304,6 +304,34 @@ fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
     panic!("only {registered} of 12 registered");
 }
 
+/// The memory that is remembered after a node of a machine for which so much was estimated has reported so much, in MiB.
+fn measured(estimated: i64, reported: i64) -> Option<MeasuredMemory> {
+    let simulation = still();
+    let mut own = owned(claim(), "a");
+    own.spec.startup_taints.clear();
+    let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
+    machine.capacity.set("memory", Quantity::from_mebibytes(estimated));
+    keep(&simulation, &own);
+    let mut node = ready(node());
+    node.status.capacity.set("memory", Quantity::from_mebibytes(reported));
+    create(&simulation, node);
+    assert_eq!(run(&simulation).counted("initialized"), 1);
+    block_on(Records::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap().map(|stored| stored.value)
+}
+
+#[test]
+fn the_memory_that_a_new_node_reports_is_remembered_for_its_type_and_image() {
+    let known = measured(7577, 7690).unwrap();
+    assert_eq!(known.by_type, [("m5.large".to_owned(), Quantity::from_mebibytes(7690))].into());
+}
+
+#[test]
+fn a_node_never_makes_its_type_look_half_as_large_or_twice_as_large_as_it_is() {
+    for reported in [0, 1, 3788, 15_155] {
+        assert_eq!(measured(7577, reported), None, "{reported}");
+    }
+}
+
 /// A claim in a partitioned placement group whose partition EC2 chooses, with its machine and its Node.
 fn placed(simulation: &Simulation, partition: Option<u32>) -> Claim {
     let mut own = owned(claim(), "a");
@@ -450,7 +478,7 @@ struct Contended<'a>(&'a SimPorts);
 
 impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
-        self.0.read(cluster, scope, node).await
+        ClusterReader::read(self.0, cluster, scope, node).await
     }
     async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
         self.0.seek(cluster, sought, name).await
