@@ -28,6 +28,7 @@ const CALLS: &[(&str, &[&str])] = &[
     // CreateFleet starts instances in the caller's name, and hands them their role.
     ("Fleets", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeFleets", "iam:PassRole"]),
     ("Instances", &["ec2:DescribeInstances"]),
+    ("InstanceChecks", &["ec2:DescribeInstanceStatus"]),
     ("InstanceTags", &["ec2:CreateTags"]),
     ("Terminator", &["ec2:TerminateInstances"]),
     (

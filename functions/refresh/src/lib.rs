@@ -162,8 +162,7 @@ impl<P: Rights> Run<'_, P> {
             None => self.store_if_changed(&record, done).await?,
         }
         for event in classes::events(class, &updated).into_iter().filter(|_| !self.settings.shadow) {
-            // Best effort: the condition says the same.
-            let _ = self.ports.cluster().publish(self.cluster, &event).await;
+            let _ = publish_event(self.ports.cluster(), self.cluster, &event).await;
         }
         let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
         if updated != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &updated).await.is_err()

@@ -3,8 +3,8 @@
 use crate::{Rights, Run};
 use std::collections::BTreeSet;
 use whittle_api::k8s::Node;
-use whittle_claims::{Claim, MeasuredMemory, Measurement, Phase, Revision};
-use whittle_ports::{Clock, HandleError, Records, Report, StoreError};
+use whittle_claims::{Claim, MeasuredMemory, Measurement, Phase};
+use whittle_ports::{HandleError, Report, Update, update_record};
 
 /// Attempts to store measurements against concurrent runs; after that they are dropped: the next node reports the same.
 const WRITE_ATTEMPTS_MAX: usize = 3;
@@ -21,18 +21,9 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn store_measurements(&self, new: &[Measurement], report: &mut Report) -> Result<(), HandleError> {
         let images: BTreeSet<&str> = new.iter().map(|one| one.image_id.as_str()).collect();
         for image in images {
-            for _ in 0..WRITE_ATTEMPTS_MAX {
-                let known = self.ports.store().read::<MeasuredMemory>(self.cluster, image).await?;
-                let next = MeasuredMemory::after(known.as_ref().map(|known| &known.value), image, new, self.ports.clock().now());
-                let Some(next) = next else { break };
-                match self.ports.store().write(self.cluster, &next, known.map_or(Revision::ABSENT, |known| known.revision)).await {
-                    Ok(_) => {
-                        report.count("measured");
-                        break;
-                    }
-                    Err(StoreError::Conflict { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
+            let next = |known: Option<MeasuredMemory>, now| MeasuredMemory::after(known.as_ref(), image, new, now);
+            if let Update::Written(_) = update_record(self.ports, self.cluster, image, WRITE_ATTEMPTS_MAX, next).await? {
+                report.count("measured");
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 mod adopt;
 mod broken;
+mod checks;
 mod over_sim;
 mod reservations;
 mod standalone;
@@ -17,6 +18,7 @@ use whittle_claims::{
     Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NodeClassRecord, Revision, Sighting, Stored, mirror, step,
 };
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
 
 fn at(seconds: i64) -> Timestamp {
@@ -97,6 +99,7 @@ struct Scene {
     unreadable: Vec<String>,
     objects: ClusterObjects,
     instances: Vec<Instance>,
+    statuses: Vec<InstanceStatus>,
     templates: Vec<String>,
     in_use: InUse,
     classes: Vec<NodeClassRecord>,
@@ -131,6 +134,7 @@ fn scene(claim: Claim) -> Scene {
         claims: vec![claim],
         unreadable: Vec::new(),
         instances: vec![instance("i-1")],
+        statuses: Vec::new(),
         templates: Vec::new(),
         in_use: InUse { is_whole: true, ..InUse::default() },
         classes: Vec::new(),
@@ -147,6 +151,7 @@ impl Scene {
             unreadable: &self.unreadable,
             objects: &self.objects,
             instances: &self.instances,
+            statuses: &self.statuses,
             templates: &self.templates,
             in_use: &self.in_use,
             sightings,

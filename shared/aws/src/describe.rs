@@ -5,6 +5,7 @@ use aws_smithy_types::DateTime;
 use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_units::{InstanceId, Timestamp};
 
@@ -42,6 +43,28 @@ pub(crate) fn instance(entry: &sdk::Instance) -> Option<Instance> {
         private_dns_name: entry.private_dns_name.clone().unwrap_or_default(),
         launched_at: timestamp(entry.launch_time()?)?,
         tags: tags(entry.tags()),
+    })
+}
+
+/// The checks of an instance that fail, and whether one of the `events` is still to come; `None` for an entry without id, which EC2
+/// does not send.
+pub(crate) fn status(entry: &sdk::InstanceStatus, events: &[&str]) -> Option<InstanceStatus> {
+    let since = |summary: Option<&sdk::InstanceStatusSummary>| {
+        let details = summary.map(sdk::InstanceStatusSummary::details).unwrap_or_default().iter();
+        let failed = details.filter(|detail| detail.status() == Some(&sdk::StatusType::Failed));
+        failed.filter_map(|detail| detail.impaired_since().and_then(timestamp)).min()
+    };
+    let is_due = |event: &sdk::InstanceStatusEvent| {
+        let is_known = event.code().is_some_and(|code| events.contains(&code.as_str()));
+        // EC2 shows an event for a week after it, and says so in its description alone.
+        let over = ["[Completed]", "[Canceled]"].iter().any(|word| event.description().unwrap_or_default().starts_with(word));
+        is_known && !over
+    };
+    Some(InstanceStatus {
+        instance: InstanceId::new(entry.instance_id.clone()?),
+        instance_impaired_since: since(entry.instance_status()),
+        system_impaired_since: since(entry.system_status()),
+        has_scheduled_event: entry.events().iter().any(is_due),
     })
 }
 

@@ -6,6 +6,7 @@ use whittle_api::karpenter::{
 };
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_units::{ClusterName, InstanceId};
 
@@ -67,6 +68,12 @@ pub trait Instances: Sync {
     /// Instances with a tag of this value (a claim's name, a batch token), terminated ones too while EC2 remembers them: how a
     /// repeated launch finds its machines.
     fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
+}
+
+/// Reads EC2's own checks of instances. Only `sweep` has this right.
+pub trait InstanceChecks: Sync {
+    /// Instances of the region whose checks fail, or for which EC2 has scheduled an event that stops or reboots them (aws 22).
+    fn failing(&self) -> impl Answer<Vec<InstanceStatus>, CloudError>;
 }
 
 /// Writes tags of instances.

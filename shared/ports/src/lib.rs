@@ -29,8 +29,8 @@ pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};
 pub use clock::{Clock, Deadline};
 pub use cloud::{
-    CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
-    Terminator,
+    CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
+    LaunchTemplates, Terminator,
 };
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,

@@ -22,6 +22,8 @@ const BEYOND: &[&str] = &[
     "iam:TagInstanceProfile",
     // A class may start its machines in a placement group.
     "ec2:DescribePlacementGroups",
+    // EC2's own checks of machines.
+    "ec2:DescribeInstanceStatus",
     // To find a fleet whose answer was lost, before machines are launched again.
     "ec2:DescribeFleets",
 ];

@@ -7,9 +7,11 @@ use whittle_api::karpenter::{
 };
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    CloudError, CloudErrorKind, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    CloudError, CloudErrorKind, Discovery, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
+    Terminator,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -80,6 +82,12 @@ impl Instances for SimPorts {
             Ok(world.machines_seen(|instance| instance.tags.get(key).is_some_and(|there| there == value)))
         })
         .await
+    }
+}
+
+impl InstanceChecks for SimPorts {
+    async fn failing(&self) -> Result<Vec<InstanceStatus>, CloudError> {
+        self.call(EC2, "DescribeInstanceStatus", |world| Ok(world.region.failing())).await
     }
 }
 
