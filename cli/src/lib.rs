@@ -1,4 +1,4 @@
-//! The `whittle` command: every subcommand as a module, so that tests can call what the command line calls.
+//! The `whittle` command: one module per subcommand, which tests call as the command line does.
 
 pub mod check;
 pub mod consolidate;
@@ -24,24 +24,24 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say which machines would be launched for the pending pods of some manifests, and where each pod would go
+    /// Show which machines would be launched for the pending pods of some manifests, and where each pod would go
     Plan(plan::PlanArgs),
-    /// Say which nodes of some manifests would be removed or replaced now, what that saves, and why the others stay
+    /// Show which nodes of some manifests would be removed or replaced now, what that saves, and why the others are kept
     Consolidate(consolidate::ConsolidateArgs),
-    /// Say where one pod of some manifests would go, or what would become of one node, and why
+    /// Explain where one pod of some manifests would go, or what would happen to one node, and why
     Explain(explain::ExplainArgs),
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
-    /// Say what is wrong with manifests and settings, without a cluster
+    /// Validate manifests and settings, without a cluster
     Check(check::Args),
     /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
     Demo,
     /// The whole system in one process against a simulated region: a prompt, or scenarios
     Local(local::LocalArgs),
-    /// Break the functions at every await point, or at random, and look what is left behind
+    /// Crash the functions at every await point, or inject random faults, and check the invariants
     Sim(sim::SimArgs),
-    /// Leave a cluster: drain or keep its nodes, release its objects, delete what was made for them
+    /// Uninstall Whittle from a cluster: drain or keep its nodes, release its objects, delete the resources created for them
     Uninstall(uninstall::Args),
 }
 
@@ -59,7 +59,7 @@ pub fn run(cli: &Cli) -> ExitCode {
         }
         Command::Check(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            // Variables that are not Unicode are none of ours.
+            // None of our variables is non-Unicode.
             let text = |(key, value): (std::ffi::OsString, std::ffi::OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
             let environment = std::env::vars_os().filter_map(text).collect();
             check::run(args, &environment, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))

@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 
-/// A simulated day copies the objects of a cluster millions of times.
+/// A faster allocator: a simulated day copies the objects of a cluster millions of times.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -102,7 +102,7 @@ async fn objects_of_old_kinds_are_converted(stage: &Stage) {
 fn claim_of(stage: &Stage, name: &str, owner: OwnerReference) -> Claim {
     let now = FixedClock::new().now;
     let id = format!("i-0{name}").as_str().into();
-    let machine = contracts::machine(&id, now);
+    let machine = contracts::machine_launched_at(&id, now);
     let spec = ClaimSpec {
         node_pool: "default".to_owned(),
         owner,

@@ -13,7 +13,7 @@ use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, NodeClassReference, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 use whittle_api::labels;
-use whittle_aws::{Explorer, Isolation, Machines, QueueUrls, SqsQueues};
+use whittle_aws::{Ec2Discovery, Isolation, Machines, QueueUrls, SqsQueues};
 use whittle_claims::{Claim, ClaimSpec, LeftNodes, Machine, Phase, Revision, Sighting, UninstallRequest, mirror};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
@@ -38,7 +38,7 @@ const TICKS_MAX: u32 = 12;
 const TICK: SignedDuration = SignedDuration::from_mins(1);
 
 /// Discovery with a real cleanup of node classes; everything else is unused here.
-struct Cleaner(Explorer);
+struct Cleaner(Ec2Discovery);
 
 impl Discovery for Cleaner {
     async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
@@ -122,7 +122,7 @@ impl Stage {
     }
     fn cleaner(&self, clock: FixedClock) -> Cleaner {
         let region = whittle_units::Region::new(Ministack::REGION);
-        Cleaner(Explorer::new(&self.config, region, Isolation::Isolated, Arc::new(clock)))
+        Cleaner(Ec2Discovery::new(&self.config, region, Isolation::Isolated, Arc::new(clock)))
     }
 
     /// Creates a running machine with its launch template, instance profile, claim and a record.

@@ -1,18 +1,17 @@
 //! Objects that a real API server accepts and our types cannot parse: a sweep terminates nothing because of them.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use whittle_api::karpenter::{NodeClassReference, NodePool};
+use whittle_api::karpenter::NodePool;
 use whittle_api::{OwnerReference, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, mirror, step};
 use whittle_cluster::Clusters;
-use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, Presence, Report, Scope, Settings, Sought, contracts};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, ObjectKind, Presence, Report, Scope, Settings, contracts};
+use whittle_testkit::{NoFunctions, TestWorld, instance_of, node_class_reference};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
-use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 const CLASS: &str = "{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {role: node-role, \
     amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}], \
@@ -30,19 +29,11 @@ fn pool(name: &str, life: &str, policy: &str) -> String {
 const FOREIGN: &str = "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: theirs, finalizers: [karpenter.sh/termination]}, \
     spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}";
 
-struct NoFunctions;
-
-impl Functions for NoFunctions {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'static>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
 /// A real API server with a simulated table and region.
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) clusters: Clusters<TestAccess>,
-    pub(crate) simulation: Simulation,
+    pub(crate) simulation: TestWorld,
     pub(crate) name: ClusterName,
 }
 
@@ -66,8 +57,7 @@ impl Stage {
     fn start_at(start: Timestamp) -> Option<Self> {
         let plane = ControlPlane::start()?;
         let name = ClusterName::new("test");
-        let options = WorldOptions { seed: 1, cluster: name.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start };
-        let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(NoFunctions));
+        let simulation = TestWorld::with_functions(name.as_str(), start, Arc::new(NoFunctions));
         Some(Self { clusters: clusters(&plane), plane, simulation, name })
     }
 
@@ -78,28 +68,11 @@ impl Stage {
 
     /// A machine that was launched at this time, with additional tags.
     pub(crate) fn run_machine(&self, id: &str, launched_at: Timestamp, more_tags: &[(&str, &str)]) {
-        let machine = contracts::machine(&InstanceId::new(id), launched_at);
+        let machine = contracts::machine_launched_at(&InstanceId::new(id), launched_at);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
         let tags = tags.iter().chain(more_tags);
-        let instance = Instance {
-            id: machine.instance_id.clone(),
-            state: InstanceState::Running,
-            instance_type: machine.instance_type,
-            zone: machine.zone,
-            capacity_type: machine.capacity_type,
-            image_id: machine.image_id,
-            subnet_id: "subnet".into(),
-            security_groups: Vec::new(),
-            reservation: None,
-            placement_group: None,
-            partition: None,
-            private_dns_name: String::new(),
-            launched_at: machine.launched_at,
-            tags: tags.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        };
-        let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
-        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
-        self.simulation.world().region.machines.insert(machine.instance.id.clone(), machine);
+        let tags = tags.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.simulation.start_machine(Instance { tags, ..instance_of(&machine) });
     }
 
     /// An initialized claim of a pool with its machine and its NodeClaim.
@@ -107,11 +80,9 @@ impl Stage {
         let now = FixedClock::new().now;
         let id = format!("i-0{name}");
         self.start_machine(&id);
-        let [group, kind, class] = ["karpenter.k8s.aws", "EC2NodeClass", "default"].map(str::to_owned);
-        let node_class = NodeClassReference { group, kind, name: class };
-        let spec = ClaimSpec { node_pool: owner.name.clone(), owner, node_class, ..ClaimSpec::default() };
+        let spec = ClaimSpec { node_pool: owner.name.clone(), owner, node_class: node_class_reference("default"), ..ClaimSpec::default() };
         let planned = Claim { spec, ..contracts::planned_claim(&self.name, name, now) };
-        let machine = contracts::machine(&InstanceId::new(id), now);
+        let machine = contracts::machine_launched_at(&InstanceId::new(id), now);
         let claim = step(&planned, &Event::FleetAnswered(machine), now).expect("planned claims are launched");
         let ports = self.simulation.ports();
         let lease = ports.acquire(&self.name, "test", now, SignedDuration::from_secs(5)).await.expect("the lease is free");
@@ -232,19 +203,19 @@ async fn a_pool_that_cannot_be_read_is_deleted_with_its_claims(stage: &Stage, ke
 }
 
 async fn a_missing_object_is_distinguished_from_a_missing_kind(stage: &Stage) {
-    let seek = |name: &'static str| stage.clusters.seek(&stage.name, Sought::NodePool, name);
-    assert!(matches!(seek("default").await, Ok(Presence::There { uid, .. }) if !uid.is_empty()));
-    assert_eq!(seek("other").await, Ok(Presence::Gone));
-    assert_eq!(stage.clusters.seek(&stage.name, Sought::Provisioner, "other").await, Ok(Presence::KindUnknown));
+    let look_up = |name: &'static str| stage.clusters.look_up(&stage.name, ObjectKind::NodePool, name);
+    assert!(matches!(look_up("default").await, Ok(Presence::Exists { uid, .. }) if !uid.is_empty()));
+    assert_eq!(look_up("other").await, Ok(Presence::NotFound));
+    assert_eq!(stage.clusters.look_up(&stage.name, ObjectKind::Provisioner, "other").await, Ok(Presence::KindNotServed));
     let _ = kubectl(&stage.plane, &["delete", "crd", "nodepools.karpenter.sh"]);
     // The kind is still served for a moment after its CRD was deleted.
-    let mut answer = seek("default").await;
+    let mut answer = look_up("default").await;
     for _ in 0..1000 {
-        if answer != Ok(Presence::KindUnknown) {
-            answer = seek("default").await;
+        if answer != Ok(Presence::KindNotServed) {
+            answer = look_up("default").await;
         }
     }
-    assert_eq!(answer, Ok(Presence::KindUnknown));
+    assert_eq!(answer, Ok(Presence::KindNotServed));
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.lacks_kind("NodePool") && !objects.lacks_kind("NodeClaim"), "{:?}", objects.absent_kinds);
 }

@@ -29,7 +29,7 @@ pub struct TestAccess {
 }
 
 impl ClusterAccess for TestAccess {
-    async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+    async fn endpoint(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
         Ok(ClusterInfo {
             name: cluster.clone(),
             endpoint: self.endpoint.clone(),

@@ -138,7 +138,7 @@ struct End {
 
 impl HttpConnector for End {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let (operation, fault) = self.wire.note(&request);
+        let (operation, fault) = self.wire.record(&request);
         match fault {
             Some(Fault::Throttle) => return HttpConnectorFuture::ready(Ok(throttle())),
             Some(Fault::LostRace) => return HttpConnectorFuture::ready(Ok(contention(&operation))),

@@ -1,18 +1,18 @@
-//! The functions' artifacts: built as SAM builds them, and checked against the specified size.
+//! Builds the functions' artifacts as SAM does, and checks their sizes against the specification.
 
 use crate::{environment, shell, template, workspace};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The binaries, which are named for their functions.
+/// The binaries, named after their functions.
 pub(crate) const FUNCTIONS: &[&str] =
     &["relay", "schedule", "launch", "register", "consolidate", "interrupt", "terminate", "refresh", "sweep"];
-/// The specified size is on a line like `| S7 … | ≤ 12 MiB | … |` that contains this.
-const PROMISE: &str = "artifact of one function";
+/// Text of the specification's row with the size, like `| S7 … | ≤ 12 MiB | … |`.
+const SPECIFIED_ROW: &str = "artifact of one function";
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Makes every call of cargo-lambda hermetic: found, with its compiler, and unable to fetch a toolchain.
+/// Makes calls of cargo-lambda hermetic: it finds its compiler, and cannot fetch a toolchain.
 pub(crate) fn hermetic(command: &mut Command, sam: &Path) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(sam.join("bin")).chain(std::env::split_paths(&path));
@@ -20,7 +20,7 @@ pub(crate) fn hermetic(command: &mut Command, sam: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds all nine for x86-64 and checks their sizes.
+/// Builds all functions for x86-64 and checks their sizes.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let sam = environment::sam(root)?;
     let mut arguments = vec!["lambda", "build", "--release", "--x86-64", "--locked"];
@@ -36,8 +36,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     shell::run(build)?;
 
     let promise = root.join("SPECIFICATION.md");
-    let promised = promised(&std::fs::read_to_string(&promise)?)
-        .with_context(|| format!("{} promises no size: one row must name `{PROMISE}`", promise.display()))?;
+    let promised = specified_mib(&std::fs::read_to_string(&promise)?)
+        .with_context(|| format!("{} promises no size: one row must name `{SPECIFIED_ROW}`", promise.display()))?;
     let mut too_large = Vec::new();
     println!("\nfunction       bootstrap");
     for name in FUNCTIONS {
@@ -61,26 +61,26 @@ fn folder(root: &Path) -> Result<PathBuf> {
     Ok(workspace::target(root)?.join("lambda"))
 }
 
-/// Sizes of binaries are far below what a float holds exactly.
+/// Exact, because sizes of binaries are far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 fn to_mib(bytes: u64) -> f64 {
     bytes as f64 / MIB
 }
 
 /// The number before `MiB` in the row of the specification.
-fn promised(specification: &str) -> Option<f64> {
-    let row = specification.lines().find(|line| line.contains(PROMISE))?;
+fn specified_mib(specification: &str) -> Option<f64> {
+    let row = specification.lines().find(|line| line.contains(SPECIFIED_ROW))?;
     row.split("MiB").next()?.split_whitespace().next_back()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::promised;
+    use super::specified_mib;
 
     #[test]
-    fn the_promised_size_is_read_from_its_row() {
+    fn the_specified_size_is_read_from_its_row() {
         let row = "| 1 | speed | 3 s |\n| 2 | artifact of one function | ≤ 12.5 MiB | command |\n";
-        assert_eq!(promised(row), Some(12.5));
-        assert_eq!(promised("| 1 | speed | 3 MiB |"), None);
+        assert_eq!(specified_mib(row), Some(12.5));
+        assert_eq!(specified_mib("| 1 | speed | 3 MiB |"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measurements too long for a test, each held to its promise.
+//! `cargo xtask bench`: measurements that take too long for a test, compared with the limits of SPECIFICATION.md.
 
 mod consolidation;
 mod latency;
@@ -12,13 +12,13 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// A full consolidation pass over 1,000 and 5,000 nodes
     Consolidation,
-    /// From pods that wait to CreateFleet, in the simulator's time
+    /// From pending pods to CreateFleet, in simulated time
     Latency,
-    /// Price over machines by objective, for thirteen workloads
+    /// Price over number of machines by objective, for thirteen workloads
     Objectives,
     /// 100,000 claims, listed page by page through the real SDK
     Paging,
-    /// The reference's own scheduling benchmark, from 500 to 100,000 pods; draws docs/scheduling.svg
+    /// Karpenter's scheduling benchmark, from 500 to 100,000 pods; draws docs/scheduling.svg
     Scheduling(scheduling::Options),
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     }
 }
 
-/// The test of paging, with as many claims as are promised.
+/// Runs the paging test with the specified number of claims.
 fn paging() -> anyhow::Result<()> {
     let root = workspace::root();
     let test = ["test", "--locked", "-p", "whittle-tests", "--test", "it", "every_claim_of_many_pages_is_listed_once", "--", "--nocapture"];

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What to run.
+/// Which steps to run.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Only these steps, comma separated.
@@ -23,25 +23,25 @@ pub(crate) struct Options {
 /// One step of CI; the order here is the order in which they run.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// The formatting is what rustfmt makes.
+    /// Files are formatted by rustfmt.
     Fmt,
-    /// No crate depends on what it must not see, or on what it does not use.
+    /// No crate has a forbidden or an unused dependency.
     Edges,
-    /// No orphan, huge, unportable or unfinished file; metrics and runbooks say what the code does.
+    /// No orphan, oversized, unportable or unfinished file; metrics and runbooks match the code.
     Tidy,
-    /// Third-party crates come from one place, under terms that we can ship.
+    /// Third-party crates come from one registry, under licences that we can ship.
     Licences,
-    /// The SAM application is valid and keeps its promises.
+    /// The SAM application is valid and meets our requirements.
     Template,
-    /// No warning.
+    /// No warnings.
     Clippy,
-    /// Every test.
+    /// All tests.
     Test,
-    /// Functions that die at every few await points, and a thousand storms.
+    /// Functions killed at a sample of await points, and a thousand storms.
     Sim,
-    /// Every function's artifact builds and is as small as promised.
+    /// Every function's artifact builds and meets its size limit.
     Lambda,
-    /// The application deploys into an emulator, and every function answers its events.
+    /// The application deploys into an emulator, and every function handles its events.
     Deploy,
 }
 
@@ -64,7 +64,7 @@ impl Step {
         }
     }
 
-    /// Cheap steps run even when another has failed: they say more in the same run.
+    /// Cheap steps run even if another has failed, to report more in the same run.
     fn is_cheap(self) -> bool {
         matches!(self, Step::Fmt | Step::Edges | Step::Tidy | Step::Licences)
     }
@@ -85,14 +85,14 @@ impl Step {
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 enum Outcome {
     Passed,
     Failed,
     Skipped,
 }
 
-/// Runs the chosen steps and prints a table of how they ended.
+/// Runs the chosen steps and prints a table of their outcomes.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root();
     let mut outcomes: Vec<(Step, Outcome, Duration)> = Vec::new();
@@ -144,7 +144,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     shell::run(shell::command(root, "cargo", arguments))
 }
 
-/// Every test, the slow ones included.
+/// All tests, including the slow ones.
 fn test(root: &Path) -> Result<()> {
     let environment = environment::set_up(root)?;
     let mut command = shell::command(root, "cargo", &["test", "--locked", "--workspace"]);
@@ -152,7 +152,7 @@ fn test(root: &Path) -> Result<()> {
     shell::run(command)
 }
 
-/// Prints findings; none is a pass.
+/// Prints findings; succeeds if there are none.
 fn report(found: Vec<String>) -> Result<()> {
     for line in &found {
         println!("{line}");

@@ -1,6 +1,7 @@
-//! Modules that use each other, directly or through others, have no order of reading: none may, in the crates listed here.
+//! Finds modules that depend on each other in a cycle, which leaves them without an order of reading. The crates listed here may have
+//! none.
 //!
-//! Paths are read from the syntax tree. What only tests use does not count, nor that a module hands on names of its parts.
+//! Paths are read from the syntax tree. Uses in tests and re-exports of a module's own submodules do not count.
 
 use crate::workspace;
 use anyhow::{Context, Result};
@@ -8,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::visit::Visit;
 
-/// Sources of crates whose circles have been opened.
+/// Sources of the crates that are checked.
 const CRATES: &[&str] = &["shared/units/src/", "shared/model/src/", "shared/solver/src/", "shared/disruption/src/", "shared/checker/src/"];
 
-/// A module by its path from the root of its crate, whose own is empty.
+/// The path of a module from the root of its crate; empty for the root.
 type Module = Vec<String>;
 
-/// One sentence for each circle.
+/// One sentence for each cycle.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let files = workspace::files(root)?;
     let mut found = Vec::new();
@@ -41,25 +42,25 @@ fn module_of(file: &str) -> Module {
     if path == "lib" { Module::new() } else { path.split('/').map(str::to_owned).collect() }
 }
 
-/// What a module names of its crate.
+/// The names of its crate that a module uses.
 #[derive(Default)]
 struct Names {
     /// Paths, from the root of the crate.
     paths: Vec<Module>,
-    /// Names that it hands on, and where they come from.
-    handed_on: BTreeMap<String, Module>,
-    /// Its parts that only tests have.
-    of_tests: BTreeSet<String>,
+    /// Names that it re-exports, with their paths.
+    reexports: BTreeMap<String, Module>,
+    /// Its submodules that exist only in tests.
+    test_modules: BTreeSet<String>,
 }
 
-/// Reads the paths of one module.
+/// Collects the paths of one module.
 struct Reader<'a> {
     module: &'a Module,
     names: Names,
 }
 
 impl Reader<'_> {
-    /// A path from the root of the crate, where it begins there or here.
+    /// The path from the root of the crate; `None` for a path to another crate.
     fn absolute(&self, segments: &[String]) -> Option<Module> {
         let (first, mut rest) = segments.split_first()?;
         let mut at = match first.as_str() {
@@ -76,28 +77,28 @@ impl Reader<'_> {
         Some(at)
     }
 
-    fn read_use(&mut self, tree: &syn::UseTree, before: &mut Vec<String>, hands_on: bool) {
+    fn read_use(&mut self, tree: &syn::UseTree, before: &mut Vec<String>, is_reexport: bool) {
         match tree {
             syn::UseTree::Path(path) => {
                 before.push(path.ident.to_string());
-                self.read_use(&path.tree, before, hands_on);
+                self.read_use(&path.tree, before, is_reexport);
                 before.pop();
             }
-            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.read_use(tree, before, hands_on)),
-            syn::UseTree::Name(name) => self.used(before, &name.ident, &name.ident, hands_on),
-            syn::UseTree::Rename(rename) => self.used(before, &rename.ident, &rename.rename, hands_on),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.read_use(tree, before, is_reexport)),
+            syn::UseTree::Name(name) => self.used(before, &name.ident, &name.ident, is_reexport),
+            syn::UseTree::Rename(rename) => self.used(before, &rename.ident, &rename.rename, is_reexport),
             syn::UseTree::Glob(_) => self.names.paths.extend(self.absolute(before)),
         }
     }
 
-    fn used(&mut self, before: &[String], name: &syn::Ident, known_as: &syn::Ident, hands_on: bool) {
+    fn used(&mut self, before: &[String], name: &syn::Ident, known_as: &syn::Ident, is_reexport: bool) {
         let mut segments = before.to_vec();
         segments.push(name.to_string());
-        if hands_on {
-            // Names of its parts need no `self`.
+        if is_reexport {
+            // Paths to its submodules need no `self`.
             let of_parts = || [self.module.as_slice(), &segments].concat();
             let origin = self.absolute(&segments).unwrap_or_else(of_parts);
-            self.names.handed_on.insert(known_as.to_string(), origin);
+            self.names.reexports.insert(known_as.to_string(), origin);
         } else {
             self.names.paths.extend(self.absolute(&segments));
         }
@@ -109,7 +110,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         if let syn::Item::Mod(part) = item
             && is_for_tests(&part.attrs)
         {
-            self.names.of_tests.insert(part.ident.to_string());
+            self.names.test_modules.insert(part.ident.to_string());
             return;
         }
         if !is_for_tests(attributes(item)) {
@@ -118,8 +119,8 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        let hands_on = !matches!(item.vis, syn::Visibility::Inherited);
-        self.read_use(&item.tree, &mut Vec::new(), hands_on);
+        let is_reexport = !matches!(item.vis, syn::Visibility::Inherited);
+        self.read_use(&item.tree, &mut Vec::new(), is_reexport);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -146,7 +147,7 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(is_test)
 }
 
-/// From each module to those that it uses.
+/// The modules that each module uses.
 fn uses(sources: &BTreeMap<Module, syn::File>) -> BTreeMap<Module, BTreeSet<Module>> {
     let read = |(module, file): (&Module, &syn::File)| {
         let mut reader = Reader { module, names: Names::default() };
@@ -156,7 +157,7 @@ fn uses(sources: &BTreeMap<Module, syn::File>) -> BTreeMap<Module, BTreeSet<Modu
     let mut names: BTreeMap<Module, Names> = sources.iter().map(read).collect();
     let tests: Vec<Module> = names
         .iter()
-        .flat_map(|(module, names)| names.of_tests.iter().map(move |part| [module.as_slice(), std::slice::from_ref(part)].concat()))
+        .flat_map(|(module, names)| names.test_modules.iter().map(move |part| [module.as_slice(), std::slice::from_ref(part)].concat()))
         .collect();
     names.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
     let of = |module: &Module, own: &Names| {
@@ -166,13 +167,13 @@ fn uses(sources: &BTreeMap<Module, syn::File>) -> BTreeMap<Module, BTreeSet<Modu
     names.iter().map(|(module, own)| of(module, own)).collect()
 }
 
-/// The module in which what a path names is written.
+/// The module that defines the item of a path.
 fn origin(path: &Module, names: &BTreeMap<Module, Names>) -> Option<Module> {
     let mut path = path.clone();
-    // A name is handed on through few modules; more would be a circle of names.
+    // Re-exports have few steps; more would be a cycle.
     for _ in 0..10 {
         let length = (0..=path.len()).rev().find(|&length| names.contains_key(&path[..length]))?;
-        let next = path.get(length).and_then(|name| names[&path[..length]].handed_on.get(name));
+        let next = path.get(length).and_then(|name| names[&path[..length]].reexports.get(name));
         match next {
             Some(next) => path = next.iter().chain(&path[length + 1..]).cloned().collect(),
             None => return Some(path[..length].to_vec()),
@@ -181,7 +182,7 @@ fn origin(path: &Module, names: &BTreeMap<Module, Names>) -> Option<Module> {
     None
 }
 
-/// Modules that reach each other; each circle once.
+/// Groups of modules that reach each other.
 fn circles(uses: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<BTreeSet<Module>> {
     let reached = |from: &Module| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -215,22 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_use_each_other_are_found_through_others_and_through_names_handed_on() {
-        let parts = ("room/mod.rs", "mod a; mod b; mod c; pub use c::Name;");
-        assert!(found(&[parts, ("room/a.rs", "use super::b::f;"), ("room/b.rs", "use super::Name;"), ("room/c.rs", "")]).is_empty());
+    fn cycles_are_found_through_other_modules_and_reexports() {
+        let parts = ("parts/mod.rs", "mod a; mod b; mod c; pub use c::Name;");
+        assert!(found(&[parts, ("parts/a.rs", "use super::b::f;"), ("parts/b.rs", "use super::Name;"), ("parts/c.rs", "")]).is_empty());
         assert_eq!(
             found(&[
                 parts,
-                ("room/a.rs", "use super::b::f;"),
-                ("room/b.rs", "use super::Name;"),
-                ("room/c.rs", "fn f() { super::a::g() }")
+                ("parts/a.rs", "use super::b::f;"),
+                ("parts/b.rs", "use super::Name;"),
+                ("parts/c.rs", "fn f() { super::a::g() }")
             ]),
-            ["room::a room::b room::c"]
+            ["parts::a parts::b parts::c"]
         );
     }
 
     #[test]
-    fn what_tests_use_does_not_count() {
+    fn uses_in_tests_do_not_count() {
         let files = [
             ("lib.rs", "mod a; mod b; #[cfg(test)] mod tests;"),
             ("a.rs", "use crate::b::f; #[cfg(test)] mod tests { use super::*; }"),

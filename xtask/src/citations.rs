@@ -1,16 +1,16 @@
-//! Comments cite rules, as in `disruption` before 8.7; the rules are in `docs/rules`, with a page for each area and a heading for
-//! each number. Every citation has its heading, and every heading is cited.
+//! Comments cite rules by area and number, such as `disruption` and 8.7; the rules are in `docs/rules`, with a page for each area and
+//! a heading for each number. Checks that every citation has its heading, and that every heading is cited.
 
 use crate::workspace;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Each has a page of its name.
+/// The areas, each with a page of its name.
 const AREAS: &[&str] = &["api", "scheduling", "aws", "lifecycle", "disruption"];
 const FOLDER: &str = "docs/rules/";
 
-/// Files whose text may cite. Data and generated manifests do not.
+/// Endings of files that are searched for citations, without data and generated manifests.
 const ENDINGS: &[&str] = &[".rs", ".txt", ".md", ".yaml", ".toml", ".py"];
 const DATA: &[&str] = &["tests/golden/", "tests/seeds/", "infra/crds/"];
 
@@ -28,7 +28,7 @@ impl std::fmt::Display for Section {
     }
 }
 
-/// How rules were cited elsewhere: no program follows these.
+/// Spellings of citations that this check cannot resolve.
 const OTHER_SPELLINGS: &[&str] = &["\u{a7}", "spec api ", "spec scheduling ", "spec aws ", "spec lifecycle ", "spec disruption "];
 
 /// A file of the repository.
@@ -37,7 +37,7 @@ struct Source {
     text: String,
 }
 
-/// One sentence for each citation without a heading, and for each heading that nothing cites.
+/// One sentence for each citation without a heading, and for each heading that is not cited.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let mut sources = Vec::new();
     for name in workspace::files(root)? {
@@ -61,13 +61,13 @@ fn compare(sources: &[Source]) -> Vec<String> {
                 let page = format!("{FOLDER}{}.md", section.area);
                 found.push(format!("{}:{line}: {page} has no section for {section}; write it, or cite another", source.name));
             }
-            // A reference from one rule to another does not count.
+            // References between rules do not count as citations.
             if page_area(&source.name).is_none() {
                 cited.insert(section);
             }
         }
     }
-    found.extend(sources.iter().flat_map(spelt_otherwise));
+    found.extend(sources.iter().flat_map(misspelt));
     let unused = headings.difference(&cited).map(|section| {
         let page = format!("{FOLDER}{}.md", section.area);
         format!("{page}: nothing cites {section}; cite it where the rule is kept, or take it out")
@@ -76,14 +76,14 @@ fn compare(sources: &[Source]) -> Vec<String> {
     found
 }
 
-/// Citations in another spelling than an area and a number.
-fn spelt_otherwise(source: &Source) -> Vec<String> {
+/// Findings for citations in another spelling than area and number.
+fn misspelt(source: &Source) -> Vec<String> {
     let lines = source.text.lines().enumerate();
     let other = lines.filter(|(_, line)| OTHER_SPELLINGS.iter().any(|spelling| line.contains(&format!("({spelling}"))));
     other.map(|(index, _)| format!("{}:{}: cite a rule by its area and number alone", source.name, index + 1)).collect()
 }
 
-/// The area whose rules the file holds.
+/// The area whose page the file is.
 fn page_area(name: &str) -> Option<&'static str> {
     let page = name.strip_prefix(FOLDER)?.strip_suffix(".md")?;
     AREAS.iter().copied().find(|area| *area == page)
@@ -95,7 +95,7 @@ fn headings(area: &'static str, page: &str) -> Vec<Section> {
     titles.filter_map(|title| Some(Section { area, number: leading_number(title)?.0 })).collect()
 }
 
-/// Every section that the text cites, with the number of its line.
+/// The sections that the text cites, with line numbers.
 fn citations(text: &str) -> Vec<(usize, Section)> {
     let lines = text.lines().enumerate();
     lines.flat_map(|(index, line)| in_line(line).into_iter().map(move |section| (index + 1, section))).collect()
@@ -133,7 +133,7 @@ fn numbers(text: &str) -> Vec<Vec<u32>> {
     }
 }
 
-/// The sections between the ends of a range with one parent.
+/// The sections of a range within one parent.
 fn between(first: &[u32], last: &[u32]) -> Vec<Vec<u32>> {
     match (first.split_last(), last.split_last()) {
         (Some((low, parent)), Some((high, other))) if parent == other => {
@@ -159,7 +159,7 @@ fn leading_number(text: &str) -> Option<(Vec<u32>, &str)> {
 mod tests {
     use super::*;
 
-    /// Citations are put together here, so that this file cites nothing itself.
+    /// Composes a citation, so that this file contains none itself.
     fn cite(area: &str, numbers: &str) -> String {
         format!("/// Why it is so ({area} {numbers}).")
     }
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_alike_cites_nothing() {
+    fn similar_texts_are_no_citations() {
         for text in ["whittle-aws 3.1", "k8s.aws 2", "savings 12.5%, disruption 4.4%", "aws 20s", "the api is 5", "aws v0.1.0", "map 1"] {
             check(text, &[]);
         }
     }
 
     #[test]
-    fn a_citation_of_a_missing_section_is_found() {
+    fn a_citation_of_a_missing_section_is_reported() {
         let page = source("docs/rules/aws.md", "# Rules\n\n## 3.1 Types\n\nText.\n");
         let code = source("a/src/lib.rs", format!("//! A module.\n{}\n{}\n", cite("aws", "3.1"), cite("aws", "3.2")));
         let found = compare(&[code, page]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spelling_is_found() {
+    fn another_spelling_is_reported() {
         let page = source("docs/rules/aws.md", "# Rules\n\n## 3.1 Types\n");
         let code = source("a/src/lib.rs", format!("{}\n{}\n{}\n", cite("aws", "3.1"), cite("spec aws", "3.1"), "// (\u{a7}18)"));
         let found = compare(&[code, page]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heading_that_nothing_cites_is_found() {
+    fn an_uncited_heading_is_reported() {
         let page = |text: String| source("docs/rules/api.md", format!("# Rules\n\n## 5 Pools\n\n{text}\n\n## 5.2 Checks\n\nText.\n"));
         let code = source("a/src/lib.rs", cite("api", "5"));
         let found = compare(&[code, page("Text.".to_owned())]);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_refers_to_a_missing_one_is_found() {
+    fn a_rule_that_refers_to_a_missing_one_is_reported() {
         let page = source("docs/rules/api.md", format!("# Rules\n\n## 5 Pools\n\n{}\n", cite("aws", "99")));
         let found = compare(&[source("a/src/lib.rs", cite("api", "5")), page]);
         assert_eq!(found.len(), 1, "{found:?}");

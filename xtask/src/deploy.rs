@@ -1,4 +1,4 @@
-//! Deploys the application for real, if small: into an AWS emulator that starts the functions' own binaries.
+//! Deploys the application into an AWS emulator that runs the functions' own binaries.
 
 use crate::{artifacts, environment, shell, template};
 use anyhow::{Context, Result, bail};
@@ -8,13 +8,13 @@ use whittle_backends::ministack::Ministack;
 const STACK: &str = "whittle";
 /// A second stack beside the first one.
 const SECOND: &str = "whittle-second";
-/// No real cluster has this name.
+/// Not the name of a real cluster.
 const CLUSTER: &str = "test-cluster";
-/// What the relay's paths follow from; `tests/python/deployed.py` knows it too.
+/// The secret from which the relay's paths are derived; `tests/python/deployed.py` uses it too.
 const SECRET: &str = "test-secret";
 const SECRET_NAME: &str = "/whittle/relay-secret";
 
-/// Builds with SAM, deploys, starts every function by its own events, deletes the stack.
+/// Builds with SAM, deploys, invokes every function by its events, and deletes the stack.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let sam = environment::sam(root)?;
     let ministack = environment::ministack(root)?;
@@ -40,7 +40,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     };
     let resources = || shell::read(aws("python", &["-c", LIST_RESOURCES, STACK]));
     deploy(STACK)?;
-    // S0.1: a second run changes nothing and succeeds.
+    // S0.1: a second deployment succeeds and changes nothing.
     let first = resources()?;
     deploy(STACK)?;
     if resources()? != first {
@@ -67,7 +67,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 const PUT_SECRET: &str = "import boto3, sys; \
     boto3.client('ssm').put_parameter(Name=sys.argv[1], Value=sys.argv[2], Type='SecureString')";
-/// Every resource with the time of its last change.
+/// Lists all resources with the time of their last change.
 const LIST_RESOURCES: &str = "import boto3, sys; \
     pages = boto3.client('cloudformation').get_paginator('list_stack_resources').paginate(StackName=sys.argv[1]); \
     print(*sorted(str((r['LogicalResourceId'], r['PhysicalResourceId'], str(r['LastUpdatedTimestamp']))) \
@@ -78,7 +78,7 @@ const LIST_LEFT: &str = "import boto3; \
     ('cloudwatch', 'describe_alarms', 'MetricAlarms')]; \
     print(*[found for kind, call, key in kinds for found in getattr(boto3.client(kind), call)().get(key, [])])";
 
-/// `sam build`, with nothing that could fetch a toolchain.
+/// `sam build`, without access to a toolchain installer.
 fn build(root: &Path, sam: &Path, built: &Path) -> Result<()> {
     let mut command = template::tool(
         root,

@@ -1,8 +1,8 @@
 //! Rules for dependencies between crates, direct and indirect.
 //!
-//! The table is the architecture: a decision that could reach a clock, a socket or an SDK is no longer a
+//! The table is the architecture: code that could reach a clock, a socket or an SDK is no longer a
 //! pure function. `cargo tree` resolves features for one package at a time, so that a binary's feature in
-//! one crate does not colour another crate's answer.
+//! one crate does not affect the result for another.
 
 use crate::{rights, shell, workspace};
 use anyhow::Result;
@@ -30,7 +30,10 @@ const FUNCTIONS: &[&str] = &[
     "whittle-sweep",
 ];
 
-/// Crates that only tests use.
+/// What tests build their cases from: a dev-dependency, of no crate that is part of a binary.
+const TESTKIT: &str = "whittle-testkit";
+
+/// Crates without rules, because only tests use them.
 const UNRULED: &[&str] = &["whittle-tests", "whittle-backends"];
 
 /// The allowed dependencies of a crate in the workspace, and the forbidden ones, direct or indirect.
@@ -38,7 +41,7 @@ struct Rule {
     package: &'static str,
     /// Crates of the workspace that it may depend on, directly or not.
     may: &'static [&'static str],
-    /// Crates from anywhere that it must not reach; a trailing `*` stands for any ending.
+    /// Crates, of any origin, that it must not depend on; a trailing `*` matches any ending.
     never: &'static [&'static [&'static str]],
 }
 
@@ -89,7 +92,12 @@ const RULES: &[Rule] = &[
         ],
         never: &[],
     },
-    Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS] },
+    Rule {
+        package: "whittle-testkit",
+        may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims"],
+        never: &[KUBE, AWS, ADAPTERS],
+    },
+    Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS, &[TESTKIT]] },
 ];
 
 /// What a decision must not reach: the world, and chance.
@@ -113,7 +121,7 @@ const FUNCTION_MAY: &[&str] = &[
     "whittle-snapshot",
 ];
 
-/// All normal dependencies of each checked package, direct or indirect.
+/// All normal dependencies of each checked package, direct and indirect.
 type Reached = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks the real graph.
@@ -138,7 +146,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(broken)
 }
 
-/// Checks that functions are never built with safeguards that can be switched off (ADR 0027).
+/// Checks that functions are never built with switchable safeguards (ADR 0027).
 fn mutable(root: &Path) -> Result<Vec<String>> {
     let features: Vec<String> = FUNCTIONS.iter().map(|package| format!("{package}/lambda")).collect();
     let features = features.join(",");
@@ -210,19 +218,19 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_graph_is_silent() {
+    fn an_allowed_graph_has_no_findings() {
         check("whittle-model", "whittle-model v0.1.0 (/x)\nwhittle-api v0.1.0 (/x)\nwhittle-units v0.1.0\nserde v1.0.0", &[]);
         check("whittle-dynamo", "whittle-ports v0.1.0\naws-sdk-dynamodb v1.0.0\ntokio v1.0.0", &[]);
     }
 
     #[test]
-    fn a_runtime_under_a_decision_is_found() {
+    fn a_runtime_in_a_pure_crate_is_reported() {
         check("whittle-solver", "tokio v1.50.0", &["whittle-solver must never reach tokio"]);
         check("whittle-claims", "aws-sdk-ec2 v1.0.0", &["whittle-claims must never reach aws-sdk-ec2"]);
     }
 
     #[test]
-    fn the_checker_shares_values_and_no_code_with_what_it_checks() {
+    fn the_checker_depends_on_neither_solver_nor_disruption() {
         check("whittle-checker", "whittle-model v0.1.0\nwhittle-api v0.1.0\nwhittle-units v0.1.0", &[]);
         for decides in ["whittle-solver", "whittle-disruption"] {
             check("whittle-checker", decides, &[&format!("whittle-checker must not depend on {decides}")]);
@@ -230,25 +238,33 @@ mod tests {
     }
 
     #[test]
-    fn adapters_do_not_see_each_other_nor_decisions() {
+    fn adapters_depend_neither_on_each_other_nor_on_decisions() {
         check("whittle-aws", "whittle-dynamo v0.1.0", &["whittle-aws must not depend on whittle-dynamo"]);
         check("whittle-cluster", "whittle-solver v0.1.0", &["whittle-cluster must not depend on whittle-solver"]);
     }
 
     #[test]
-    fn the_simulator_sees_no_adapter_and_no_sdk() {
+    fn the_simulator_depends_on_no_adapter_and_no_sdk() {
         check("whittle-sim", "whittle-aws v0.1.0", &["whittle-sim must not depend on whittle-aws"]);
         check("whittle-sim", "kube-client v5.0.0", &["whittle-sim must never reach kube-client"]);
     }
 
     #[test]
-    fn functions_meet_in_the_table_only() {
+    fn functions_do_not_depend_on_each_other() {
         check("whittle-schedule", "whittle-launch v0.1.0", &["whittle-schedule must not depend on whittle-launch"]);
         check("whittle-relay", "aws-sdk-sqs v1.0.0", &["whittle-relay must never reach aws-sdk-sqs"]);
     }
 
     #[test]
-    fn the_command_line_stays_free_of_the_sdk() {
+    fn no_binary_contains_the_test_kit() {
+        for package in ["whittle-cli", "whittle-sweep", "whittle-snapshot", "whittle-runtime"] {
+            let broken = violations(&Reached::from([(package.to_owned(), names(package, "whittle-testkit v0.1.0"))]));
+            assert!(!broken.is_empty(), "{package}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_does_not_depend_on_the_sdk() {
         check("whittle-cli", "whittle-schedule v0.1.0\nwhittle-sim v0.1.0", &[]);
         check("whittle-cli", "whittle-aws v0.1.0", &["whittle-cli must never reach whittle-aws"]);
     }

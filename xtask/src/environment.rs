@@ -1,7 +1,7 @@
 //! Sets up tools that are not in the repository: Python tools, Go, a Kubernetes control plane.
 //!
-//! Everything lies in one cache folder outside the tree, under a name that changes with its pinned
-//! versions. A tool is used only if it is complete; an interrupted set-up starts again.
+//! Everything is in a cache folder outside the tree, in folders whose names depend on the pinned
+//! versions. A tool is used only if complete; an interrupted set-up starts again.
 
 mod control_plane;
 mod go;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Paths of everything that the slow tests and the deployment steps need.
+/// Paths of the tools that the slow tests and the deployment steps need.
 pub(crate) struct Environment {
     /// Folder with the binaries of the control plane.
     pub(crate) control_plane: PathBuf,
@@ -29,7 +29,7 @@ impl Environment {
     }
 }
 
-/// Sets up all of it; quick when it is there already. Progress goes to stderr.
+/// Sets up all tools that are missing. Progress goes to stderr.
 pub(crate) fn set_up(root: &Path) -> Result<Environment> {
     let (ministack, sam) = (ministack(root)?, sam(root)?);
     let control_plane = control_plane::set_up(root, &cache()?)?;
@@ -56,7 +56,7 @@ pub(crate) fn machete(root: &Path) -> Result<PathBuf> {
     machete::set_up(root, &cache()?)
 }
 
-/// The folder that holds everything set up here.
+/// The cache folder.
 pub(crate) fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .filter(|value| !value.is_empty())
@@ -66,7 +66,7 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(base.join("whittle"))
 }
 
-/// Waits until no other process sets up the same thing; released when dropped, or when the process ends.
+/// Waits until no other process sets up the same tool; released when dropped, or when the process ends.
 fn lock(folder: &Path, name: &str) -> Result<File> {
     std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made: make it writable", folder.display()))?;
     let path = folder.join(format!(".{name}.lock"));
@@ -75,7 +75,7 @@ fn lock(folder: &Path, name: &str) -> Result<File> {
     Ok(file)
 }
 
-/// A name for a version of a file; not cryptographic.
+/// A short hash of a file's contents; not cryptographic.
 fn fingerprint(bytes: &[u8]) -> String {
     format!("{:016x}", whittle_units::fnv1a(bytes))
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: random clusters through plans and consolidations, by the thousand. Every run of the tests draws a thousand plans, 250
-//! of those that are compared with their like, and 200 clusters to consolidate.
+//! `cargo xtask fuzz`: plans and consolidates thousands of random clusters. Each run of the tests generates a thousand plans, 250
+//! plans that are compared with similar ones, and 200 clusters to consolidate.
 
 use crate::workspace;
 use anyhow::{Context, ensure};
@@ -8,13 +8,13 @@ use std::process::Command;
 
 #[derive(Args)]
 pub(crate) struct Fuzz {
-    /// Clusters with pending pods, for each property of plans
+    /// Number of clusters with pending pods, for each property of plans
     #[arg(long, default_value_t = 20_000)]
     plans: u32,
-    /// Clusters with nodes to consolidate, for each property of decisions
+    /// Number of clusters with nodes to consolidate, for each property of decisions
     #[arg(long, default_value_t = 10_000)]
     consolidations: u32,
-    /// Other clusters than those of CI
+    /// Seed, for other clusters than those of CI
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -31,7 +31,7 @@ pub(crate) fn run(fuzz: &Fuzz) -> anyhow::Result<()> {
             .env("WHITTLE_FUZZ_SEED", fuzz.seed.to_string())
             .status()
             .context("cargo cannot be started")?;
-        ensure!(status.success(), "cargo test failed; where a property does not hold, what was drawn stands above");
+        ensure!(status.success(), "cargo test failed; if a property does not hold, its input is printed above");
     }
     Ok(())
 }

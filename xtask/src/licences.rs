@@ -7,7 +7,7 @@ use std::path::Path;
 /// The only allowed registry.
 const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Licences that are compatible with Apache-2.0 and require nothing but notices.
+/// Licences that are compatible with Apache-2.0 and require only notices.
 const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn another_source_is_a_finding() {
+    fn another_source_is_reported() {
         let package = |source: Option<&str>| Package {
             name: "x".into(),
             version: "1.0.0".into(),

@@ -1,4 +1,4 @@
-//! The automation of the repository: all CI steps, and the set-up of their tools.
+//! The automation of the repository: CI steps and the set-up of their tools.
 //!
 //! `cargo xtask ci` is the one command; its steps can be chosen with `--only`.
 
@@ -39,18 +39,18 @@ struct Arguments {
 enum Command {
     /// Runs every check and test, as CI does.
     Ci(ci::Options),
-    /// Measures what is promised as a number.
+    /// Measures the numbers of SPECIFICATION.md.
     Bench {
         #[command(subcommand)]
         what: bench::Bench,
     },
-    /// Draws random clusters, plans and consolidates them, and asks whether what is promised holds.
+    /// Plans and consolidates random clusters, and checks the properties of the results.
     Fuzz(fuzz::Fuzz),
-    /// Writes the tables of docs/metrics.md anew, from the catalogue of metrics.
+    /// Writes the tables of docs/metrics.md from the catalogue of metrics.
     Metrics,
-    /// Sets up the tools of the slow tests and prints the variables that lead to them.
+    /// Sets up the tools of the slow tests and prints the variables with their paths.
     Env,
-    /// Breaks the functions in the simulator: `sim crash`, `sim storm --seeds N --from S`.
+    /// Injects faults in the simulator: `sim crash`, `sim storm --seeds N --from S`.
     Sim {
         /// Passed on to `whittle sim`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

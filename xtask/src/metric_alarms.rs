@@ -1,4 +1,4 @@
-//! Checks that alarms watch metrics that the functions emit, with the same dimensions, according to the catalogue.
+//! Checks that alarms use metrics that the functions emit, with the same dimensions, according to the catalogue.
 //! An alarm on a name or on dimensions that no function emits never fires, and CloudWatch does not report this.
 
 use crate::workspace;
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "Whittle";
 #[derive(Default)]
 pub(crate) struct EmittedMetrics {
     dimensions: BTreeMap<String, BTreeSet<String>>,
-    /// All text, for the values that dimensions may have.
+    /// All code, to look up values of dimensions.
     code: String,
 }
 
@@ -24,7 +24,7 @@ impl EmittedMetrics {
     pub(crate) fn of(root: &Path) -> Result<Self> {
         let mut emitted = Self::default();
         for entry in metrics::ALL {
-            emitted.note(entry.name, entry.labels.iter().map(|label| label.name));
+            emitted.record(entry.name, entry.labels.iter().map(|label| label.name));
         }
         let is_code = |name: &&String| {
             (name.starts_with("functions/") || name.starts_with("shared/")) && name.ends_with(".rs") && !name.ends_with("tests.rs")
@@ -36,11 +36,11 @@ impl EmittedMetrics {
         Ok(emitted)
     }
 
-    fn note<'l>(&mut self, name: &str, labels: impl IntoIterator<Item = &'l str>) {
+    fn record<'l>(&mut self, name: &str, labels: impl IntoIterator<Item = &'l str>) {
         self.dimensions.insert(name.to_owned(), labels.into_iter().chain([CLUSTER]).map(str::to_owned).collect());
     }
 
-    /// One sentence for each alarm of the transformed template on one of our metrics that no function emits like this.
+    /// One sentence for each alarm of the transformed template on a metric of ours that no function emits with these dimensions.
     pub(crate) fn unmatched_alarms(&self, template: &Value) -> Vec<String> {
         let alarms = template["Resources"].as_object().into_iter().flatten();
         let alarms = alarms.filter(|(_, resource)| resource["Type"] == "AWS::CloudWatch::Alarm");
@@ -128,20 +128,20 @@ mod tests {
 
     fn faults(alarm: Value) -> Vec<String> {
         let mut emitted = EmittedMetrics { code: "\"late\"".to_owned(), ..EmittedMetrics::default() };
-        emitted.note("whittle_a_total", ["nodepool", "reason"]);
-        emitted.note("whittle_b", ["kind"]);
-        emitted.note("whittle_times_total", []);
-        emitted.note("whittle_c", ["why"]);
-        emitted.note("runs", ["function"]);
+        emitted.record("whittle_a_total", ["nodepool", "reason"]);
+        emitted.record("whittle_b", ["kind"]);
+        emitted.record("whittle_times_total", []);
+        emitted.record("whittle_c", ["why"]);
+        emitted.record("runs", ["function"]);
         emitted.unmatched_alarms(&json!({"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}))
     }
 
-    fn asking(query: &str) -> Vec<String> {
+    fn faults_of_query(query: &str) -> Vec<String> {
         faults(json!({"Metrics": [{"Id": "a", "Period": 300, "Expression": query}]}))
     }
 
     #[test]
-    fn what_functions_emit_may_be_watched() {
+    fn alarms_on_emitted_metrics_are_valid() {
         for (head, tail) in [
             (r#"SUM("whittle_a_total") FROM SCHEMA("Whittle", "cluster", "nodepool", "reason")"#, "SUM"),
             (r#"MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX"),
@@ -149,7 +149,7 @@ mod tests {
             (r#"MAX("whittle_c") FROM SCHEMA("Whittle", "cluster", "why") WHERE "why" = 'late'"#, "MAX"),
             (r#"SUM("runs") FROM SCHEMA("Whittle", "cluster", "function") WHERE "function" = 'late' AND "cluster" != 'late'"#, "SUM"),
         ] {
-            assert_eq!(asking(&whole(head, tail)), Vec::<String>::new());
+            assert_eq!(faults_of_query(&whole(head, tail)), Vec::<String>::new());
         }
         let runs = json!({"Namespace": "Whittle", "MetricName": "runs", "Dimensions": [{"Name": "function"}, {"Name": "cluster"}]});
         assert_eq!(faults(runs), Vec::<String>::new());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_on_what_nobody_emits_is_found() {
+    fn an_alarm_on_a_metric_that_is_not_emitted_is_reported() {
         let late = r#"MAX("whittle_c") FROM SCHEMA("Whittle", "cluster", "why") WHERE"#;
         for (query, fault) in [
             (whole(r#"SUM("whittle_z_total") FROM SCHEMA("Whittle", "cluster")"#, "SUM"), "no function emits it"),
@@ -171,7 +171,7 @@ mod tests {
             (whole(&format!("{late} \"why\" = 'never'"), "MAX"), "no function says"),
             (whole(&format!("{late} \"why\" = 'late' AND \"kind\" != 'late'"), "MAX"), "no function says"),
         ] {
-            let found = asking(&query);
+            let found = faults_of_query(&query);
             assert!(found.len() == 1 && found[0].starts_with("Alarm ") && found[0].contains(fault), "{found:?}");
         }
         let runs = json!({"Namespace": "Whittle", "MetricName": "runs", "Dimensions": [{"Name": "cluster"}]});
@@ -180,16 +180,16 @@ mod tests {
         assert_eq!(faults(json!({"Metrics": [{"Id": "a", "Expression": query}]})).len(), 1, "without a period");
     }
 
-    /// CloudWatch refuses the alarm, and with it the whole stack.
+    /// CloudWatch rejects such an alarm, and the deployment fails.
     #[test]
-    fn no_keyword_of_cloudwatch_stands_without_quotes() {
+    fn an_unquoted_keyword_in_a_query_is_reported() {
         for query in [
             whole(r#"MAX(whittle_b) FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX"),
             whole(r#"MAX("whittle_b") FROM SCHEMA("Whittle", cluster, "kind")"#, "MAX"),
             whole(r#"MAX("whittle_c") FROM SCHEMA("Whittle", "cluster", "why") WHERE why = 'late'"#, "MAX"),
             whole(r#"MAX("whittle_b") FROM SCHEMA("Whittle", "cluster", "kind")"#, "MAX").replace(r#"BY "cluster""#, "BY cluster"),
         ] {
-            assert_eq!(asking(&query).len(), 1, "{query}");
+            assert_eq!(faults_of_query(&query).len(), 1, "{query}");
         }
     }
 }

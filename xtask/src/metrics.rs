@@ -1,4 +1,5 @@
-//! The tables of `docs/metrics.md`, made from the catalogue of metrics; and whether the catalogue names the functions that write each.
+//! Generates the tables of `docs/metrics.md` from the catalogue of metrics, and checks that the catalogue names the functions that
+//! write each metric.
 
 use crate::workspace;
 use anyhow::{Context, Result, bail};
@@ -6,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use whittle_ports::metrics::{ALL, Entry, Kind};
 
-/// The page that says which metrics there are.
+/// The page with the metrics.
 const PAGE: &str = "docs/metrics.md";
-/// What the page has above a table: the name of the section follows, and ` -->`.
+/// Start of the marker above a table; the name of the section and ` -->` follow.
 const BEGIN: &str = "<!-- metrics: ";
-/// What the page has below a table.
+/// The marker below a table.
 const END: &str = "<!-- end of metrics -->";
 const HEAD: &str = "| metric | kind, unit | further dimensions | from | what it is |\n|---|---|---|---|---|\n";
-/// Where the types of the catalogue are used: functions, and what all of them share.
+/// Folders in which the types of the catalogue are used: the functions and the shared crates.
 const USERS: &[&str] = &["functions/", "shared/"];
 const CATALOGUE: &str = "shared/ports/src/metrics.rs";
 
@@ -24,7 +25,7 @@ pub(crate) fn write() -> Result<()> {
     std::fs::write(&path, filled(&page, ALL)?).with_context(|| format!("{PAGE} cannot be written"))
 }
 
-/// Where page, catalogue and functions differ.
+/// One sentence for each difference between page, catalogue and functions.
 pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let page = std::fs::read_to_string(root.join(PAGE)).with_context(|| format!("{PAGE} cannot be read"))?;
     let mut found = Vec::new();
@@ -41,11 +42,11 @@ pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
         users.push((name.clone(), code));
     }
-    found.extend(miswritten(&users, ALL));
+    found.extend(wrong_writers(&users, ALL));
     Ok(found)
 }
 
-/// The page with its tables made anew; all else stays.
+/// The page with regenerated tables; the rest is unchanged.
 fn filled(page: &str, entries: &[Entry]) -> Result<String> {
     let mut sections: BTreeMap<&str, String> = BTreeMap::new();
     for entry in entries {
@@ -86,22 +87,22 @@ fn row(entry: &Entry) -> String {
     format!("| `{}` | {kind}, {} | {} | {from} | {} |\n", entry.name, entry.unit.text(), labels.join(", "), entry.help.trim())
 }
 
-/// Entries whose writers are others than the catalogue says. What the functions share writes for all of them.
-fn miswritten(users: &[(String, String)], entries: &[Entry]) -> Vec<String> {
+/// Findings for entries whose writers differ from those in the catalogue. Shared crates count as every function.
+fn wrong_writers(users: &[(String, String)], entries: &[Entry]) -> Vec<String> {
     let mut found = Vec::new();
     for entry in entries {
-        let said: BTreeSet<&str> = entry.writers.iter().map(|function| function.name()).collect();
+        let catalogued: BTreeSet<&str> = entry.writers.iter().map(|function| function.name()).collect();
         let mut written: BTreeSet<&str> = BTreeSet::new();
         for (name, code) in users {
             if names(code, entry.type_name) {
                 match name.strip_prefix("functions/").and_then(|rest| rest.split('/').next()) {
                     Some(function) => written.extend([function]),
-                    None => written.extend(&said),
+                    None => written.extend(&catalogued),
                 }
             }
         }
-        if written != said {
-            found.push(format!("{CATALOGUE}: {} is said to be written by {said:?}, and is written by {written:?}", entry.type_name));
+        if written != catalogued {
+            found.push(format!("{CATALOGUE}: {} is said to be written by {catalogued:?}, and is written by {written:?}", entry.type_name));
         }
     }
     found
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_made_anew_and_the_rest_of_the_page_stays() {
+    fn tables_are_regenerated_and_the_rest_of_the_page_is_unchanged() {
         let page = "# t\n<!-- metrics: interruptions -->\nold\n<!-- end of metrics -->\n\nText.\n";
         let made = filled(page, &of("interruptions")).unwrap();
         let row = "| `karpenter_interruption_received_messages_total` | counter, Count | `message_type` | interrupt |";
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_section_has_its_place_on_the_page() {
+    fn every_section_has_its_marker_on_the_page() {
         let page = "# t\n<!-- metrics: interruptions -->\n<!-- end of metrics -->\n";
         for (page, section) in [("# t\n", "interruptions"), (page, "pods"), ("# t\n<!-- metrics: pods -->\n", "pods")] {
             assert!(filled(page, &of(section)).is_err(), "{page}");
@@ -140,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn other_writers_than_the_catalogue_names_are_found() {
-        let wrong = |name: &str, code: &str| miswritten(&[(name.to_owned(), code.to_owned())], &of("interruptions")).len();
+    fn writers_that_the_catalogue_does_not_name_are_reported() {
+        let wrong = |name: &str, code: &str| wrong_writers(&[(name.to_owned(), code.to_owned())], &of("interruptions")).len();
         assert_eq!(wrong("functions/interrupt/src/lib.rs", "metrics::InterruptionMessages { .. }"), 0);
         assert_eq!(wrong("shared/runtime/src/telemetry.rs", "metrics::InterruptionMessages { .. }"), 0);
         assert_eq!(wrong("functions/sweep/src/lib.rs", "metrics::InterruptionMessages { .. }"), 1);

@@ -1,5 +1,5 @@
-//! A function's rights are stated twice, and both statements must agree: the block `rights!` in its `lib.rs`, without which
-//! nothing compiles, and the policy of its role in `template.yaml`.
+//! Compares both statements of a function's rights: the block `rights!` in its `lib.rs`, without which
+//! it does not compile, and the policy of its role in `template.yaml`.
 //!
 //! Both are read as text, so that neither a compiler nor SAM is needed. Which items, queues and resources a statement covers is
 //! the step `template`'s to check, on the template that SAM has transformed.
@@ -10,22 +10,22 @@ use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// From each port to the calls that its adapter makes.
+/// The calls of each port's adapter.
 const CALLS: &[(&str, &[&str])] = &[
     ("ClaimStore", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
-    // A lease is also what a transaction is checked against.
+    // Transactions also check the lease.
     ("Leases", &["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:ConditionCheckItem"]),
     ("Records", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
     ("RecordRemoval", &["dynamodb:DeleteItem"]),
     ("RegionStore", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
-    // The parts of the catalog that was replaced are removed.
+    // Parts of a replaced catalog are deleted.
     ("CatalogWriter", &["dynamodb:PutItem", "dynamodb:DeleteItem"]),
     ("DecisionLog", &["dynamodb:PutItem"]),
     ("Erase", &["dynamodb:Query", "dynamodb:DeleteItem"]),
-    // Templates are tagged as they are created, and CreateFleet looks them up in the caller's name.
+    // Templates are tagged on creation, and CreateFleet looks them up with the caller's permissions.
     ("LaunchTemplates", &["ec2:CreateLaunchTemplate", "ec2:CreateTags", "ec2:DescribeLaunchTemplates"]),
     ("LaunchTemplateCleanup", &["ec2:DescribeLaunchTemplates", "ec2:DeleteLaunchTemplate"]),
-    // CreateFleet starts instances in the caller's name, and hands them their role.
+    // CreateFleet starts instances, and passes them their role, with the caller's permissions.
     ("Fleets", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeFleets", "iam:PassRole"]),
     ("Instances", &["ec2:DescribeInstances"]),
     ("InstanceChecks", &["ec2:DescribeInstanceStatus"]),
@@ -58,7 +58,7 @@ const CALLS: &[(&str, &[&str])] = &[
             "ssm:GetParameter",
         ],
     ),
-    // The Kubernetes API's own roles say what may be done in a cluster; AWS is asked where it is.
+    // Permissions within a cluster are RBAC's; AWS only returns its endpoint.
     ("ClusterReader", &["eks:DescribeCluster"]),
     ("WorkloadReader", &["eks:DescribeCluster"]),
     ("Mirrors", &["eks:DescribeCluster"]),
@@ -83,7 +83,7 @@ const OF_LAMBDA: &[&str] = &[
 /// Calls that the runtime makes for a function before its handler runs.
 const OF_RUNTIME: &[(&str, &str)] = &[("relay", "ssm:GetParameter")];
 
-/// One sentence for each right without its action, and for each action that no right explains.
+/// One sentence for each right without its action, and for each action without a right.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("{name} cannot be read"));
     let template = read(TEMPLATE)?;
@@ -118,7 +118,7 @@ fn compare(function: &str, source: &str, template: &str) -> Vec<String> {
     broken
 }
 
-/// The ports of a function's block `rights!`, by what they are ports of.
+/// The ports of a function's block `rights!`, by category.
 pub(crate) fn block(source: &str) -> Option<BTreeMap<&str, BTreeSet<&str>>> {
     let (_, rest) = source.split_once("\nrights! {\n")?;
     let (body, _) = rest.split_once("\n}")?;
@@ -127,7 +127,7 @@ pub(crate) fn block(source: &str) -> Option<BTreeMap<&str, BTreeSet<&str>>> {
     Some(lines.map(|(of, ports)| (of.trim(), ports.split('+').map(str::trim).collect())).collect())
 }
 
-/// What the statements of a function's role allow, those that a parameter adds included.
+/// The actions that a function's role allows, including those that a parameter adds.
 fn actions<'t>(template: &'t str, function: &str) -> Option<BTreeSet<&'t str>> {
     let mut head = format!("\n  {function}Role:\n");
     head[3..4].make_ascii_uppercase();
@@ -164,40 +164,40 @@ mod tests {
         )
     }
 
-    const SOUND: &str = "Action: [ec2:DescribeInstances, ec2:TerminateInstances]";
+    const VALID_EC2: &str = "Action: [ec2:DescribeInstances, ec2:TerminateInstances]";
 
     #[test]
-    fn a_role_that_says_the_same_is_silent() {
-        assert_eq!(compare("ends", SOURCE, &template(SOUND)), Vec::<String>::new());
+    fn a_role_that_matches_the_rights_has_no_findings() {
+        assert_eq!(compare("ends", SOURCE, &template(VALID_EC2)), Vec::<String>::new());
     }
 
     #[test]
-    fn a_right_without_its_action_is_found() {
+    fn a_right_without_its_action_is_reported() {
         let found = compare("ends", SOURCE, &template("Action: ec2:DescribeInstances"));
         assert_eq!(found, ["ends: it has the right Terminator, and its role may not ec2:TerminateInstances"]);
     }
 
     #[test]
-    fn an_action_that_no_right_explains_is_found() {
+    fn an_action_without_a_right_is_reported() {
         let found = compare("ends", SOURCE, &template("Action: [ec2:DescribeInstances, ec2:TerminateInstances, ec2:CreateTags]"));
         assert_eq!(found, ["ends: its role may ec2:CreateTags, and no right of its lib.rs explains that"]);
     }
 
     #[test]
-    fn a_function_that_states_no_rights_is_found() {
-        let found = compare("ends", "//! Ends.\n", &template(SOUND));
+    fn a_function_without_rights_is_reported() {
+        let found = compare("ends", "//! Ends.\n", &template(VALID_EC2));
         assert_eq!(found, ["ends: no block `rights!` in its lib.rs says what it may do"]);
-        assert_eq!(compare("starts", SOURCE, &template(SOUND)), ["starts: template.yaml has no role for it"]);
+        assert_eq!(compare("starts", SOURCE, &template(VALID_EC2)), ["starts: template.yaml has no role for it"]);
     }
 
     #[test]
-    fn a_port_of_which_nobody_knows_the_calls_is_found() {
-        let found = compare("ends", &SOURCE.replace("DecisionLog", "DecisionLog + Volumes"), &template(SOUND));
+    fn a_port_without_known_calls_is_reported() {
+        let found = compare("ends", &SOURCE.replace("DecisionLog", "DecisionLog + Volumes"), &template(VALID_EC2));
         assert_eq!(found, ["ends: port Volumes is unknown; say in xtask/src/rights.rs what it calls"]);
     }
 
     #[test]
-    fn only_the_runtime_explains_what_a_handler_has_no_right_to() {
+    fn calls_of_the_runtime_need_no_right_of_the_handler() {
         let source = "\nrights! {\n    Queues: Queues,\n}";
         let template = "\n  RelayRole:\n    Policies:\n      Action: [sqs:SendMessage, ssm:GetParameter]\n";
         assert_eq!(compare("relay", source, template), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Checks that texts quoted in the runbooks exist in the sources, so that a person finds them in a log, and that every alarm
+//! Checks that texts quoted in the runbooks occur in the sources, so that they can be found in a log, and that every alarm
 //! has a heading.
 
 use crate::workspace;
@@ -12,7 +12,7 @@ const TEMPLATE: &str = "template.yaml";
 /// Sources of quoted texts.
 const SOURCES: &[&str] = &["functions/", "shared/", "cli/", "infra/", TEMPLATE];
 
-/// Commands that a person types.
+/// Beginnings of commands that the reader runs.
 const COMMANDS: &[&str] = &["aws ", "kubectl", "whittle ", "sam ", "openssl "];
 
 /// Texts of other programs, with their origin.
@@ -81,7 +81,7 @@ fn quotations(page: &str) -> BTreeSet<&str> {
     outside.flat_map(str::lines).flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }
 
-/// Quotations that occur in no source. `…` stands for a variable part.
+/// Quotations that occur in no source. `…` matches any text.
 fn missing(page: &str, sources: &[String], exists: impl Fn(&str) -> bool) -> Vec<String> {
     let in_order = |source: &String, quoted: &str| {
         let mut rest = source.as_str();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_nothing_says_is_found() {
+    fn a_quotation_that_occurs_in_no_source_is_reported() {
         let source = "warn!(\"the work stopped\");\n#[cfg(test)]\nmod tests {\n\"only a test says this\"";
         assert_eq!(found("`the work stopped`, `infra/cluster` and `aws sqs x`", source), Vec::<String>::new());
         assert_eq!(found("`Task timed out`", source), Vec::<String>::new());
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_case_to_case_is_left_out() {
+    fn variable_parts_of_quotations_are_ignored() {
         let source = "#[error(\"cluster {0} is not served here: add it to \\\n      the parameter {1}\")]";
         assert_eq!(found("`cluster … is not served here: add it to the parameter …`", source), Vec::<String>::new());
         assert_eq!(found("`is not served here … cluster`", source).len(), 1, "the order counts");
     }
 
     #[test]
-    fn an_alarm_without_a_heading_is_found() {
+    fn an_alarm_without_a_heading_is_reported() {
         let template = "Resources:\n  PlanAgeAlarm:\n    Type: x\n  SweepSilentAlarm:\n    NestedAlarm:\n";
         assert_eq!(alarms_without_heading("## Queue (`…AgeAlarm`)\n## Tick (`SweepSilentAlarm`)\n", template), Vec::<String>::new());
         let found = alarms_without_heading("## Queue (`…AgeAlarm`)\ntext with `SweepSilentAlarm`\n", template);

@@ -1,10 +1,10 @@
-//! Child processes: started with a visible command line, ended with a readable error.
+//! Child processes, with their command line printed and in errors.
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A program with its arguments, run in `directory`.
+/// A program with its arguments, to be run in `directory`.
 pub(crate) fn command(directory: &Path, program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.current_dir(directory).args(arguments).stdin(Stdio::null());
@@ -21,7 +21,7 @@ fn typed(command: &Command) -> String {
     text
 }
 
-/// Runs a command whose output goes straight to the terminal.
+/// Runs a command with its output on the terminal.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     let text = typed(&command);
     println!("$ {text}");

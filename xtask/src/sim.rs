@@ -1,15 +1,15 @@
-//! `cargo xtask sim`: the commands of `whittle sim`; those of faults on all fault scenarios unless some are named.
+//! `cargo xtask sim`: the commands of `whittle sim`; fault commands run on all fault scenarios unless some are named.
 
 use crate::workspace;
 use anyhow::{Context, ensure};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What CI runs: each scenario killed at some 20 to 200 of its await points, spread evenly, and a thousand storms. All await
+/// The commands of CI: each scenario killed at some 20 to 200 of its await points, spread evenly, and a thousand storms. All await
 /// points take half an hour: `cargo xtask sim crash`.
 const IN_CI: [&[&str]; 2] = [&["crash", "--every", "31"], &["storm", "--seeds", "1000", "--from", "1"]];
 
-/// The fault commands as CI runs them.
+/// Runs the commands of CI.
 pub(crate) fn check() -> anyhow::Result<()> {
     for arguments in IN_CI {
         run(&arguments.iter().map(ToString::to_string).collect::<Vec<_>>())?;

@@ -1,4 +1,4 @@
-//! Checks `template.yaml`: first with SAM's own tools, then the transformed template against our requirements.
+//! Checks `template.yaml` with SAM's own tools, and the transformed template against our requirements.
 
 mod items;
 mod promises;
@@ -19,7 +19,7 @@ pub(crate) const TEMPLATE: &str = "template.yaml";
 /// The policies of Karpenter's manual walkthrough.
 const REFERENCE: &str = "tests/seeds/002-iam-policies.yaml";
 
-/// A program of the SAM environment, away from any account and any telemetry.
+/// A program of the SAM environment, without account and telemetry.
 pub(crate) fn tool(root: &Path, sam: &Path, program: &str, arguments: &[&str]) -> Command {
     let mut command = shell::command(root, &sam.join("bin").join(program).to_string_lossy(), arguments);
     command

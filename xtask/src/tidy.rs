@@ -1,22 +1,26 @@
-//! Rules that a compiler does not check: every file is compiled, short, small and portable, and uses the field's words.
+//! Rules that the compiler does not check: every file is compiled, short, small and portable, and uses no retired words.
 
 use crate::{citations, metrics, rule_rows, runbook_quotations, vocabulary, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Longer modules hide more than one subject.
+/// Maximum lines of a module: longer ones usually have more than one subject.
 const LINES_MAX: usize = 800;
-/// Larger files do not belong in a history that everybody clones.
+/// Maximum size of a file, because every clone contains it.
 const BYTES_MAX: u64 = 256 * 1024;
 
-/// Files that may be large, with the reason; a trailing `*` stands for any ending.
+/// Files that may be large, with the reason; a trailing `*` matches any ending.
 const LARGE: &[(&str, &str)] = &[("Cargo.lock", "one entry for each crate of the AWS SDK")];
 
 /// The only file that names each adapter's type.
 const ADAPTERS: &str = "shared/ports/src/adapters.rs";
 
-/// Cases and manifests of other origin, which are kept unchanged; only their size and portability are checked.
+/// Where numbers stand for pods, machines and the like, and the only file that may see what is inside of them.
+const SOLVER: &str = "shared/solver/src/";
+const IDS: &str = "shared/solver/src/ids.rs";
+
+/// Cases and manifests from elsewhere, which are kept unchanged: only their size and portability are checked.
 const DATA: &[&str] = &["tests/golden/", "tests/seeds/"];
 
 /// This mark, on a line or the one before it, states why a rule does not apply: `tidy: allow(sleep), because …`.
@@ -32,7 +36,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         if bytes > BYTES_MAX && !LARGE.iter().any(|(pattern, _)| matches(pattern, name)) {
             found.push(format!("{name}: {bytes} bytes, more than {BYTES_MAX}; shrink it, or give the reason in xtask/src/tidy.rs"));
         }
-        // Binary files have no lines to look at.
+        // Binary files have no lines to check.
         if let Ok(text) = std::fs::read_to_string(&path) {
             found.extend(in_text(name, &text));
             found.extend(vocabulary::in_text(name, &text));
@@ -92,12 +96,18 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     if rust && line.trim_start().starts_with(concat!("#[ig", "nore")) {
         broken.push(("ignore", "a test that does not run proves nothing; assert today's answer instead"));
     }
-    if states_rights_apart(name, line) {
+    if has_port_type_parameters(name, line) {
         broken.push(("rights", "take `P: Rights` and state them in the block `rights!` of the function's lib.rs"));
     }
     let decides = name.starts_with("functions/") || name.starts_with("shared/");
     if rust && decides && !test_code && line.contains(concat!(".coun", "ted(")) {
         broken.push(("counter", "a counter only tells: let the step return what it did, or set a field of the run"));
+    }
+    if rust && name.starts_with(SOLVER) && name != IDS && line.contains(concat!(".0 as ", "usize")) {
+        broken.push(("ids", "index an `IdVec` by the id itself, so that no number of another kind gets in"));
+    }
+    if rust && test_code && builds_fixture(name, line) {
+        broken.push(("fixture", "take it from whittle-testkit, and change the fields that the test is about"));
     }
     if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
         broken.push(("sleep", "wait for the condition, or move the virtual clock"));
@@ -105,8 +115,21 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     broken
 }
 
-/// Five type parameters for the adapters, each with bounds of its own: the rights of a function are stated once.
-fn states_rights_apart(name: &str, line: &str) -> bool {
+/// Where the fixtures are.
+const FIXTURES: &str = "shared/claims/src/fixtures.rs";
+/// Whose tests build claims and machines.
+const OF_CLAIMS: &[&str] = &["functions/", "shared/claims/", "shared/ports/", "shared/sim/", "shared/snapshot/", "tests/"];
+
+/// A time or a machine of one's own, in place of those that all tests share.
+fn builds_fixture(name: &str, line: &str) -> bool {
+    let governed = OF_CLAIMS.iter().any(|folder| name.starts_with(folder));
+    let code = line.trim_start().trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+    let shared = ["fn at(seconds", "fn at(second:", "fn machine()", "fn machine(id: &str) -> Machine"];
+    governed && name != FIXTURES && shared.iter().any(|start| code.starts_with(start))
+}
+
+/// Whether the line has type parameters for single ports: a function states its rights once, in `rights!`.
+fn has_port_type_parameters(name: &str, line: &str) -> bool {
     let governed = name.starts_with("functions/") || name.starts_with("shared/ports/") && name != ADAPTERS;
     governed && name.ends_with(".rs") && line.contains("S, C, K, Q, T")
 }
@@ -122,7 +145,8 @@ fn calls_sleep(line: &str) -> bool {
         .any(|(at, _)| !code[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_'))
 }
 
-/// An absolute path in one of the folders that exist only on our machines; the same name inside a longer path does not count.
+/// Whether the line has an absolute path in a folder that exists only on a developer's machine; the same name inside a longer path
+/// does not count.
 fn machine_path(line: &str, path: &str) -> bool {
     line.match_indices(path)
         .any(|(at, _)| !line[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || "._-}*)>/".contains(letter)))
@@ -156,7 +180,7 @@ fn orphans(root: &Path, files: &[String]) -> Result<Vec<String>> {
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
-        // As git spells them: a path may go up and down again.
+        // In canonical form, as in git's list: a `path` attribute may contain `..`.
         let existing = children(&path, is_root, &text).into_iter().filter_map(|child| child.canonicalize().ok());
         open.extend(existing.map(|child| (child, false)));
     }
@@ -168,7 +192,7 @@ fn orphans(root: &Path, files: &[String]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The files that the module declarations in `text` can mean.
+/// The files that the module declarations in `text` may refer to.
 fn children(path: &Path, is_root: bool, text: &str) -> Vec<PathBuf> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let stem = path.file_stem().unwrap_or_default();
@@ -225,14 +249,22 @@ mod tests {
     }
 
     #[test]
-    fn long_files_are_found() {
+    fn long_files_are_reported() {
         check("a/src/lib.rs", &"x\n".repeat(800), &[]);
         check("a/src/lib.rs", &"x\n".repeat(801), &["a/src/lib.rs: 801 lines, more than 800; split it by subject"]);
         check("a/data.csv", &"x\n".repeat(801), &[]);
     }
 
     #[test]
-    fn no_counter_steers_a_decision() {
+    fn an_id_is_no_position_outside_of_its_module() {
+        let line = concat!("let class = &classes[id.0 as ", "usize];");
+        check("shared/solver/src/fit.rs", line, &["shared/solver/src/fit.rs:1: ids"]);
+        check("shared/solver/src/ids.rs", line, &[]);
+        check("shared/ec2/src/lib.rs", line, &[]);
+    }
+
+    #[test]
+    fn decisions_based_on_counters_are_reported() {
         let line = concat!("if report.coun", "ted(\"changed\") > 0 {");
         check("functions/a/src/lib.rs", line, &["functions/a/src/lib.rs:1: counter"]);
         check("functions/a/src/tests.rs", line, &[]);
@@ -240,20 +272,20 @@ mod tests {
     }
 
     #[test]
-    fn marks_without_an_issue_are_found() {
+    fn todo_marks_without_an_issue_are_reported() {
         check("a.rs", concat!("// TO", "DO later"), &["a.rs:1: todo"]);
         check("a.rs", concat!("// FIX", "ME(#12): wrong on leap days"), &[]);
     }
 
     #[test]
-    fn machine_paths_are_found_anywhere() {
+    fn machine_paths_are_reported() {
         check("a.toml", concat!("path = \"/wo", "rk/x\""), &["a.toml:1: machine-path"]);
         check("a.md", concat!("# t\nsee /ro", "ot/x"), &["a.md:2: machine-path"]);
         check("a.sh", concat!("cd $HOME/wo", "rk/x; cat src/wo", "rk/x"), &[]);
     }
 
     #[test]
-    fn tests_do_not_sleep_and_are_not_ignored() {
+    fn sleeping_and_ignored_tests_are_reported() {
         check("a/tests.rs", concat!("  std::thread::sleep", "(x);"), &["a/tests.rs:1: sleep"]);
         check("a/lib.rs", concat!("sleep", "(x);\n#[cfg(test)]\nsleep", "(x);"), &["a/lib.rs:3: sleep"]);
         check("a/lib.rs", concat!("  #[ig", "nore]"), &["a/lib.rs:1: ignore"]);
@@ -261,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_stated_once() {
+    fn port_type_parameters_are_reported() {
         let five = "async fn run<S, C, K, Q, T>(world: World<'_, S, C, K, Q, T>)";
         check("functions/a/src/lib.rs", five, &["functions/a/src/lib.rs:1: rights"]);
         check("shared/ports/src/leasing.rs", five, &["shared/ports/src/leasing.rs:1: rights"]);
@@ -270,14 +302,24 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_one_title() {
+    fn fixtures_are_written_once() {
+        let own = "    fn at(seconds: i64) -> Timestamp {";
+        check("functions/a/src/tests.rs", own, &["functions/a/src/tests.rs:1: fixture"]);
+        check("functions/a/src/tests/b.rs", "pub(super) fn machine() -> Machine {", &["functions/a/src/tests/b.rs:1: fixture"]);
+        check("functions/a/src/lib.rs", own, &[]);
+        check(FIXTURES, own, &[]);
+        check("shared/sim/src/tests.rs", "fn machines_are_asked_for() {", &[]);
+    }
+
+    #[test]
+    fn a_second_title_is_reported() {
         check("a.md", "# one\n```\n# a comment\n```\n## two\n", &[]);
         check("tests/golden/a/note.md", "no title\n", &[]);
         check("a.md", "# one\n# two\n", &["a.md: 2 first-level headings; a document has one"]);
     }
 
     #[test]
-    fn module_declarations_lead_to_files() {
+    fn module_declarations_are_resolved_to_files() {
         assert_eq!(declared("pub(crate) mod tests;"), Some("tests"));
         assert_eq!(declared("pub mod a;"), Some("a"));
         assert_eq!(declared("mod a {"), None);

@@ -4,7 +4,7 @@ use crate::{environment, shell};
 use anyhow::{Context, Result};
 use std::path::Path;
 
-/// One sentence for each of them; exceptions are in `package.metadata.cargo-machete` with their reason.
+/// One sentence for each unused dependency; exceptions are in `package.metadata.cargo-machete` with their reason.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let program = environment::machete(root)?;
     let mut machete = shell::command(root, &program.to_string_lossy(), &["--with-metadata", "--skip-target-dir"]);
@@ -18,7 +18,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads the report: a line `CRATE -- MANIFEST:` and under it the names, indented.
+/// Parses the report: a line `CRATE -- MANIFEST:`, followed by indented names.
 fn unused(printed: &str) -> Vec<String> {
     let (mut package, mut found) = ("", Vec::new());
     for line in printed.lines() {
@@ -36,7 +36,7 @@ mod tests {
     use super::unused;
 
     #[test]
-    fn a_dependency_that_no_file_names_is_reported_with_its_crate() {
+    fn an_unused_dependency_is_reported_with_its_crate() {
         let printed = "Analyzing dependencies of crates in this directory...\n\
             cargo-machete found the following unused dependencies in this directory:\n\
             whittle-ec2 -- ./shared/ec2/Cargo.toml:\n\tbase64\n\

@@ -1,11 +1,13 @@
-//! Private words that gave way to those of Kubernetes, Karpenter and EC2 do not return, neither in names nor in comments.
+//! Checks that words replaced by those of Kubernetes, Karpenter and EC2 do not return in names or comments.
 
-/// Retired words, each with the one to use. A word is added once no Rust file uses it any more.
+/// Retired words, each with its replacement. A word is added once no Rust file uses it.
 const RETIRED: &[(&str, &str)] = &[
+    ("Anew", "Replanned"),
     ("AsBefore", "Unchanged"),
     ("Asking", "DaemonFit"),
     ("Assortment", "InstanceTypes"),
     ("Doubtful", "RejectedByChecker"),
+    ("Explorer", "Ec2Discovery"),
     ("ForGood", "Permanent"),
     ("ForNow", "Transient"),
     ("Freedom", "PackingOptions"),
@@ -13,6 +15,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("Going", "Deleting"),
     ("Ground", "ProblemBuilder"),
     ("HELD_AGAIN", "RETRY_WHEN_HELD"),
+    ("LeftToTick", "SkipUntilTick"),
     ("Makers", "WorkloadManifests"),
     ("Outlook", "QuickCheck"),
     ("PoolSays", "PoolRejection"),
@@ -21,44 +24,62 @@ const RETIRED: &[(&str, &str)] = &[
     ("Shelved", "CachedCatalog"),
     ("Shop", "TypePriceIndex"),
     ("Sights", "Sightings"),
+    ("Sought", "ObjectKind"),
     ("Standing", "TopologyMembership"),
+    ("StandingClock", "FixedClock"),
     ("Teller", "Narrator"),
     ("ToRing", "DoorbellToRing"),
     ("TurnPassed", "TransientDuringPass"),
     ("WishCost", "PreferenceCost"),
     ("Worded", "OldBooleans"),
+    ("Worth", "PlanValue"),
     ("Yard", "BinPacker"),
+    ("about_to_go", "about_to_execute"),
     ("arrive_late", "apply_late_claims"),
     ("avoids_resting", "avoids_spared"),
     ("befall", "inject faults"),
     ("befell", "inject faults"),
+    ("check_taken_back", "check_rolled_back"),
+    ("claims_take_expiry", "set_expiry_of_claims"),
     ("clings", "is_pinned"),
+    ("compares_well", "has_one_number"),
+    ("disturb", "change_environment"),
+    ("door", "endpoint"),
     ("doubts", "warnings"),
     ("end_turn", "release_lease"),
     ("forget_nulls", "remove_nulls"),
     ("give_all", "assign_all"),
     ("hand_out", "assign_instances"),
+    ("handed_on", "reexports"),
     ("homeless", "unplaced"),
     ("is_hollow", "is_blank"),
     ("is_social", "depends_on_other_pods"),
+    ("judge_arn", "check_arn"),
     ("kept_types", "types_to_keep"),
     ("mark_going", "mark_deleting"),
     ("means_truth", "replace_old_boolean"),
+    ("misshapen", "has_wrong_shape"),
+    ("miswritten", "wrong_writers"),
     ("not_my_turn", "lease_held_report"),
+    ("nothing_blocks", "assert_deletable"),
     ("pretend_pods", "virtual pods"),
     ("price_of_wishes", "preference_cost"),
     ("refuse_restlessness", "check_move_limit"),
     ("shunned", "negated_custom_keys"),
     ("speaks_for_itself", "affects_only_itself"),
+    ("spelt_otherwise", "misspelt"),
     ("stray_node", "orphan_node"),
+    ("swallow", "read_without_panic"),
     ("take_turn", "acquire_lease"),
     ("tell_deployments", "log_deployments"),
     ("thrift", "cheapest fit"),
+    ("troubles", "unready_conditions"),
     ("types_say", "explain_types"),
     ("under_new_name", "replace_token"),
     ("unless_moved", "unless_conflict"),
     ("unshow_young", "hide_new_machines"),
     ("watch_look", "observe_cluster_listing"),
+    ("without_its_table", "check_table_loss"),
     ("work_off", "process"),
     ("yard", "refill"),
 ];
@@ -85,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_retired_word_is_found_in_code_and_comments() {
+    fn a_retired_word_in_code_or_a_comment_is_reported() {
         let text = "fn fine() {}\n/// What may befall a node.\nstruct Makers;\n";
         assert_eq!(in_text("a.rs", text), ["a.rs:2: befall: write inject faults", "a.rs:3: Makers: write WorkloadManifests"]);
     }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 /// The root of this checkout.
 pub(crate) fn root() -> PathBuf {
-    // Asked when it runs: a target folder shared by two checkouts holds one binary for both.
+    // Read at run time: two checkouts with one target folder share one binary.
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     xtask.parent().expect("xtask is a folder of the repository").to_path_buf()
 }
 
-/// Every file that is or would be committed, relative to the root, in order.
+/// All files that are or would be committed, relative to the root, sorted.
 pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     let listed =
         shell::read(shell::command(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]))?;
@@ -29,7 +29,7 @@ pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     Ok(metadata["target_directory"].as_str().context("`cargo metadata` names no target directory")?.into())
 }
 
-/// The output of `cargo metadata`, as far as the checks need it.
+/// The fields of `cargo metadata` that the checks need.
 #[derive(Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,

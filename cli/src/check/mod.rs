@@ -1,4 +1,4 @@
-//! `whittle check`: what is wrong with manifests and settings, without a cluster.
+//! `whittle check`: validates manifests and settings without a cluster.
 
 #[cfg(test)]
 mod tests;
@@ -23,23 +23,23 @@ pub struct Args {
     /// Helm values of an older installation, whose settings are shown
     #[arg(long, value_name = "FILE")]
     pub values: Vec<PathBuf>,
-    /// Show the settings that the environment variables of an older installation make
+    /// Show the settings in the environment variables of an older installation
     #[arg(long)]
     pub environment: bool,
-    /// Say whether nodes of this role may join, by the aws-auth ConfigMap among the manifests
+    /// Show whether nodes of this role may join, according to the aws-auth ConfigMap in the manifests
     #[arg(long, value_name = "NAME")]
     pub node_role: Option<String>,
 }
 
-/// What a check found: lines for people, faults among them.
+/// The result of a check: lines to print, errors among them.
 #[derive(Default)]
 struct Findings {
     lines: Vec<String>,
     faults: Vec<String>,
 }
 
-/// Checks, prints what is fine to `out` and what is not to `err`. Exit code 0 when all is well, 1 when something would not
-/// work, 2 when the input cannot be read. `environment` are the variables to look at.
+/// Checks, and prints valid objects to `out` and errors to `err`. Exit code 0 if everything is valid, 1 if something would not
+/// work, 2 if the input cannot be read. `environment` are the variables to check.
 ///
 /// # Errors
 /// Only when `out` or `err` cannot be written.
@@ -140,7 +140,7 @@ impl Findings {
     }
 }
 
-/// The settings that were given, in a fixed order and in the names of the environment.
+/// The settings that are present, in a fixed order, by their names in the environment.
 fn describe(settings: &GlobalSettings) -> Vec<(&'static str, String)> {
     let gates: Vec<String> = settings.feature_gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
     let given = [

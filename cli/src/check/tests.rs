@@ -28,7 +28,7 @@ fn shown(ran: &Ran) -> Vec<&str> {
 }
 
 #[test]
-fn s1_2_every_form_of_the_settings_shows_the_same() {
+fn s1_2_all_forms_of_the_settings_are_shown_alike() {
     let map = run_on(&args(&["001-configmap-global-settings.yaml"]), &[]);
     let new = run_on(&Args { values: vec![seed("001-helm-values.yaml")], ..args(&[]) }, &[]);
     let old = run_on(&Args { values: vec![seed("001-helm-values-v0.18.yaml")], ..args(&[]) }, &[]);
@@ -42,21 +42,21 @@ fn s1_2_every_form_of_the_settings_shows_the_same() {
 }
 
 #[test]
-fn s2_5_the_corrected_map_lets_nodes_join() {
+fn s2_5_nodes_may_join_with_the_corrected_aws_auth_map() {
     let role = Some("KarpenterNodeRole-${CLUSTER_NAME}".to_owned());
     let ran = run_on(&Args { node_role: role, ..args(&["002-aws-auth.yaml"]) }, &[]);
     assert_eq!(ran.code, ExitCode::SUCCESS, "{}", ran.err);
 }
 
 #[test]
-fn s2_6_the_printed_map_is_diagnosed() {
+fn s2_6_the_printed_aws_auth_map_is_diagnosed() {
     let ran = run_on(&args(&["002-aws-auth-as-printed.yaml"]), &[]);
     assert_eq!(ran.code, ExitCode::from(1));
     assert!(ran.err.contains("entry 2 is not valid YAML") && ran.err.contains("instance profile, a role is needed"), "{}", ran.err);
 }
 
 #[test]
-fn unreadable_files_and_pools_that_cannot_work_are_told_apart() {
+fn unreadable_files_and_invalid_pools_have_different_exit_codes() {
     let ran = run_on(&args(&["004-provisioner-as-printed.txt"]), &[]);
     assert_eq!(ran.code, ExitCode::from(2));
     assert!(ran.out.is_empty());

@@ -1,5 +1,5 @@
-//! A table of invalid inputs. Each breaks one field of one object; whatever it is, nothing panics, only node `bad` or its pool
-//! is affected, the reason is reported, and node `used` of another pool is replaced all the same.
+//! A table of invalid inputs. Each breaks one field of one object: nothing panics, only node `bad` or its pool
+//! is affected, the reason is reported, and node `used` of another pool is still replaced.
 
 use super::*;
 use crate::source::catalog;
@@ -84,7 +84,7 @@ fn with_change(what: &str, field: &str, to: &Change) -> BTreeMap<&'static str, V
 }
 
 /// The decision as JSON, or the error. The text output is produced as well.
-fn answer(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) -> Result<Value, String> {
+fn decide_json(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) -> Result<Value, String> {
     let catalog = objects.remove("catalog").unwrap().to_string();
     let text: Vec<String> = objects.values().map(|object| format!("{object:#}\n---\n")).collect();
     let read = source::read_text("input.yaml", &text.concat()).map_err(|error| error.to_string())?;
@@ -109,11 +109,11 @@ fn verdict<'v>(answer: &'v Value, node: &str) -> &'v Value {
 #[track_caller]
 fn check(what: &str, field: &str, to: Change, code: &str, words: &str) {
     for packing in [PackingArg::Best, PackingArg::Reference] {
-        let answer = answer(with_change(what, field, &to), packing).unwrap_or_else(|error| panic!("{what}{field}: {error}"));
+        let answer = decide_json(with_change(what, field, &to), packing).unwrap_or_else(|error| panic!("{what}{field}: {error}"));
         let used = verdict(&answer, "used");
         assert_eq!(used["code"], "Underutilized", "{what}{field}, {packing:?}: {answer:#}");
         let bad = verdict(&answer, "bad");
-        // Karpenter's search ends with the first command that it finds.
+        // Karpenter's search stops at the first command.
         if packing == PackingArg::Best || bad["code"] != "NotReached" {
             assert_eq!(bad["code"], code, "{what}{field}, {packing:?}: {answer:#}");
             let message = format!("{}\n{}", bad["why"].as_str().unwrap(), answer["refused"].as_str().unwrap());
@@ -122,22 +122,22 @@ fn check(what: &str, field: &str, to: Change, code: &str, words: &str) {
     }
 }
 
-/// Nothing is decided, and the reason names what is wrong.
+/// Nothing is decided, and the error contains `words`.
 #[track_caller]
 fn check_refused(what: &str, field: &str, to: Change, words: &[&str]) {
-    let error = answer(with_change(what, field, &to), PackingArg::Best).map(|answer| format!("{answer:#}")).unwrap_err();
+    let error = decide_json(with_change(what, field, &to), PackingArg::Best).map(|answer| format!("{answer:#}")).unwrap_err();
     for word in words {
         assert!(error.contains(word), "{what}{field}: {word:?} is not in {error:?}");
     }
 }
 
 #[test]
-fn a_sound_world_is_the_measure() {
+fn the_valid_input_is_the_baseline() {
     check("pool", "/metadata/name", Set(json!("bad")), "NothingCheaper", "cheapest already");
 }
 
 #[test]
-fn counts_of_budgets() {
+fn invalid_node_counts_of_budgets() {
     let nodes = |value: Value, words: &str| check("pool", "/spec/disruption/budgets/0/nodes", Set(value), "BudgetInvalid", words);
     for text in ["", " 10%", "10 %", "1e", "+5", "5.5", "10%%", "%", "101%", "-3", "-3%", "99999999999999999999", "ten"] {
         nodes(json!(text), &format!("budget nodes {text:?} is neither a count nor a percentage such as 10%"));
@@ -150,7 +150,7 @@ fn counts_of_budgets() {
 }
 
 #[test]
-fn schedules_of_budgets() {
+fn invalid_schedules_of_budgets() {
     let schedule = |value: Value, words: &str| check("pool", "/spec/disruption/budgets/0/schedule", Set(value), "BudgetInvalid", words);
     for (text, words) in [
         ("", "0 fields"),
@@ -185,7 +185,7 @@ fn schedules_of_budgets() {
 }
 
 #[test]
-fn durations_and_reasons_of_budgets() {
+fn invalid_durations_and_reasons_of_budgets() {
     let spoil = |field: &str, value: Value, words: &str| {
         check("pool", &format!("/spec/disruption/budgets/0/{field}"), Set(value), "BudgetInvalid", words);
     };
@@ -208,7 +208,7 @@ fn durations_and_reasons_of_budgets() {
 }
 
 #[test]
-fn disruption_settings_as_a_whole() {
+fn invalid_disruption_settings() {
     let closed = |field: &str, value: Value, words: &str| check("pool", field, Set(value), "BudgetInvalid", words);
     closed("/spec/disruption", json!([]), "spec.disruption: it is no object");
     closed("/spec/disruption", json!("x"), "spec.disruption: it is no object");
@@ -232,7 +232,7 @@ fn disruption_settings_as_a_whole() {
 }
 
 #[test]
-fn pools_that_cannot_be_read_keep_their_nodes() {
+fn nodes_of_unreadable_pools_are_kept() {
     let lost = |field: &str, value: Value, words: &str| check("pool", field, Set(value), "NodePoolUnknown", words);
     lost("/spec/weight", json!("x"), "NodePool \"bad\", spec.weight: a whole number is needed here");
     lost("/spec/replicas", json!("two"), "NodePool \"bad\", spec.replicas");
@@ -244,7 +244,7 @@ fn pools_that_cannot_be_read_keep_their_nodes() {
     let unknown = json!([{"key": "a", "operator": "Foo", "values": ["x"]}]);
     lost("/spec/template/spec/requirements", unknown, "requirements[0].operator: \"Foo\" is none of In, NotIn");
     lost("/spec/template/spec/taints", json!([{"key": "a", "effect": "Foo"}]), "spec.template.spec.taints[0].effect");
-    // What only an API server rejects is no reason to disrupt anything.
+    // An invalid requirement that only an API server rejects is no reason to disrupt anything.
     for requirement in [
         json!({"key": "", "operator": "In", "values": ["x"]}),
         json!({"key": "a", "operator": "In", "values": []}),
@@ -252,14 +252,15 @@ fn pools_that_cannot_be_read_keep_their_nodes() {
         json!({"key": "a", "operator": "Lt", "values": ["1", "2"]}),
     ] {
         let kept = ["NothingCheaper", "PodsWouldNotSchedule"];
-        let answer = answer(with_change("pool", "/spec/template/spec/requirements", &Set(json!([requirement]))), PackingArg::Best).unwrap();
+        let answer =
+            decide_json(with_change("pool", "/spec/template/spec/requirements", &Set(json!([requirement]))), PackingArg::Best).unwrap();
         let code = verdict(&answer, "bad")["code"].as_str().unwrap();
         assert!(kept.contains(&code), "{requirement}: {answer:#}");
     }
 }
 
 #[test]
-fn clocks_that_jump_and_times_that_are_none() {
+fn invalid_times_and_clock_jumps() {
     for time in ["0001-01-01T00:00:00Z", "2030-01-01T00:00:00Z", "9999-12-30T22:00:00Z"] {
         check("claim", "/metadata/creationTimestamp", Set(json!(time)), "NothingCheaper", "cheapest already");
         check("node", "/metadata/creationTimestamp", Set(json!(time)), "NothingCheaper", "cheapest already");
@@ -279,7 +280,7 @@ fn clocks_that_jump_and_times_that_are_none() {
 }
 
 #[test]
-fn claims_and_nodes_that_do_not_say_what_they_are() {
+fn claims_and_nodes_without_identity() {
     check("claim", "/metadata/labels", Removed, "ConsolidateAfter", "not known since when");
     check("claim", "/status/providerID", Removed, "NotManaged", "no NodeClaim of ours");
     check("claim", "/status/providerID", Set(json!("")), "NotManaged", "no NodeClaim of ours");
@@ -290,9 +291,9 @@ fn claims_and_nodes_that_do_not_say_what_they_are() {
     let other = json!({"group": "a", "kind": "Other", "name": "b"});
     check("claim", "/spec/nodeClassRef", Set(other), "NotManaged", "no NodeClaim of ours");
     check("claim", "/spec/nodeClassRef", Removed, "NotManaged", "NodeClaim \"claim-bad\", spec: missing field `nodeClassRef`");
-    // The claim then belongs to a machine that has not joined, and the pod of `used` would go there.
+    // The claim then counts as a machine that has not joined, and the pod of `used` would fit on it.
     for (id, code) in [(json!(null), "NoProviderId"), (json!("aws:///x/i-other"), "NotManaged")] {
-        let answer = answer(with_change("node", "/spec/providerID", &Set(id)), PackingArg::Best).unwrap();
+        let answer = decide_json(with_change("node", "/spec/providerID", &Set(id)), PackingArg::Best).unwrap();
         assert_eq!((verdict(&answer, "bad")["code"].as_str(), &answer["commands"]), (Some(code), &json!([])), "{answer:#}");
     }
     check("node", "/metadata/labels/karpenter.sh~1nodepool", Removed, "NoNodePoolLabel", "no label karpenter.sh/nodepool");
@@ -314,9 +315,10 @@ fn claims_and_nodes_that_do_not_say_what_they_are() {
 }
 
 #[test]
-fn pods_that_ask_for_what_cannot_be() {
+fn pods_with_impossible_requests() {
     for cpu in ["1e30", "999999999999999999999"] {
-        let answer = answer(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
+        let answer =
+            decide_json(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
         assert!(["NothingCheaper", "PodsWouldNotSchedule"].contains(&verdict(&answer, "bad")["code"].as_str().unwrap()), "{answer:#}");
         assert_eq!(verdict(&answer, "used")["code"], "Underutilized");
     }
@@ -342,7 +344,7 @@ fn pods_that_ask_for_what_cannot_be() {
 }
 
 #[test]
-fn disruption_budgets_of_pods() {
+fn invalid_pod_disruption_budgets() {
     for allowed in [json!(0), json!(-1), json!(i32::MIN)] {
         check("pdb", "/status/disruptionsAllowed", Set(allowed), "PodDisruptionBudget", "PDB default/pdb allows 0 disruptions");
     }
@@ -356,23 +358,23 @@ fn disruption_budgets_of_pods() {
     check("pdb", "/spec/selector", Removed, "NothingCheaper", "");
     check_refused("pdb", "/spec/selector", Set(json!("x")), &["PodDisruptionBudget \"pdb\", spec.selector"]);
     check_refused("pdb", "/spec/selector", Set(json!({"matchLabels": {"a": 5}})), &["spec.selector.matchLabels.a", "needs quotes"]);
-    // Which pods it selects is unknown: it blocks all that it might select.
+    // Its selection is unknown, so it blocks all pods that it might select.
     let mut objects = with_change("pdb", "/spec/selector", &Set(json!({"matchExpressions": [{"key": "app", "operator": "Like"}]})));
     objects.get_mut("pdb").unwrap()["status"]["disruptionsAllowed"] = json!(0);
-    let held = answer(objects, PackingArg::Best).unwrap();
+    let held = decide_json(objects, PackingArg::Best).unwrap();
     assert_eq!(verdict(&held, "bad")["code"], "PodDisruptionBudget");
     assert_eq!(held["commands"], json!([]));
 }
 
 #[test]
-fn catalogs_that_lie() {
+fn invalid_catalogs() {
     for price in [json!(-1), json!(null), json!(0), json!(1e-30)] {
         check("catalog", "/2/offerings/0/Price", Set(price.clone()), "NothingCheaper", "cheapest already");
     }
     check("catalog", "/2/offerings/0/Price", Removed, "NothingCheaper", "cheapest already");
     check("catalog", "/2/offerings/0/Price", Set(json!(1e300)), "NothingCheaper", "cheapest already");
     for offerings in [json!([]), json!([{"Price": 0.01}]), json!([{"Price": 0.01, "Requirements": [{"key": "", "operator": "In"}]}])] {
-        let answer = answer(with_change("catalog", "/2/offerings", &Set(offerings)), PackingArg::Best).unwrap();
+        let answer = decide_json(with_change("catalog", "/2/offerings", &Set(offerings)), PackingArg::Best).unwrap();
         assert_eq!(verdict(&answer, "used")["code"], "Underutilized", "{answer:#}");
     }
     for (field, value) in [
@@ -389,7 +391,7 @@ fn catalogs_that_lie() {
 }
 
 #[test]
-fn settings_that_nobody_knows() {
+fn unknown_settings() {
     for (key, value, words) in [
         ("featureGates", "X", "write Name=true or Name=false"),
         ("featureGates", "X=maybe", "featureGates cannot be \"X=maybe\""),

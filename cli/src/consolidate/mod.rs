@@ -1,4 +1,4 @@
-//! `whittle consolidate`: which nodes would be disrupted now, decided from files alone.
+//! `whittle consolidate`: which nodes would be disrupted now, from files alone.
 
 #[cfg(test)]
 mod invalid_inputs;
@@ -32,12 +32,12 @@ pub struct ConsolidateArgs {
     /// How to print the decision
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// Whether to look for moves that save more than Karpenter's
+    /// Whether to search for commands that save more than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
 }
 
-/// Runs the command. The status is 0 whenever a decision was made, even if it is to do nothing.
+/// Runs the command. The exit code is 0 whenever a decision was made, even to do nothing.
 #[must_use]
 pub fn run(args: &ConsolidateArgs) -> ExitCode {
     match render(args) {
@@ -96,7 +96,7 @@ pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingA
     whittle_disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
 }
 
-/// How many buffer pods a provisioning pass would place on each machine: in a cluster such a pass always came first.
+/// The number of buffer pods that a scheduling pass would place on each machine: in a cluster, one always precedes.
 fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer]) -> BTreeMap<String, ClaimFacts> {
     if buffers.iter().all(|buffer| buffer.pods.is_empty()) {
         return BTreeMap::new();

@@ -20,7 +20,7 @@ pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     format!("{value:#}\n")
 }
 
-/// A command as the output format has it.
+/// A command in the output format.
 pub(crate) fn command(command: &Command) -> Value {
     json!({
         "reason": command.method.reason().as_str(),
@@ -33,7 +33,7 @@ pub(crate) fn command(command: &Command) -> Value {
     })
 }
 
-/// The verdict on one machine: `why` is for people; `verdict`, `code` and `detail` are for programs.
+/// The verdict on one machine: `why` for people; `verdict`, `code` and `detail` for programs.
 pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
     let word = match &verdict.reason {
         VerdictReason::Chosen { action, .. } => action.as_str(),

@@ -1,5 +1,5 @@
 //! Invalid input affects only its own node or pool. In every case NodePool `good` has an oversized
-//! node, which is replaced or deleted all the same.
+//! node, which is still replaced or deleted.
 
 use super::*;
 use crate::source::Manifests;
@@ -64,7 +64,7 @@ fn verdict<'v>(answer: &'v Value, node: &str) -> &'v Value {
     list(answer, "verdicts").iter().find(|verdict| verdict["node"] == node).unwrap_or_else(|| panic!("no verdict on {node}: {answer:#}"))
 }
 
-/// Node `bad` is kept with this code and text, and `used` is disrupted all the same.
+/// Node `bad` is kept with this code and text, and `used` is still disrupted.
 #[track_caller]
 fn check_kept(text: &str, catalog: &str, code: &str, words: &str) {
     for packing in [PackingArg::Best, PackingArg::Reference] {
@@ -87,14 +87,14 @@ fn check_kept_by(packing: PackingArg, text: &str, catalog: &str, code: &str, wor
 fn check_closed(disruption: &str, words: &str) {
     let bad = pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
     check_kept(&bad, CATALOG, "BudgetInvalid", words);
-    // Nor is an empty node of such a pool deleted.
+    // An empty node of such a pool is not deleted either.
     let answer = decided(&(pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad")), CATALOG, PackingArg::Best);
     assert_eq!(list(&answer, "commands"), [] as [Value; 0]);
     assert_eq!(verdict(&answer, "bad")["code"], "BudgetInvalid", "{answer:#}");
 }
 
 #[test]
-fn a_pool_whose_disruption_settings_are_broken_is_closed_alone() {
+fn invalid_disruption_settings_block_only_their_own_pool() {
     check_closed("{budgets: [{nodes: '5', schedule: '61 * * * *', duration: 1h}]}", "\"61\" does not fit 0 to 59");
     check_closed("{budgets: [{nodes: '5', schedule: '0 9 * *', duration: 1h}]}", "4 fields");
     check_closed("{budgets: [{nodes: '5', schedule: 'TZ=UTC 0 9 * * *', duration: 1h}]}", "6 fields");
@@ -112,7 +112,7 @@ fn a_pool_whose_disruption_settings_are_broken_is_closed_alone() {
 }
 
 #[test]
-fn policies_that_contradict_each_other_keep_their_nodes() {
+fn policies_that_exclude_consolidation_keep_their_nodes() {
     let bad = |disruption| pool("bad", disruption) + &node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
     let never = "{budgets: [{nodes: 100%}], consolidationPolicy: WhenEmpty, consolidateAfter: Never}";
     check_kept(&bad(never), CATALOG, "ConsolidationDisabled", "Never");
@@ -122,7 +122,7 @@ fn policies_that_contradict_each_other_keep_their_nodes() {
 }
 
 #[test]
-fn a_clock_that_stands_before_all_objects_keeps_nodes_that_have_to_be_quiet() {
+fn a_clock_behind_all_objects_keeps_nodes_with_consolidate_after() {
     let now = |at: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{now: '{at}'}}\n---\n");
     let bad = |created: &str| {
         let text = node("bad", "bad", "large", "aws:///a/i-bad") + &pod("p-bad", "bad");
@@ -135,7 +135,7 @@ fn a_clock_that_stands_before_all_objects_keeps_nodes_that_have_to_be_quiet() {
 }
 
 #[test]
-fn a_type_that_the_catalog_does_not_know_keeps_its_node_from_consolidation() {
+fn a_node_of_an_unknown_instance_type_is_not_consolidated() {
     let bad = node("bad", "good", "unheard-of", "aws:///a/i-bad") + &pod("p-bad", "bad");
     // Younger than an hour: the catalog may lag behind, so that is no drift yet.
     let young = "{name: claim-bad, creationTimestamp: '2025-12-31T23:30:00Z',";
@@ -146,7 +146,7 @@ fn a_type_that_the_catalog_does_not_know_keeps_its_node_from_consolidation() {
 }
 
 #[test]
-fn a_price_that_is_missing_or_negative_makes_nothing_cheap() {
+fn a_type_without_a_valid_price_is_never_a_replacement() {
     let catalog_with_price = |price: &str| {
         let catalog = CATALOG.replace("\"name\": \"small\"", "\"name\": \"odd\"").replace("\"Price\": 0.1,", price);
         let catalog = catalog.trim_start_matches('[').split("{\"name\": \"large\"").next().unwrap().to_owned();
@@ -156,26 +156,26 @@ fn a_price_that_is_missing_or_negative_makes_nothing_cheap() {
     for price in ["\"Price\": -0.1,", "", "\"Price\": null,"] {
         let answer = decided(&(good() + &bad), &catalog_with_price(price), PackingArg::Best);
         assert!(!answer["commands"].to_string().contains("\"odd\""), "{price} became a replacement: {answer:#}");
-        // Karpenter's search ends with the first command that it finds and never considers these.
+        // Karpenter's search stops at the first command and never considers these nodes.
         let pinned = bad.replace(
             "spec: {nodeName: bad,",
             "spec: {nodeName: bad, nodeSelector: {karpenter.sh/nodepool: good, node.kubernetes.io/instance-type: odd},",
         );
         check_kept_by(PackingArg::Best, &pinned, &catalog_with_price(price), "PodsWouldNotSchedule", "not all pods would schedule");
         let alone = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {}}]}},";
-        let lonely = node("bad", "good", "odd", "aws:///a/i-bad")
+        let isolated = node("bad", "good", "odd", "aws:///a/i-bad")
             + &pod("p-bad", "bad").replace("spec: {nodeName: bad,", &format!("spec: {{nodeName: bad, {alone}"));
-        check_kept_by(PackingArg::Best, &lonely, &catalog_with_price(price), "PriceUnknown", "price is not known");
+        check_kept_by(PackingArg::Best, &isolated, &catalog_with_price(price), "PriceUnknown", "price is not known");
     }
 }
 
 #[test]
-fn machines_that_cannot_be_told_apart_are_left_alone() {
-    let nameless = node("bad", "good", "small", "")
+fn machines_without_a_unique_provider_id_are_kept() {
+    let without_id = node("bad", "good", "small", "")
         .replace(", providerID: ''", "")
         .replace("providerID: '', ", "")
         .replace("spec: {providerID: ''}", "spec: {}");
-    check_kept(&(nameless + &pod("p-bad", "bad")), CATALOG, "NoProviderId", "no provider ID");
+    check_kept(&(without_id + &pod("p-bad", "bad")), CATALOG, "NoProviderId", "no provider ID");
     let twins = node("bad", "good", "small", "aws:///a/i-1") + &node("twin", "good", "small", "aws:///a/i-1") + &pod("p-bad", "bad");
     check_kept(&twins, CATALOG, "ProviderIdTwice", "aws:///a/i-1");
     let answer = decided(&(good() + &twins), CATALOG, PackingArg::Best);
@@ -183,7 +183,7 @@ fn machines_that_cannot_be_told_apart_are_left_alone() {
 }
 
 #[test]
-fn nodes_of_a_pool_that_is_gone_and_an_empty_cluster_are_no_error() {
+fn nodes_of_a_deleted_pool_and_an_empty_cluster_are_no_error() {
     check_kept(
         &(node("bad", "gone", "small", "aws:///a/i-bad") + &pod("p-bad", "bad")),
         CATALOG,
@@ -195,7 +195,7 @@ fn nodes_of_a_pool_that_is_gone_and_an_empty_cluster_are_no_error() {
 }
 
 #[test]
-fn a_pending_pod_that_fits_an_empty_node_keeps_it() {
+fn an_empty_node_that_fits_a_pending_pod_is_kept() {
     let waits = "apiVersion: v1\nkind: Pod\nmetadata: {name: waits}\nspec: {nodeSelector: {node.kubernetes.io/instance-type: small}, containers: [{name: a, image: a, resources: {requests: {cpu: '1'}}}]}\n---\n";
     let text = pool("good", "{budgets: [{nodes: 100%}]}") + &node("bad", "good", "small", "aws:///a/i-bad") + waits;
     let answer = decided(&text, CATALOG, PackingArg::Best);
@@ -204,7 +204,7 @@ fn a_pending_pod_that_fits_an_empty_node_keeps_it() {
 }
 
 #[test]
-fn verdicts_are_told_in_words_and_in_values() {
+fn verdicts_have_a_text_and_structured_details() {
     let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: api, namespace: web}\nspec: {selector: {matchLabels: {app: api}}}\nstatus: {disruptionsAllowed: 0}\n---\n";
     let pod = pod("p", "bad").replace("metadata: {name: p}", "metadata: {name: p, namespace: web, labels: {app: api}}");
     let text = node("bad", "good", "small", "aws:///a/i-bad") + &pod + budget;
@@ -219,7 +219,7 @@ const BUFFER: &str = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBu
 const SHAPE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: shape}\ntemplate: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: '10'}}}]}}\n---\n";
 
 #[test]
-fn a_node_that_keeps_room_for_a_buffer_is_not_empty() {
+fn a_node_with_buffer_pods_is_not_empty() {
     let empty = pool("still", "{budgets: [{nodes: 100%}]}") + &node("bad", "still", "large", "aws:///a/i-bad");
     let full = good() + &pod("filler", "used").replace("cpu: '1'", "cpu: '14'");
     let off = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: CapacityBuffer=false}\n---\n";
@@ -234,7 +234,7 @@ fn a_node_that_keeps_room_for_a_buffer_is_not_empty() {
 }
 
 #[test]
-fn a_buffer_without_a_place_holds_no_node() {
+fn a_buffer_that_fits_nowhere_keeps_no_node() {
     let huge = SHAPE.replace("'10'", "'99'");
     check_kept(
         &(pool("bad", "{consolidateAfter: Never}") + &node("bad", "bad", "large", "aws:///a/i-bad") + BUFFER + &huge),
@@ -245,7 +245,7 @@ fn a_buffer_without_a_place_holds_no_node() {
 }
 
 #[test]
-fn room_for_a_buffer_is_found_elsewhere_before_its_node_goes() {
+fn a_node_with_buffer_pods_is_replaced_only_if_they_fit_elsewhere() {
     let answer = decided(&(good() + BUFFER + SHAPE), CATALOG, PackingArg::Best);
     assert_eq!(verdict(&answer, "used")["code"], "NothingCheaper", "both fit on nothing smaller: {answer:#}");
     let small = SHAPE.replace("'10'", "500m");
@@ -254,7 +254,7 @@ fn room_for_a_buffer_is_found_elsewhere_before_its_node_goes() {
 }
 
 #[test]
-fn a_default_spread_keeps_pods_apart_when_their_nodes_go() {
+fn a_default_spread_constraint_limits_consolidation() {
     let config = r#"{"podTopologySpread": {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}]}}"#;
     let settings =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{schedulerConfig: '{config}'}}\n---\n");
@@ -268,6 +268,6 @@ fn a_default_spread_keeps_pods_apart_when_their_nodes_go() {
             .concat();
     let removed = |text: &str| list(&decided(text, CATALOG, PackingArg::Reference), "commands").len();
     assert_eq!(removed(&twins), 1);
-    assert_eq!(removed(&(twins.clone() + &settings)), 1, "no Service says that they belong together");
+    assert_eq!(removed(&(twins.clone() + &settings)), 1, "no Service selects both pods");
     assert_eq!(removed(&(twins + &settings + service)), 0);
 }

@@ -1,4 +1,4 @@
-//! `whittle convert`: manifests of versions before v1 become v1 manifests on standard output.
+//! `whittle convert`: converts manifests of versions before v1 to v1, on standard output.
 
 #[cfg(test)]
 mod tests;
@@ -22,16 +22,16 @@ pub struct Args {
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
     pub output: Output,
-    /// Instance profile for templates that name none
+    /// Instance profile for templates without one
     #[arg(long, value_name = "NAME")]
     pub default_instance_profile: Option<String>,
-    /// IAM role for templates that name no profile; without either a placeholder is written
+    /// IAM role for templates without an instance profile; without either, a placeholder is written
     #[arg(long, value_name = "NAME")]
     pub default_role: Option<String>,
     /// Do not add the requirements that v1alpha5 added to every Provisioner
     #[arg(long)]
     pub ignore_defaults: bool,
-    /// Write AL2023 where a template means AL2, which has no images from Kubernetes 1.33 on
+    /// Use AL2023 for templates that mean AL2, which has no images from Kubernetes 1.33 on
     #[arg(long)]
     pub al2023: bool,
 }
@@ -42,7 +42,7 @@ pub enum Output {
     Json,
 }
 
-/// Converts, prints the result to `out` and what the user should know to `err`. Exit code 2 when anything is wrong with
+/// Converts, and prints the result to `out` and notes to `err`. Exit code 2 if there is any error in
 /// the input; then nothing is printed to `out`.
 ///
 /// # Errors
@@ -100,7 +100,7 @@ const fn is_karpenter(object: &Object) -> bool {
     )
 }
 
-/// Objects that cannot be converted, and results that a server would refuse.
+/// The errors of objects that cannot be converted, and of results that an API server would reject.
 fn faults(converted: &Converted) -> Vec<String> {
     let refused = converted.objects.iter().flat_map(|object| {
         validate::validate(object).into_iter().map(|fault| format!("{} {:?} as v1, {fault}", object.type_meta().1, object.key()))

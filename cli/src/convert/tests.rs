@@ -36,7 +36,7 @@ fn seed(name: &str) -> PathBuf {
 }
 
 #[test]
-fn every_golden_case_converts_to_what_v1_accepts_or_says_why_not() {
+fn every_golden_case_is_converted_to_valid_v1_or_an_error() {
     let mut failed = Vec::new();
     for entry in std::fs::read_dir(root().join("golden/convert")).unwrap() {
         let directory = entry.unwrap().path();
@@ -55,7 +55,7 @@ fn every_golden_case_converts_to_what_v1_accepts_or_says_why_not() {
         }
     }
     failed.sort();
-    // As printed, inline and own launch templates, ids with tags, WhenUnderutilized with a time.
+    // Malformed as printed, inline and unmanaged launch templates, ids with tags, WhenUnderutilized with consolidateAfter.
     assert_eq!(failed, ["010", "028", "033", "036", "041"]);
 }
 
@@ -69,7 +69,7 @@ fn s3_15_a_provisioner_becomes_a_pool_that_can_be_applied() {
 }
 
 #[test]
-fn s3_16_a_placeholder_is_written_and_announced_where_no_role_is_known() {
+fn s3_16_without_a_known_role_a_placeholder_is_written_and_noted() {
     let text = std::fs::read_to_string(seed("004-provisioner-default.yaml")).unwrap();
     let ran = run_on(&[PathBuf::from("-")], &[], &text);
     assert!(ran.out.contains("role: $KARPENTER_NODE_ROLE"), "{}", ran.out);
@@ -79,14 +79,14 @@ fn s3_16_a_placeholder_is_written_and_announced_where_no_role_is_known() {
 }
 
 #[test]
-fn a_pool_that_kept_its_nodes_is_commented_in_the_output() {
+fn a_pool_that_never_removed_nodes_gets_a_comment_in_the_output() {
     let ran = run_on(&[seed("002-provisioner-default.yaml")], &[], "");
     assert!(ran.out.starts_with("# the Provisioner had neither"), "{}", ran.out);
     assert!(ran.out.contains("consolidateAfter: Never"), "{}", ran.out);
 }
 
 #[test]
-fn negative_files_are_refused_and_nothing_is_printed() {
+fn invalid_files_are_rejected_and_nothing_is_printed() {
     for (file, part) in [
         ("001-provisioner-as-printed.txt", "001-provisioner-as-printed.txt:17:1: "),
         ("004-provisioner-as-printed.txt", "004-provisioner-as-printed.txt:10:11: "),
@@ -106,7 +106,7 @@ fn negative_files_are_refused_and_nothing_is_printed() {
 }
 
 #[test]
-fn words_that_yaml_takes_for_something_else_are_quoted() {
+fn strings_that_yaml_would_read_as_other_types_are_quoted() {
     let text = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec:\n  providerRef: {name: b}\n  labels: \
                 {a: \"y\", b: \"010\", c: \"on\", d: \"1e3\", e: \"1_0\", f: \"null\", g: \"0x1F\", h: \"2026-01-01\", i: \"1.5\", j: \"No\"}\n";
     let ran = run_on(&[PathBuf::from("-")], &[], text);

@@ -25,7 +25,7 @@ Examples:
   whittle explain web/api-7d9f -f cluster.yaml
   whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1")]
 pub struct ExplainArgs {
-    /// What to explain: a pod (NAME or NAMESPACE/NAME), a node or a NodeClaim. Where a name has more than one of them, write
+    /// What to explain: a pod (NAME or NAMESPACE/NAME), a node or a NodeClaim. If several objects have the name, write
     /// pod/, node/ or nodeclaim/ before it.
     #[arg(value_name = "POD|NODE")]
     pub name: String,
@@ -54,7 +54,7 @@ fn like(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (there is {})", names.join(", ")) }
 }
 
-/// Runs the command. The status is 0 whenever the object was found, whatever is said of it.
+/// Runs the command. The exit code is 0 whenever the object was found, whatever the explanation.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
     match render(args) {
@@ -99,7 +99,7 @@ enum Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// As it may be written on the command line.
+    /// Its form on the command line.
     fn written(&self) -> String {
         match self {
             Subject::Pod(pod) => format!("pod/{}", pod.metadata.key()),
@@ -116,7 +116,7 @@ fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>,
     let all: Vec<Subject<'a>> = pods.chain(nodes).chain(claims).collect();
     let means = |subject: &Subject<'_>| {
         let written = subject.written();
-        // With its kind, without it, or by its bare name.
+        // Written with its kind, without it, or by its name alone.
         let (_, bare) = written.split_once('/').unwrap_or(("", &written));
         let short = match subject {
             Subject::Pod(pod) => pod.metadata.name == wanted || format!("pod/{}", pod.metadata.name) == wanted,

@@ -70,7 +70,7 @@ impl Files {
         Self(dir)
     }
 
-    fn ask(&self, name: &str, output: Format) -> Result<String, ExplainError> {
+    fn explain(&self, name: &str, output: Format) -> Result<String, ExplainError> {
         let at = |file: &str| Path::new(&self.0).join(file);
         render(&ExplainArgs {
             name: name.into(),
@@ -88,47 +88,47 @@ impl Drop for Files {
 }
 
 #[test]
-fn a_pod_is_told_where_it_goes_and_why() {
+fn a_pod_is_explained_with_its_node_and_the_reason() {
     let files = Files::new("pods");
-    let says = |name: &str| files.ask(name, Format::Text).unwrap();
-    assert_eq!(says("fits"), "default/fits goes to the existing node n1\n");
-    let fresh = says("pod/fresh");
+    let output = |name: &str| files.explain(name, Format::Text).unwrap();
+    assert_eq!(output("fits"), "default/fits goes to the existing node n1\n");
+    let fresh = output("pod/fresh");
     assert!(fresh.starts_with("default/fresh needs a new machine\n\nnew machine from nodepool default: small at $0.1"), "{fresh}");
-    let huge = says("default/huge");
+    let huge = output("default/huge");
     assert!(huge.starts_with("not placed: default/huge\n") && huge.contains("has enough resources"), "{huge}");
-    assert!(says("other/huge").contains("needs 66"), "{}", says("other/huge"));
-    assert_eq!(says("runs"), "default/runs is not to be placed: it runs on n1, and stays there\n");
-    assert!(says("gated").contains("has not marked it unschedulable"));
+    assert!(output("other/huge").contains("needs 66"), "{}", output("other/huge"));
+    assert_eq!(output("runs"), "default/runs is not to be placed: it runs on n1, and stays there\n");
+    assert!(output("gated").contains("has not marked it unschedulable"));
 }
 
 #[test]
-fn a_pod_is_told_the_same_as_json() {
+fn a_pod_is_explained_as_json() {
     let files = Files::new("json");
-    let says = |name: &str| serde_json::from_str::<Value>(&files.ask(name, Format::Json).unwrap()).unwrap();
-    let outcome = |name: &str| says(name)["outcome"].as_str().unwrap().to_owned();
+    let output = |name: &str| serde_json::from_str::<Value>(&files.explain(name, Format::Json).unwrap()).unwrap();
+    let outcome = |name: &str| output(name)["outcome"].as_str().unwrap().to_owned();
     assert_eq!(["fits", "fresh", "other/huge", "runs"].map(outcome), ["existingNode", "newMachine", "unschedulable", "notToBePlaced"]);
-    assert_eq!(says("fresh")["nodeClaim"]["instanceTypes"], json!(["small"]));
-    assert_eq!(says("other/huge")["nodePools"][0]["nearest"]["needed"], json!("66"));
+    assert_eq!(output("fresh")["nodeClaim"]["instanceTypes"], json!(["small"]));
+    assert_eq!(output("other/huge")["nodePools"][0]["nearest"]["needed"], json!("66"));
 }
 
 #[test]
-fn a_node_is_told_what_would_become_of_it() {
+fn a_node_is_explained_with_its_pods_and_verdict() {
     let files = Files::new("nodes");
     for name in ["n1", "node/n1"] {
-        let text = files.ask(name, Format::Text).unwrap();
+        let text = files.explain(name, Format::Text).unwrap();
         assert!(text.starts_with("n1\n") && text.contains("takes pending pods: default/fits"), "{text}");
         assert!(text.lines().count() >= 3, "{text}");
     }
-    let value: Value = serde_json::from_str(&files.ask("nodeclaim/default-x", Format::Json).unwrap()).unwrap();
+    let value: Value = serde_json::from_str(&files.explain("nodeclaim/default-x", Format::Json).unwrap()).unwrap();
     assert_eq!((&value["machine"], &value["verdict"]["node"]), (&json!("default-x"), &json!("n1")));
 }
 
 #[test]
-fn a_name_that_nothing_or_more_than_one_thing_has_is_refused_with_a_way_out() {
+fn an_unknown_or_ambiguous_name_is_an_error_with_a_suggestion() {
     let files = Files::new("names");
-    let error = |name: &str| files.ask(name, Format::Text).unwrap_err().to_string();
+    let error = |name: &str| files.explain(name, Format::Text).unwrap_err().to_string();
     assert_eq!(error("huge"), "\"huge\" may be any of pod/default/huge, pod/other/huge; write it as here");
     let unknown = "is neither a pod nor a node nor a nodeclaim of these files";
-    assert_eq!(error("nobody"), format!("\"nobody\" {unknown}; name one of them, or add its file with -f"));
+    assert_eq!(error("absent"), format!("\"absent\" {unknown}; name one of them, or add its file with -f"));
     assert_eq!(error("fres"), format!("\"fres\" {unknown} (there is pod/default/fresh); name one of them, or add its file with -f"));
 }

@@ -1,4 +1,4 @@
-//! Runs close to their deadline: they finish what they start, and hand the rest over.
+//! Runs close to their deadline: they finish what they start, and leave the rest to the next run.
 
 use super::session::{Place, Session};
 use futures::FutureExt as _;
@@ -10,7 +10,7 @@ const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
 /// Calls a function directly, with `left` until its deadline; every port call costs a tenth of a second.
-fn hurry(session: &Session, function: Function, left: SignedDuration) -> (Report, SimPorts) {
+fn run_with_time_left(session: &Session, function: Function, left: SignedDuration) -> (Report, SimPorts) {
     let ports = session.simulation.ports().with_time_left(SignedDuration::from_millis(100), left);
     let cluster = session.simulation.world().name();
     let settings = session.settings();
@@ -22,12 +22,12 @@ fn hurry(session: &Session, function: Function, left: SignedDuration) -> (Report
     (report.expect("ports answer at once").unwrap(), ports)
 }
 
-fn live(world: &World) -> usize {
+fn live_claims(world: &World) -> usize {
     world.store.claims(&world.name()).filter(|stored| stored.value.is_live()).count()
 }
 
-/// The demo's pool with machines of two cores only.
-fn small(more: &str) -> String {
+/// The demo's pool, limited to machines of two cores.
+fn pool_of_small_machines(more: &str) -> String {
     let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\"]}";
     let pool =
         POOL.replace("spot", "on-demand").replace("{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"2\"]}", sizes);
@@ -35,28 +35,28 @@ fn small(more: &str) -> String {
 }
 
 #[test]
-fn a_planning_run_whose_time_is_up_hands_the_rest_over() {
+fn a_schedule_run_out_of_time_leaves_the_rest_to_the_next_run() {
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", &small("")).unwrap();
+    session.apply_text("pool.yaml", &pool_of_small_machines("")).unwrap();
     session.apply_text("inflate.yaml", INFLATE).unwrap();
     session.advance(SignedDuration::from_mins(2));
     session.scale("inflate", 20).unwrap();
     let limit = session.now() + SignedDuration::from_mins(1);
-    assert!(session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).2 == 20), "all wait");
-    let (report, ports) = hurry(&session, Function::Schedule, SignedDuration::from_secs(7));
+    assert!(session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).2 == 20), "all are pending");
+    let (report, ports) = run_with_time_left(&session, Function::Schedule, SignedDuration::from_secs(7));
     let planned = report.counted("planned");
     assert!(planned > 0 && report.counted("handed_over") == 1, "{report}");
-    assert!(ports.is_in_time(), "over at {}", whittle_ports::Clock::now(&ports));
-    let begun = live(&session.simulation.world());
+    assert!(ports.is_in_time(), "it ended at {}", whittle_ports::Clock::now(&ports));
+    let begun = live_claims(&session.simulation.world());
     assert_eq!(u64::try_from(begun).unwrap(), planned);
     session.advance(SignedDuration::from_mins(5));
     let world = session.simulation.world();
-    assert!(live(&world) > begun, "the next run made the others");
+    assert!(live_claims(&world) > begun, "the next run created the others");
     assert_eq!(world.cluster.pod_counts(|_| true), (20, 0, 0));
 }
 
 #[test]
-fn a_static_pool_is_filled_over_several_runs_when_one_is_too_short() {
+fn a_static_pool_is_scaled_over_several_runs_if_one_is_too_short() {
     const FIXED: &str = "
 apiVersion: karpenter.sh/v1
 kind: NodePool
@@ -69,36 +69,36 @@ spec:
       nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
 ";
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", &small("")).unwrap();
+    session.apply_text("pool.yaml", &pool_of_small_machines("")).unwrap();
     session.apply_text("fixed.yaml", FIXED).unwrap();
     session.advance(SignedDuration::from_mins(2));
     session.apply_text("fixed.yaml", &FIXED.replace("replicas: 0", "replicas: 40")).unwrap();
-    let (report, ports) = hurry(&session, Function::Consolidate, SignedDuration::from_secs(12));
+    let (report, ports) = run_with_time_left(&session, Function::Consolidate, SignedDuration::from_secs(12));
     let planned = report.counted("planned");
     assert!((1..40).contains(&planned) && report.counted("handed_over") > 0, "{report}");
-    assert!(ports.is_in_time(), "over at {}", whittle_ports::Clock::now(&ports));
+    assert!(ports.is_in_time(), "it ended at {}", whittle_ports::Clock::now(&ports));
     session.advance(SignedDuration::from_mins(6));
-    assert_eq!(live(&session.simulation.world()), 40);
+    assert_eq!(live_claims(&session.simulation.world()), 40);
     session.apply_text("fixed.yaml", &FIXED.replace("replicas: 0", "replicas: 5")).unwrap();
-    let (report, _) = hurry(&session, Function::Consolidate, SignedDuration::from_secs(11));
+    let (report, _) = run_with_time_left(&session, Function::Consolidate, SignedDuration::from_secs(11));
     let ended = report.counted("scaled_down");
     assert!((1..35).contains(&ended) && report.counted("handed_over") > 0, "{report}");
     session.advance(SignedDuration::from_mins(6));
-    assert_eq!(live(&session.simulation.world()), 5, "neither more nor fewer went");
+    assert_eq!(live_claims(&session.simulation.world()), 5, "exactly the surplus was terminated");
 }
 
 #[test]
-fn a_look_whose_time_is_up_stores_what_it_decided_and_goes_on_at_once() {
+fn a_consolidation_run_out_of_time_stores_its_decisions_and_continues_at_once() {
     let mut session = Session::new(&Place::default());
-    session.apply_text("pool.yaml", &small("")).unwrap();
+    session.apply_text("pool.yaml", &pool_of_small_machines("")).unwrap();
     session.apply_text("inflate.yaml", INFLATE).unwrap();
     session.scale("inflate", 20).unwrap();
     session.advance(SignedDuration::from_mins(3));
     session.scale("inflate", 0).unwrap();
     session.advance(SignedDuration::from_secs(1));
-    let (report, ports) = hurry(&session, Function::Consolidate, SignedDuration::from_secs(9));
+    let (report, ports) = run_with_time_left(&session, Function::Consolidate, SignedDuration::from_secs(9));
     assert!(report.counted("handed_over") > 0, "{report}");
-    assert!(ports.is_in_time(), "over at {}", whittle_ports::Clock::now(&ports));
+    assert!(ports.is_in_time(), "it ended at {}", whittle_ports::Clock::now(&ports));
     session.advance(SignedDuration::from_mins(10));
-    assert_eq!(live(&session.simulation.world()), 0);
+    assert_eq!(live_claims(&session.simulation.world()), 0);
 }

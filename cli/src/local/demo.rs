@@ -1,4 +1,4 @@
-//! `whittle demo`: the getting-started walkthrough in a minute, with nothing but this program.
+//! `whittle demo`: the getting-started walkthrough in a simulated region, in a minute.
 
 use super::report;
 use super::session::{Place, Session, SessionError};
@@ -33,7 +33,7 @@ impl Narrator {
         println!("\n── {title}");
     }
 
-    /// Runs until a condition holds and prints what happened meanwhile.
+    /// Runs until a condition holds, and prints the new lines of the timeline.
     fn until(&mut self, what: &str, minutes: i64, holds: impl FnMut(&World) -> bool) {
         let limit = self.session.now().checked_add(SignedDuration::from_mins(minutes)).unwrap_or_else(|_| self.session.now());
         let held = self.session.simulation.run_while_not(limit, holds);

@@ -1,4 +1,4 @@
-//! Consolidation of a running system.
+//! Consolidation in a simulated cluster.
 
 use super::session::{Place, Session};
 use futures::FutureExt as _;
@@ -17,7 +17,7 @@ const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
 /// A large machine with ten pods that is scaled down to one pod, for which a small machine suffices.
-fn wasteful() -> Session {
+fn underutilized() -> Session {
     scaled_down(10, 1)
 }
 
@@ -45,15 +45,15 @@ fn claims(world: &World) -> Vec<Claim> {
     world.store.claims(&world.name()).map(|stored| stored.value.clone()).collect()
 }
 
-fn voluntary(claim: &Claim) -> bool {
+fn is_disrupted(claim: &Claim) -> bool {
     let reason = claim.deletion.as_ref().map(|deletion| deletion.reason);
     matches!(reason, Some(DeletionReason::Empty | DeletionReason::Underutilized | DeletionReason::Drifted))
 }
 
 /// Nothing was tainted, terminated or launched.
-fn untouched(world: &World) -> bool {
+fn is_undisrupted(world: &World) -> bool {
     let tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
-    !claims(world).iter().any(|claim| voluntary(claim) || claim.spec.replaces.is_some())
+    !claims(world).iter().any(|claim| is_disrupted(claim) || claim.spec.replaces.is_some())
         && !world.cluster.objects.nodes.values().any(tainted)
 }
 
@@ -62,9 +62,9 @@ fn verdicts(world: &World) -> BTreeMap<String, String> {
     pages.into_iter().flat_map(|page| page.value.verdicts).map(|(node, verdict)| (node, verdict.text)).collect()
 }
 
-/// Runs for some time and checks every other second.
+/// Runs for some time and checks the condition every other second.
 #[track_caller]
-fn watch(session: &mut Session, minutes: i64, mut holds: impl FnMut(&World) -> bool) {
+fn check_throughout(session: &mut Session, minutes: i64, mut holds: impl FnMut(&World) -> bool) {
     for _ in 0..minutes * 30 {
         session.advance(SignedDuration::from_secs(2));
         assert!(holds(&session.simulation.world()), "broken at {}", session.now());
@@ -72,14 +72,14 @@ fn watch(session: &mut Session, minutes: i64, mut holds: impl FnMut(&World) -> b
 }
 
 #[test]
-fn an_old_machine_ends_only_when_what_replaces_it_is_initialized() {
-    let mut session = wasteful();
+fn a_machine_is_terminated_only_after_its_replacement_is_initialized() {
+    let mut session = underutilized();
     let mut ended = BTreeSet::new();
     let mut replaced = 0;
-    watch(&mut session, 5, |world| {
+    check_throughout(&mut session, 5, |world| {
         let claims = claims(world);
         let mut fine = true;
-        for claim in claims.iter().filter(|claim| voluntary(claim) && ended.insert(claim.key.name.clone())) {
+        for claim in claims.iter().filter(|claim| is_disrupted(claim) && ended.insert(claim.key.name.clone())) {
             let part = claim.deletion.as_ref().map(|deletion| deletion.message.clone()).unwrap_or_default();
             let of_command = |new: &&Claim| new.spec.replaces.as_ref().is_some_and(|id| part.ends_with(id.as_str()));
             let new: Vec<&Claim> = claims.iter().filter(of_command).collect();
@@ -88,26 +88,26 @@ fn an_old_machine_ends_only_when_what_replaces_it_is_initialized() {
         }
         fine
     });
-    assert!(replaced > 0, "something was replaced: {ended:?}");
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true), (1, 0, 0), "no pod is left without a place");
+    assert!(replaced > 0, "at least one machine was replaced: {ended:?}");
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true), (1, 0, 0), "the pod runs");
 }
 
 #[test]
-fn nothing_is_touched_while_somebody_else_decides() {
-    let mut session = wasteful();
+fn nothing_is_disrupted_while_another_owner_holds_the_lease() {
+    let mut session = underutilized();
     let ports = session.simulation.ports();
     let now = session.now();
     let cluster = session.simulation.world().name();
-    let lease = ports.acquire(&cluster, "somebody else", now, SignedDuration::from_mins(30)).now_or_never().unwrap().unwrap();
-    watch(&mut session, 4, untouched);
+    let lease = ports.acquire(&cluster, "another owner", now, SignedDuration::from_mins(30)).now_or_never().unwrap().unwrap();
+    check_throughout(&mut session, 4, is_undisrupted);
     ports.release(&lease).now_or_never().unwrap().unwrap();
     let limit = session.now() + SignedDuration::from_mins(10);
-    assert!(session.simulation.run_while_not(limit, |world| !untouched(world)), "then it goes on");
+    assert!(session.simulation.run_while_not(limit, |world| !is_undisrupted(world)), "disruption resumes after the lease is released");
 }
 
 #[test]
-fn what_is_found_rests_and_is_looked_at_again() {
-    let mut session = wasteful();
+fn a_command_waits_and_is_validated_again_before_it_is_executed() {
+    let mut session = underutilized();
     let limit = session.now() + SignedDuration::from_mins(10);
     assert!(session.simulation.run_while_not(limit, |world| waiting_command(world).is_some()));
     // A single direct call: it is too early, and nothing happens.
@@ -117,15 +117,15 @@ fn what_is_found_rests_and_is_looked_at_again() {
     let adapters = Adapters::all(&ports);
     let report = whittle_consolidate::handle(adapters, &settings, &cluster).now_or_never().expect("ports answer at once");
     assert!(!report.unwrap().counts.contains_key("commands"));
-    assert!(untouched(&session.simulation.world()));
+    assert!(is_undisrupted(&session.simulation.world()));
     // The pods return during the wait: the command is no longer valid.
     session.scale("inflate", 10).unwrap();
-    watch(&mut session, 3, untouched);
+    check_throughout(&mut session, 3, is_undisrupted);
     assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
 }
 
 #[test]
-fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_look() {
+fn an_invalidated_multi_node_command_is_replaced_by_a_single_node_command_in_the_same_run() {
     let mut session = scaled_down(42, 6);
     let limit = session.now() + SignedDuration::from_mins(10);
     let many = |world: &World| waiting_command(world).is_some_and(|found| found.method == Method::MultiNode);
@@ -140,13 +140,13 @@ fn a_command_for_many_that_no_longer_holds_makes_way_for_one_node_in_the_same_lo
     }
     assert!(session.simulation.run_while_not(limit, |world| !many(world)));
     let world = session.simulation.world();
-    let next = waiting_command(&world).expect("one record ends the first and begins the second");
+    let next = waiting_command(&world).expect("the same record drops the first and holds the second");
     assert_eq!((next.method, next.nodes), (Method::SingleNode, vec![free]));
-    assert!(untouched(&world));
+    assert!(is_undisrupted(&world));
 }
 
 /// A cluster in which a command is about to be executed.
-fn about_to_go(before: i32, after: i32) -> Session {
+fn about_to_execute(before: i32, after: i32) -> Session {
     let mut session = scaled_down(before, after);
     let limit = session.now() + SignedDuration::from_mins(10);
     assert!(
@@ -155,24 +155,24 @@ fn about_to_go(before: i32, after: i32) -> Session {
     session
 }
 
-/// For how many milliseconds the nodes of that command are still untouched.
-fn milliseconds_left(before: i32, after: i32) -> i64 {
-    let mut session = about_to_go(before, after);
+/// Milliseconds until the nodes of that command are tainted.
+fn milliseconds_until_taint(before: i32, after: i32) -> i64 {
+    let mut session = about_to_execute(before, after);
     let began = session.now();
-    assert!(session.simulation.run_while_not(began + SignedDuration::from_mins(1), |world| !untouched(world)));
+    assert!(session.simulation.run_while_not(began + SignedDuration::from_mins(1), |world| !is_undisrupted(world)));
     i64::try_from(session.now().duration_since(began).as_millis()).unwrap()
 }
 
 #[test]
-fn a_pod_that_comes_before_the_nodes_are_closed_is_left_where_it_is() {
+fn a_pod_bound_before_the_nodes_are_tainted_is_not_evicted() {
     for (before, after) in [(10, 0), (10, 1)] {
-        let left = milliseconds_left(before, after);
-        let mut overtaken = 0;
+        let left = milliseconds_until_taint(before, after);
+        let mut kept_after_decision = 0;
         for moment in (0..left).rev().step_by(15).take(8) {
-            let mut session = about_to_go(before, after);
+            let mut session = about_to_execute(before, after);
             session.advance(SignedDuration::from_millis(moment));
             let mut world = session.simulation.world();
-            assert!(untouched(&world));
+            assert!(is_undisrupted(&world));
             let node = waiting_command(&world).unwrap().nodes[0].clone();
             let mut pod = whittle_api::k8s::Pod { metadata: whittle_api::ObjectMeta::namespaced("default", "late"), ..Default::default() };
             pod.spec.node_name.clone_from(&node);
@@ -183,17 +183,17 @@ fn a_pod_that_comes_before_the_nodes_are_closed_is_left_where_it_is() {
             let world = session.simulation.world();
             let pod = world.cluster.objects.pods.get("default/late").expect("it was not evicted");
             assert!(!pod.metadata.is_deleting() && pod.spec.node_name == node, "{moment} ms");
-            assert!(untouched(&world), "{moment} ms");
+            assert!(is_undisrupted(&world), "{moment} ms");
             let recorded = |kept: &whittle_claims::DecisionRecord| kept.message.contains("default/late has come since");
-            overtaken += usize::from(world.store.decisions(&world.name()).iter().any(recorded));
+            kept_after_decision += usize::from(world.store.decisions(&world.name()).iter().any(recorded));
         }
-        assert!(overtaken > 0, "some came after the decision: {left} ms");
+        assert!(kept_after_decision > 0, "some pods arrived after the decision: {left} ms");
     }
 }
 
 #[test]
-fn a_protected_node_stays_and_its_verdict_says_why() {
-    let mut session = wasteful();
+fn a_node_with_do_not_disrupt_is_kept_and_its_verdict_names_the_annotation() {
+    let mut session = underutilized();
     let nodes: Vec<String> = session.simulation.world().cluster.objects.nodes.keys().cloned().collect();
     for name in nodes {
         let protect = |node: &mut Node| {
@@ -201,7 +201,7 @@ fn a_protected_node_stays_and_its_verdict_says_why() {
         };
         session.simulation.world().cluster.objects.change::<Node>(&name, protect);
     }
-    watch(&mut session, 4, untouched);
+    check_throughout(&mut session, 4, is_undisrupted);
     let world = session.simulation.world();
     assert!(!verdicts(&world).is_empty());
     for (node, text) in verdicts(&world) {
@@ -210,13 +210,13 @@ fn a_protected_node_stays_and_its_verdict_says_why() {
 }
 
 #[test]
-fn a_replacement_that_never_comes_leaves_the_old_machine_as_it_was() {
-    let mut session = wasteful();
+fn a_failed_replacement_leaves_the_old_machine_undisrupted() {
+    let mut session = underutilized();
     let limit = session.now() + SignedDuration::from_mins(10);
-    let asked = |world: &World| claims(world).iter().any(|claim| claim.spec.replaces.is_some());
-    assert!(session.simulation.run_while_not(limit, asked));
+    let replacement_planned = |world: &World| claims(world).iter().any(|claim| claim.spec.replaces.is_some());
+    assert!(session.simulation.run_while_not(limit, replacement_planned));
     let name = claims(&session.simulation.world()).into_iter().find(|claim| claim.spec.replaces.is_some()).unwrap().key.name;
-    // Somebody deletes the replacement; then the pool's budget is set to zero, so that nothing else is tried.
+    // The replacement is deleted by a user; then the pool's budget is set to zero, so that nothing else is tried.
     let removed = session.simulation.run_while_not(limit, |world| world.cluster.objects.node_claims.contains_key(name.as_str()));
     assert!(removed);
     session.delete("nodeclaim", name.as_str()).unwrap();
@@ -232,21 +232,21 @@ fn a_replacement_that_never_comes_leaves_the_old_machine_as_it_was() {
     drop(world);
     session.advance(SignedDuration::from_mins(5));
     let world = session.simulation.world();
-    let marked = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
-    assert!(!world.cluster.objects.nodes.values().any(marked), "no mark is left");
+    let tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+    assert!(!world.cluster.objects.nodes.values().any(tainted), "no taint is left");
     let recorded = |claim: &Claim| conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some() && !claim.is_ending();
-    assert!(!claims(&world).iter().any(recorded), "nor a condition");
-    assert!(!claims(&world).iter().any(|claim| voluntary(claim) && claim.deletion.is_some() && claim.spec.replaces.is_none()));
+    assert!(!claims(&world).iter().any(recorded), "no condition is left");
+    assert!(!claims(&world).iter().any(|claim| is_disrupted(claim) && claim.deletion.is_some() && claim.spec.replaces.is_none()));
     assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
 }
 
 #[test]
-fn after_it_has_settled_nothing_more_is_done_and_the_price_stays() {
-    let mut session = wasteful();
+fn a_consolidated_cluster_stays_unchanged() {
+    let mut session = underutilized();
     session.advance(SignedDuration::from_mins(6));
     let (price, started) = {
         let world = session.simulation.world();
         (world.cost(), world.region.started())
     };
-    watch(&mut session, 7, |world| world.cost() == price && world.region.started() == started);
+    check_throughout(&mut session, 7, |world| world.cost() == price && world.region.started() == started);
 }

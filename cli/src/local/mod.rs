@@ -34,7 +34,7 @@ pub struct LocalArgs {
     pub place: PlaceArgs,
 }
 
-/// Where an interactive session is.
+/// The cluster of an interactive session.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Name of the simulated cluster
@@ -46,7 +46,7 @@ pub struct PlaceArgs {
     /// Kubernetes version
     #[arg(long, default_value = "1.33")]
     pub kubernetes_version: String,
-    /// Everything random follows from it
+    /// Determines everything random
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -87,7 +87,7 @@ pub fn main(args: &LocalArgs) -> ExitCode {
 }
 
 fn run_scenarios(args: &RunArgs) -> ExitCode {
-    // All files are read before the first is played: a typo in the last one costs no time.
+    // All files are read before the first is played, so that a typo in the last one is reported at once.
     let read: Result<Vec<_>, _> = args.scenarios.iter().map(|path| scenario::read(path)).collect();
     let scenarios = match read {
         Ok(scenarios) => scenarios,

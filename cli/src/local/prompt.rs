@@ -55,7 +55,7 @@ pub fn main(place: &Place) -> ExitCode {
     }
 }
 
-/// A session and how much of its story was printed.
+/// A session, and how much of its timeline was printed.
 pub struct Prompt {
     session: Session,
     printed_lines: usize,
@@ -136,7 +136,7 @@ impl Prompt {
 
     fn savings(&self) -> String {
         let world = self.session.simulation.world();
-        // What was done this very moment counts as well.
+        // Include commands executed at this moment.
         let until = world.now().checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX);
         savings::of_decisions(world.store.decisions(&world.name()), until)
     }

@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use whittle_sim::{Line, LineKind};
 use whittle_units::Price;
 
-/// `00:01:23` since the beginning.
+/// Time since the beginning, as `00:01:23`.
 pub fn clock(begun: Timestamp, at: Timestamp) -> String {
     let seconds = at.duration_since(begun).as_secs().max(0);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -24,7 +24,7 @@ pub const fn mark(kind: LineKind) -> &'static str {
     }
 }
 
-/// Whether standard output is a terminal that wants colours: not in a pipe, and not where `NO_COLOR` is set.
+/// Whether to print colours: standard output is a terminal, and `NO_COLOR` is not set.
 pub fn paints() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_asked_for() {
+    fn lines_are_coloured_only_on_request() {
         let line = Line { at: Timestamp::UNIX_EPOCH, kind: LineKind::Cloud, text: "EC2 starts".to_owned(), cost: Price::ZERO };
         let line_text = |paint| timeline(std::slice::from_ref(&line), Timestamp::UNIX_EPOCH, Price::ZERO, paint);
         assert_eq!(line_text(false), "00:00:00  ec2       EC2 starts\n");

@@ -70,7 +70,7 @@ impl Place {
 }
 
 impl Session {
-    /// A fresh world with Whittle installed and switched on.
+    /// A new world with Whittle installed and enabled.
     pub fn new(place: &Place) -> Self {
         let start: Timestamp = START.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let options = WorldOptions {
@@ -139,7 +139,7 @@ impl Session {
         Ok(messages)
     }
 
-    /// Legacy objects are kept as they are, and converted objects are created in the cluster.
+    /// Keeps legacy objects as applied, and creates the converted objects in the cluster.
     fn apply_legacy(&mut self, objects: Vec<Object>) -> Result<Vec<String>, SessionError> {
         if objects.is_empty() {
             return Ok(Vec::new());
@@ -184,7 +184,7 @@ impl Session {
         Ok(messages)
     }
 
-    /// Deletes one object, named as kubectl names it.
+    /// Deletes one object, in kubectl's notation.
     pub fn delete(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
         let now = self.now();
         let key = namespaced(name);
@@ -283,7 +283,7 @@ impl Session {
     }
 }
 
-/// `x` stands for `default/x`.
+/// `x` means `default/x`.
 fn namespaced(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
 }

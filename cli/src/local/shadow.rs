@@ -20,8 +20,8 @@ fn busy(pool: &str) -> Session {
     session
 }
 
-/// Machines, taints and claims that are being deleted.
-fn touched(world: &World) -> (usize, usize, usize, usize) {
+/// Machines launched, machines running, tainted nodes, and claims being deleted.
+fn disruption_counts(world: &World) -> (usize, usize, usize, usize) {
     let tainted =
         world.cluster.objects.nodes.values().filter(|node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT));
     let ending = world.store.claims(&world.name()).filter(|stored| stored.value.is_ending()).count();
@@ -30,45 +30,45 @@ fn touched(world: &World) -> (usize, usize, usize, usize) {
 }
 
 #[track_caller]
-fn check_untouched(mut session: Session) {
-    let before = touched(&session.simulation.world());
+fn check_undisrupted(mut session: Session) {
+    let before = disruption_counts(&session.simulation.world());
     assert!(before.1 > 0);
     session.scale("inflate", 0).unwrap();
     session.advance(SignedDuration::from_mins(5));
     let world = session.simulation.world();
-    assert_eq!(touched(&world), before, "nothing is launched, marked or ended");
+    assert_eq!(disruption_counts(&world), before, "nothing is launched, tainted or terminated");
     let recorded = world.store.decisions(&world.name()).iter().any(|decision| decision.message.starts_with("would (shadow mode) "));
-    assert!(recorded, "what would be done is on record");
+    assert!(recorded, "the command is recorded");
     let found = world.store.decisions(&world.name()).iter().filter(|decision| decision.subject.starts_with("command/")).count();
-    assert!((1..=3).contains(&found), "what stays the same is told once: {found}");
+    assert!((1..=3).contains(&found), "an unchanged command is recorded once: {found}");
     let sums = crate::savings::of_decisions(world.store.decisions(&world.name()), world.now());
     assert!(sums.starts_with("No command was executed"), "{sums}");
-    let (_, imagined) = sums.split_once("In shadow mode ").expect("what would have been saved is summed");
-    assert!(imagined.contains("NodePool default: $0."), "{imagined}");
+    let (_, shadow_sums) = sums.split_once("In shadow mode ").expect("the savings in shadow mode are summed");
+    assert!(shadow_sums.contains("NodePool default: $0."), "{shadow_sums}");
 }
 
 #[test]
-fn a_cluster_in_shadow_mode_is_decided_and_left_alone() {
+fn commands_for_a_cluster_in_shadow_mode_are_recorded_and_not_executed() {
     let session = busy(POOL);
     session.set(Settings { shadow: true, ..session.settings() });
-    check_untouched(session);
+    check_undisrupted(session);
 }
 
 /// A command that waits when shadow mode begins is not executed.
 #[test]
-fn shadow_mode_stops_what_rests() {
+fn shadow_mode_stops_a_waiting_command() {
     let mut session = busy(POOL);
-    let before = touched(&session.simulation.world());
+    let before = disruption_counts(&session.simulation.world());
     session.scale("inflate", 0).unwrap();
     let limit = session.now() + SignedDuration::from_mins(5);
     let found = |world: &World| world.store.decisions(&world.name()).iter().any(|one| one.subject.starts_with("command/"));
     assert!(session.simulation.run_while_not(limit, found));
     session.set(Settings { shadow: true, ..session.settings() });
     session.advance(SignedDuration::from_mins(3));
-    assert_eq!(touched(&session.simulation.world()), before);
+    assert_eq!(disruption_counts(&session.simulation.world()), before);
 }
 
-/// A session in which a command runs: its node is marked and its replacement under way.
+/// A session in which a command is executed: its node is tainted and its replacement launched.
 fn replacing() -> Session {
     let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\", \"16\"]}";
     let pool =
@@ -82,40 +82,40 @@ fn replacing() -> Session {
     let limit = session.now() + SignedDuration::from_mins(10);
     let replaces = |world: &World| {
         let new = world.store.claims(&world.name()).any(|stored| stored.value.spec.replaces.is_some() && stored.value.machine().is_some());
-        new && touched(world).2 > 0
+        new && disruption_counts(world).2 > 0
     };
-    assert!(session.simulation.run_while_not(limit, replaces), "a replacement is under way");
+    assert!(session.simulation.run_while_not(limit, replaces), "a replacement is launched");
     session
 }
 
 /// Nothing is tainted or terminated, and the pod keeps running on its node.
 #[track_caller]
-fn check_taken_back(session: &mut Session) {
+fn check_rolled_back(session: &mut Session) {
     session.advance(SignedDuration::from_mins(3));
     let world = session.simulation.world();
-    assert_eq!((touched(&world).2, touched(&world).3), (0, 0), "no mark is left, nothing ends");
+    assert_eq!((disruption_counts(&world).2, disruption_counts(&world).3), (0, 0), "no taint is left, and nothing is deleted");
     let shown = |stored: &whittle_claims::Stored<whittle_claims::Claim>| {
         whittle_api::conditions::find(&stored.value.conditions, whittle_api::conditions::DISRUPTION_REASON).is_some()
     };
-    assert!(!world.store.claims(&world.name()).any(shown), "no claim shows a reason to go");
+    assert!(!world.store.claims(&world.name()).any(shown), "no claim has a disruption reason");
     let recorded = world.store.decisions(&world.name()).iter().any(|one| one.message == "Kept after all: shadow mode was switched on");
     assert!(recorded);
     assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
 }
 
 #[test]
-fn a_command_that_runs_when_the_cluster_is_put_into_shadow_mode_is_rolled_back() {
+fn shadow_mode_of_the_cluster_rolls_back_a_running_command() {
     let mut session = replacing();
     session.set(Settings { shadow: true, ..session.settings() });
-    check_taken_back(&mut session);
+    check_rolled_back(&mut session);
     session.set(Settings { shadow: false, ..session.settings() });
     session.advance(SignedDuration::from_mins(10));
     let world = session.simulation.world();
-    assert_eq!((touched(&world).1, touched(&world).2), (1, 0), "what was begun is done when shadow mode ends");
+    assert_eq!((disruption_counts(&world).1, disruption_counts(&world).2), (1, 0), "the command is executed after shadow mode ends");
 }
 
 #[test]
-fn a_command_that_runs_when_its_pool_is_put_into_shadow_mode_is_rolled_back() {
+fn shadow_mode_of_a_pool_rolls_back_a_running_command() {
     let mut session = replacing();
     let pools: Vec<String> = session.simulation.world().cluster.objects.node_pools.keys().cloned().collect();
     {
@@ -125,11 +125,11 @@ fn a_command_that_runs_when_its_pool_is_put_into_shadow_mode_is_rolled_back() {
             pool.metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
         }
     }
-    check_taken_back(&mut session);
+    check_rolled_back(&mut session);
 }
 
 #[test]
-fn a_pool_in_shadow_mode_is_decided_and_left_alone() {
+fn commands_for_a_pool_in_shadow_mode_are_recorded_and_not_executed() {
     let shadow = format!("metadata:\n  annotations: {{{}: \"true\"}}\n", labels::SHADOW);
-    check_untouched(busy(&POOL.replacen("metadata:\n", &shadow, 1)));
+    check_undisrupted(busy(&POOL.replacen("metadata:\n", &shadow, 1)));
 }

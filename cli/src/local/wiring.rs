@@ -35,7 +35,7 @@ impl Functions for Handlers {
     }
 }
 
-/// The result for the queue: an error makes the message be redelivered.
+/// The result for the queue: after an error the message is redelivered.
 fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
     use whittle_ports::Disposition::{Drop, Fail, Replan, RetryLater};
     match result {
@@ -57,18 +57,18 @@ async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: I
             let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None };
             whittle_relay::handle(adapters, settings, request).await.map(|(_, report)| report)
         }
-        (Function::Schedule, Input::Doorbell(bell)) => whittle_schedule::handle(adapters, settings, bell.cluster()).await,
-        (Function::Consolidate, Input::Doorbell(bell)) => whittle_consolidate::handle(adapters, settings, bell.cluster()).await,
+        (Function::Schedule, Input::Doorbell(doorbell)) => whittle_schedule::handle(adapters, settings, doorbell.cluster()).await,
+        (Function::Consolidate, Input::Doorbell(doorbell)) => whittle_consolidate::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &body).await,
-        (Function::Register, Input::Doorbell(bell)) => whittle_register::handle(adapters, settings, bell.cluster()).await,
+        (Function::Register, Input::Doorbell(doorbell)) => whittle_register::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Terminate, Input::Doorbell(Doorbell::Terminate { cluster, claim })) => {
             whittle_terminate::handle(adapters, settings, &ClaimKey { cluster, name: claim }).await
         }
         (Function::Launch, Input::Doorbell(Doorbell::Launch { cluster, claims })) => {
             whittle_launch::handle(adapters, settings, &cluster, &claims).await
         }
-        (Function::Refresh, Input::Doorbell(bell)) => whittle_refresh::handle(adapters, settings, bell.cluster()).await,
-        (Function::Sweep, Input::Doorbell(bell)) => whittle_sweep::handle(adapters, settings, bell.cluster()).await,
+        (Function::Refresh, Input::Doorbell(doorbell)) => whittle_refresh::handle(adapters, settings, doorbell.cluster()).await,
+        (Function::Sweep, Input::Doorbell(doorbell)) => whittle_sweep::handle(adapters, settings, doorbell.cluster()).await,
         _ => Ok(Report::default()),
     }
 }

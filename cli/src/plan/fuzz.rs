@@ -1,11 +1,11 @@
 //! Reads and plans arbitrary manifests: never a panic, never a plan that the checker rejects, and properties that must hold between
 //! plans for similar manifests.
 
-mod drawn;
+mod generators;
 
 use crate::source::InstanceTypesByPool;
 use crate::source::{self, PackingArg, buffers_with_pods, catalog, options};
-use drawn::{manifests, offered};
+use generators::{manifests, offered};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::Value;
@@ -19,11 +19,11 @@ use whittle_model::state::ClusterState;
 use whittle_solver::Memory;
 use whittle_units::Price;
 
-/// More work than this for a handful of pods would slow every plan down.
+/// The maximum work of a plan for a handful of pods: more would make every plan slow.
 const WORK_MAX: u64 = 100_000;
 
 /// The pods whose affinity the plan violates.
-fn doubted<'p>(pods: &'p [Pod], wrong: &[whittle_checker::Violation]) -> BTreeSet<&'p str> {
+fn affinity_violations<'p>(pods: &'p [Pod], wrong: &[whittle_checker::Violation]) -> BTreeSet<&'p str> {
     let about = |pod: &Pod| wrong.iter().any(|v| v.rule == "affinity" && v.detail.starts_with(&format!("{} ", pod.metadata.key())));
     pods.iter().filter(|pod| about(pod)).map(|pod| pod.metadata.name.as_str()).collect()
 }
@@ -37,7 +37,7 @@ fn from_environment<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The same `cases` in every run of the tests; more with `WHITTLE_FUZZ_CASES=10000`, others with `WHITTLE_FUZZ_SEED=7`.
+/// Runs the same `cases` each time; more with `WHITTLE_FUZZ_CASES=10000`, others with `WHITTLE_FUZZ_SEED=7`.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases: from_environment("WHITTLE_FUZZ_CASES").unwrap_or(cases),
@@ -49,16 +49,16 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 /// The generated input of a plan.
-struct Scene {
+struct PlanInput {
     read: source::Manifests,
     offered: InstanceTypesByPool,
     virtual_pods: Vec<Pod>,
 }
 
-impl Scene {
-    /// `None` if the command would refuse the manifests.
+impl PlanInput {
+    /// `None` if the command would reject the manifests.
     fn read(text: &str, offers: Vec<Value>) -> Option<Self> {
-        let read = source::read_text("drawn", text).ok()?;
+        let read = source::read_text("generated", text).ok()?;
         let offers = catalog::parse(&Value::from(offers).to_string()).expect("a literal catalog");
         let offered = catalog::for_all_pools(&read.objects, offers);
         let (_, mut virtual_pods) = buffers_with_pods(&read);
@@ -80,8 +80,8 @@ impl Scene {
         }
     }
 
-    /// How many real pods are not placed.
-    fn left(&self, plan: &Plan) -> usize {
+    /// The number of real pods that are not placed.
+    fn unplaced(&self, plan: &Plan) -> usize {
         let is_virtual = |pod: &PodRef| self.virtual_pods.iter().any(|one| one.metadata.uid == pod.uid);
         plan.left_out.iter().filter(|left| !is_virtual(&left.pod)).count()
     }
@@ -92,7 +92,7 @@ impl Scene {
     }
 }
 
-/// How many machines each reservation holds; without any in most worlds.
+/// The number of instances in each reservation; mostly none.
 fn reserved() -> impl Strategy<Value = u32> {
     prop_oneof![2 => Just(0), 1 => 1..4_u32]
 }
@@ -101,46 +101,46 @@ proptest! {
     #![proptest_config(config(1000))]
 
     #[test]
-    fn whatever_stands_in_manifests_is_planned_or_explained(text in manifests(), objective in 0..OBJECTIVES.len(), reserved in reserved()) {
-        let Some(scene) = Scene::read(&text, offered(reserved)) else { return Ok(()) };
-        let state = ClusterState::of(&scene.read.objects);
-        let input = scene.input(&state);
+    fn every_pod_of_generated_manifests_is_planned_or_explained(text in manifests(), objective in 0..OBJECTIVES.len(), reserved in reserved()) {
+        let Some(generated) = PlanInput::read(&text, offered(reserved)) else { return Ok(()) };
+        let state = ClusterState::of(&generated.read.objects);
+        let input = generated.input(&state);
         let pods: Vec<Pod> = input.objects.pods.iter().chain(input.virtual_pods).cloned().collect();
-        let social = ["\"podAffinity\":{", "\"podAntiAffinity\":{", "\"topologySpreadConstraints\":[{"].iter().any(|part| text.contains(part));
-        let mut judged: Vec<(Plan, BTreeSet<&str>)> = Vec::new();
+        let depends_on_others = ["\"podAffinity\":{", "\"podAntiAffinity\":{", "\"topologySpreadConstraints\":[{"].iter().any(|part| text.contains(part));
+        let mut plans: Vec<(Plan, BTreeSet<&str>)> = Vec::new();
         for packing in [Packing::Reference, Packing::Best] {
-            let options = scene.options(objective, packing);
+            let options = generated.options(objective, packing);
             let plan = whittle_solver::solve(&input, &options);
             let wrong = whittle_checker::check(&input, &options, &plan);
-            // Karpenter may place the first pod of an affinity apart from the others (ADR 0019); no other packing does so if it does not,
+            // Karpenter may place the first pod of an affinity apart from the others (ADR 0019); other packings do so only if it does,
             // as long as they start with the same pods.
-            let doubted = doubted(&pods, &wrong);
-            let plain = judged.first().filter(|_| input.virtual_pods.is_empty());
-            let own = plain.map_or(0, |(_, plain)| doubted.difference(plain).count());
+            let violating = affinity_violations(&pods, &wrong);
+            let plain = plans.first().filter(|_| input.virtual_pods.is_empty());
+            let own = plain.map_or(0, |(_, plain)| violating.difference(plain).count());
             let faults: Vec<String> = wrong.iter().filter(|v| v.rule != "affinity" || own > 0).map(ToString::to_string).collect();
             prop_assert!(faults.is_empty(), "{packing:?} ({}): {}", plan.packing, faults.join("; "));
             let (_, wrong) = whittle_checker::without_violations(&input, &options, plan.clone());
             prop_assert!(wrong.is_empty(), "{packing:?}: {wrong:?}");
             prop_assert!(plan.work < WORK_MAX, "{} units of work", plan.work);
             prop_assert!(plan.left_out.iter().all(|left| !left.reason.to_string().is_empty()));
-            // If pods depend on each other, or on an order over all of them, one pod fewer may change every placement.
-            if packing == Packing::Reference && !social {
+            // If pods depend on each other or on the order of all pods, one pod fewer may change every placement.
+            if packing == Packing::Reference && !depends_on_others {
                 let settled = Memory::after(&input, &options, &plan).settled(&input, &options);
                 let again = whittle_solver::solve(&input, &Options { settled, ..options });
-                prop_assert_eq!(again.scheduled(), plan.scheduled(), "what was settled had a place");
+                prop_assert_eq!(again.scheduled(), plan.scheduled(), "no settled pod could have been placed");
             }
-            judged.push((plan, doubted));
+            plans.push((plan, violating));
         }
-        let [(plain, doubted), (best, fewer)] = &judged[..] else { unreachable!("two packings") };
+        let [(plain, violating), (best, fewer)] = &plans[..] else { unreachable!("two packings") };
         // Virtual pods of buffers come last in every packing but Karpenter's.
         if !input.virtual_pods.is_empty() {
-            let left = (scene.left(plain), scene.left(best));
-            prop_assert!(left.1 <= left.0, "{left:?}");
+            let unplaced = (generated.unplaced(plain), generated.unplaced(best));
+            prop_assert!(unplaced.1 <= unplaced.0, "{unplaced:?}");
             return Ok(());
         }
         let placed = (plain.scheduled(), best.scheduled());
         prop_assert!(placed.1 >= placed.0, "{placed:?}");
-        let (right, cheaper) = (placed.1 - fewer.len() > placed.0 - doubted.len(), best.price() <= plain.price());
+        let (right, cheaper) = (placed.1 - fewer.len() > placed.0 - violating.len(), best.price() <= plain.price());
         prop_assert!(right || cheaper, "{} instead of {} for {placed:?}", best.price(), plain.price());
         let machines = (plain.claims.len(), best.claims.len());
         let fewer = right || OBJECTIVES[objective].0 != Objective::Fewest || machines.1 <= machines.0;
@@ -150,71 +150,71 @@ proptest! {
 
 /// The value of a plan: placed pods, machines, and the objective.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Worth {
+struct PlanValue {
     placed: usize,
     machines: usize,
     cost: Price,
 }
 
-/// Plans the manifests with these instance types. Also returns the machines, as text.
-fn worth(text: &str, offers: Vec<Value>, objective: usize, packing: Packing) -> Option<(Worth, String)> {
-    let scene = Scene::read(text, offers)?;
-    let state = ClusterState::of(&scene.read.objects);
-    let options = scene.options(objective, packing);
-    let plan = whittle_solver::solve(&scene.input(&state), &options);
+/// Plans the manifests with these instance types. Returns the value, and the machines as text.
+fn plan_value(text: &str, offers: Vec<Value>, objective: usize, packing: Packing) -> Option<(PlanValue, String)> {
+    let generated = PlanInput::read(text, offers)?;
+    let state = ClusterState::of(&generated.read.objects);
+    let options = generated.options(objective, packing);
+    let plan = whittle_solver::solve(&generated.input(&state), &options);
     let machines = plan.claims.len();
     let cost = (0..machines).fold(plan.price(), |sum, _| sum + options.machine_cost);
-    Some((Worth { placed: plan.scheduled(), machines, cost }, format!("{:?}", plan.claims)))
+    Some((PlanValue { placed: plan.scheduled(), machines, cost }, format!("{:?}", plan.claims)))
 }
 
 proptest! {
     #![proptest_config(config(250))]
 
     #[test]
-    fn renamed_manifests_give_the_renamed_plan_to_the_byte(text in manifests(), objective in 0..OBJECTIVES.len()) {
+    fn renaming_pods_only_renames_them_in_the_plan(text in manifests(), objective in 0..OBJECTIVES.len()) {
         for packing in [Packing::Reference, Packing::Best] {
-            let Some(first) = worth(&text, offered(0), objective, packing) else { return Ok(()) };
+            let Some(first) = plan_value(&text, offered(0), objective, packing) else { return Ok(()) };
             let renamed = text.replace("\"pod-", "\"web-");
-            let other = worth(&renamed, offered(0), objective, packing).expect("read before");
+            let other = plan_value(&renamed, offered(0), objective, packing).expect("read before");
             prop_assert_eq!(&first.0, &other.0, "{:?}", packing);
-            // Planning the same again gives the same bytes.
+            // Apart from the names, the plans have the same bytes.
             let back = other.1.replace("web-", "pod-");
             prop_assert_eq!(&first.1, &back, "{:?}", packing);
         }
     }
 
     #[test]
-    fn another_type_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), last in any::<bool>()) {
+    fn an_additional_instance_type_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), last in any::<bool>()) {
         // Fewer types mean fewer domains of keys that only types define, and BestEffort lowers minValues: smaller machines then fit a limit.
         let domains = ["size", labels::CAPACITY_TYPE, labels::ARCH].map(|key| format!("\"topologyKey\":\"{key}\""));
         if text.contains("CapacityBuffer") || text.contains("\"minValues\":") || domains.iter().any(|domain| text.contains(domain)) {
             return Ok(());
         }
-        let Some((more, _)) = worth(&text, offered(0), objective, Packing::Best) else { return Ok(()) };
+        let Some((more, _)) = plan_value(&text, offered(0), objective, Packing::Best) else { return Ok(()) };
         let mut types: Vec<Value> = offered(0);
         types.remove(if last { types.len() - 1 } else { 0 });
-        let (fewer, _) = worth(&text, types, objective, Packing::Best).expect("read before");
+        let (fewer, _) = plan_value(&text, types, objective, Packing::Best).expect("read before");
         prop_assert!(more.placed >= fewer.placed, "{more:?} {fewer:?}");
         prop_assert!(more.placed > fewer.placed || more.cost <= fewer.cost, "{more:?} {fewer:?}");
     }
 
     #[test]
-    fn another_pool_or_node_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), node in any::<bool>()) {
-        // Pools and nodes are domains, too; the first pod of an affinity decides about the others, and
-        // nodes are used first; and virtual pods of buffers take places as they come.
+    fn an_additional_pool_or_node_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), node in any::<bool>()) {
+        // Pools and nodes are topology domains, the first pod of an affinity decides the domain of the others,
+        // nodes are used first, and virtual pods of buffers are placed in any order.
         let catalog = ["CapacityBuffer", "\"topologySpreadConstraints\":[{", "\"podAffinity\":{"];
         if catalog.iter().any(|part| text.contains(part)) {
             return Ok(());
         }
         let (kind, kept) = if node { ("Node", "n0") } else { ("NodePool", "p0") };
         let is_extra = |document: &&str| {
-            let object: Value = serde_json::from_str(document).expect("as it was drawn");
+            let object: Value = serde_json::from_str(document).expect("it was generated as JSON");
             object["kind"] == kind && object["metadata"]["name"] != kept
         };
         let documents: Vec<&str> = text.split("\n---\n").collect();
         let without: Vec<&str> = documents.iter().filter(|document| !is_extra(document)).copied().collect();
-        let Some((more, _)) = worth(&text, offered(0), objective, Packing::Best) else { return Ok(()) };
-        let Some((fewer, _)) = worth(&without.join("\n---\n"), offered(0), objective, Packing::Best) else { return Ok(()) };
+        let Some((more, _)) = plan_value(&text, offered(0), objective, Packing::Best) else { return Ok(()) };
+        let Some((fewer, _)) = plan_value(&without.join("\n---\n"), offered(0), objective, Packing::Best) else { return Ok(()) };
         prop_assert!(more.placed >= fewer.placed, "{more:?} {fewer:?}");
         // A pool with more weight is used first, whatever it costs.
         prop_assert!(!node || more.placed > fewer.placed || more.cost <= fewer.cost, "{more:?} {fewer:?}");

@@ -1,4 +1,4 @@
-//! `whittle plan`: where pending pods would go, decided from files alone.
+//! `whittle plan`: where pending pods would go, from files alone.
 
 #[cfg(test)]
 mod fuzz;
@@ -29,12 +29,12 @@ pub struct PlanArgs {
     /// How to print the plan
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-    /// Whether to look for cheaper plans than Karpenter's
+    /// Whether to search for cheaper plans than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
 }
 
-/// Runs the command. The status is 0 whenever a decision was made, even if it leaves pods out.
+/// Runs the command. The exit code is 0 whenever a plan was made, even if some pods are not placed.
 #[must_use]
 pub fn run(args: &PlanArgs) -> ExitCode {
     match render(args) {
@@ -56,18 +56,18 @@ pub fn run(args: &PlanArgs) -> ExitCode {
 pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
     let (read, offered) = args.source.read("plan")?;
     let started = Instant::now();
-    let Planned { plan, wishes, solve } = decide(&read, offered, args.packing);
+    let Planned { plan, preference_cost, solve } = decide(&read, offered, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
     Ok(match args.output {
-        Format::Json => output::json(&plan, wishes.as_ref(), times),
-        Format::Text => text::text(&plan, wishes.as_ref()),
+        Format::Json => output::json(&plan, preference_cost.as_ref(), times),
+        Format::Text => text::text(&plan, preference_cost.as_ref()),
     })
 }
 
-/// A plan, what preferences cost in it, and how long it took to find.
+/// A plan, the cost of preferences in it, and its duration.
 pub(crate) struct Planned {
     pub(crate) plan: Plan,
-    pub(crate) wishes: Option<PreferenceCost>,
+    pub(crate) preference_cost: Option<PreferenceCost>,
     pub(crate) solve: Duration,
 }
 
@@ -89,6 +89,6 @@ pub(crate) fn decide(read: &Manifests, offered: InstanceTypesByPool, packing: Pa
     let solving = Instant::now();
     let plan = whittle_solver::solve(&input, &options);
     let solve = solving.elapsed();
-    let wishes = whittle_solver::preference_cost(&input, &options, &plan);
-    Planned { plan, wishes, solve }
+    let preference_cost = whittle_solver::preference_cost(&input, &options, &plan);
+    Planned { plan, preference_cost, solve }
 }

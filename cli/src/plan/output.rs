@@ -14,7 +14,7 @@ pub(crate) struct Times {
     pub(crate) solve: Duration,
 }
 
-pub(crate) fn json(plan: &Plan, wishes: Option<&PreferenceCost>, times: Times) -> String {
+pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, times: Times) -> String {
     let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
@@ -24,8 +24,8 @@ pub(crate) fn json(plan: &Plan, wishes: Option<&PreferenceCost>, times: Times) -
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
         "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),
-        "emptyNodePools": plan.unusable_pools.iter().map(pool_says).collect::<Vec<_>>(),
-        "preferences": wishes.map(|cost| json!({
+        "emptyNodePools": plan.unusable_pools.iter().map(pool_rejection).collect::<Vec<_>>(),
+        "preferences": preference_cost.map(|cost| json!({
             "pods": cost.pods,
             "price": dollars(cost.price),
             "priceWithout": dollars(cost.without),
@@ -53,7 +53,7 @@ fn keys(pods: &[PodRef]) -> Vec<String> {
     pods.iter().map(PodRef::key).collect()
 }
 
-/// A NodeClaim as the output format has it.
+/// A NodeClaim in the output format.
 #[must_use]
 pub(crate) fn claim(claim: &NewClaim) -> Value {
     let requirement = |r: &Requirement| {
@@ -78,7 +78,7 @@ pub(crate) fn claim(claim: &NewClaim) -> Value {
             "nextOffer": why.next_offer.as_ref().map(offer),
             "nextBest": why.next_best.as_ref().map(|(t, price)| json!({"instanceType": t, "price": dollars(*price)})),
             "narrowed": why.narrowed,
-            "passedOver": why.passed_over.iter().map(pool_says).collect::<Vec<_>>(),
+            "passedOver": why.passed_over.iter().map(pool_rejection).collect::<Vec<_>>(),
         },
     })
 }
@@ -91,25 +91,25 @@ fn resources(resources: &Resources) -> Value {
     resources.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect()
 }
 
-/// A pod without a place, as the output format has it.
+/// An unplaced pod in the output format.
 pub(crate) fn left_out(left: &LeftOut) -> Value {
     let mut out = json!({"pod": left.pod.key(), "message": left.reason.to_string(), "category": left.reason.category()});
-    if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
-        out["nodePools"] = says.iter().map(pool_says).collect();
+    if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = &left.reason {
+        out["nodePools"] = rejections.iter().map(pool_rejection).collect();
     }
     out
 }
 
-fn pool_says(says: &PoolRejection) -> Value {
-    let mut out = json!({"nodePool": says.node_pool, "category": says.cause.category(), "message": says.cause.to_string()});
-    if let Cause::Topology { counts, .. } = &says.cause {
+fn pool_rejection(rejection: &PoolRejection) -> Value {
+    let mut out = json!({"nodePool": rejection.node_pool, "category": rejection.cause.category(), "message": rejection.cause.to_string()});
+    if let Cause::Topology { counts, .. } = &rejection.cause {
         out["counts"] = counts.iter().map(|(domain, n)| (domain.clone(), json!(n))).collect();
     }
-    if !says.ruled_out.is_empty() {
-        let entries = says.ruled_out.iter().map(|r| json!({"constraint": r.constraint, "instanceTypes": r.types, "of": r.of}));
+    if !rejection.ruled_out.is_empty() {
+        let entries = rejection.ruled_out.iter().map(|r| json!({"constraint": r.constraint, "instanceTypes": r.types, "of": r.of}));
         out["ruledOut"] = entries.collect();
     }
-    if let Some(miss) = &says.nearest {
+    if let Some(miss) = &rejection.nearest {
         out["nearest"] = json!({
             "resource": miss.resource,
             "needed": miss.needed.to_string(),
@@ -117,9 +117,9 @@ fn pool_says(says: &PoolRejection) -> Value {
             "instanceType": miss.instance_type,
         });
     }
-    if !says.limits.is_empty() {
+    if !rejection.limits.is_empty() {
         let entries =
-            says.limits.iter().map(|l| json!({"resource": l.resource, "left": l.left.to_string(), "instanceTypesLarger": l.types}));
+            rejection.limits.iter().map(|l| json!({"resource": l.resource, "left": l.left.to_string(), "instanceTypesLarger": l.types}));
         out["limits"] = entries.collect();
     }
     out

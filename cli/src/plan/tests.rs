@@ -1,4 +1,4 @@
-//! What a plan reads from files: only broken objects are ignored, and everything that the functions would see counts.
+//! Planning from files: only invalid objects are ignored, and everything that the functions would read is used.
 
 use super::decide;
 use crate::source::{self, PackingArg, catalog};
@@ -51,9 +51,9 @@ fn placed(plan: &Plan) -> Vec<String> {
     out
 }
 
-/// The broken object is reported with `words`; the others are planned for as if it were absent.
+/// The invalid object is reported with `words`; the others are planned as if it were absent.
 #[track_caller]
-fn refused_alone(broken: &str, words: &[&str]) {
+fn check_only_this_is_refused(broken: &str, words: &[&str]) {
     for beside in ["", CLASS] {
         let parts: Vec<&str> = [POOL, beside, broken].into_iter().filter(|part| !part.is_empty()).collect();
         let good = pod("good", "1", "");
@@ -63,24 +63,27 @@ fn refused_alone(broken: &str, words: &[&str]) {
         }
         assert_eq!(placed(&decided(&read, &json!([instance_type("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
     }
-    // With only the broken object there is nothing to decide about.
+    // With no other object there is nothing to plan.
     let error = source::read_text("in.yaml", broken).unwrap_err().to_string();
     assert!(error.contains(words[0]), "{error}");
 }
 
 #[test]
-fn a_broken_object_is_refused_alone_whatever_stands_beside_it() {
+fn an_invalid_object_is_refused_and_the_others_are_planned() {
     let pool = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: odd}\nspec: {weight: many, template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
-    refused_alone(pool, &["NodePool \"odd\"", "spec.weight", "document"]);
-    refused_alone(&pod("odd", "[1]", ""), &["Pod \"odd\"", "requests"]);
+    check_only_this_is_refused(pool, &["NodePool \"odd\"", "spec.weight", "document"]);
+    check_only_this_is_refused(&pod("odd", "[1]", ""), &["Pod \"odd\"", "requests"]);
     let class = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: odd}\nspec: {role: [1]}\n";
-    refused_alone(class, &["EC2NodeClass \"odd\"", "role"]);
-    refused_alone("apiVersion: karpenter.sh/v1\nkind: NodePol\nmetadata: {name: odd}\n", &["NodePol \"odd\"", "there is no kind NodePol"]);
-    refused_alone("kind: Pod\nmetadata: {name: odd}\n", &["apiVersion and kind"]);
+    check_only_this_is_refused(class, &["EC2NodeClass \"odd\"", "role"]);
+    check_only_this_is_refused(
+        "apiVersion: karpenter.sh/v1\nkind: NodePol\nmetadata: {name: odd}\n",
+        &["NodePol \"odd\"", "there is no kind NodePol"],
+    );
+    check_only_this_is_refused("kind: Pod\nmetadata: {name: odd}\n", &["apiVersion and kind"]);
 }
 
 #[test]
-fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
+fn a_document_that_is_not_yaml_is_refused_with_its_position_and_the_others_are_planned() {
     let torn = "apiVersion: v1\nkind: Pod\nmetadata: {name: torn\nspec: {}\n";
     let tab = "apiVersion: v1\nkind: Pod\nmetadata:\n\tname: torn\n";
     let twice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, name: b}\n";
@@ -93,13 +96,13 @@ fn a_document_that_is_no_yaml_is_refused_alone_with_its_place() {
             assert!(fault.contains(&format!(": document {number}: ")) && fault.contains(remedy), "{fault}");
             assert_eq!(placed(&decided(&read, &json!([instance_type("small", 2, 0.1)]), PackingArg::Best)), ["good"]);
         }
-        // With no other object there is nothing to decide about.
+        // With no other object there is nothing to plan.
         assert!(source::read_text("in.yaml", broken).unwrap_err().to_string().starts_with("in.yaml:"));
     }
 }
 
 #[test]
-fn one_broken_document_among_thousands_is_refused_alone_with_its_place() {
+fn one_malformed_document_among_thousands_is_refused_with_its_position() {
     let torn = "apiVersion: v1\nkind: Pod\nmetadata: {name: torn\nspec: {}\n";
     let pods: Vec<String> = (0..3_000).map(|n| if n == 2_000 { torn.to_owned() } else { pod(&format!("p-{n}"), "1", "") }).collect();
     let text = pods.join("---\n");
@@ -113,7 +116,7 @@ fn one_broken_document_among_thousands_is_refused_alone_with_its_place() {
 }
 
 #[test]
-fn separators_at_the_top_and_marks_of_the_end_are_no_documents() {
+fn leading_separators_and_end_markers_are_no_documents() {
     let text = format!("\u{feff}%YAML 1.2\n---\n# first\n{POOL}...\n---\n{}...\n---\nkind: Pod\n", pod("good", "1", ""));
     let read = source::read_text("in.yaml", &text).unwrap();
     assert_eq!((read.objects.node_pools.len(), read.objects.pods.len()), (1, 1));
@@ -121,7 +124,7 @@ fn separators_at_the_top_and_marks_of_the_end_are_no_documents() {
 }
 
 #[test]
-fn faults_of_a_pool_that_can_be_read_all_the_same_are_told() {
+fn validation_errors_of_a_readable_pool_are_warnings() {
     let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
     let read = source::read_text("in.yaml", &text).unwrap();
     assert!(
@@ -134,19 +137,19 @@ fn faults_of_a_pool_that_can_be_read_all_the_same_are_told() {
 }
 
 #[test]
-fn places_are_those_of_the_file() {
+fn positions_are_those_in_the_file() {
     let broken = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: odd}\nspec:\n  role: [1]\n";
     let read = source::read_text("in.yaml", &joined(&[POOL, broken])).unwrap();
     assert!(read.refused.iter().any(|line| line.starts_with("in.yaml:10:3: document 2, ")), "{:?}", read.refused);
 }
 
 #[test]
-fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
+fn yaml_1_1_booleans_are_strings_where_strings_are_required() {
     for name in ["n", "y", "on", "No"] {
         let plan = plan(&joined(&[POOL, &pod(name, "1", "")]));
         assert_eq!(placed(&plan), [name]);
     }
-    // And booleans where booleans are required.
+    // They are booleans where booleans are required.
     let text =
         pod("it", "1", "").replace("spec: {", "spec: {hostNetwork: yes, ").replace("name: c,", "name: c, ports: [{containerPort: 80}],");
     let read = source::read_text("in.yaml", &text).unwrap();
@@ -173,12 +176,12 @@ fn words_that_older_yaml_takes_for_truth_are_names_where_names_are_meant() {
 }
 
 #[test]
-fn limits_become_requests_as_a_server_would_make_them() {
+fn limits_default_requests_as_in_an_api_server() {
     let asks = |spec: &str| {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: it}}\nspec: {spec}\n");
         let read = source::read_text("in.yaml", &text).unwrap();
-        let asked = whittle_model::pods::effective_requests(&read.objects.pods[0]);
-        (asked.get("cpu").to_string(), asked.get("memory").to_string())
+        let requests = whittle_model::pods::effective_requests(&read.objects.pods[0]);
+        (requests.get("cpu").to_string(), requests.get("memory").to_string())
     };
     let container = "containers: [{name: c, resources: {requests: {cpu: '1'}, limits: {cpu: '2', memory: 1Gi}}}]";
     let both = |cpu: &str, memory: &str| (cpu.to_owned(), memory.to_owned());
@@ -199,7 +202,7 @@ fn spread_by(workloads: &str, owner: &str) -> usize {
 }
 
 #[test]
-fn default_spread_takes_the_selectors_of_services_and_workloads_in_the_files() {
+fn default_spread_uses_the_selectors_of_services_and_workloads() {
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}}\n";
     assert_eq!(spread_by(service, ""), 2);
     assert_eq!(spread_by(&service.replace("app: web", "app: other"), ""), 1, "it selects others");
@@ -207,10 +210,10 @@ fn default_spread_takes_the_selectors_of_services_and_workloads_in_the_files() {
     let owned =
         |kind: &str, version: &str| format!(", ownerReferences: [{{apiVersion: {version}, kind: {kind}, name: web, controller: true}}]");
     for (kind, version) in [("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1")] {
-        let maker =
+        let workload =
             format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{selector: {{matchLabels: {{app: web}}}}}}\n");
-        assert_eq!(spread_by(&maker, &owned(kind, version)), 2, "{kind}");
-        assert_eq!(spread_by(&maker, ""), 1, "nobody's pods");
+        assert_eq!(spread_by(&workload, &owned(kind, version)), 2, "{kind}");
+        assert_eq!(spread_by(&workload, ""), 1, "the pods have no owner");
     }
     let controller = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: web}\nspec: {selector: {app: web}}\n";
     assert_eq!(spread_by(controller, &owned("ReplicationController", "v1")), 2);
@@ -219,7 +222,7 @@ fn default_spread_takes_the_selectors_of_services_and_workloads_in_the_files() {
 }
 
 #[test]
-fn a_default_spread_that_is_wrong_is_named() {
+fn an_invalid_default_spread_constraint_is_an_error() {
     let settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {schedulerConfig: '{podTopologySpread: {defaultConstraints: [{maxSkew: 0}]}}'}\n";
     let error = source::read_text("in.yaml", settings).unwrap_err().to_string();
     assert!(error.starts_with("plan-settings: schedulerConfig: podTopologySpread.defaultConstraints"), "{error}");
@@ -229,7 +232,7 @@ const BUFFER: &str = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBu
 const SHAPE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: shape}\ntemplate: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, resources: {requests: {cpu: '1'}}}]}}\n";
 
 #[test]
-fn a_buffer_keeps_room_for_pods_of_its_shape() {
+fn a_buffer_reserves_capacity_for_pods_of_its_template() {
     let wanted = ["capacity-buffer-spare-1", "capacity-buffer-spare-2"];
     let by_template = plan(&joined(&[POOL, BUFFER, SHAPE]));
     assert_eq!(placed(&by_template), wanted);
@@ -240,14 +243,14 @@ fn a_buffer_keeps_room_for_pods_of_its_shape() {
     assert_eq!((placed(&large), large.claims.len()), (wanted.map(str::to_owned).to_vec(), 2));
     let share = plan(&joined(&[POOL, &scalable.replace("replicas: 2", "percentage: 75"), deployment]));
     assert_eq!(share.pods, 3);
-    // Free capacity that exists already is enough.
+    // Free capacity of an existing node suffices.
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: '4', memory: 16Gi, pods: '10'}}\n";
     let fitting = plan(&joined(&[POOL, BUFFER, SHAPE, node]));
     assert_eq!((fitting.claims.len(), fitting.placements[0].pods.len()), (0, 2));
 }
 
 #[test]
-fn a_buffer_without_a_shape_or_gate_stands_for_nothing() {
+fn a_buffer_without_a_template_or_with_its_gate_off_has_no_pods() {
     let text = joined(&[POOL, BUFFER]);
     assert_eq!(plan(&text).pods, 0);
     let read = source::read_text("in.yaml", &text).unwrap();
@@ -262,8 +265,8 @@ fn a_buffer_without_a_shape_or_gate_stands_for_nothing() {
 }
 
 #[test]
-fn a_claim_lists_the_six_hundred_cheapest_types_and_min_values_are_held_against_these() {
-    // The dearer, the smaller the family's number: the last hundred types are the only ones of family x.
+fn a_claim_lists_the_six_hundred_cheapest_types_which_must_satisfy_min_values() {
+    // The hundred most expensive types are the only ones of family x.
     let types: Vec<Value> = (0..700)
         .map(|n| {
             let mut t = instance_type(&format!("t{n:03}"), 2, 0.1 + n as f64 / 1000.0);

@@ -1,14 +1,14 @@
-//! A plan for people.
+//! A plan as text.
 
 use std::fmt::Write as _;
 use whittle_model::scheduling::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_solver::PreferenceCost;
 use whittle_units::Price;
 
-/// More pods than this are counted, not named.
+/// The maximum number of pods that are named; more are only counted.
 const NAMED: usize = 5;
 
-pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
+pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>) -> String {
     let mut out = String::new();
     let _ = write!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
     let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
@@ -24,7 +24,7 @@ pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
             None => writeln!(out, "no plan can cost less than {bound}"),
         };
     }
-    if let Some(cost) = wishes {
+    if let Some(cost) = preference_cost {
         let (with, without) = cost.machines;
         let _ = writeln!(
             out,
@@ -32,9 +32,9 @@ pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
             cost.pods, cost.price, cost.without
         );
     }
-    for say in &plan.unusable_pools {
-        let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", say.node_pool, say.cause);
-        ruled_out(&mut out, say);
+    for rejection in &plan.unusable_pools {
+        let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", rejection.node_pool, rejection.cause);
+        ruled_out(&mut out, rejection);
     }
     for claim in &plan.claims {
         new_machine(&mut out, claim);
@@ -46,23 +46,26 @@ pub(crate) fn text(plan: &Plan, wishes: Option<&PreferenceCost>) -> String {
     out
 }
 
-/// A pod without a place, and why.
+/// An unplaced pod, with the reason.
 pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
     let _ = writeln!(out, "\nnot placed: {}\n  {}", left.pod.key(), left.reason);
-    if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
-        says.iter().for_each(|say| ruled_out(out, say));
+    if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = &left.reason {
+        rejections.iter().for_each(|rejection| ruled_out(out, rejection));
     }
 }
 
-/// Which constraint rules out how many of a pool's types.
-fn ruled_out(out: &mut String, say: &PoolRejection) {
-    for ruled in say.ruled_out.iter().take(NAMED) {
-        let _ =
-            writeln!(out, "  nodepool {}: {} rules out {} of {} instance types", say.node_pool, ruled.constraint, ruled.types, ruled.of);
+/// The constraints that rule out a pool's types, with their numbers.
+fn ruled_out(out: &mut String, rejection: &PoolRejection) {
+    for ruled in rejection.ruled_out.iter().take(NAMED) {
+        let _ = writeln!(
+            out,
+            "  nodepool {}: {} rules out {} of {} instance types",
+            rejection.node_pool, ruled.constraint, ruled.types, ruled.of
+        );
     }
 }
 
-/// A machine to launch, and why this one.
+/// A machine to launch, with the reason for its choice.
 pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
     let first = claim.instance_types.first().map_or("no type", String::as_str);
     let more = claim.instance_types.len().saturating_sub(1);
@@ -77,8 +80,8 @@ pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
     if let Some((name, price)) = &claim.why.next_best {
         let _ = writeln!(out, "  next best type: {name} at {price}");
     }
-    for say in &claim.why.passed_over {
-        let _ = writeln!(out, "  nodepool {} comes first, but: {}", say.node_pool, say.cause);
+    for rejection in &claim.why.passed_over {
+        let _ = writeln!(out, "  nodepool {} comes first, but: {}", rejection.node_pool, rejection.cause);
     }
     for narrowed in &claim.why.narrowed {
         let _ = writeln!(out, "  narrowed by its pods: {narrowed}");

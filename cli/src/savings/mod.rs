@@ -1,9 +1,9 @@
-//! `whittle savings`: what consolidation and drift did to the bill, from the ledger.
+//! `whittle savings`: the effect of consolidation and drift on the bill, from the ledger.
 //!
 //! Every executed command leaves one record among the decisions, under the subject `ledger`. This command sums such
-//! records from files, so that it needs no access to an account: what the table holds is exported with the AWS CLI,
-//! a simulation prints its own as JSON. In shadow mode nothing is
-//! executed: the commands that would have been are recorded under the subject `shadow` and summed separately.
+//! records from files, so that it needs no access to an account: the table is exported with the AWS CLI,
+//! and a simulation prints its own records as JSON. In shadow mode nothing is
+//! executed: commands are recorded under the subject `shadow` and summed separately.
 
 mod read;
 mod shadow;
@@ -24,10 +24,10 @@ use whittle_api::GoDuration;
 use whittle_claims::DecisionRecord;
 use whittle_disruption::{LedgerEntry, SavingsReport, savings};
 
-/// Say what disruptions have saved: dollars an hour before and after, by reason and NodePool, and the pods that were moved
+/// Show what disruptions have saved: dollars per hour before and after, by reason and NodePool, and the pods that were moved
 ///
-/// Whittle enters every command that it carries out into a ledger, a part of its DynamoDB table. This command sums an export of
-/// it; it needs no access to the account itself. In shadow mode nothing is carried out, and the sum is of what would have been.
+/// Whittle records every command that it executes in a ledger, a part of its DynamoDB table. This command sums an export of
+/// it; it needs no access to the account itself. In shadow mode nothing is executed, and the sum is of potential savings.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 The input is JSON, one entry or many, in arrays or line by line: exports of the table, or what `whittle local run -o json`
@@ -43,10 +43,10 @@ pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub files: Vec<PathBuf>,
-    /// Only what was done within so long before --until, such as 24h; everything unless given
+    /// Only commands within this time before --until, such as 24h; all unless given
     #[arg(long, value_name = "DURATION")]
     pub since: Option<GoDuration>,
-    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; the present unless given
+    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given
     #[arg(long, value_name = "TIME")]
     pub until: Option<Timestamp>,
     /// How to print the result
@@ -72,7 +72,7 @@ pub fn run(args: &SavingsArgs) -> ExitCode {
     ExitCode::from(summary.status)
 }
 
-/// The command without a clock or streams of its own.
+/// The command with its clock and standard input as arguments.
 pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Summary {
     let mut ledger = Ledger::default();
     for path in &args.files {
@@ -108,7 +108,7 @@ pub fn ledger_of(decisions: &[DecisionRecord]) -> Vec<LedgerEntry> {
     entries.filter_map(|entry| serde_json::from_value(entry.clone()).ok()).collect()
 }
 
-/// The sums over a simulation's decisions until now, for people.
+/// The sums over a simulation's decisions until now, as text.
 pub fn of_decisions(decisions: &[DecisionRecord], until: Timestamp) -> String {
     let shadow_records: Vec<shadow::ShadowRecord> = decisions.iter().filter_map(shadow::ShadowRecord::of).collect();
     let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until));

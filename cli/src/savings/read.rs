@@ -6,7 +6,7 @@ use std::io::Read;
 use whittle_consolidate::SHADOW;
 use whittle_disruption::LedgerEntry;
 
-/// Errors that are printed; further ones are only counted.
+/// The maximum number of errors that are printed; more are only counted.
 const ERRORS_MAX: usize = 20;
 
 /// The records found so far.
@@ -71,7 +71,7 @@ impl Ledger {
                 }
                 match detail.map(|mut detail| detail.get_mut(LedgerEntry::KEY).map(Value::take)) {
                     Some(Some(entry)) => self.add_entry(place, entry),
-                    // Another decision, which is not about cost.
+                    // A decision that is not in the ledger.
                     Some(None) => {}
                     None if object.contains_key("subject") || object.contains_key("Count") => {}
                     None => self.fail(format!("{place} is neither a ledger entry nor a decision")),

@@ -1,7 +1,7 @@
-//! What shadow mode would have saved.
+//! The potential savings of shadow mode.
 //!
-//! Only the next commands are known at any moment, not those that would follow once they are done: the sums are what is
-//! saved at least.
+//! At any moment only the next commands are known, not those that would follow: the sums are lower
+//! bounds.
 
 use super::dollars;
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ impl ShadowRecord {
 /// Sums over the records of shadow mode; billionths of a dollar.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shadow {
-    /// Whether there is any record.
+    /// Whether there are any records.
     pub(super) known: bool,
     /// The number of distinct commands.
     pub(super) commands: usize,
@@ -52,18 +52,18 @@ pub(super) fn sum(records: &[ShadowRecord], from: Timestamp, until: Timestamp) -
     let mut before: &[LedgerEntry] = &[];
     for (record, end) in records.iter().zip(ends) {
         shadow.rate_nanos = 0;
-        let stood = end.duration_since(record.at.max(from)).as_nanos().max(0);
+        let in_force = end.duration_since(record.at.max(from)).as_nanos().max(0);
         for entry in &record.entries {
             let rate = entry.saved_nanos();
             shadow.rate_nanos = shadow.rate_nanos.saturating_add(rate);
-            let saved = rate.saturating_mul(stood) / HOUR;
+            let saved = rate.saturating_mul(in_force) / HOUR;
             shadow.total_nanos = shadow.total_nanos.saturating_add(saved);
             let shares = i128::try_from(entry.node_pools.len().max(1)).unwrap_or(1);
             for pool in &entry.node_pools {
                 let sum = shadow.by_pool.entry(pool.clone()).or_default();
                 *sum = sum.saturating_add(saved / shares);
             }
-            shadow.commands += usize::from(stood > 0 && !before.contains(entry));
+            shadow.commands += usize::from(in_force > 0 && !before.contains(entry));
         }
         before = &record.entries;
     }

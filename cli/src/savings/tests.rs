@@ -27,7 +27,7 @@ fn check(input: &str, commands: u64, saved: f64) {
 }
 
 #[test]
-fn entries_are_found_wherever_they_stand() {
+fn entries_are_found_in_all_formats() {
     let (a, b) = (record("a", 3_000_000_000, 1_000_000_000), record("b", 500_000_000, 0));
     check(&format!("{a}\n{b}\n"), 2, 2.5);
     check(&json!([a, b]).to_string(), 2, 2.5);
@@ -38,14 +38,14 @@ fn entries_are_found_wherever_they_stand() {
 }
 
 #[test]
-fn other_decisions_are_passed_over_and_an_entry_that_comes_twice_counts_once() {
+fn other_decisions_are_skipped_and_duplicate_entries_counted_once() {
     let other = json!({"at": "2026-01-05T10:00:00Z", "kind": "kept", "subject": "node/n", "message": "…", "detail": null});
     let twice = record("a", 2_000_000_000, 0);
     check(&json!([other, twice, twice]).to_string(), 1, 2.0);
 }
 
 #[test]
-fn nothing_is_no_error() {
+fn an_empty_input_is_no_error() {
     check("", 0, 0.0);
     check("[]", 0, 0.0);
     check(r#"{"Items": [], "Count": 0}"#, 0, 0.0);
@@ -53,7 +53,7 @@ fn nothing_is_no_error() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_left_out() {
+fn unreadable_entries_are_reported_and_skipped() {
     let good = record("a", 2_000_000_000, 0);
     let mut negative = record("b", 0, 0);
     negative["detail"]["ledger"]["beforeNanos"] = json!(-5);
@@ -70,14 +70,14 @@ fn what_cannot_be_read_is_named_and_left_out() {
 }
 
 #[test]
-fn a_flood_of_faults_is_told_in_short() {
+fn only_the_first_errors_are_printed() {
     let summary = summary(&"7 ".repeat(1_000), Output::Text);
     assert_eq!(summary.faults.len(), 20);
     assert_eq!(summary.faults[19], "and 981 more faults");
 }
 
 #[test]
-fn absurd_sums_are_printed_all_the_same() {
+fn sums_beyond_64_bits_are_printed() {
     let lines: String = (0..1_000).map(|n| format!("{}\n", record(&n.to_string(), u64::MAX, 0))).collect();
     let summary = summary(&lines, Output::Text);
     assert_eq!(summary.status, 0);
@@ -85,7 +85,7 @@ fn absurd_sums_are_printed_all_the_same() {
 }
 
 #[test]
-fn only_the_time_asked_for_counts_and_savings_run_up_until_its_end() {
+fn only_commands_within_the_requested_time_count_and_savings_accrue_until_its_end() {
     let args =
         |since: &str| SavingsArgs { files: vec!["-".into()], since: Some(since.parse().unwrap()), until: None, output: Output::Json };
     let until: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
@@ -96,26 +96,26 @@ fn only_the_time_asked_for_counts_and_savings_run_up_until_its_end() {
     assert_eq!(counted("3h")["dollarsSaved"], 3.0, "two hours at 1.5 dollars");
 }
 
-/// A record of shadow mode at a minute of ten o'clock.
+/// A record of shadow mode at this minute past ten.
 fn shadow_records(minute: u32, entries: &[Value]) -> Value {
     let detail = json!({ "shadow": entries });
     json!({"at": format!("2026-01-05T10:{minute:02}:00Z"), "kind": "kept", "subject": "shadow", "message": "…", "detail": detail})
 }
 
 #[test]
-fn what_shadow_mode_would_have_saved_counts_while_it_stood() {
+fn shadow_savings_accrue_while_the_command_is_recorded() {
     let (one, other) = (entry("", 3_000_000_000, 1_000_000_000), entry("", 500_000_000, 0));
     let input =
         json!([shadow_records(0, std::slice::from_ref(&one)), shadow_records(30, &[one, other]), shadow_records(45, &[])]).to_string();
     let value: Value = serde_json::from_str(&summary(&input, Output::Json).text).unwrap();
-    assert_eq!(value["commands"], 0, "nothing was done");
+    assert_eq!(value["commands"], 0, "nothing was executed");
     assert_eq!(value["shadow"], json!({"commands": 2, "dollarsPerHour": 0.0, "dollarsSaved": 1.625, "byNodePool": {"default": 1.625}}));
     let text = summary(&input, Output::Text).text;
     assert!(text.contains("In shadow mode 2 commands were found: $0.0000 an hour would be saved now, $1.62"), "{text}");
 }
 
 #[test]
-fn what_shadow_mode_finds_now_saves_until_now() {
+fn a_current_shadow_command_saves_until_now() {
     let input = shadow_records(0, &[entry("", 3_000_000_000, 1_000_000_000)]).to_string();
     let value: Value = serde_json::from_str(&summary(&input, Output::Json).text).unwrap();
     assert_eq!((&value["shadow"]["dollarsPerHour"], &value["shadow"]["dollarsSaved"]), (&json!(2.0), &json!(4.0)));

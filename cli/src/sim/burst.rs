@@ -1,5 +1,5 @@
-//! `whittle sim burst`: many pods at once in a cluster without a node, planned by the schedule function, with the memory that
-//! the process took at its peak. The simulated cluster and region are part of the process, so the figure errs on the large side.
+//! `whittle sim burst`: many pods at once in a cluster without nodes, planned by the schedule function, with the peak memory of
+//! the process. The simulated cluster and region are part of the process, so the figure is an upper bound.
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
@@ -20,9 +20,9 @@ pub struct BurstArgs {
     pub megabytes: u64,
 }
 
-/// Sizes of pods, in thousandths of a core; each is a Deployment of its own.
+/// Sizes of pods in millicores; each is a Deployment of its own.
 const SIZES: [u32; 10] = [100, 250, 250, 500, 500, 500, 1_000, 1_000, 2_000, 4_000];
-/// Longer than planning can take.
+/// The maximum duration of planning.
 const MINUTES_MAX: u32 = 10;
 
 /// The outcome of a burst.
@@ -76,7 +76,7 @@ pub fn burst(pods: u32) -> Result<Burst, SessionError> {
     let mut session = Session::new(&Place::default());
     session
         .apply_text("pool.yaml", &manifests::pool("on-demand", &REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: 1h}"))?;
-    // The class is resolved first: only planning is measured.
+    // The node class is resolved first, so that only planning is measured.
     session.advance(SignedDuration::from_mins(1));
     let share = pods / u32::try_from(SIZES.len()).unwrap_or(1);
     for (app, size) in (0..).zip(SIZES) {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pod_of_a_burst_is_planned_for_once_from_zero_nodes() {
+    fn every_pod_of_a_burst_is_planned_once_from_zero_nodes() {
         let burst = burst(203).unwrap();
         assert_eq!((burst.pods, burst.planned), (203, 203));
         assert_eq!(burst.violations, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! `whittle sim drain`: drains every node of a cluster at once, under disruption budgets.
+//! `whittle sim drain`: drains all nodes of a cluster at once, under disruption budgets.
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
@@ -20,14 +20,14 @@ const APPS: u32 = 10;
 /// Pods of one app on a node of four cores.
 const PODS_PER_NODE: u32 = 9;
 /// How long machines may take to start, and pods to leave.
-const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
+const TIMEOUT: SignedDuration = SignedDuration::from_hours(2);
 
 /// The outcome of a drain.
 #[derive(Debug, Default)]
 pub struct Drain {
     pub nodes: usize,
     pub pods: usize,
-    /// From the deletion of all NodeClaims to the end of the last one's machine.
+    /// From the deletion of all NodeClaims to the termination of the last machine.
     pub span: SignedDuration,
     /// Requests to the eviction API in total, and in the busiest second.
     pub evicted: u32,
@@ -72,7 +72,7 @@ pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
         session.apply_text("budget.yaml", &budget(app))?;
     }
     let pods = usize::try_from(replicas * APPS).unwrap_or(usize::MAX);
-    let limit = session.now().checked_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
+    let limit = session.now().checked_add(TIMEOUT).unwrap_or(jiff::Timestamp::MAX);
     session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).0 >= pods);
     let old: BTreeSet<String> = session.simulation.world().cluster.objects.node_claims.keys().cloned().collect();
     session.simulation.world().evictions.clear();
@@ -80,8 +80,8 @@ pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
     for claim in &old {
         session.delete("nodeclaim", claim)?;
     }
-    let limit = begun.checked_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
-    let gone = session.simulation.run_while_not(limit, |world| {
+    let limit = begun.checked_add(TIMEOUT).unwrap_or(jiff::Timestamp::MAX);
+    let is_drained = session.simulation.run_while_not(limit, |world| {
         let name = world.name();
         let mut claims = world.store.claims(&name).map(|stored| &stored.value).filter(|claim| old.contains(claim.key.name.as_str()));
         claims.all(|claim| !claim.is_live())
@@ -90,8 +90,8 @@ pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
     let world = session.simulation.world();
     let sum = |part: fn(&Requests) -> u32| world.evictions.values().map(part).sum();
     let mut violations = world.violations.clone();
-    if !gone {
-        violations.push(format!("not all nodes were drained within {PATIENCE:#}"));
+    if !is_drained {
+        violations.push(format!("not all nodes were drained within {TIMEOUT:#}"));
     }
     Ok(Drain {
         nodes: old.len(),
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_are_drained_together_share_their_evictions_and_leave_no_budget_short() {
+    fn nodes_drained_together_share_the_eviction_rate_and_violate_no_budget() {
         let drain = drain(12).unwrap();
         assert_eq!(drain.violations, Vec::<String>::new());
         let pods = u32::try_from(drain.pods).unwrap();

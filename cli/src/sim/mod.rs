@@ -38,15 +38,15 @@ pub enum SimCommand {
     Crash(CrashArgs),
     /// Random faults of every kind, then calm
     Storm(StormArgs),
-    /// Storms without one protection after the other: how many pass before somebody notices
+    /// Storms with one safeguard after the other switched off: how many pass before a checker notices
     Mutants(mutants::MutantsArgs),
-    /// A day of a workload, against the reference's packing
+    /// A day of a workload, compared with Karpenter's packing
     Day(day::DayArgs),
     /// Many pods at once in a cluster without a node
     Burst(burst::BurstArgs),
-    /// All nodes of a cluster are drained at once, under disruption budgets
+    /// Drain all nodes of a cluster at once, under disruption budgets
     Drain(drain::DrainArgs),
-    /// How old the verdict on any node of a large, quiet cluster gets
+    /// The age of the oldest verdict on any node of a large, quiet cluster
     Verdicts(verdicts::VerdictsArgs),
 }
 
@@ -76,7 +76,7 @@ pub struct StormArgs {
     /// Print what happened in each storm
     #[arg(long)]
     pub story: bool,
-    /// How long each storm goes on after its scenario: `2h`, `48h`
+    /// How long each storm continues after its scenario: `2h`, `48h`
     #[arg(long)]
     pub span: Option<GoDuration>,
 }
@@ -89,7 +89,7 @@ pub struct Tally {
     pub faults: u64,
     pub busiest: u64,
     pub longest_chain: u64,
-    /// Violations, with what replays them.
+    /// Violations, each with the play that reproduces it.
     pub violations: Vec<String>,
 }
 
@@ -171,7 +171,7 @@ pub fn await_points(scenario: &Scenario) -> Result<u64, SessionError> {
     Ok(scenario::play(scenario, &Play::lenient(scenario.seed, crashing(None)))?.summary.await_points)
 }
 
-/// The faults of a play in which one invocation is killed: concurrent writers as well.
+/// The faults of a play in which one invocation is killed, with concurrent writers.
 fn crashing(point: Option<u64>) -> Faults {
     Faults { crash_at_gate: point, busy_writers: BUSY_WRITERS, ..Faults::default() }
 }
@@ -229,7 +229,7 @@ fn print_stories(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDurat
 
 /// The faults of a storm: each seed has its own mixture.
 fn random_faults(seed: u64) -> Faults {
-    // Each kind of fault is drawn independently, and a third of them are off: alone they reveal what a mixture hides.
+    // Each kind of fault is drawn independently, and a third of them are off, because a mixture can hide the effect of one.
     let part = |kind: u64, most: u32| {
         let mixed = (seed ^ kind.wrapping_mul(0xbf58_476d_1ce4_e5b9)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let drawn = (mixed ^ (mixed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16;
@@ -290,11 +290,11 @@ fn table_loss(drawn: u64) -> Option<TableLoss> {
 }
 
 thread_local! {
-    /// What this thread plays, for the panic message.
+    /// The play of this thread, for the panic message.
     static PLAYED: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// A panic of a function aborts the program in a release build: this prints first what was played.
+/// A panic of a function aborts the program in a release build: this hook prints the play first.
 fn name_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! `whittle sim mutants`: removes every safeguard once, and counts the storms until a checker notices.
+//! `whittle sim mutants`: switches off one safeguard at a time, and counts the storms until a checker notices.
 
 use super::{Tally, crashing, random_faults, read};
 use crate::local::scenario::{self, Play, Scenario};
@@ -14,7 +14,7 @@ pub struct MutantsArgs {
     /// Scenario files, played in turn
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
-    /// How many storms one mutant may outlast
+    /// The maximum number of storms per mutant
     #[arg(long, default_value_t = 1000)]
     pub seeds: u64,
     /// The first seed
@@ -70,7 +70,7 @@ fn line(mutant: Mutant, noticed: &Noticed) -> String {
     format!("{:<90} {mutant:<34?} {when:<12} {what}", mutant.text().trim())
 }
 
-/// How many invocations of a function are killed in each scenario to detect its mutant.
+/// The maximum number of invocations of a function that are killed in each scenario to detect its mutant.
 const KILLED_MAX: usize = 40;
 
 /// Plays storms until one fails with the mutant and not without it, then kills invocations of its function: some

@@ -1,4 +1,4 @@
-//! Plays with faults: missing safeguards are noticed, and failures found by storms stay fixed.
+//! Plays with faults: the checkers notice missing safeguards, and failures found by storms stay fixed.
 
 use crate::local::scenario::{self, Play, Scenario};
 use jiff::SignedDuration;
@@ -15,7 +15,7 @@ fn play(name: &str, seed: u64, faults: &Faults, mutant: Option<Mutant>) -> scena
     scenario::play(&scenario(name), &play).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// How many seeds are tried, because the faults of a seed change with every added draw.
+/// The number of seeds to try, because the faults of a seed change with every added draw.
 const SEEDS: u64 = 80;
 
 /// The whole system keeps its invariants under these faults; without the safeguard, the checkers report `text` for one of the
@@ -26,7 +26,7 @@ fn check(mutant: Mutant, name: &str, seed: u64, faults: &Faults, text: &str) {
         let broken = play(name, *seed, faults, Some(mutant));
         broken.failures.iter().any(|failure| failure.contains(text))
     });
-    let Some(seed) = caught else { panic!("{name} with {mutant:?}: nobody noticed") };
+    let Some(seed) = caught else { panic!("{name} with {mutant:?}: no checker noticed") };
     let whole = play(name, seed, faults, None);
     assert_eq!(whole.failures, Vec::<String>::new(), "{name} without {mutant:?}");
 }
@@ -37,7 +37,7 @@ fn calm() -> Faults {
 
 #[test]
 fn a_lost_fencing_check_is_noticed() {
-    // No invocation outlives its lease; only one with a fast clock can take it over early. Then two may hold a lease,
+    // No invocation outlives its lease; only one with a fast clock can acquire it early. Then two may hold a lease,
     // and only the fencing check remains.
     let faults = Faults { slow_replies: 100, doubled_runs: 1000, clock_skew_ms: 20_000, ..calm() };
     let noticed = |seed, mutant| {
@@ -45,7 +45,7 @@ fn a_lost_fencing_check_is_noticed() {
         failures.iter().any(|failure| failure.contains("under a lease that had passed on"))
     };
     let caught = (10..10 + SEEDS).find(|seed| noticed(*seed, Some(Mutant::FencingUnchecked)));
-    assert!(!noticed(caught.expect("somebody notices"), None));
+    assert!(!noticed(caught.expect("a checker notices"), None));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn an_ignored_revision_is_noticed() {
 
 #[test]
 fn a_stale_listing_of_claims_is_noticed() {
-    // If the API server is newer than the listing, its NodeClaims are waited for.
+    // NodeClaims that are newer than the listing are waited for.
     check(
         Mutant::ClaimsReadLate,
         "scale_up",
@@ -71,7 +71,7 @@ fn a_stale_listing_of_claims_is_noticed() {
 }
 
 #[test]
-fn a_forgotten_token_is_noticed() {
+fn a_missing_client_token_is_noticed() {
     let faults = Faults { lost_fleets: 500, stale_reads: 1000, ..calm() };
     check(Mutant::TokenForgotten, "scale_up", 2, &faults, "of 1 brought 2 machines");
 }
@@ -82,57 +82,57 @@ fn evictions_without_budgets_are_noticed() {
 }
 
 #[test]
-fn refused_pods_that_are_deleted_are_noticed() {
+fn deleting_pods_whose_eviction_is_forbidden_is_noticed() {
     check(Mutant::RefusedPodsDeleted, "drain_with_budget", 1, &calm(), "by force before any deadline");
 }
 
 #[test]
-fn finalizers_that_go_early_are_noticed() {
+fn finalizers_removed_early_are_noticed() {
     check(Mutant::FinalizersGoEarly, "scale_down", 1, &calm(), "lost its finalizer before");
 }
 
 #[test]
-fn an_orphan_ended_at_first_sight_is_noticed() {
+fn an_orphan_terminated_at_first_sight_is_noticed() {
     check(Mutant::OrphanAtFirstSight, "orphan", 1, &calm(), "an orphan at first sight");
 }
 
 #[test]
-fn a_consolidation_that_makes_the_bill_larger_is_noticed() {
+fn a_consolidation_that_raises_the_cost_is_noticed() {
     check(Mutant::PriceNotKept, "consolidation", 1, &calm(), "made the bill larger");
 }
 
 #[test]
-fn ignored_budgets_of_a_pool_are_noticed() {
+fn ignored_disruption_budgets_of_a_pool_are_noticed() {
     check(Mutant::PoolBudgetsIgnored, "empty_with_budget", 1, &calm(), "disruptions (Empty) more and");
 }
 
 #[test]
-fn a_replacement_that_is_not_planned_ahead_is_noticed() {
+fn a_node_drained_before_its_replacement_is_planned_is_noticed() {
     check(Mutant::ReplacementNotAhead, "spot_held", 1, &calm(), "lost its place before another was planned");
 }
 
 #[test]
-fn a_claim_that_is_gone_before_its_machine_is_noticed() {
+fn a_claim_ended_before_its_machine_is_noticed() {
     check(Mutant::EndUnconfirmed, "scale_down", 1, &calm(), "was not seen to have ended");
 }
 
 #[test]
-fn one_look_that_is_believed_is_noticed() {
+fn acting_on_a_single_read_is_noticed() {
     check(Mutant::OneLookBelieved, "drain_with_budget", 1, &Faults { partial_reads: 60, ..calm() }, "although its NodePool is there");
 }
 
 #[test]
-fn a_node_claim_answered_at_first_sight_is_noticed() {
+fn a_standalone_node_claim_answered_at_first_sight_is_noticed() {
     check(Mutant::OneLookBelieved, "made_by_hand", 1, &calm(), "was answered at first sight");
 }
 
 #[test]
-fn objects_that_cannot_be_read_and_are_left_out_are_noticed() {
+fn ignored_unreadable_objects_are_noticed() {
     check(Mutant::UnreadableDropped, "drain_with_budget", 1, &Faults { unreadable: 200, ..calm() }, "while pod ");
 }
 
 #[test]
-fn an_absence_that_nobody_has_proven_is_noticed() {
+fn an_unproven_absence_is_noticed() {
     check(Mutant::AbsenceBelieved, "made_by_hand", 1, &Faults { vanished: 200, ..calm() }, "nobody deleted its Node or its NodeClaim");
 }
 
@@ -140,7 +140,7 @@ fn an_absence_that_nobody_has_proven_is_noticed() {
 fn a_message_acknowledged_before_its_work_is_noticed() {
     let gates = play("spot_loss", 1, &calm(), None).gates;
     let first = 1 + gates.iter().position(|function| *function == Function::Interrupt).expect("notices come");
-    // The notices of machines that begin to run come first; the one that counts is found among them.
+    // Notices of machines that start to run come first; the interruption is among the later ones.
     let points = (0..gates.len()).filter(|at| gates[*at] == Function::Interrupt).map(|at| at + 1).filter(|point| *point >= first);
     let caught = points.step_by(2).any(|point| {
         let faults = Faults { crash_at_gate: u64::try_from(point).ok(), ..calm() };
@@ -149,20 +149,20 @@ fn a_message_acknowledged_before_its_work_is_noticed() {
         assert!(!noticed || play("spot_loss", 1, &faults, None).failures.is_empty());
         noticed
     });
-    assert!(caught, "nobody noticed");
+    assert!(caught, "no checker noticed");
 }
 
 #[test]
-fn a_spot_notice_is_not_lost_to_others_who_write_its_claim() {
+fn a_spot_notice_is_not_lost_to_concurrent_writers_of_its_claim() {
     for seed in 1..=12 {
         let outcome = play("spot_loss", seed, &Faults { busy_writers: 400, ..calm() }, None);
         assert_eq!(outcome.failures, Vec::<String>::new(), "seed {seed}");
     }
 }
 
-/// Storm 206: an answer without Nodes was taken for a Node deleted by a user, and the machine was terminated under its pods.
+/// Storm 206: a response without Nodes was treated as a Node deleted by a user, and the machine was terminated under its pods.
 #[test]
-fn a_node_missing_from_one_answer_does_not_end_its_machine() {
+fn a_node_missing_from_one_response_does_not_terminate_its_machine() {
     for seed in 1..=4 {
         let outcome = play("drain_with_budget", seed, &Faults { partial_reads: 300, ..calm() }, None);
         assert_eq!(outcome.failures, Vec::<String>::new(), "seed {seed}");
@@ -170,7 +170,7 @@ fn a_node_missing_from_one_answer_does_not_end_its_machine() {
 }
 
 #[test]
-fn ticks_and_what_sweeps_send_recover_everything_when_all_other_bells_are_lost() {
+fn ticks_and_sweeps_recover_everything_if_all_other_doorbells_are_lost() {
     for name in ["scale_up", "scale_down", "orphan"] {
         let outcome = play(name, 1, &Faults { lost_messages: 1000, ..calm() }, None);
         assert_eq!(outcome.failures, Vec::<String>::new(), "{name}");
@@ -178,32 +178,32 @@ fn ticks_and_what_sweeps_send_recover_everything_when_all_other_bells_are_lost()
     }
 }
 
-/// Storms 353 and 673: EC2 had no capacity for a replacement, twice, and the pods, which had stayed, counted as moved twice.
+/// Storms 353 and 673: EC2 had no capacity for a replacement, twice, and the pods, although still running, counted as moved twice.
 #[test]
-fn pods_whose_replacement_never_came_have_not_been_moved() {
+fn pods_of_a_node_without_replacement_do_not_count_as_moved() {
     let all = super::storm(&[scenario("consolidation")], &[353, 673]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 71303: a claim whose answer was lost got, by repeating the call, the terminated machine of another claim. It
+/// Storm 71303: a claim whose response was lost got, from the retried call, the terminated machine of another claim. It
 /// waited a quarter of an hour for its node, and its own machine was orphaned.
 #[test]
-fn a_call_that_is_repeated_gives_nobody_a_machine_that_has_ended() {
+fn a_retried_launch_never_assigns_a_terminated_machine() {
     let all = super::storm(&[scenario("static_pool")], &[71_303]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
 /// Storm 83224: `refresh` failed at every tick, and for twenty-five minutes there was no current catalog.
 #[test]
-fn a_class_that_refresh_failed_to_resolve_does_not_wait_for_its_next_tick() {
+fn a_class_that_refresh_failed_to_resolve_is_retried_before_the_next_tick() {
     let all = super::storm(&[scenario("empty_with_budget")], &[83_224]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 90232: for two minutes the cluster's address was unknown, and doorbells of `launch` that were duplicated, or whose run died
-/// after it rang, rang twice again, until no invocation was left for anything else.
+/// Storm 90232: for two minutes the cluster's endpoint was unknown, and doorbells of `launch` that were duplicated, or whose run died
+/// after sending one, sent two more each, until no concurrency was left for anything else.
 #[test]
-fn doorbells_that_ring_themselves_again_do_not_multiply() {
+fn doorbells_that_are_sent_again_do_not_multiply() {
     let all = super::storm(&[scenario("consolidation")], &[90_232]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
@@ -211,15 +211,15 @@ fn doorbells_that_ring_themselves_again_do_not_multiply() {
 /// Storm 91975: a claim that a user deleted, whose machine ran before its id was recorded, did not count against the
 /// limit of its static pool.
 #[test]
-fn a_claim_deleted_by_hand_while_its_launch_is_under_way_counts_against_the_limit_of_its_pool() {
+fn a_claim_deleted_by_a_user_during_its_launch_counts_against_the_limit_of_its_pool() {
     let all = super::storm(&[scenario("static_pool")], &[91_975]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
 
-/// Storm 90032: a pod took the place on a machine that had been launched for an identical one, which got a machine of its own:
+/// Storm 90032: a pod was bound to a machine that had been launched for an identical one, which got a machine of its own:
 /// that is correct, and not a duplicate launch.
 #[test]
-fn a_pod_whose_machine_another_has_taken_is_planned_for_again() {
+fn a_pod_whose_machine_is_taken_by_another_pod_is_planned_again() {
     let all = super::storm(&[scenario("reserved")], &[90_032]).unwrap();
     assert_eq!(all.violations, Vec::<String>::new());
 }
@@ -227,13 +227,13 @@ fn a_pod_whose_machine_another_has_taken_is_planned_for_again() {
 /// Crash point 1819 of `spot_held`: a machine launched for pods whose budget kept them on a terminating node stayed
 /// empty, was removed as empty, and launched again at the next tick, forever.
 #[test]
-fn a_machine_for_pods_that_a_budget_holds_is_not_bought_again_and_again() {
+fn a_machine_for_pods_held_by_a_budget_is_not_launched_repeatedly() {
     let outcome = scenario::run(&scenario("../drain_held"), None).unwrap();
     assert_eq!(outcome.failures, Vec::<String>::new());
 }
 
-/// Every scenario with faults, with the table lost at each of these seconds, or restored to an older copy.
-fn without_its_table(names: &[&str], moments: &[i64], ago: Option<i64>) {
+/// Plays each scenario with the table lost at each of these seconds, or restored to a copy from `ago` seconds before.
+fn check_table_loss(names: &[&str], moments: &[i64], ago: Option<i64>) {
     let seconds = SignedDuration::from_secs;
     for name in names {
         for moment in moments {
@@ -245,12 +245,12 @@ fn without_its_table(names: &[&str], moments: &[i64], ago: Option<i64>) {
 }
 
 #[test]
-fn a_table_that_is_empty_again_costs_no_pod_and_leaves_no_machine_behind() {
-    without_its_table(&["scale_up", "scale_down", "drain_with_budget"], &[20, 75, 130, 240], None);
+fn a_lost_table_loses_no_pod_and_leaves_no_orphan() {
+    check_table_loss(&["scale_up", "scale_down", "drain_with_budget"], &[20, 75, 130, 240], None);
 }
 
 #[test]
-fn a_table_that_is_as_it_was_costs_no_pod_and_leaves_no_machine_behind() {
-    without_its_table(&["scale_up", "scale_down", "drain_with_budget"], &[20, 75, 130, 240], Some(15));
-    without_its_table(&["scale_up", "scale_down", "drain_with_budget"], &[130, 240], Some(100));
+fn a_restored_older_table_loses_no_pod_and_leaves_no_orphan() {
+    check_table_loss(&["scale_up", "scale_down", "drain_with_budget"], &[20, 75, 130, 240], Some(15));
+    check_table_loss(&["scale_up", "scale_down", "drain_with_budget"], &[130, 240], Some(100));
 }

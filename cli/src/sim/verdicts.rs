@@ -1,4 +1,4 @@
-//! `whittle sim verdicts`: a full cluster without savings, and the age of the oldest verdict on any node.
+//! `whittle sim verdicts`: the age of the oldest verdict on any node of a full cluster without possible savings.
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
@@ -19,7 +19,7 @@ pub struct VerdictsArgs {
     /// Pods on each node
     #[arg(long, default_value_t = 30)]
     pub pods: u32,
-    /// How long verdicts are watched once the cluster stands
+    /// How long verdicts are observed once the cluster has settled
     #[arg(long, default_value_t = 15)]
     pub minutes: u32,
 }
@@ -27,7 +27,7 @@ pub struct VerdictsArgs {
 /// The maximum age of a verdict.
 pub(super) const SECONDS_MAX: i64 = 300;
 /// How long machines may take to start and pods to be scheduled.
-const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
+const TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
 /// How often this is checked.
 const SETTLED_EVERY: SignedDuration = SignedDuration::from_secs(5);
 /// Millicores of the large pod on each node of eight cores, so that no two nodes can be merged.
@@ -74,7 +74,7 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
     // The large pods create the nodes; the small ones are then scheduled on them, all at once.
     for (app, replicas, cpu) in [(0, args.nodes, LARGE), (1, args.nodes * args.pods.saturating_sub(1), SMALL)] {
         session.apply_text("app.yaml", &manifests::deployment(app, replicas, cpu, cpu))?;
-        let limit = session.now().checked_add(PATIENCE).unwrap_or(Timestamp::MAX);
+        let limit = session.now().checked_add(TIMEOUT).unwrap_or(Timestamp::MAX);
         let label = format!("app-{app}");
         // Counting pods at every step of the simulation would take longer than the simulation.
         while session.now() < limit {
@@ -97,7 +97,7 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
     Ok(out)
 }
 
-/// The age of the oldest verdict in seconds, of nodes that are not new; for a node without any, the age of the
+/// The age in seconds of the oldest verdict on nodes that are not new; for a node without any, the age of the
 /// node.
 pub(super) fn oldest(world: &World) -> i64 {
     let now = world.now();
@@ -112,7 +112,7 @@ pub(super) fn oldest(world: &World) -> i64 {
     ours.map(age).max().unwrap_or(0)
 }
 
-/// How many nodes have which verdict, most first.
+/// The number of nodes by verdict, most frequent first.
 pub(super) fn by_code(world: &World) -> String {
     let pages = world.store.read_all::<VerdictPage>(&world.name(), world.now());
     let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_node_is_without_a_verdict_of_the_last_five_minutes_though_nothing_ever_happens() {
+    fn every_node_of_a_quiet_cluster_has_a_verdict_of_the_last_five_minutes() {
         let watched = watch(&VerdictsArgs { nodes: 6, pods: 4, minutes: 7 }).unwrap();
         assert_eq!(watched.violations, Vec::<String>::new());
         assert_eq!((watched.nodes, watched.pods), (6, 24));

@@ -32,7 +32,7 @@ struct TypeEntry {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct OfferingEntry {
-    /// Missing or negative: not known.
+    /// Unknown if missing or negative.
     #[serde(default)]
     price: Option<f64>,
     #[serde(default = "available")]
@@ -123,7 +123,7 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .map(|o| Offering {
                 requirements: o.requirements,
                 price: o.price.map_or(Price::ZERO, Price::from_dollars),
-                // An offering without a price is never launched: it might cost anything.
+                // An offering without a price is never launched, because it might cost anything.
                 available: o.available && o.price.is_some_and(|price| price >= 0.0),
                 reservation_capacity: o.reservation_capacity,
             })

@@ -1,4 +1,4 @@
-//! Fills in what the API server or a controller would have set.
+//! Sets fields that the API server or a controller would have set.
 
 use super::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_units::Timestamp;
 
-/// Fills in what depends on other objects.
+/// Sets fields that depend on other objects.
 pub(super) fn complete(objects: &mut ClusterObjects, settings: &Settings) {
     let priorities: BTreeMap<String, i32> = objects.priority_classes.iter().map(|c| (c.metadata.name.clone(), c.value)).collect();
     let default_priority = objects.priority_classes.iter().find(|c| c.global_default).map(|c| c.value);
@@ -58,7 +58,7 @@ fn complete_pod(pod: &mut Pod) {
         pod.status.phase = if bound { "Running" } else { "Pending" }.to_owned();
     }
     if bound && pod.status.start_time.is_none() {
-        // A kubelet accepts a pod as soon as it sees it.
+        // A kubelet accepts a pod as soon as it is bound.
         pod.status.start_time = pod.metadata.creation_timestamp;
     }
     if pod.status.conditions.is_empty() {
@@ -80,8 +80,8 @@ fn complete_pod(pod: &mut Pod) {
 fn complete_pod_resources(pod: &mut Pod) {
     let Some(whole) = &mut pod.spec.resources else { return };
     let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).filter_map(|c| c.resources.as_ref());
-    let asked: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();
-    for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !asked.contains(name)) {
+    let requested: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();
+    for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !requested.contains(name)) {
         whole.requests.0.entry(name.clone()).or_insert(*amount);
     }
 }

@@ -1,4 +1,4 @@
-//! Splits files into documents, and finds what is wrong with each of them on its own.
+//! Splits files into documents, and finds the errors of each separately.
 
 use super::error::ReadError;
 use serde::de::DeserializeOwned;
@@ -45,7 +45,7 @@ impl ParsedDocuments {
         let parts = chunks.chunks(chunks.len().div_ceil(threads).max(1));
         std::thread::scope(|scope| {
             let read = |part| scope.spawn(move || Self::of_chunks(path, part));
-            // The first part is read on this thread: a text with few documents needs no other.
+            // The first part is parsed on this thread: a text with few documents needs no other.
             let mut parts = parts.into_iter();
             let first = parts.next();
             let others: Vec<_> = parts.map(read).collect();
@@ -135,7 +135,7 @@ impl ParsedDocuments {
     }
 }
 
-/// With fewer documents than this another thread does not pay.
+/// Fewer documents than this are not worth a thread.
 const DOCUMENTS_PER_THREAD: usize = 500;
 
 /// The text of a document and its position.
@@ -198,7 +198,7 @@ fn yaml(text: &str, strict: bool) -> Result<Value, YamlError> {
     })
 }
 
-/// The text of a document, moved down to the lines that it has in its file.
+/// The text of a document after as many empty lines as precede it in its file.
 fn at_original_lines(lines_before: usize, text: &str) -> String {
     format!("{}{text}", "\n".repeat(lines_before))
 }
@@ -215,7 +215,7 @@ fn yaml_errors(path: &str, number: usize, lines_before: usize, chunk: &str, faul
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// Whether a chunk holds nothing but comments and directives.
+/// Whether a chunk contains only comments and directives.
 fn is_blank(chunk: &str) -> bool {
     chunk.lines().map(str::trim_start).all(|line| line.trim_end().is_empty() || line.starts_with(['#', '%']))
 }
@@ -224,7 +224,7 @@ fn is_blank(chunk: &str) -> bool {
 #[derive(Debug)]
 struct OldBooleans {
     text: String,
-    /// Its objects, with these words read as booleans.
+    /// Its objects, with these words parsed as booleans.
     values: OnceLock<Vec<Value>>,
 }
 
@@ -241,7 +241,7 @@ impl OldBooleans {
     }
 }
 
-/// Flattens lists such as `kubectl get -o yaml` prints; null gives nothing.
+/// Flattens lists such as `kubectl get -o yaml` prints; skips null.
 fn flatten_list(mut value: Value, out: &mut Vec<Value>) {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let (Some(element), Some(Value::Array(items))) =
@@ -316,13 +316,13 @@ impl Document {
         self.text("kind")
     }
 
-    /// The name as it was written, even if it is a number.
+    /// The name as written, even if it is a number.
     pub(crate) fn name(&self) -> String {
         let name = self.value.pointer("/metadata/name").filter(|name| !name.is_null());
         name.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).unwrap_or_default()
     }
 
-    /// A kind of Karpenter's that a plan does not read itself: classes, and everything before v1.
+    /// Whether the manifest reader parses it: node classes, and all kinds before v1.
     fn is_for_manifest_reader(&self) -> bool {
         let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
         self.version().starts_with("karpenter.") && !read_here
@@ -346,7 +346,7 @@ impl Document {
         Some((Self { value, ..self.clone() }, why))
     }
 
-    /// The object. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
+    /// Parses the object. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
         let mut corrected: Option<Value> = None;
         loop {
@@ -362,7 +362,7 @@ impl Document {
         }
     }
 
-    /// Replaces a YAML 1.1 boolean by a real one; returns whether there was one.
+    /// Replaces a YAML 1.1 boolean by a boolean; returns whether there was one.
     fn replace_old_boolean(&self, path: &serde_path_to_error::Path, value: &mut Value) -> bool {
         let Some((old_booleans, index)) = &self.old_booleans else { return false };
         let (Some(mut boolean), mut text) = (old_booleans.value(*index), value) else { return false };

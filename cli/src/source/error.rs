@@ -1,4 +1,4 @@
-//! Errors of unreadable input: where, why, and what to do about it.
+//! Errors of unreadable input, with position and remedy.
 
 use super::files::FileError;
 use whittle_api::scheduler_config::SchedulerConfigError;

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_its_manifests_by_name() {
+    fn a_directory_is_read_in_the_order_of_file_names() {
         let folder = std::env::temp_dir().join(format!("whittle-files-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("nested.yaml")).unwrap();
         assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError::Empty { .. })), "a directory is no manifest");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_input_is_a_file_of_its_own_name() {
+    fn standard_input_is_read_as_a_file() {
         let read = read(Path::new("-"), &mut "kind: Pod".as_bytes()).unwrap();
         assert_eq!(read, [File { name: "standard input".to_owned(), text: "kind: Pod".to_owned() }]);
     }

@@ -1,4 +1,4 @@
-//! Turns documents into the objects of a cluster.
+//! Converts documents to the objects of a cluster.
 
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
@@ -26,9 +26,9 @@ pub struct Manifests {
     pub skipped: Vec<String>,
     /// Unreadable objects, with the reason. They are ignored.
     pub refused: Vec<String>,
-    /// Those of them that may protect pods or nodes, or say where pods may run: without them nothing can be disrupted safely.
+    /// Those of them that may protect pods or nodes, or constrain where pods run: without them nothing can be disrupted safely.
     pub blocks_disruption: Vec<String>,
-    /// Validation errors that the API server would report for NodePools that are readable all the same.
+    /// Validation errors that the API server would report for NodePools that are still readable.
     pub warnings: Vec<String>,
     /// NodePools with an unreadable `spec.disruption`, which is ignored, and the reason.
     pub unreadable_disruption: BTreeMap<String, String>,

@@ -1,7 +1,7 @@
 //! The input of `plan`, `consolidate` and `explain`: manifests, instance types, and the time.
 //!
-//! Arguments become texts (`files`), texts become documents (`documents`), and documents the objects of a cluster (`manifests`,
-//! `workloads`), to which `complete` adds what the API server would; `offers` and `catalog` give the instance types.
+//! Arguments are read as texts (`files`), texts split into documents (`documents`), and documents parsed as objects of a cluster (`manifests`,
+//! `workloads`), whose defaults `complete` sets; `offers` and `catalog` read the instance types.
 
 pub mod files;
 
@@ -49,7 +49,7 @@ pub struct Source {
     /// manifests, else the present (with --instance-types 2026-01-01T00:00:00Z, so that the same files give the same answer).
     #[arg(long, value_name = "TIME")]
     pub now: Option<Timestamp>,
-    /// Which plan is the best of those that place as many pods. Without it: key `objective` of `plan-settings`, else balanced
+    /// Which plan is best among those that place the same number of pods. Without it: key `objective` of `plan-settings`, else balanced
     #[arg(long, value_enum)]
     pub objective: Option<ObjectiveArg>,
     /// What a machine costs besides its price and its volumes, in dollars per hour, for the objective balanced. Without it: key
@@ -78,8 +78,8 @@ impl Source {
             None => When::Default(Timestamp::now()),
         };
         let mut found = read(&self.files, when)?;
-        if let Some(asked) = self.objective {
-            found.settings.objective = asked.objective();
+        if let Some(objective) = self.objective {
+            found.settings.objective = objective.objective();
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
         let offered = self.offers.read(&found)?;

@@ -16,7 +16,7 @@ use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::Kubelet;
 use whittle_model::scheduling::InstanceTypes;
 
-/// Where instance types come from.
+/// The source of instance types.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Offers {
     /// A file with what can be bought: instance types, zones and prices, as JSON.

@@ -1,10 +1,10 @@
-//! What a dump of a running cluster is planned with: no catalog, but a region.
+//! Plans for the dump of a running cluster, with a region's tables instead of a catalog.
 
 use super::*;
 use crate::plan::decide;
 use crate::source::{PackingArg, When, read_text};
 
-/// As `kubectl get nodepools,ec2nodeclasses,nodes,pods -A -o yaml` prints it: one list, with fields that the server keeps.
+/// The output of `kubectl get nodepools,ec2nodeclasses,nodes,pods -A -o yaml`: one list, with fields that the server sets.
 const DUMP: &str = r#"
 apiVersion: v1
 kind: List
@@ -59,7 +59,7 @@ fn a_dump_of_a_cluster_is_planned_with_the_tables_of_its_region() {
 }
 
 #[test]
-fn a_class_that_is_not_among_the_manifests_is_an_ordinary_one() {
+fn a_node_class_missing_from_the_manifests_has_all_defaults() {
     let (pool, _) = DUMP.split_once("- apiVersion: karpenter.k8s.aws/v1").unwrap();
     let pod = DUMP.split_once("- apiVersion: v1\n  kind: Pod").unwrap().1;
     let read = manifests(&format!("{pool}- apiVersion: v1\n  kind: Pod{pod}"));
@@ -70,13 +70,13 @@ fn a_class_that_is_not_among_the_manifests_is_an_ordinary_one() {
 }
 
 #[test]
-fn a_region_without_tables_is_named_with_those_that_have_them() {
+fn the_error_of_a_region_without_tables_lists_those_with_tables() {
     let error = Offers::default().read(&manifests(&DUMP.replace("region: eu-west-1", "region: mars-1"))).unwrap_err().to_string();
     assert!(error.contains("no tables of region mars-1") && error.contains("--instance-types"), "{error}");
 }
 
 #[test]
-fn kubelet_settings_that_cannot_be_read_are_told_with_their_class() {
+fn the_error_of_invalid_kubelet_settings_names_the_class() {
     let mut read = manifests(DUMP);
     read.node_classes[0].spec.kubelet = Some(serde_json::json!({"maxPods": [1]}));
     let error = Offers::default().read(&read).unwrap_err().to_string();
@@ -84,14 +84,14 @@ fn kubelet_settings_that_cannot_be_read_are_told_with_their_class() {
 }
 
 #[test]
-fn lists_are_opened_and_typed_ones_give_their_kind() {
+fn lists_are_expanded_and_typed_lists_define_the_kind() {
     let read = manifests("{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}, {metadata: {name: b}}]}\n");
     assert_eq!(read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert!(manifests("{apiVersion: v1, kind: List, items: []}").objects.pods.is_empty());
 }
 
 #[test]
-fn the_time_is_what_the_caller_says_first() {
+fn the_time_of_the_caller_takes_precedence() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {now: '2026-03-01T00:00:00Z'}\n";
     let file = std::env::temp_dir().join(format!("whittle-when-{}.yaml", std::process::id()));
     std::fs::write(&file, text).unwrap();

@@ -1,4 +1,4 @@
-//! Options that several commands have.
+//! Options of several commands.
 
 use super::manifests::Manifests;
 use clap::ValueEnum;
@@ -17,7 +17,7 @@ pub enum Format {
 /// `--packing`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackingArg {
-    /// The cheapest of several ways to decide, Karpenter's among them
+    /// The cheapest of several searches, Karpenter's among them
     Best,
     /// As Karpenter decides
     Reference,
@@ -37,11 +37,11 @@ impl PackingArg {
 /// `--objective`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectiveArg {
-    /// The lowest price by the hour
+    /// The lowest price per hour
     Cheapest,
-    /// The lowest price with what machines cost besides
+    /// The lowest price including the machine cost
     Balanced,
-    /// The fewest machines, of those the lowest price
+    /// The fewest machines, then the lowest price
     Fewest,
 }
 

@@ -16,9 +16,9 @@ pub struct Settings {
     pub now: Timestamp,
     pub preferences: PreferencePolicy,
     pub min_values: MinValuesPolicy,
-    /// Which plan is the best of those that place as many pods.
+    /// Which plan is best among those that place the same number of pods.
     pub objective: Objective,
-    /// What a machine costs per hour in addition to its price and its volumes.
+    /// The hourly cost of a machine in addition to its price and its volumes.
     pub machine_cost: Price,
     pub gates: BTreeMap<String, bool>,
     /// Spread constraints of pods that have none of their own.
@@ -36,7 +36,7 @@ impl Settings {
 /// The time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
-    /// This time, whatever the manifests say.
+    /// This time, regardless of the manifests.
     At(Timestamp),
     /// The time in `plan-settings`, or else this one.
     Default(Timestamp),

@@ -115,7 +115,7 @@ impl WorkloadManifests {
         }
     }
 
-    /// Buffers with their virtual pods, resolved as the functions do it, and messages for those
+    /// Buffers with their virtual pods, resolved as in the functions, and messages for those
     /// that have none.
     #[must_use]
     pub fn resolved(&self, now: Timestamp) -> (Vec<Buffer>, Vec<String>) {

@@ -1,4 +1,4 @@
-//! `whittle uninstall`: asks a deployment to leave a cluster. The work is the sweep function's; this command only invokes it,
+//! `whittle uninstall`: uninstalls Whittle from a cluster. The sweep function does the work; this command only invokes it,
 //! through the `aws` command, so that it needs no credentials of its own.
 
 #[cfg(test)]
@@ -13,27 +13,27 @@ use whittle_units::ClusterName;
 /// Arguments of `whittle uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Name of the EKS cluster to leave
+    /// Name of the EKS cluster to uninstall from
     #[arg(long)]
     pub cluster: String,
     /// Name of the sweep function: the stack's output SweepFunction
     #[arg(long, value_name = "NAME")]
     pub function: String,
-    /// What becomes of the nodes: drained and ended, or left running with nobody to manage them
+    /// What happens to the nodes: drained and terminated, or left running unmanaged
     #[arg(long, value_enum, default_value_t = Nodes::Drain)]
     pub nodes: Nodes,
-    /// Do it; without, only say what would be done
+    /// Execute; without it, only show what would be done
     #[arg(long)]
     pub yes: bool,
-    /// Print the command that would be run, and run nothing
+    /// Print the command that would be run, without running it
     #[arg(long)]
     pub print: bool,
-    /// Region of the function, if it is not the one that the aws command takes by itself
+    /// Region of the function, if not the default one of the aws command
     #[arg(long)]
     pub region: Option<String>,
 }
 
-/// What becomes of the nodes.
+/// What happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Nodes {
     Drain,
@@ -92,7 +92,7 @@ pub fn run(args: &Args, aws: &OsString, out: &mut dyn Write, err: &mut dyn Write
 
 /// Prints the answer of the function.
 fn answered(args: &Args, stdout: &[u8], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
-    // A function that did its work, or a dry run, always reports what is left.
+    // A successful run, or a dry run, always reports what is left.
     let Some(lines) = parse_answer(stdout).filter(|lines| !lines.is_empty()) else {
         let output = String::from_utf8_lossy(stdout);
         writeln!(err, "error: the function failed, and nothing may have been begun: run this again. It said: {}", output.trim())?;
@@ -109,7 +109,7 @@ fn answered(args: &Args, stdout: &[u8], out: &mut dyn Write, err: &mut dyn Write
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lines of the answer: it is the first JSON value, and the metadata of the `aws` command follow.
+/// The lines of the answer: it is the first JSON value, followed by the metadata of the `aws` command.
 fn parse_answer(stdout: &[u8]) -> Option<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Answer {

@@ -14,7 +14,7 @@ fn payload(args: &Args) -> String {
 }
 
 #[test]
-fn nothing_is_done_without_a_yes() {
+fn without_yes_it_is_a_dry_run() {
     assert_eq!(payload(&args(|_| {})), r#"{"uninstall":{"cluster":"prod","nodes":"drain","dryRun":true}}"#);
     let sure = args(|args| {
         args.yes = true;
@@ -24,20 +24,20 @@ fn nothing_is_done_without_a_yes() {
 }
 
 #[test]
-fn the_command_can_be_printed_and_pasted() {
+fn the_printed_command_can_be_run_in_a_shell() {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let asked = args(|args| {
+    let print_only = args(|args| {
         args.print = true;
         args.region = Some("eu-west-1".into());
     });
-    run(&asked, &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
+    run(&print_only, &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
     let expected = "aws lambda invoke --function-name whittle-Sweep --cli-binary-format raw-in-base64-out --payload \
                     '{\"uninstall\":{\"cluster\":\"prod\",\"nodes\":\"drain\",\"dryRun\":true}}' --region eu-west-1 /dev/stdout\n";
     assert_eq!((String::from_utf8(out).unwrap().as_str(), err.as_slice()), (expected, &[][..]));
 }
 
 #[test]
-fn a_missing_aws_command_is_named_with_what_to_run_instead() {
+fn without_the_aws_command_the_error_shows_the_invocation() {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     run(&args(|_| {}), &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
     let err = String::from_utf8(err).unwrap();
@@ -46,7 +46,7 @@ fn a_missing_aws_command_is_named_with_what_to_run_instead() {
 }
 
 #[test]
-fn the_functions_answer_is_told_line_by_line_and_an_error_is_none() {
+fn the_answer_of_the_function_is_parsed_as_lines_and_an_error_as_none() {
     let answer = br#"{"told":["would drain a","would drain b"]}{"StatusCode": 200}"#;
     assert_eq!(parse_answer(answer).unwrap(), ["would drain a", "would drain b"]);
     assert_eq!(parse_answer(br#"{"errorMessage":"no"}"#), None);
@@ -54,7 +54,7 @@ fn the_functions_answer_is_told_line_by_line_and_an_error_is_none() {
 }
 
 #[test]
-fn an_uninstallation_that_was_not_begun_is_never_reported_as_under_way() {
+fn an_uninstallation_that_did_not_start_is_reported_as_an_error() {
     for (answer, begun) in [
         (r#"{"told":["still there: 2 claims"]}{"StatusCode": 200}"#, true),
         (r#"{"told":[]}"#, false),

@@ -14,7 +14,7 @@ fn planned(pool: &str) -> serde_json::Value {
 }
 
 #[test]
-fn s4_5_defaults_written_out_or_not_decide_the_same() {
+fn s4_5_explicit_defaults_give_the_same_plan() {
     let plan = planned("004-provisioner-default.yaml");
     assert_eq!(plan.as_array().map(Vec::len), Some(1), "{plan}");
     assert_eq!(plan, planned("004-provisioner-requirements.yaml"));

@@ -1,4 +1,4 @@
-//! The command as its users call it, on the seeds' own files.
+//! Runs the built command on the seeds' files.
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
 mod legacy_pools;
@@ -43,7 +43,7 @@ fn err(output: &Output) -> String {
 }
 
 #[test]
-fn output_that_nobody_reads_ends_the_command_without_a_word() {
+fn a_closed_output_pipe_ends_the_command_silently() {
     let scenario = tests().join("scenarios/faults/scale_up.yaml").display().to_string();
     let mut child = Command::new(env!("CARGO_BIN_EXE_whittle"))
         .args(["sim", "storm", "--seeds", "1", "--story", &scenario])

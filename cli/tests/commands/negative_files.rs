@@ -1,4 +1,4 @@
-//! Input that is wrong: the error names file, line or object, field and remedy; the exit status is 2; nothing is applied.
+//! Invalid input: the error names file, line or object, field and remedy; the exit code is 2; nothing is applied.
 
 use crate::{err, out, seed, tests, whittle};
 use std::path::Path;
@@ -7,12 +7,12 @@ fn catalog() -> String {
     tests().join("golden/catalog.json").display().to_string()
 }
 
-/// A file gets the same refusal from all three commands, and what was there before stays as it was.
+/// Every command rejects a file with the same error, and applies nothing.
 #[track_caller]
 fn check(file: &str, wanted: &[&str]) {
     let plan = whittle(&["plan", "-f", file, "--instance-types", &catalog()], "");
     let convert = whittle(&["convert", "-f", file], "");
-    // Tests of this process run at once: each has a scenario of its own.
+    // Tests run concurrently in this process, so each has a scenario file of its own.
     let name = Path::new(file).file_stem().unwrap().display().to_string();
     let scenario = std::env::temp_dir().join(format!("whittle-negative-{}-{name}.yaml", std::process::id()));
     let steps = format!("name: negative\nfiles: /\nsteps:\n  - apply: [{file:?}]\n");
@@ -22,26 +22,26 @@ fn check(file: &str, wanted: &[&str]) {
     let prompt = whittle(&["local"], &format!("apply -f {file}\nget nodeclaims\n"));
     for (command, output) in [("plan", plan), ("convert", convert), ("local run", run), ("local", prompt)] {
         assert_eq!(output.status.code(), Some(2), "{command}: {}", err(&output));
-        let said = err(&output);
+        let message = err(&output);
         for text in wanted {
-            assert!(said.contains(text), "{command} does not say {text:?}:\n{said}");
+            assert!(message.contains(text), "{command} does not print {text:?}:\n{message}");
         }
         assert!(!out(&output).contains("created"), "{command} applied something: {}", out(&output));
     }
 }
 
 #[test]
-fn s1_27_a_pool_pasted_without_its_indentation_is_refused_by_every_command() {
+fn s1_27_a_pool_without_indentation_is_rejected_by_every_command() {
     check(&seed("001-provisioner-as-printed.txt"), &["001-provisioner-as-printed.txt:17:1", "document 1", "indentation was lost"]);
 }
 
 #[test]
-fn s4_11_damaged_indentation_is_refused_at_line_ten_by_every_command() {
+fn s4_11_wrong_indentation_is_rejected_at_line_ten_by_every_command() {
     check(&seed("004-provisioner-as-printed.txt"), &["004-provisioner-as-printed.txt:10:11", "indentation was damaged", "column 8"]);
 }
 
 #[test]
-fn s3_12_the_printed_selector_terms_are_refused_with_every_fault_by_every_command() {
+fn s3_12_every_command_reports_all_errors_of_the_printed_selector_terms() {
     let faults = [
         "003-ec2nodeclass-selector-terms-as-printed.yaml:16:5",
         "amiSelectorTerms[0].owner: text is needed",
@@ -53,19 +53,19 @@ fn s3_12_the_printed_selector_terms_are_refused_with_every_fault_by_every_comman
     check(&seed("003-ec2nodeclass-selector-terms-as-printed.yaml"), &faults);
 }
 
-/// Commands that have nothing to do with a file of manifests.
+/// Checks that a command fails with exit code 2, and with an error that contains `wanted`.
 #[track_caller]
 fn refused(arguments: &[&str], input: &str, wanted: &[&str]) {
     let output = whittle(arguments, input);
-    let said = err(&output);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    let message = err(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
     for text in wanted {
-        assert!(said.contains(text), "{arguments:?} does not say {text:?}:\n{said}");
+        assert!(message.contains(text), "{arguments:?} does not say {text:?}:\n{message}");
     }
 }
 
 #[test]
-fn a_kind_that_karpenter_never_had_is_refused() {
+fn a_kind_that_karpenter_never_had_is_rejected() {
     let text = "apiVersion: karpenter.sh/v1\nkind: NodePol\nmetadata: {name: a}\n";
     refused(
         &["plan", "-f", "-", "--instance-types", &catalog()],
@@ -82,7 +82,7 @@ fn a_kind_that_karpenter_never_had_is_refused() {
 }
 
 #[test]
-fn a_missing_file_is_named() {
+fn the_error_of_a_missing_file_names_it() {
     refused(&["plan", "-f", "/no/such/pods.yaml", "--instance-types", &catalog()], "", &["/no/such/pods.yaml"]);
     refused(
         &["plan", "-f", &seed("001-provisioner-default.yaml"), "--instance-types", "/no/such/catalog.json"],
@@ -94,7 +94,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn a_typo_in_a_scenario_is_named_with_its_line_before_anything_is_played() {
+fn a_typo_in_a_scenario_is_reported_with_its_line_before_anything_is_played() {
     let file = std::env::temp_dir().join(format!("whittle-typo-{}.yaml", std::process::id()));
     std::fs::write(&file, "name: typo\nsteps:\n  - say: hello\n  - sclae: {deployment: x, replicas: 1}\n").unwrap();
     let good = tests().join("scenarios/s2_budget.yaml").display().to_string();
@@ -106,7 +106,7 @@ fn a_typo_in_a_scenario_is_named_with_its_line_before_anything_is_played() {
 }
 
 #[test]
-fn an_instance_type_or_zone_that_the_region_does_not_have_is_named_before_anything_is_played() {
+fn an_unknown_instance_type_or_zone_is_reported_before_anything_is_played() {
     for (stock, named) in [("{type: m5.nonsense}", "m5.nonsense"), ("{type: m5.large, zone: mars-1a}", "mars-1a")] {
         let file = std::env::temp_dir().join(format!("whittle-stock-{}.yaml", std::process::id()));
         std::fs::write(&file, format!("name: stock\nsteps:\n  - say: hello\n  - stock-out: {stock}\n")).unwrap();
@@ -124,12 +124,12 @@ fn a_file_that_a_scenario_names_must_exist() {
 }
 
 #[test]
-fn a_session_refuses_what_it_does_not_know() {
+fn a_session_rejects_unknown_commands_and_arguments() {
     refused(&["local"], "fly to the moon\n", &["fly to the moon", "help"]);
     refused(&["local"], "scale deploy/none --replicas 3\n", &["none"]);
     refused(&["local"], "scale deploy/none --replicas many\n", &["many"]);
     refused(&["local"], "interrupt no-such-node\n", &["no-such-node"]);
     refused(&["local"], "get secrets\n", &["secrets", "nodes"]);
     refused(&["local"], "advance soon\n", &["soon"]);
-    refused(&["local"], "explain nobody\n", &["nobody"]);
+    refused(&["local"], "explain absent\n", &["absent"]);
 }

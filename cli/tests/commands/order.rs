@@ -1,4 +1,4 @@
-//! Equal input gives equal bytes, and the order in which it comes changes nothing that is decided.
+//! Equal input gives equal bytes, and the order of the input does not affect decisions.
 
 use crate::{out, tests, whittle};
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use whittle_cli::local::scenario::{self, Play};
 use whittle_sim::Faults;
 
 #[test]
-fn messages_that_come_late_twice_and_out_of_order_change_nothing_that_is_bought() {
+fn delayed_duplicated_and_reordered_messages_do_not_change_the_launches() {
     let scenario = scenario::read(&tests().join("scenarios/faults/scale_up.yaml")).unwrap();
-    let bought = |faults: Faults| {
+    let launched = |faults: Faults| {
         let outcome = scenario::play(&scenario, &Play::lenient(3, faults)).unwrap();
         assert_eq!(outcome.failures, Vec::<String>::new());
         let mut started: Vec<String> =
@@ -17,22 +17,22 @@ fn messages_that_come_late_twice_and_out_of_order_change_nothing_that_is_bought(
         started.sort();
         started
     };
-    let calm = bought(Faults::default());
+    let calm = launched(Faults::default());
     assert_eq!(calm.len(), 1, "{calm:?}");
-    assert_eq!(calm, bought(Faults { late_messages: 500, repeated_messages: 500, ..Faults::default() }));
+    assert_eq!(calm, launched(Faults { late_messages: 500, repeated_messages: 500, ..Faults::default() }));
 }
 
 #[test]
-fn two_runs_of_one_seed_print_the_same_bytes() {
+fn two_runs_with_the_same_seed_print_the_same_bytes() {
     let file = tests().join("scenarios/s4_out_and_in.yaml").display().to_string();
     let play = |seed: &str| out(&whittle(&["local", "run", &file, "--seed", seed, "-o", "json"], ""));
     let first = play("7");
     assert!(first.contains("\"failures\": []"), "{first}");
     assert_eq!(first, play("7"));
-    assert_ne!(first, play("8"), "the seed changes nothing");
+    assert_ne!(first, play("8"), "another seed gives another run");
 }
 
-/// Documents of one directory of pods and pools, written in an order, with the keys of maps in that order too.
+/// Writes documents of pods and pools to a directory, with files and map keys in one order or the reverse.
 fn written(directory: &str, backwards: bool) -> PathBuf {
     let path = std::env::temp_dir().join(format!("whittle-{directory}-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
@@ -76,7 +76,7 @@ fn written(directory: &str, backwards: bool) -> PathBuf {
     path
 }
 
-/// What was decided: machines with their pods, without the time that it took.
+/// The plan: machines with their pods, without its duration.
 fn decided(directory: &str, backwards: bool) -> BTreeMap<String, serde_json::Value> {
     let path = written(directory, backwards);
     let catalog = tests().join("golden/catalog.json").display().to_string();
@@ -88,11 +88,11 @@ fn decided(directory: &str, backwards: bool) -> BTreeMap<String, serde_json::Val
 }
 
 #[test]
-fn the_order_of_files_and_of_map_keys_changes_nothing_that_is_decided() {
+fn the_order_of_files_and_map_keys_does_not_change_the_plan() {
     assert_eq!(decided("forwards", false), decided("backwards", true));
 }
 
-/// The answer to some documents, line by line, without the time that it took.
+/// The lines of the plan for some documents, without its duration.
 fn answer(documents: &[String]) -> Vec<String> {
     let catalog = tests().join("golden/catalog.json").display().to_string();
     let output = whittle(&["plan", "-f", "-", "--instance-types", &catalog, "-o", "json"], &documents.join("---\n"));
@@ -100,7 +100,7 @@ fn answer(documents: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn nor_does_it_change_the_words_in_which_a_refusal_is_told() {
+fn the_order_of_documents_does_not_change_the_reasons_of_unplaced_pods() {
     let pool = "apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: default}

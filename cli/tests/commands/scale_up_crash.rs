@@ -1,4 +1,4 @@
-//! One invocation dies at one await point of the scale-up, in two hundred worlds.
+//! Kills one invocation at one await point of a scale-up, for two hundred seeds.
 
 use crate::tests;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use whittle_sim::Faults;
 
 const SEEDS: u64 = 200;
 
-/// A point of the run that follows from the seed alone, spread over all of them.
+/// The await point of a seed, distributed evenly over all points.
 fn point(seed: u64, points: u64) -> u64 {
     1 + (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) % points
 }

@@ -1,4 +1,4 @@
-//! Every outcome that the walkthroughs promise is shown by a test that names it.
+//! Checks that every outcome of the walkthroughs is demonstrated by a test that names it.
 
 use crate::tests;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ fn rows() -> Vec<(String, String)> {
     rows.map(|row| row.split_once(' ').unwrap()).map(|(id, shown)| (id.to_owned(), shown.to_owned())).collect()
 }
 
-/// Whether a text names an id and not only a longer one: `S1.2`, or `s1_2_` in the name of a test.
+/// Whether a text contains this id, and not a longer one: `S1.2`, or `s1_2_` in the name of a test.
 fn names(text: &str, id: &str) -> bool {
     let in_a_name = format!("fn {}_", id.to_lowercase().replace('.', "_"));
     let whole = |at: usize| !text[at + id.len()..].starts_with(|next: char| next.is_ascii_digit());
@@ -20,7 +20,7 @@ fn names(text: &str, id: &str) -> bool {
 }
 
 #[test]
-fn every_outcome_stands_in_the_list_once() {
+fn every_outcome_is_listed_once() {
     let listed: BTreeSet<String> = rows().into_iter().map(|(id, _)| id).collect();
     let all: BTreeSet<String> = (0..5).flat_map(|seed| (1..=OUTCOMES[seed]).map(move |number| format!("S{seed}.{number}"))).collect();
     assert_eq!(listed, all);
@@ -28,7 +28,7 @@ fn every_outcome_stands_in_the_list_once() {
 }
 
 #[test]
-fn the_test_that_the_list_names_names_the_outcome() {
+fn the_listed_test_of_an_outcome_names_it() {
     let root = tests().join("..");
     for (id, shown) in rows().iter().filter(|(_, shown)| !shown.starts_with("pending: ")) {
         let text = std::fs::read_to_string(root.join(shown)).unwrap_or_else(|error| panic!("{id}: {shown}: {error}"));
@@ -37,7 +37,7 @@ fn the_test_that_the_list_names_names_the_outcome() {
 }
 
 #[test]
-fn no_scenario_shows_what_the_list_calls_pending() {
+fn no_scenario_demonstrates_a_pending_outcome() {
     let pending: Vec<String> = rows().into_iter().filter(|(_, shown)| shown.starts_with("pending: ")).map(|(id, _)| id).collect();
     for entry in std::fs::read_dir(tests().join("scenarios")).unwrap() {
         let path = entry.unwrap().path();

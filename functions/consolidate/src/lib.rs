@@ -128,7 +128,7 @@ impl<P: Rights> Run<'_, P> {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
         }
         if let Some(delay) = next_delay {
-            self.ports.queues().ring(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
+            self.ports.queues().send(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
         }
         self.ports.store().append(cluster, &self.report.decisions).await?;
         Ok(self.report)

@@ -158,7 +158,7 @@ impl<P: Rights> Run<'_, P> {
             }
             self.ports
                 .queues()
-                .ring(Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: deleting.claim.clone() }, SignedDuration::ZERO)
+                .send_now(Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: deleting.claim.clone() })
                 .await?;
         }
         Ok(outcome)

@@ -95,7 +95,7 @@ impl<P: Rights> Run<'_, P> {
             return Ok(());
         }
         let claims: Vec<ClaimName> = created.iter().map(|claim| claim.key.name.clone()).collect();
-        self.ports.queues().ring(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }, SignedDuration::ZERO).await?;
+        self.ports.queues().send_now(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }).await?;
         for claim in created {
             write_mirror(self.ports.cluster(), claim).await;
         }
@@ -127,7 +127,7 @@ impl<P: Rights> Run<'_, P> {
                 self.report.count("scaled_down");
             }
             let doorbell = Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: surplus.claim.clone() };
-            self.ports.queues().ring(doorbell, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(doorbell).await?;
             done.insert(surplus.claim.clone());
         }
         stored.value.surplus.retain(|surplus| !done.contains(&surplus.claim));

@@ -8,47 +8,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror, step};
+use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror};
 use whittle_disruption::{DisruptionEvent, KeepReason, LedgerEntry, StaticChange, Verdict, VerdictReason};
 use whittle_model::disruption::{Memory, Move, Removal, Savings};
 use whittle_model::scheduling::NewClaim;
+use whittle_testkit::{at, begun, machine, planned, stored};
 use whittle_units::Price;
 
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_790_000_000 + seconds).unwrap()
-}
-
 fn claim(name: &str) -> Claim {
-    let key = ClaimKey { cluster: "demo".into(), name: name.into() };
-    Claim::planned(key, format!("uid-{name}"), ClaimSpec::default(), at(0))
-}
-
-fn machine() -> Machine {
-    Machine {
-        instance_id: "i-1".into(),
-        provider_id: "aws:///a/i-1".into(),
-        instance_type: "m5.large".to_owned(),
-        zone: "a".to_owned(),
-        capacity_type: "spot".to_owned(),
-        image_id: "ami-1".to_owned(),
-        price: whittle_units::Price::ZERO,
-        capacity: Default::default(),
-        allocatable: Default::default(),
-        labels: BTreeMap::new(),
-        launched_at: at(0),
-    }
+    Claim { uid: format!("uid-{name}"), ..planned(name, ClaimSpec::default()) }
 }
 
 fn after(claim: &Claim, events: &[Event]) -> Claim {
-    events.iter().fold(claim.clone(), |claim, event| step(&claim, event, at(1)).unwrap())
+    whittle_testkit::after(claim, events, at(1))
 }
 
 fn joined() -> Vec<Event> {
-    vec![
-        Event::LaunchBegun { client_token: "t".to_owned() },
-        Event::FleetAnswered(machine()),
-        Event::NodeJoined { node_name: "n".to_owned() },
-    ]
+    vec![begun("t"), Event::FleetAnswered(machine("i-1")), whittle_testkit::joined("n")]
 }
 
 fn readiness(snapshot: &Snapshot, running: &Running) -> Readiness {
@@ -56,8 +32,7 @@ fn readiness(snapshot: &Snapshot, running: &Running) -> Readiness {
 }
 
 fn snapshot_of(claims: Vec<Claim>, now: Timestamp) -> Snapshot {
-    let claims = claims.into_iter().map(|value| Stored { value, revision: Revision(1) }).collect();
-    Snapshot::of(now, ClusterObjects::default(), claims, Vec::new(), BTreeMap::new())
+    Snapshot::of(now, ClusterObjects::default(), stored(claims), Vec::new(), BTreeMap::new())
 }
 
 fn ledger() -> LedgerEntry {
@@ -119,7 +94,7 @@ fn old_nodes_go_only_when_every_replacement_is_initialized() {
 fn the_ledger_names_what_the_replacements_really_cost() {
     let entered = |price: u64| {
         let young = claim("new");
-        let fleet = Machine { price: Price::from_nanos(price), ..machine() };
+        let fleet = Machine { price: Price::from_nanos(price), ..machine("i-1") };
         let launched = after(&young, &[Event::LaunchBegun { client_token: "t".to_owned() }, Event::FleetAnswered(fleet)]);
         let (_, record) = ledger_entry(&snapshot_of(vec![launched], at(60)), &running(vec![young]));
         assert_eq!((record.subject.as_str(), record.at), ("ledger", at(60)));

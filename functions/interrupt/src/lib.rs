@@ -114,7 +114,7 @@ impl<P: Rights> Run<'_, P> {
         let ended = if ends && !self.settings.shadow {
             let ended = self.delete_claim(claim, &message, now).await?;
             applied.count("ended");
-            applied.count_disruption(&claim.value, self.kind.as_str());
+            applied.metric(metrics::NodeClaimsDisrupted::of(&claim.value, self.kind.as_str()));
             Some(ended)
         } else {
             None
@@ -157,8 +157,8 @@ impl<P: Rights> Run<'_, P> {
     /// Pods are rescheduled while their old machine still runs.
     async fn send_doorbells(&self, ended: &Claim) -> Result<(), HandleError> {
         let key = ended.key.clone();
-        self.ports.queues().ring(Doorbell::Schedule { cluster: key.cluster.clone() }, SignedDuration::ZERO).await?;
-        self.ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, SignedDuration::ZERO).await?;
+        self.ports.queues().send_now(Doorbell::Schedule { cluster: key.cluster.clone() }).await?;
+        self.ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster, claim: key.name }).await?;
         Ok(())
     }
 

@@ -4,19 +4,14 @@ mod early;
 use crate::{lacking_offering, reason, rebalance_setting, tightens};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, Machine, OfferingKey, step};
+use whittle_claims::{ClaimSpec, DeletionReason, Event, Machine, OfferingKey};
 use whittle_ec2::interruption::InterruptionKind;
-use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
-
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
+use whittle_testkit::{after, at, begun, machine, planned};
 
 /// A claim that ends for a reason since second 0, told of `kind` at second 10.
 #[track_caller]
 fn check(known: DeletionReason, kind: InterruptionKind, expected: bool) {
-    let key = ClaimKey { cluster: "c".into(), name: "n".into() };
-    let mut claim = Claim::planned(key, "uid".into(), ClaimSpec::default(), at(0));
+    let mut claim = planned("n", ClaimSpec::default());
     claim.deletion = Some(claim.deletion_for(known, "", at(0)));
     assert_eq!(tightens(&claim, kind, at(10)), expected, "{known:?} then {kind:?}");
 }
@@ -57,23 +52,10 @@ fn a_recommendation_ends_a_machine_only_where_its_pool_or_else_the_deployment_sa
 
 #[test]
 fn what_ec2_takes_back_is_left_alone_for_a_while_be_it_a_spot_pool_or_a_reservation() {
-    let key = ClaimKey { cluster: "c".into(), name: "n".into() };
-    let planned = Claim::planned(key, "uid".into(), ClaimSpec::default(), at(0));
-    let machine = Machine {
-        instance_id: InstanceId::new("i-1"),
-        provider_id: ProviderId::new("aws:///z/i-1"),
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "reserved".into(),
-        image_id: "ami".into(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: [(labels::RESERVATION_ID.to_owned(), "cr-1".to_owned())].into(),
-        launched_at: at(0),
-    };
-    let begun = step(&planned, &Event::LaunchBegun { client_token: "t".into() }, at(0)).unwrap();
-    let claim = step(&begun, &Event::FleetAnswered(machine), at(0)).unwrap();
+    let planned = planned("n", ClaimSpec::default());
+    let labels = [(labels::RESERVATION_ID.to_owned(), "cr-1".to_owned())].into();
+    let machine = Machine { capacity_type: "reserved".into(), labels, ..machine("i-1") };
+    let claim = after(&planned, &[begun("t"), Event::FleetAnswered(machine)], at(0));
     let told = |kind| lacking_offering(&claim, kind);
     assert_eq!(told(InterruptionKind::CapacityReservationInterrupted), Some(OfferingKey::of_reservation("cr-1")));
     assert_eq!(told(InterruptionKind::SpotInterrupted).map(|key| key.to_string()).as_deref(), Some("spot m5.large in z"));

@@ -147,10 +147,7 @@ impl<P: Rights> Run<'_, P> {
             let (name, now) = (&claim.value.key.name, self.ports.clock().now());
             if claim.value.deletion.is_some() {
                 self.report.count("came_too_late");
-                self.ports
-                    .queues()
-                    .ring(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name.clone() }, SignedDuration::ZERO)
-                    .await?;
+                self.ports.queues().send_now(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name.clone() }).await?;
             } else {
                 launched = true;
                 self.report.count("launched");
@@ -164,7 +161,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         if launched {
-            self.ports.queues().ring(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await?;
+            self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await?;
         }
         for some in taken.chunks(CONCURRENCY) {
             if !self.ports.clock().has_time_for(TIME_PER_MIRRORS) {
@@ -338,7 +335,7 @@ impl<P: Rights> Run<'_, P> {
     /// Sends a delayed doorbell for claims that this run has moved on, so that a concurrent run sends none for them, or that wait
     /// for user action: then rarely, and not beyond the launch timeout.
     pub(crate) async fn requeue(&self, claims: Vec<ClaimName>, delay: SignedDuration) -> Result<(), HandleError> {
-        Ok(self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims }, delay).await?)
+        Ok(self.ports.queues().send(Doorbell::Launch { cluster: self.cluster.clone(), claims }, delay).await?)
     }
 
     /// Moves claims to one new batch: the call of their current one can launch nothing more for them.

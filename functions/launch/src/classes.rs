@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, LAUNCHED};
 use whittle_claims::{Claim, Doorbell, NodeClassRecord, Record, Stored};
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{ClusterReader, HandleError, Presence, Queues, Sought};
-use whittle_units::SignedDuration;
+use whittle_ports::{ClusterReader, HandleError, ObjectKind, Presence, Queues};
 
 impl<P: Rights> Run<'_, P> {
     /// The stored classes of these claims that have been changed or deleted since their refresh. An API server that does not
@@ -17,8 +16,8 @@ impl<P: Rights> Run<'_, P> {
             due.iter().filter_map(|claim| self.facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
         let (ports, cluster) = (self.ports, self.cluster);
         let asked = meant.into_iter().map(|(name, record)| async move {
-            let sought = if record.class.is_converted_template() { Sought::NodeTemplate } else { Sought::NodeClass };
-            (name, record, ports.cluster().seek(cluster, sought, &record.class.metadata.name).await)
+            let kind = if record.class.is_converted_template() { ObjectKind::NodeTemplate } else { ObjectKind::NodeClass };
+            (name, record, ports.cluster().look_up(cluster, kind, &record.class.metadata.name).await)
         });
         let mut changed = BTreeSet::new();
         for (name, record, answer) in join_all(asked).await {
@@ -40,7 +39,7 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn request_refresh(&self, due: &[Stored<Claim>]) -> Result<(), HandleError> {
         let waits = |claim: &Claim| self.facts.class_of(claim).is_some_and(|record| self.facts.changed.contains(&record.name()));
         if due.iter().any(|claim| waits(&claim.value) && !has_waited(&claim.value)) {
-            self.ports.queues().ring(Doorbell::Refresh { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(Doorbell::Refresh { cluster: self.cluster.clone() }).await?;
         }
         Ok(())
     }
@@ -50,13 +49,13 @@ impl<P: Rights> Run<'_, P> {
 fn has_changed(record: &NodeClassRecord, presence: &Presence) -> bool {
     let known = &record.class.metadata;
     match presence {
-        Presence::There { uid, generation, .. } => {
+        Presence::Exists { uid, generation, .. } => {
             let other = !uid.is_empty() && !known.uid.is_empty() && *uid != known.uid;
             other || generation.is_some() && known.generation.is_some() && *generation != known.generation
         }
         // `refresh` confirms it and closes the stored class.
-        Presence::Gone => true,
-        Presence::KindUnknown => false,
+        Presence::NotFound => true,
+        Presence::KindNotServed => false,
     }
 }
 

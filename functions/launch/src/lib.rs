@@ -29,8 +29,8 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
-    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, publish_event,
-    readable, rights, save, unless_conflict, unless_outdated, write_mirror,
+    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, metrics,
+    publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -355,11 +355,11 @@ impl<P: Rights> Run<'_, P> {
             }
             failed.iter().for_each(|claim| report_failure(&claim.value, reason, message, now, &mut self.report));
             if let Some(first) = failed.first() {
-                self.ports.queues().ring(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }, SignedDuration::ZERO).await?;
+                self.ports.queues().send_now(Doorbell::Schedule { cluster: first.value.key.cluster.clone() }).await?;
             }
             let ended = failed.iter().map(|claim| {
                 let ClaimKey { cluster, name } = claim.value.key.clone();
-                self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO)
+                self.ports.queues().send_now(Doorbell::Terminate { cluster, claim: name })
             });
             try_join_all(ended).await?;
             join_all(failed.iter().map(|claim| self.publish_failure(&claim.value, reason, message))).await;
@@ -426,7 +426,7 @@ fn unstored_call(age: SignedDuration) -> Call {
 fn report_failure(claim: &Claim, reason: DeletionReason, message: &str, now: Timestamp, report: &mut Report) {
     report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{}", claim.key.name), message);
     report.count("failed");
-    report.count_disruption(claim, reason.metric_reason().unwrap_or_default());
+    report.metric(metrics::NodeClaimsDisrupted::of(claim, reason.metric_reason().unwrap_or_default()));
 }
 
 /// Longest failure text in an Event; the rest is truncated (lifecycle 20).

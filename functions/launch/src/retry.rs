@@ -51,5 +51,5 @@ pub(crate) async fn requeue_once<P: Rights>(
         return Ok(());
     }
     let claims = claims.into_iter().collect();
-    Ok(ports.queues().ring(Doorbell::Launch { cluster: cluster.clone(), claims }, RETRY_DELAY).await?)
+    Ok(ports.queues().send(Doorbell::Launch { cluster: cluster.clone(), claims }, RETRY_DELAY).await?)
 }

@@ -13,25 +13,21 @@ use crate::is_due;
 use crate::plan::{batch, id_of};
 use crate::retry::NextTry;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Record, step};
+use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, Record};
 use whittle_ec2::fleet::{FleetRequest, Launch};
-use whittle_units::{ClaimName, ClusterName, Timestamp};
-
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
+use whittle_testkit::{after, at, begun, deletion, out_of_capacity};
+use whittle_units::{ClaimName, ClusterName};
 
 fn planned() -> Claim {
-    Claim::planned(ClaimKey { cluster: "c".into(), name: "a".into() }, "uid".into(), ClaimSpec::default(), at(0))
+    whittle_testkit::planned("a", ClaimSpec::default())
 }
 
 fn launching() -> Claim {
-    step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, at(0)).unwrap()
+    after(&planned(), &[begun("t")], at(0))
 }
 
 fn to_end(claim: &Claim) -> Claim {
-    let deletion = Deletion { reason: DeletionReason::Requested, at: at(0), deadline: None, message: String::new() };
-    step(claim, &Event::DeletionAsked(deletion), at(0)).unwrap()
+    after(claim, &[Event::DeletionAsked(deletion(DeletionReason::Requested, at(0)))], at(0))
 }
 
 #[track_caller]
@@ -53,8 +49,7 @@ fn a_launch_is_taken_up_when_it_is_new_or_was_left_behind() {
 fn what_is_to_end_is_never_launched() {
     check_due(&to_end(&planned()), 1000, false);
     check_due(&to_end(&launching()), 1000, false);
-    let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
-    check_due(&step(&launching(), &failed, at(0)).unwrap(), 1000, false);
+    check_due(&after(&launching(), &[out_of_capacity()], at(0)), 1000, false);
 }
 
 fn names(names: &[&str]) -> Vec<ClaimName> {

@@ -7,8 +7,8 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
-    Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, Presence, RecordRemoval, Records, Report, Safeguard,
-    Sought, StatusWriter, publish_event, unless_conflict,
+    Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, ObjectKind, Presence, RecordRemoval, Records,
+    Report, Safeguard, StatusWriter, publish_event, unless_conflict,
 };
 
 /// Claims that an Event names.
@@ -107,8 +107,8 @@ impl<P: Rights> ClassDeletions<'_, P> {
             return Ok(false);
         }
         let given = NodeClassRecord::given_name(name);
-        let sought = if given == name { Sought::NodeClass } else { Sought::NodeTemplate };
-        Ok(self.run.ports.cluster().seek(self.run.cluster, sought, given).await? == Presence::Gone)
+        let kind = if given == name { ObjectKind::NodeClass } else { ObjectKind::NodeTemplate };
+        Ok(self.run.ports.cluster().look_up(self.run.cluster, kind, given).await? == Presence::NotFound)
     }
 
     /// Advances the deletion of every such class. A failed one holds up no other.

@@ -102,10 +102,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     run.update_pools(&objects, &mut done).await?;
     if done.classes_wait {
         // By then decisions that used the class before it was closed have been stored.
-        ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
+        ports.queues().send(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
     }
     if done.changed {
-        ports.queues().ring(Doorbell::Schedule { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+        ports.queues().send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
     }
     catalog?;
     failure.map_or(Ok(done.report), Err)

@@ -3,36 +3,25 @@
 mod placement;
 
 use futures::executor::block_on;
-use futures::future::BoxFuture;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, PlacementGroupSelector,
     SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 use whittle_api::{ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DeletionReason, Event, LeftNodes, NodeClassRecord, Revision, Uninstall, step};
+use whittle_claims::{Claim, ClaimSpec, LeftNodes, NodeClassRecord, Revision, Uninstall};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, CatalogWriter, ClaimStore, CloudError, ClusterRecord, Discovery, LaunchTemplates, Leases, Records, RegionStore, Report,
-    Settings,
+    Adapters, CatalogWriter, ClaimStore, CloudError, ClusterRecord, Discovery, LaunchTemplates, Records, RegionStore, Report, Settings,
 };
-use whittle_sim::region::{Machine, Reservation};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
-
-struct Nothing;
-
-impl Functions for Nothing {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
+use whittle_sim::region::Reservation;
+use whittle_sim::{SimPorts, Simulation};
+use whittle_testkit::{TestWorld, after, at, instance_of, machine, node_class_reference, out_of_capacity, planned};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
+    at(0)
 }
 
 fn cluster() -> ClusterName {
@@ -40,18 +29,14 @@ fn cluster() -> ClusterName {
 }
 
 /// A world with a class, a pool of it and a launch template of it, looked at once.
-fn world() -> Simulation {
-    let options = WorldOptions { seed: 1, cluster: cluster(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: now() };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+fn world() -> TestWorld {
+    let simulation = TestWorld::still(now());
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.spec.role = Some("node".into());
     let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
     pool.spec.template.spec.node_class_ref = reference();
-    {
-        let mut world = simulation.world();
-        world.cluster.objects.create(class, now());
-        world.cluster.objects.create(pool, now());
-    }
+    simulation.create(class);
+    simulation.create(pool);
     let tags = [(labels::EC2_NODE_CLASS.to_owned(), "default".to_owned())].into();
     block_on(simulation.ports().ensure_launch_template(&LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() })).unwrap();
     run(&simulation);
@@ -59,7 +44,7 @@ fn world() -> Simulation {
 }
 
 fn reference() -> NodeClassReference {
-    NodeClassReference { group: "karpenter.k8s.aws".into(), kind: "EC2NodeClass".into(), name: "default".into() }
+    node_class_reference("default")
 }
 
 fn run(simulation: &Simulation) -> Report {
@@ -127,23 +112,16 @@ fn pool_reason(simulation: &Simulation) -> String {
     conditions::find(&pool.status.conditions, conditions::NODE_CLASS_READY).unwrap().reason.clone()
 }
 
-fn keep_claim(simulation: &Simulation) -> Claim {
-    let spec = ClaimSpec { node_class: reference(), ..ClaimSpec::default() };
-    let claim = Claim::planned(ClaimKey { cluster: cluster(), name: "default-1".into() }, "uid".into(), spec, now());
-    let ports = simulation.ports();
-    block_on(async {
-        let lease = ports.acquire(&cluster(), "test", now(), SignedDuration::from_secs(5)).await.unwrap();
-        ports.create(&lease, &claim).await.unwrap();
-        ports.release(&lease).await.unwrap();
-    });
+fn keep_claim(simulation: &TestWorld) -> Claim {
+    let claim = planned("default-1", ClaimSpec { node_class: reference(), ..ClaimSpec::default() });
+    simulation.store(&claim);
     claim
 }
 
 fn end_claim(simulation: &Simulation, claim: &Claim) {
     let ports = simulation.ports();
     let stored = block_on(ports.get(&claim.key)).unwrap().unwrap();
-    let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
-    block_on(ports.update(&step(&stored.value, &failed, now()).unwrap(), stored.revision)).unwrap();
+    block_on(ports.update(&after(&stored.value, &[out_of_capacity()], now()), stored.revision)).unwrap();
 }
 
 #[test]
@@ -156,8 +134,7 @@ fn a_class_is_held_from_its_first_look_on() {
 
 #[test]
 fn shadow_mode_makes_no_instance_profile_and_plans_as_if_there_were_one() {
-    let options = WorldOptions { seed: 1, cluster: cluster(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: now() };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let simulation = TestWorld::still(now());
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.spec.role = Some("node".into());
     simulation.world().cluster.objects.create(class, now());
@@ -267,29 +244,10 @@ fn a_class_that_one_answer_lacks_is_open_until_another_lacks_it_too() {
 }
 
 /// A machine that runs with the profile of the class, known to no claim.
-fn start_machine(simulation: &Simulation) -> InstanceId {
+fn start_machine(simulation: &TestWorld) -> InstanceId {
     let profile = simulation.world().region.network.profiles.keys().next().unwrap().clone();
-    let id = InstanceId::new("i-1");
-    let instance = Instance {
-        id: id.clone(),
-        state: InstanceState::Running,
-        instance_type: "m5.large".into(),
-        zone: "us-west-2a".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami".into(),
-        subnet_id: "subnet".into(),
-        security_groups: Vec::new(),
-        reservation: None,
-        placement_group: None,
-        partition: None,
-        private_dns_name: String::new(),
-        launched_at: now(),
-        tags: [].into(),
-    };
     let launch_template = LaunchTemplate { instance_profile: profile, ..LaunchTemplate::default() };
-    let machine = Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
-    simulation.world().region.machines.insert(id.clone(), machine);
-    id
+    simulation.start_machine_from(launch_template, instance_of(&machine("i-1")))
 }
 
 #[test]
@@ -451,7 +409,7 @@ fn with_the_gate_off_reservations_are_not_looked_at() {
 }
 
 /// A world whose class was never looked at, changed before it is; the settings are of a deployment that serves two clusters.
-fn fenced(change: impl FnOnce(&mut whittle_sim::World)) -> (Simulation, Settings) {
+fn fenced(change: impl FnOnce(&mut whittle_sim::World)) -> (TestWorld, Settings) {
     let simulation = world();
     {
         let mut world = simulation.world();

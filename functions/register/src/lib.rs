@@ -150,7 +150,7 @@ impl<P: Rights> Run<'_, P> {
             report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
             count_disruption(report, &claim.value);
             report.count("given_up");
-            self.ports.queues().ring(Doorbell::Terminate { cluster, claim: name }, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(Doorbell::Terminate { cluster, claim: name }).await?;
         }
         if claim.value != before.value {
             write_mirror(self.ports.cluster(), &claim.value).await.count_failure(report, "mirrors_failed");
@@ -300,6 +300,6 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 /// Counts the disruption of a claim that never became ready.
 fn count_disruption(report: &mut Report, claim: &Claim) {
     if let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) {
-        report.count_disruption(claim, reason);
+        report.metric(metrics::NodeClaimsDisrupted::of(claim, reason));
     }
 }

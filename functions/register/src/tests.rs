@@ -3,11 +3,12 @@ mod over_sim;
 use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, Machine, step};
-use whittle_units::{InstanceId, Price, ProviderId, Quantity, Resources, Timestamp};
+use whittle_claims::{Claim, ClaimSpec, Event, Machine};
+use whittle_testkit::{after, at, machine, planned};
+use whittle_units::{Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
+    at(0)
 }
 
 fn claim() -> Claim {
@@ -19,22 +20,8 @@ fn claim() -> Claim {
         requests: Resources::from([("cpu", Quantity::from_units(1)), ("gpu", Quantity::from_units(1)), ("none", Quantity::ZERO)]),
         ..ClaimSpec::default()
     };
-    let id = InstanceId::new("i-1");
-    let machine = Machine {
-        provider_id: ProviderId::of_instance("z", &id),
-        instance_id: id,
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami".into(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: [(labels::INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into(),
-        launched_at: now(),
-    };
-    let planned = Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, now());
-    step(&planned, &Event::FleetAnswered(machine), now()).unwrap()
+    let labels = [(labels::INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into();
+    after(&planned("default-1", spec), &[Event::FleetAnswered(Machine { labels, ..machine("i-1") })], now())
 }
 
 fn node() -> Node {

@@ -12,7 +12,7 @@ pub use secret::cluster_secret;
 use serde::Deserialize;
 use whittle_claims::{DecisionKind, Doorbell};
 use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::ClusterName;
 
 rights! {
     /// What `relay` may do; its role in `template.yaml` allows the same.
@@ -110,7 +110,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'
     };
     if let Some(doorbell) = verdict.doorbell {
         let cluster = doorbell.cluster().clone();
-        match ports.queues().ring(doorbell, SignedDuration::ZERO).await {
+        match ports.queues().send_now(doorbell).await {
             Ok(()) => report.count("rung"),
             Err(error) => {
                 report.count("not_rung");

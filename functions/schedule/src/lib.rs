@@ -118,13 +118,13 @@ impl<P: Rights> Run<'_, P> {
     async fn announce(&self, snapshot: &Snapshot, plan: &Plan, created: &[Claim], report: &mut Report) -> Result<(), HandleError> {
         if !created.is_empty() {
             let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
-            self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims }, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(Doorbell::Launch { cluster: self.cluster.clone(), claims }).await?;
         }
         // Pods that lost the last reserved capacity to a machine of this plan are planned again as soon as it is used.
         let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
         let handed_over = created.len() < plan.claims.len();
         if plan.cursor.is_some() || deferred || handed_over {
-            self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await?;
+            self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await?;
         }
         for claim in created {
             write_mirror(self.ports.cluster(), claim).await.count_failure(report, "mirrors_failed");

@@ -14,7 +14,7 @@ use whittle_solver::Memory;
 use whittle_units::{ClusterName, Price, Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
+    whittle_testkit::at(0)
 }
 
 fn pod(name: &str, cpu: i64) -> Pod {
@@ -67,7 +67,7 @@ fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
     use whittle_model::scheduling::Cause;
     use whittle_ports::{Amount, Report};
     let left = |name: &str, reason: Reason| LeftOut { pod: PodRef::of(&pod(name, 1)), reason };
-    let before = |category: &str| Reason::Unchanged { category: category.into(), message: "as before".into() };
+    let before = |category: &str| Reason::Unchanged { category: category.into(), message: "as before".into(), depends_on_others: false };
     let plan = Plan {
         pods: 9,
         left_out: vec![

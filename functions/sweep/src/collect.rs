@@ -96,7 +96,7 @@ impl<P: Rights> Executor<'_, P> {
         let message = format!("instance {} belongs to no claim and was seen twice", instance.id);
         report.decide(now, DecisionKind::Collected, format!("nodeclaim/{name}"), message);
         report.count("collected");
-        self.ports.queues().ring(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name }, SignedDuration::ZERO).await?;
+        self.ports.queues().send_now(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name }).await?;
         Ok(())
     }
 

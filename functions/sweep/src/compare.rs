@@ -13,7 +13,7 @@ use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, label
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
-use whittle_ports::{ClusterEvent, Involved, Safeguard, Sought};
+use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
 /// A contradiction is acted on when it is seen again at least this long after the first sighting.
@@ -79,7 +79,7 @@ impl Ending {
 /// An object that lists do not contain any more.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Missing {
-    pub(crate) sought: Sought,
+    pub(crate) kind: ObjectKind,
     pub(crate) name: String,
     /// Empty if unknown: then any object of the name counts.
     pub(crate) uid: String,
@@ -260,7 +260,7 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
         MirrorState::Missing => {
             // One sighting is enough: the API server is asked for it by name.
             if let Some(uid) = claim.spec.standalone_uid.clone() {
-                let gone = Missing { sought: Sought::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
+                let gone = Missing { kind: ObjectKind::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
                 let message = "the NodeClaim that was made by hand does not exist any more";
                 return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
             }
@@ -290,7 +290,8 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
         // A Node that the list lacks may exist and be ready.
         let unlisted = claim.node_name().filter(|_| nodes.is_empty());
         let provider_id = || claim.machine().map(|machine| machine.provider_id.as_str().to_owned()).unwrap_or_default();
-        let of_node = |node: &str| Missing { sought: Sought::Node, name: node.to_owned(), uid: String::new(), provider_id: provider_id() };
+        let of_node =
+            |node: &str| Missing { kind: ObjectKind::Node, name: node.to_owned(), uid: String::new(), provider_id: provider_id() };
         let gone = unlisted.map(of_node);
         let message = "its instance has ended and its Node is not ready";
         return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });

@@ -116,17 +116,10 @@ fn note(claim: &mut Claim, found: Option<CloudDrift>, now: Timestamp) {
 mod tests {
     use super::*;
     use whittle_api::ObjectMeta;
-    use whittle_api::karpenter::{
-        Ec2NodeClass, NodeClassReference, PlacementGroupSelector, Requirement, ResolvedPlacementGroup, ResolvedSecurityGroup,
-        ResolvedSubnet,
-    };
-    use whittle_claims::{ClaimKey, ClaimSpec, Event, Machine, Revision, step};
+    use whittle_api::karpenter::{PlacementGroupSelector, Requirement, ResolvedPlacementGroup, ResolvedSecurityGroup, ResolvedSubnet};
+    use whittle_claims::{ClaimSpec, Event, Machine, Revision};
     use whittle_ec2::instance::InstanceState;
-    use whittle_units::{Price, ProviderId, Resources};
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-    }
+    use whittle_testkit::{after, at, begun, default_spec, machine, node_class_reference, planned, resolved_class};
 
     struct Scene {
         claim: Claim,
@@ -136,24 +129,10 @@ mod tests {
     }
 
     fn launched() -> Claim {
-        let node_class = NodeClassReference { group: "karpenter.k8s.aws".into(), kind: "EC2NodeClass".into(), name: "default".into() };
-        let spec = ClaimSpec { node_pool: "default".into(), node_class, ..ClaimSpec::default() };
-        let claim = Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, at(0));
-        let machine = Machine {
-            instance_id: "i-1".into(),
-            provider_id: ProviderId::of_instance("z", &InstanceId::new("i-1")),
-            instance_type: "m5.large".into(),
-            zone: "z".into(),
-            capacity_type: "on-demand".into(),
-            image_id: "ami-1".into(),
-            price: Price::ZERO,
-            capacity: Resources::new(),
-            allocatable: Resources::new(),
-            labels: [("kubernetes.io/arch", "amd64"), (labels::CAPACITY_TYPE, "on-demand")].map(|(k, v)| (k.into(), v.into())).into(),
-            launched_at: at(0),
-        };
-        let events = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine)];
-        events.iter().fold(claim, |claim, event| step(&claim, event, at(1)).unwrap())
+        let spec = ClaimSpec { node_class: node_class_reference("default"), ..default_spec() };
+        let labels = [("kubernetes.io/arch", "amd64"), (labels::CAPACITY_TYPE, "on-demand")].map(|(k, v)| (k.into(), v.into())).into();
+        let machine = Machine { capacity_type: "on-demand".into(), image_id: "ami-1".into(), labels, ..machine("i-1") };
+        after(&planned("default-1", spec), &[begun("t"), Event::FleetAnswered(machine)], at(1))
     }
 
     fn image(id: &str, arch: &str) -> ResolvedAmi {
@@ -164,18 +143,11 @@ mod tests {
     fn scene() -> Scene {
         let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
         let class = NodeClassRecord {
-            class: Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() },
             subnets: vec![ResolvedSubnet { id: "subnet-1".into(), ..ResolvedSubnet::default() }],
             security_groups: vec![ResolvedSecurityGroup { id: "sg-1".into(), ..ResolvedSecurityGroup::default() }],
             amis: vec![image("ami-arm", "arm64"), image("ami-1", "amd64"), image("ami-0", "amd64")],
-            instance_profile: String::new(),
             hash: "7".into(),
-            problems: Vec::new(),
-            free_addresses: BTreeMap::new(),
-            free_reserved: BTreeMap::new(),
-            fence: None,
-            placement_group: None,
-            resolved_at: at(0),
+            ..resolved_class("default")
         };
         let mut claim = launched();
         claim.annotations = [

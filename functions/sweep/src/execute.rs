@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machi
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     BestEffort, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, NodePatch, Nodes,
-    Presence, Queues, RecordRemoval, Records, Report, Safeguard, Sought, advance, metrics, publish_event, release_lease, save,
+    ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance, metrics, publish_event, release_lease, save,
     unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
@@ -136,7 +136,7 @@ impl<P: Rights> Executor<'_, P> {
             freed |= self.keep_failure(outcome).unwrap_or(false);
         }
         if freed {
-            let outcome = self.ports.queues().ring(Doorbell::Schedule { cluster: self.cluster.clone() }, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await;
             self.keep_failure(outcome);
         }
     }
@@ -152,14 +152,14 @@ impl<P: Rights> Executor<'_, P> {
         if let Some(known) = asked.get(missing) {
             return *known;
         }
-        let answer = self.ports.cluster().seek(self.cluster, missing.sought, &missing.name).await;
+        let answer = self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await;
         let gone = match self.keep_failure(answer) {
-            Some(Presence::Gone) => true,
+            Some(Presence::NotFound) => true,
             // Another object of the same name.
-            Some(Presence::There { uid, provider_id, .. }) => {
+            Some(Presence::Exists { uid, provider_id, .. }) => {
                 is_another(&uid, &missing.uid) || is_another(&provider_id, &missing.provider_id)
             }
-            Some(Presence::KindUnknown) | None => false,
+            Some(Presence::KindNotServed) | None => false,
         };
         asked.insert(missing.clone(), gone);
         gone
@@ -171,7 +171,7 @@ impl<P: Rights> Executor<'_, P> {
         if self.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
             return true; // its claim exists
         }
-        let missing = Missing { sought: Sought::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
+        let missing = Missing { kind: ObjectKind::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
         self.is_confirmed_gone(&missing, &mut BTreeMap::new()).await
     }
 
@@ -180,17 +180,17 @@ impl<P: Rights> Executor<'_, P> {
         if !findings.launch.is_empty() {
             report.count("launches_sent_again");
             let doorbell = Doorbell::Launch { cluster: cluster.clone(), claims: findings.launch.clone() };
-            let outcome = self.ports.queues().ring(doorbell, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(doorbell).await;
             self.keep_failure(outcome);
         }
         if findings.refresh {
-            let outcome = self.ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(Doorbell::Refresh { cluster: cluster.clone() }).await;
             self.keep_failure(outcome);
         }
         for claim in &findings.terminate {
             report.count("endings_sent_again");
             let doorbell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
-            let outcome = self.ports.queues().ring(doorbell, SignedDuration::ZERO).await;
+            let outcome = self.ports.queues().send_now(doorbell).await;
             self.keep_failure(outcome);
         }
     }
@@ -259,14 +259,14 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
     if claim.value.deletion.is_none() {
         count_disruption(report, &claim.value, ending);
     }
-    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }, SignedDuration::ZERO).await?;
+    ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster.clone(), claim: key.name }).await?;
     write_mirror(ports.cluster(), &ended.value).await;
     Ok(true)
 }
 
 fn count_disruption(report: &mut Report, claim: &Claim, ending: &Ending) {
     if let Some(reason) = metric_reason(ending.reason) {
-        report.count_disruption(claim, reason);
+        report.metric(metrics::NodeClaimsDisrupted::of(claim, reason));
     }
     if let Some(condition) = ending.condition {
         let machine = |of: fn(&Machine) -> &String| claim.machine().map_or("", |machine| of(machine).as_str());

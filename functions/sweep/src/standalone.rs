@@ -10,7 +10,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator}
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
 use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, release_lease, unless_conflict};
-use whittle_units::{ClaimName, ClusterName, Price, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, Price, Timestamp};
 
 /// The annotation that `kubectl apply` stores.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -112,7 +112,7 @@ impl<P: Rights> Executor<'_, P> {
             Err(ClusterError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        Ok(self.ports.queues().ring(Doorbell::Launch { cluster: self.cluster.clone(), claims: vec![name] }, SignedDuration::ZERO).await?)
+        Ok(self.ports.queues().send_now(Doorbell::Launch { cluster: self.cluster.clone(), claims: vec![name] }).await?)
     }
 }
 

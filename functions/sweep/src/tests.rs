@@ -12,75 +12,37 @@ use crate::templates::{InUse, LaunchedFrom};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool};
+use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
-use whittle_claims::{
-    Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NodeClassRecord, Revision, Sighting, Stored, mirror, step,
-};
+use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, Sighting, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
-use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
-
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
-
-fn machine(id: &str) -> Machine {
-    Machine {
-        instance_id: id.into(),
-        provider_id: ProviderId::of_instance("z", &InstanceId::new(id)),
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami".into(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: BTreeMap::new(),
-        launched_at: at(0),
-    }
-}
+use whittle_testkit::{at, default_spec, deletion, instance_of, joined, machine, node_class_reference, pool_named, pool_owner, stored};
+use whittle_units::{Price, Resources};
 
 fn planned() -> Claim {
-    let owner = OwnerReference { kind: "NodePool".into(), name: "default".into(), uid: "pool-uid".into(), ..OwnerReference::default() };
-    let node_class = NodeClassReference { group: "karpenter.k8s.aws".into(), kind: "EC2NodeClass".into(), name: "default".into() };
-    let spec = ClaimSpec { node_pool: "default".into(), owner, node_class, ..ClaimSpec::default() };
-    Claim::planned(ClaimKey { cluster: "c".into(), name: "default-1".into() }, "uid".into(), spec, at(0))
+    let spec = ClaimSpec { owner: pool_owner(), node_class: node_class_reference("default"), ..default_spec() };
+    whittle_testkit::planned("default-1", spec)
 }
 
 fn after(events: &[Event]) -> Claim {
-    events.iter().fold(planned(), |claim, event| step(&claim, event, at(10)).unwrap())
+    whittle_testkit::after(&planned(), events, at(10))
 }
 
 fn begun() -> Event {
-    Event::LaunchBegun { client_token: "batch".into() }
+    whittle_testkit::begun("batch")
 }
 fn registered() -> Claim {
-    after(&[begun(), Event::FleetAnswered(machine("i-1")), Event::NodeJoined { node_name: "n".into() }])
+    after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")])
 }
 fn to_end() -> Event {
-    Event::DeletionAsked(Deletion { reason: DeletionReason::Requested, at: at(10), deadline: None, message: String::new() })
+    Event::DeletionAsked(deletion(DeletionReason::Requested, at(10)))
 }
 
 fn instance(id: &str) -> Instance {
     let tags =
         [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "c"), (labels::TAG_LAUNCH, "lost")];
-    Instance {
-        id: id.into(),
-        state: InstanceState::Running,
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami".into(),
-        subnet_id: "subnet".into(),
-        security_groups: Vec::new(),
-        reservation: None,
-        placement_group: None,
-        partition: None,
-        private_dns_name: String::new(),
-        launched_at: at(0),
-        tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-    }
+    Instance { tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(), ..instance_of(&machine(id)) }
 }
 
 fn node(ready: bool) -> Node {
@@ -115,8 +77,6 @@ fn shown(claim: &Claim) -> NodeClaim {
 }
 
 fn scene(claim: Claim) -> Scene {
-    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
-    pool.metadata.uid = "pool-uid".into();
     let consistent = |mut claim: Claim| {
         if claim.machine().is_some() && claim.deletion.is_none() {
             claim.note(CONSISTENT_STATE_FOUND, ConditionStatus::True, CONSISTENT_STATE_FOUND, "", at(10));
@@ -126,7 +86,7 @@ fn scene(claim: Claim) -> Scene {
     let claim = consistent(claim);
     Scene {
         objects: ClusterObjects {
-            node_pools: vec![pool],
+            node_pools: vec![pool_named("default")],
             node_claims: vec![shown(&claim)],
             nodes: vec![node(true)],
             ..ClusterObjects::default()
@@ -145,7 +105,7 @@ fn scene(claim: Claim) -> Scene {
 
 impl Scene {
     fn compare(&self, sightings: &[Sighting], now: i64) -> Findings {
-        let claims: Vec<Stored<Claim>> = self.claims.iter().map(|value| Stored { value: value.clone(), revision: Revision(1) }).collect();
+        let claims = stored(self.claims.clone());
         compare(&SweepInput {
             claims: &claims,
             unreadable: &self.unreadable,

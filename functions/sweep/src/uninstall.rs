@@ -216,7 +216,7 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
             report.count("templates_deleted");
         }
         if !remaining.classes.is_empty() {
-            ports.queues().ring(Doorbell::Refresh { cluster: cluster.clone() }, SignedDuration::ZERO).await?;
+            ports.queues().send_now(Doorbell::Refresh { cluster: cluster.clone() }).await?;
         }
     }
     let line = if remaining.is_nothing() {
@@ -260,7 +260,7 @@ fn terminate_doorbell(cluster: &ClusterName, claim: &ClaimName) -> Doorbell {
 }
 
 async fn send<P: Rights>(ports: P, doorbell: Doorbell) -> Result<(), HandleError> {
-    Ok(ports.queues().ring(doorbell, SignedDuration::ZERO).await?)
+    Ok(ports.queues().send_now(doorbell).await?)
 }
 
 /// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays.

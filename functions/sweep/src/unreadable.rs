@@ -6,7 +6,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
 use whittle_claims::{Claim, Stored};
 use whittle_ec2::instance::Instance;
-use whittle_ports::Sought;
+use whittle_ports::ObjectKind;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The kind of legacy pools.
@@ -40,13 +40,14 @@ pub(crate) fn pool_of(claim: &Claim, objects: &ClusterObjects) -> Pool {
     if let Some(pool) = owner_of(claim, objects) {
         return if pool.metadata.is_deleting() { Pool::Deleting } else { Pool::There };
     }
-    let (kind, sought) = if owner.kind == PROVISIONER { (PROVISIONER, Sought::Provisioner) } else { (NodePool::KIND, Sought::NodePool) };
-    let hidden = objects.unreadable_of(kind).find(|odd| odd.metadata.name == owner.name);
+    let (kind_name, kind) =
+        if owner.kind == PROVISIONER { (PROVISIONER, ObjectKind::Provisioner) } else { (NodePool::KIND, ObjectKind::NodePool) };
+    let hidden = objects.unreadable_of(kind_name).find(|odd| odd.metadata.name == owner.name);
     match hidden {
         Some(odd) if odd.metadata.is_deleting() && odd.metadata.uid == owner.uid => Pool::Deleting,
         Some(_) => Pool::There,
-        None if objects.lacks_kind(kind) || objects.is_unreadable(kind, &owner.name) => Pool::There,
-        None => Pool::Missing(Missing { sought, name: owner.name.clone(), uid: owner.uid.clone(), provider_id: String::new() }),
+        None if objects.lacks_kind(kind_name) || objects.is_unreadable(kind_name, &owner.name) => Pool::There,
+        None => Pool::Missing(Missing { kind, name: owner.name.clone(), uid: owner.uid.clone(), provider_id: String::new() }),
     }
 }
 

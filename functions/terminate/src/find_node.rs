@@ -8,7 +8,7 @@ use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_claims::{Claim, Event, step};
-use whittle_ports::{Clock, ClusterReader, HandleError, Instances, Presence, Safeguard, Scope, Sought, save};
+use whittle_ports::{Clock, ClusterReader, HandleError, Instances, ObjectKind, Presence, Safeguard, Scope, save};
 use whittle_units::SignedDuration;
 
 /// How long a Node has to be missing: a response of the API server may be stale or incomplete.
@@ -74,8 +74,8 @@ impl<P: Rights> Run<P> {
         if instance.private_dns_name.is_empty() {
             return Ok(NodeByName::NotFound);
         }
-        let found = self.ports.cluster().seek(&claim.key.cluster, Sought::Node, &instance.private_dns_name).await?;
-        let is_ours = matches!(found, Presence::There { provider_id, .. } if provider_id == machine.provider_id.as_str());
+        let found = self.ports.cluster().look_up(&claim.key.cluster, ObjectKind::Node, &instance.private_dns_name).await?;
+        let is_ours = matches!(found, Presence::Exists { provider_id, .. } if provider_id == machine.provider_id.as_str());
         Ok(if is_ours { NodeByName::Found(instance.private_dns_name) } else { NodeByName::NotFound })
     }
 

@@ -9,7 +9,7 @@ use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, step};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::metrics::GaugeMetric;
 use whittle_ports::{
-    Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, Presence, Report, Safeguard, Scope, Sought,
+    Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report, Safeguard, Scope,
     Terminator, advance, is_owned, machine_to_end, metrics, save, write_mirror,
 };
 use whittle_units::{ProviderId, SignedDuration, Timestamp};
@@ -131,7 +131,7 @@ impl<P: Rights> Run<P> {
     async fn instance_of_mirror(&self) -> Result<Option<Next>, HandleError> {
         let claim = &self.claim.value;
         let (cluster, name) = (&claim.key.cluster, claim.key.name.as_str());
-        let Presence::There { uid, provider_id, .. } = self.ports.cluster().seek(cluster, Sought::NodeClaim, name).await? else {
+        let Presence::Exists { uid, provider_id, .. } = self.ports.cluster().look_up(cluster, ObjectKind::NodeClaim, name).await? else {
             return Ok(None);
         };
         let wanted = claim.object_uid();

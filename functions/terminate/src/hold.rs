@@ -72,8 +72,9 @@ pub(crate) fn is_awaited(claim: &Claim, since: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{NODE, at, grace, leaving, owned_by, planned, pod, tolerating};
+    use crate::tests::{NODE, grace, leaving, owned_by, planned, pod, tolerating};
     use whittle_claims::{Event, step};
+    use whittle_testkit::at;
 
     fn warned(deadline: i64) -> Deletion {
         Deletion { reason: DeletionReason::SpotInterruption, at: at(0), deadline: Some(at(deadline)), message: String::new() }

@@ -117,7 +117,7 @@ async fn requeue<P: Rights>(ports: P, claim: Stored<Claim>, delay: SignedDuratio
             None => return Ok(()),
         }
     }
-    ports.queues().ring(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;
+    ports.queues().send(Doorbell::Terminate { cluster: key.cluster, claim: key.name }, delay).await?;
     Ok(())
 }
 

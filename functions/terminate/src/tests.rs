@@ -8,13 +8,9 @@ use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
 };
 use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, Unreadable, labels};
-use whittle_units::Timestamp;
+use whittle_testkit::at;
 
 pub(crate) const NODE: &str = "node-1";
-
-pub(crate) fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
 
 pub(crate) fn pod(name: &str) -> Pod {
     let metadata = ObjectMeta { uid: format!("uid-{name}"), ..ObjectMeta::namespaced("default", name) };

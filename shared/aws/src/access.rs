@@ -35,7 +35,7 @@ impl EksAccess {
 }
 
 impl ClusterAccess for EksAccess {
-    async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+    async fn endpoint(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
         let answer = send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
         cluster_info(cluster, answer.cluster)
     }

@@ -1,7 +1,7 @@
 //! The region's instance types, zones and prices (aws 3.1, 5).
 
 use crate::budget::send;
-use crate::discovery::Explorer;
+use crate::discovery::Ec2Discovery;
 use crate::errors::incomplete;
 use crate::facts;
 use crate::machines::filter;
@@ -18,7 +18,7 @@ const OFFERING_PAGE: i32 = 1000;
 const SPOT_PAGE: i32 = 2000;
 const PRICE_PAGE: i32 = 100;
 
-impl Explorer {
+impl Ec2Discovery {
     /// Reads the region's catalog. An empty response is an error, so that it never replaces a complete catalog.
     pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<Catalog, CloudError> {
         let types = self.types().await?;

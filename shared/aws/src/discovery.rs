@@ -23,7 +23,7 @@ use whittle_units::{ClusterName, Region};
 
 /// The clients that discovery needs.
 #[derive(Clone)]
-pub struct Explorer {
+pub struct Ec2Discovery {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) eks: aws_sdk_eks::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
@@ -48,7 +48,7 @@ fn filters(query: &Query) -> Vec<sdk::Filter> {
     query.filters.iter().map(one).collect()
 }
 
-impl Explorer {
+impl Ec2Discovery {
     /// The clients of one region, from a loaded SDK configuration. Prices come from the built-in tables where `isolation` says that
     /// services without an endpoint in the VPC cannot be reached.
     pub fn new(config: &aws_config::SdkConfig, region: Region, isolation: Isolation, clock: Arc<dyn Clock + Send>) -> Self {
@@ -154,7 +154,7 @@ pub enum Isolation {
     Isolated,
 }
 
-impl Discovery for Explorer {
+impl Discovery for Ec2Discovery {
     async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
         let answer = send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
         cluster_info(cluster, answer.cluster)
@@ -340,7 +340,7 @@ fn ignore_not_found<T>(outcome: Result<T, CloudError>) -> Result<(), CloudError>
     }
 }
 
-impl Explorer {
+impl Ec2Discovery {
     /// Whether an instance that is not terminating uses a profile.
     async fn is_profile_in_use(&self, profile_arn: &str) -> Result<bool, CloudError> {
         let filters = vec![filter("iam-instance-profile.arn", &[profile_arn]), filter("instance-state-name", STATES_WITH_PROFILE)];

@@ -17,7 +17,7 @@ mod secret;
 mod template;
 
 pub use access::EksAccess;
-pub use discovery::{Explorer, Isolation};
+pub use discovery::{Ec2Discovery, Isolation};
 pub use lookups::InstanceLookups;
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};

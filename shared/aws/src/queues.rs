@@ -63,7 +63,7 @@ impl SqsQueues {
 }
 
 impl Queues for SqsQueues {
-    async fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
         let failed = |reason: String| QueueError { cluster: doorbell.cluster().to_string(), reason };
         let url = self.urls.of(&doorbell);
         if url.is_empty() {
@@ -72,7 +72,7 @@ impl Queues for SqsQueues {
         let body = serde_json::to_string(&doorbell).map_err(|error| failed(error.to_string()))?;
         let request = self.sqs.send_message().queue_url(url).message_body(body);
         let request = match doorbell.sending(delay) {
-            Sending::LeftToTick => return Ok(()),
+            Sending::SkipUntilTick => return Ok(()),
             Sending::InTurn => {
                 let id = doorbell.deduplication_id(self.urls.delay_of(&doorbell), self.clock.now(), || self.clock.unique());
                 request.message_group_id(doorbell.cluster().as_str()).message_deduplication_id(id)

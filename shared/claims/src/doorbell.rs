@@ -22,7 +22,7 @@ pub enum Sending {
     /// A FIFO queue delays all its messages equally.
     InTurn,
     /// It would arrive far too early, find nothing due and be sent again, over and over: the tick sends it.
-    LeftToTick,
+    SkipUntilTick,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl Doorbell {
         match self.queue_delay() {
             None => Sending::Delayed(delay),
             Some(own) if delay <= own + EARLY_MAX => Sending::InTurn,
-            Some(_) => Sending::LeftToTick,
+            Some(_) => Sending::SkipUntilTick,
         }
     }
 }

@@ -100,10 +100,7 @@ impl Record for ExpectedPage {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-    }
+    use crate::fixtures::at;
 
     fn names(list: &[&str]) -> BTreeMap<String, SignedDuration> {
         list.iter().map(|name| ((*name).to_owned(), NOMINATION)).collect()

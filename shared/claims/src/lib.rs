@@ -7,6 +7,8 @@ mod claim;
 mod decision;
 mod doorbell;
 mod expected;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
 mod function;
 mod lease;
 mod machine;

@@ -135,7 +135,7 @@ mod tests {
     use whittle_api::ObjectMeta;
 
     fn now() -> Timestamp {
-        Timestamp::from_second(1_800_000_000).unwrap()
+        crate::fixtures::at(0)
     }
 
     fn pool(generation: i64) -> NodePool {

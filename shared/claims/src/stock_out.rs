@@ -147,9 +147,10 @@ impl StockOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::at;
 
-    fn at(minutes: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + 60 * minutes).unwrap()
+    fn minute(number: i64) -> Timestamp {
+        at(60 * number)
     }
 
     fn offering() -> OfferingKey {
@@ -160,12 +161,12 @@ mod tests {
     #[track_caller]
     fn check(failures: &[i64], expected: i64) {
         let mut known: Option<StockOut> = None;
-        for minute in failures {
-            known = Some(StockOut::struck(known.as_ref(), offering(), "ICE", at(*minute)));
+        for failure in failures {
+            known = Some(StockOut::struck(known.as_ref(), offering(), "ICE", minute(*failure)));
         }
         let (last, known) = (*failures.last().unwrap(), known.unwrap());
-        assert_eq!(known.until, at(last + expected), "{failures:?}");
-        assert!(known.holds(at(last + expected - 1)) && !known.holds(known.until));
+        assert_eq!(known.until, minute(last + expected), "{failures:?}");
+        assert!(known.holds(minute(last + expected - 1)) && !known.holds(known.until));
     }
 
     #[test]
@@ -189,9 +190,9 @@ mod tests {
     fn a_quota_and_a_subnet_are_never_left_alone_for_longer_than_at_first() {
         let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
         for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
-            for minute in [0, 1, 2, 3, 5, 8] {
-                let out = StockOut::for_now(key.clone(), "code", at(minute));
-                assert_eq!((out.until, out.strikes), (at(minute + minutes), 1), "{key}");
+            for number in [0, 1, 2, 3, 5, 8] {
+                let out = StockOut::for_now(key.clone(), "code", minute(number));
+                assert_eq!((out.until, out.strikes), (minute(number + minutes), 1), "{key}");
             }
         }
     }

@@ -1,45 +1,29 @@
 use super::*;
+use crate::fixtures::{at, default_spec, machine, planned};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeSet;
 use whittle_api::conditions;
 use whittle_api::{ConditionStatus, GoDuration, NillableDuration, OwnerReference, labels};
-use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
-
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
+use whittle_units::{InstanceId, SignedDuration};
 
 fn claim() -> Claim {
-    let key = ClaimKey { cluster: ClusterName::new("c"), name: ClaimName::new("default-a1") };
-    let spec = ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() };
-    Claim::planned(key, "uid".into(), spec, at(0))
+    planned("default-a1", default_spec())
 }
 
-fn machine(id: &str) -> Machine {
-    Machine {
-        instance_id: InstanceId::new(id),
-        provider_id: ProviderId::of_instance("us-east-1a", &InstanceId::new(id)),
-        instance_type: "m5.large".into(),
-        zone: "us-east-1a".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami-1".into(),
-        price: Price::from_nanos(1),
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: [("a".to_owned(), "machine".to_owned()), ("b".to_owned(), "machine".to_owned())].into(),
-        launched_at: at(5),
-    }
+fn labelled(id: &str) -> Machine {
+    let labels = [("a".to_owned(), "machine".to_owned()), ("b".to_owned(), "machine".to_owned())].into();
+    Machine { labels, launched_at: at(5), ..machine(id) }
 }
 
 fn begun() -> Event {
-    Event::LaunchBegun { client_token: "t".into() }
+    fixtures::begun("t")
 }
 fn answered() -> Event {
-    Event::FleetAnswered(machine("i-1"))
+    Event::FleetAnswered(labelled("i-1"))
 }
 fn joined() -> Event {
-    Event::NodeJoined { node_name: "n".into() }
+    fixtures::joined("n")
 }
 fn deletion(reason: DeletionReason) -> Deletion {
     Deletion { reason, at: at(50), deadline: None, message: String::new() }
@@ -94,7 +78,7 @@ fn a_late_answer_names_a_running_machine_and_is_drained() {
     check(&[begun(), failed(), answered()], "Draining");
     let ended = [begun(), answered(), asked(), Event::TerminationSent, Event::MachineGone];
     check(&[&ended[..], &[answered()]].concat(), "Gone");
-    check(&[&ended[..], &[Event::FleetAnswered(machine("i-2"))]].concat(), "Draining");
+    check(&[&ended[..], &[Event::FleetAnswered(labelled("i-2"))]].concat(), "Draining");
 }
 
 #[test]
@@ -107,7 +91,7 @@ fn a_second_machine_is_drained_as_if_it_were_the_first() {
     }
     (ended.node_missing_since, ended.look_again_at) = (Some(at(6)), Some(at(7)));
     let gone = step(&ended, &Event::MachineGone, at(8)).unwrap();
-    let next = step(&gone, &Event::FleetAnswered(machine("i-2")), at(60)).unwrap();
+    let next = step(&gone, &Event::FleetAnswered(labelled("i-2")), at(60)).unwrap();
     assert_eq!((next.phase.name(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
     let asked = next.deletion.unwrap();
     assert_eq!((asked.reason, asked.at, asked.deadline), (DeletionReason::RolledBack, at(60), None), "not by the first one's deadline");
@@ -120,8 +104,8 @@ fn a_second_machine_is_drained_as_if_it_were_the_first() {
 
 #[test]
 fn a_claim_never_names_a_second_machine_nor_a_second_node() {
-    check_refused(&[begun(), answered(), Event::FleetAnswered(machine("i-2"))]);
-    check_refused(&[begun(), answered(), asked(), Event::FleetAnswered(machine("i-2"))]);
+    check_refused(&[begun(), answered(), Event::FleetAnswered(labelled("i-2"))]);
+    check_refused(&[begun(), answered(), asked(), Event::FleetAnswered(labelled("i-2"))]);
     check_refused(&[begun(), answered(), joined(), Event::NodeJoined { node_name: "m".into() }]);
 }
 
@@ -319,7 +303,7 @@ fn a_mirror_shows_plan_and_machine_and_the_plan_wins() {
     assert_eq!(mirror.metadata.label(labels::PROVISIONER_NAME), None);
     assert_eq!(mirror.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
     assert_eq!(mirror.metadata.owner_references[0].block_owner_deletion, Some(true));
-    assert_eq!(mirror.status.provider_id, "aws:///us-east-1a/i-1");
+    assert_eq!(mirror.status.provider_id, "aws:///z/i-1");
     assert_eq!(mirror.status.node_name, "n");
 }
 

@@ -106,7 +106,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let client = match known {
             Some(connection) => connection.client.clone(),
             None => {
-                let info = self.access.door(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
+                let info = self.access.endpoint(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
                 let no_access = |message| ClusterError::NoAccess { cluster: cluster.clone(), message };
                 client_of(&info).map_err(no_access)?
             }

@@ -13,7 +13,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner};
 use whittle_api::manifest::Object;
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
-use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, Presence, Scope, Sought};
+use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
 use whittle_units::ClusterName;
 
 /// Objects per page: about 5 MB of pods, of which a snapshot keeps a tenth.
@@ -303,7 +303,7 @@ impl<A: ClusterAccess> Clusters<A> {
             self.one_node(cluster, name),
             self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)),
             self.list(cluster, Consistency::Cached, None),
-            // Draining waits until the last one is gone, so a stale list could end the wait early.
+            // Draining waits until the last attachment is deleted, so a stale list could end the wait early.
             self.list::<VolumeAttachment>(cluster, Consistency::Newest, None),
         )?;
         let mut unreadable = Vec::new();
@@ -351,7 +351,7 @@ impl<A: ClusterAccess> Clusters<A> {
     /// Whether an object exists; looked up in the previous version where the current one is not served.
     async fn presence<K: Kind, B: Kind>(&self, cluster: &ClusterName, name: &str) -> Result<Presence, ClusterError> {
         match self.presence_in::<K>(cluster, name).await? {
-            Presence::KindUnknown if K::API_VERSION != B::API_VERSION => self.presence_in::<B>(cluster, name).await,
+            Presence::KindNotServed if K::API_VERSION != B::API_VERSION => self.presence_in::<B>(cluster, name).await,
             found => Ok(found),
         }
     }
@@ -363,11 +363,11 @@ impl<A: ClusterAccess> Clusters<A> {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let with_provider_id = if K::KIND == Node::KIND { &found["spec"] } else { &found["status"] };
                 let (uid, provider_id) = (text(&meta["uid"]), text(&with_provider_id["providerID"]));
-                Ok(Presence::There { uid, generation: meta["generation"].as_i64(), provider_id })
+                Ok(Presence::Exists { uid, generation: meta["generation"].as_i64(), provider_id })
             }
             // A 404 that names the object is about the object; one for a kind that is not served names none.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
-                Ok(if failed.object() == Some(name) { Presence::Gone } else { Presence::KindUnknown })
+                Ok(if failed.object() == Some(name) { Presence::NotFound } else { Presence::KindNotServed })
             }
             Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
         }
@@ -397,14 +397,14 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
         }
     }
 
-    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
-        match sought {
-            Sought::NodePool => self.presence::<NodePool, BetaNodePool>(cluster, name).await,
-            Sought::Provisioner => self.presence::<Provisioner, Provisioner>(cluster, name).await,
-            Sought::NodeClaim => self.presence::<NodeClaim, BetaNodeClaim>(cluster, name).await,
-            Sought::NodeClass => self.presence::<Ec2NodeClass, BetaNodeClass>(cluster, name).await,
-            Sought::NodeTemplate => self.presence::<AwsNodeTemplate, AwsNodeTemplate>(cluster, name).await,
-            Sought::Node => self.presence::<Node, Node>(cluster, name).await,
+    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
+        match kind {
+            ObjectKind::NodePool => self.presence::<NodePool, BetaNodePool>(cluster, name).await,
+            ObjectKind::Provisioner => self.presence::<Provisioner, Provisioner>(cluster, name).await,
+            ObjectKind::NodeClaim => self.presence::<NodeClaim, BetaNodeClaim>(cluster, name).await,
+            ObjectKind::NodeClass => self.presence::<Ec2NodeClass, BetaNodeClass>(cluster, name).await,
+            ObjectKind::NodeTemplate => self.presence::<AwsNodeTemplate, AwsNodeTemplate>(cluster, name).await,
+            ObjectKind::Node => self.presence::<Node, Node>(cluster, name).await,
         }
     }
 }

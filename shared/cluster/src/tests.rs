@@ -86,7 +86,7 @@ struct Access {
 struct Shared(Arc<Access>);
 
 impl ClusterAccess for Shared {
-    async fn door(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
+    async fn endpoint(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
         let number = self.0.endpoint_reads.fetch_add(1, Ordering::SeqCst);
         tokio::task::yield_now().await;
         if let Some(kind) = self.0.fails {

@@ -185,7 +185,7 @@ impl ClaimStore for DynamoStore {
         }
         let revision = expected.next();
         let instance = claim.instance();
-        // A launch adds the instance, and a claim that is gone gives the pointer its TTL: both need the transaction.
+        // A launch adds the instance, and an ended claim sets the TTL of the pointer: both need the transaction.
         if let Some(instance) = instance.filter(|_| matches!(claim.phase, Phase::Launched { .. } | Phase::Gone { .. })) {
             return self.update_with_pointer(claim, instance, expected).await;
         }

@@ -115,7 +115,7 @@ pub trait Discovery: Sync {
 /// Endpoint and credentials of a cluster: what every role that calls the Kubernetes API needs.
 pub trait ClusterAccess: Send + Sync {
     /// Address and certificate authority of the API server.
-    fn door(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
+    fn endpoint(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
     /// A bearer token that authenticates us, valid for at least ten minutes.
     fn bearer_token(&self, cluster: &ClusterName) -> impl Answer<String, CloudError>;
 }

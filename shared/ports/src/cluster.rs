@@ -68,7 +68,7 @@ pub enum Scope {
 
 /// A kind whose objects can be looked up by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sought {
+pub enum ObjectKind {
     NodePool,
     Provisioner,
     NodeClaim,
@@ -80,8 +80,8 @@ pub enum Sought {
 /// The API server's answer to a request for one object by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It exists, readable or not.
-    There {
+    /// Readable or not.
+    Exists {
         uid: String,
         /// `metadata.generation`: it differs if the spec has changed, or the object is being deleted.
         generation: Option<i64>,
@@ -89,9 +89,9 @@ pub enum Presence {
         provider_id: String,
     },
     /// There is no object of that name.
-    Gone,
+    NotFound,
     /// The kind is not served: that says nothing about its objects.
-    KindUnknown,
+    KindNotServed,
 }
 
 /// Reads a cluster.
@@ -99,7 +99,7 @@ pub trait ClusterReader: Sync {
     /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. Unreadable objects are listed as such, never left out.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
     /// Reads one object by name, in its newest state. Its absence from a list proves nothing; this does.
-    fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> impl Answer<Presence, ClusterError>;
+    fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> impl Answer<Presence, ClusterError>;
 }
 
 /// Reads workloads. Only called if something needs it: cluster-default spread constraints and capacity buffers.

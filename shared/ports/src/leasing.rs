@@ -15,7 +15,7 @@ pub async fn acquire_lease<P: Ports<Store: Leases, Queues: Queues>>(
     match ports.store().acquire(doorbell.cluster(), &ports.clock().unique(), ports.clock().now(), duration).await {
         Ok(lease) => Ok(Some(lease)),
         Err(StoreError::Held { .. }) => {
-            ports.queues().ring(doorbell, retry).await?;
+            ports.queues().send(doorbell, retry).await?;
             Ok(None)
         }
         Err(error) => Err(error.into()),

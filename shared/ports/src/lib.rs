@@ -33,7 +33,7 @@ pub use cloud::{
     LaunchTemplates, Terminator,
 };
 pub use cluster::{
-    ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
+    ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,
 };
 pub use conflict::{WriteError, unless_conflict, unless_outdated};
 pub use effects::{BestEffort, Update, machine_to_end, publish_event, update_record, write_mirror};

@@ -9,7 +9,7 @@ pub use entry::{CounterMetric, Entry, GaugeMetric, Kind, Label, Metric, Unit};
 
 use entry::catalogue;
 use std::collections::BTreeMap;
-use whittle_claims::Function;
+use whittle_claims::{Claim, Function};
 use whittle_units::{Price, Quantity, SignedDuration};
 
 /// The dimension that all metrics have.
@@ -200,6 +200,20 @@ catalogue! {
     interruptions {
         /// messages that were understood
         counter InterruptionMessages = "karpenter_interruption_received_messages_total" from [Interrupt] { message_type }
+    }
+}
+
+impl<'a> NodeClaimsDisrupted<'a> {
+    /// That of a claim which no command of `consolidate` disrupts. `reason` is Karpenter's word for it.
+    #[must_use]
+    pub fn of(claim: &'a Claim, reason: &'a str) -> Self {
+        Self {
+            reason,
+            nodepool: &claim.spec.node_pool,
+            capacity_type: claim.machine().map_or("", |machine| machine.capacity_type.as_str()),
+            consolidation_policy: "",
+            termination_mode: claim.termination_mode(),
+        }
     }
 }
 

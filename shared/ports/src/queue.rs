@@ -16,5 +16,9 @@ pub struct QueueError {
 pub trait Queues: Sync {
     /// Sends a doorbell that is delivered after `delay` (up to 15 minutes; zero for at once). Schedule and Consolidate doorbells
     /// of one cluster within a second, before the first of them can have been received, are deduplicated.
-    fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> impl Answer<(), QueueError>;
+    fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> impl Answer<(), QueueError>;
+    /// Sends a doorbell that is delivered at once.
+    fn send_now(&self, doorbell: Doorbell) -> impl Answer<(), QueueError> {
+        self.send(doorbell, SignedDuration::ZERO)
+    }
 }

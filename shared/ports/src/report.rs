@@ -1,9 +1,9 @@
 //! What an invocation did.
 
-use crate::metrics::{CounterMetric, GaugeMetric, NodeClaimsDisrupted};
+use crate::metrics::{CounterMetric, GaugeMetric};
 use std::collections::BTreeMap;
 use std::fmt;
-use whittle_claims::{Claim, DecisionKind, DecisionRecord};
+use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_units::{Price, Quantity, SignedDuration, Timestamp};
 
 /// One increment of a counter, under Karpenter's metric name.
@@ -95,17 +95,6 @@ impl Report {
     /// How often `word` was counted, for tests: what is decided follows from typed outcomes.
     pub fn counted(&self, word: &str) -> u64 {
         self.counts.get(word).copied().unwrap_or(0)
-    }
-    /// Counts the disruption of a claim, under the reason that Karpenter gives it; for those that no command of `consolidate`
-    /// disrupts.
-    pub fn count_disruption(&mut self, claim: &Claim, reason: &str) {
-        self.metric(NodeClaimsDisrupted {
-            reason,
-            nodepool: &claim.spec.node_pool,
-            capacity_type: claim.machine().map_or("", |machine| machine.capacity_type.as_str()),
-            consolidation_policy: "",
-            termination_mode: claim.termination_mode(),
-        });
     }
     /// Increments a metric by one.
     pub fn metric<M: CounterMetric>(&mut self, metric: M) {

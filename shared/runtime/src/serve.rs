@@ -82,7 +82,7 @@ where
         tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
-    let rung = stream::iter(decoded.doorbells).map(|doorbell| ring(&shell.queues, doorbell));
+    let rung = stream::iter(decoded.doorbells).map(|doorbell| send(&shell.queues, doorbell));
     processed.extend(rung.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     let runs = stream::iter(decoded.work).map(|item| run(function, shell, item, handler));
     processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
@@ -90,9 +90,9 @@ where
 }
 
 /// Rings a doorbell. When that fails, so does the processing of the messages that requested it.
-async fn ring(queues: &impl Queues, doorbell: DoorbellToRing) -> Processed {
+async fn send(queues: &impl Queues, doorbell: DoorbellToRing) -> Processed {
     let DoorbellToRing { doorbell, message_ids } = doorbell;
-    let outcome = queues.ring(doorbell, SignedDuration::ZERO).await;
+    let outcome = queues.send(doorbell, SignedDuration::ZERO).await;
     let failure = outcome.err().map(|error| {
         let reason = error_chain(&error);
         tracing::error!(%reason, "a doorbell could not be rung");
@@ -328,7 +328,7 @@ mod tests {
     struct FakeQueues(Mutex<Vec<Doorbell>>, bool);
 
     impl Queues for FakeQueues {
-        async fn ring(&self, doorbell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
+        async fn send(&self, doorbell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
             if self.1 {
                 return Err(QueueError { cluster: doorbell.cluster().to_string(), reason: "throttled".to_owned() });
             }
@@ -343,12 +343,12 @@ mod tests {
         let to_ring =
             |ids: &[&str]| DoorbellToRing { doorbell: doorbell.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() };
         let queues = FakeQueues(Mutex::default(), false);
-        let rung = ring(&queues, to_ring(&["m0"])).await;
+        let rung = send(&queues, to_ring(&["m0"])).await;
         assert!(!rung.redeliver && rung.failure.is_none());
         assert_eq!(*queues.0.lock().expect("the lock is not poisoned"), std::slice::from_ref(&doorbell));
-        let refused = ring(&FakeQueues(Mutex::default(), true), to_ring(&["m0"])).await;
+        let refused = send(&FakeQueues(Mutex::default(), true), to_ring(&["m0"])).await;
         assert_eq!(response(true, vec![refused]).expect("it is a batch"), events::batch_response(&["m0".to_owned()]));
-        let tick = ring(&FakeQueues(Mutex::default(), true), to_ring(&[])).await;
+        let tick = send(&FakeQueues(Mutex::default(), true), to_ring(&[])).await;
         assert!(response(false, vec![tick]).is_err(), "a tick without a doorbell fails");
     }
 

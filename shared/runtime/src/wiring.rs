@@ -6,7 +6,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{EksAccess, Explorer, InstanceLookups, Isolation, Machines, SqsQueues};
+use whittle_aws::{Ec2Discovery, EksAccess, InstanceLookups, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, CloudError, Settings};
@@ -118,7 +118,7 @@ impl Shell {
     }
 
     /// The discovery adapter, for `refresh`.
-    pub fn explorer(&self) -> Explorer {
-        Explorer::new(&self.config, self.region.clone(), self.isolation, Arc::new(self.clock))
+    pub fn discovery(&self) -> Ec2Discovery {
+        Ec2Discovery::new(&self.config, self.region.clone(), self.isolation, Arc::new(self.clock))
     }
 }

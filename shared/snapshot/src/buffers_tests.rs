@@ -9,7 +9,7 @@ use whittle_solver::buffers::{Buffer, resolve};
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
+    whittle_testkit::at(0)
 }
 
 /// Room for `replicas` pods of one CPU.

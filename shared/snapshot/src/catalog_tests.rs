@@ -1,10 +1,9 @@
 use crate::unavailable;
 use whittle_claims::{OfferingKey, StockOut};
-use whittle_units::Timestamp;
+use whittle_testkit::at;
 
 #[test]
 fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
-    let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
     let out = |instance_type: &str, until| StockOut {
         offering: OfferingKey {
             instance_type: instance_type.into(),
@@ -25,7 +24,7 @@ fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
 
 #[test]
 fn a_full_subnet_and_a_used_up_quota_are_told_apart_from_offerings() {
-    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let now = at(0);
     let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"), OfferingKey::of_reservation("cr-1")];
     let outs = keys.map(|key| StockOut::for_now(key, "code", now));
     let closed = unavailable(&outs, now);

@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, KarpenterSign};
 use whittle_claims::Sighting;
 use whittle_ports::Settings;
+use whittle_testkit::at;
 use whittle_units::Timestamp;
-
-fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
 
 fn beside(renewed_at: Option<i64>) -> Snapshot {
     let sign = KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: renewed_at.map(at) };

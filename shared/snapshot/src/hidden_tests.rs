@@ -6,7 +6,7 @@ use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_model::state::StateNode;
-use whittle_units::{Quantity, Resources, Timestamp};
+use whittle_units::{Quantity, Resources};
 
 const ID: &str = "aws:///z/i-1";
 
@@ -23,7 +23,7 @@ fn serving() -> (NodeClaim, Node) {
 
 fn snapshot_hiding(mirror: NodeClaim, nodes: Vec<Node>, hidden: &[&str]) -> Snapshot {
     let read = ClusterObjects { node_claims: vec![mirror], nodes, ..ClusterObjects::default() };
-    let now = Timestamp::from_second(1_800_000_000).unwrap();
+    let now = whittle_testkit::at(0);
     Snapshot::of(now, read, Vec::new(), Vec::new(), BTreeMap::new()).hiding(hidden.iter().map(ToString::to_string).collect())
 }
 

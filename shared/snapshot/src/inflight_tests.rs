@@ -6,10 +6,11 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, mirror, step};
 use whittle_model::state::ClusterState;
+use whittle_testkit::{at, machine};
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
+    at(0)
 }
 
 fn cpu(units: i64) -> Resources {
@@ -101,27 +102,15 @@ fn a_claim_that_failed_or_is_to_end_promises_nothing() {
     check(&ending, &[pod("a")], &["a"], None);
 }
 
-fn machine(id: &str) -> Machine {
-    Machine {
-        instance_id: id.into(),
-        provider_id: format!("aws:///a/{id}").into(),
-        instance_type: "large".into(),
-        zone: "a".into(),
-        capacity_type: "on-demand".into(),
-        image_id: "ami-1".into(),
-        price: whittle_units::Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: BTreeMap::new(),
-        launched_at: now(),
-    }
+fn large(id: &str) -> Machine {
+    Machine { instance_type: "large".into(), capacity_type: "on-demand".into(), ..machine(id) }
 }
 
 /// A machine that is marked for disruption, and its replacement.
 fn replaced(events: &[Event]) -> (Claim, Claim) {
     let key = ClaimKey { cluster: "c".into(), name: "old".into() };
     let old = Claim::planned(key, "uid-old".into(), ClaimSpec::default(), now());
-    let begun = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine("i-1"))];
+    let begun = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(large("i-1"))];
     let joined = [&begun[..], &[Event::NodeJoined { node_name: "node-old".into() }, Event::NodeReady]].concat();
     let mut old = joined.iter().fold(old, |claim, event| step(&claim, event, now()).unwrap());
     conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Underutilized", "", now());
@@ -140,7 +129,7 @@ fn check_being_replaced(events: &[Event], expected: &[&str]) {
 
 #[test]
 fn a_machine_is_going_while_its_replacement_is_under_way() {
-    let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine("i-2"))];
+    let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(large("i-2"))];
     let ready = [&launched[..], &[Event::NodeJoined { node_name: "node-new".into() }, Event::NodeReady]].concat();
     let lost = Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() };
     check_being_replaced(&[], &["old"]);
@@ -153,7 +142,7 @@ fn a_machine_is_going_while_its_replacement_is_under_way() {
 fn a_machine_is_promised_to_its_pods_from_its_launch_until_it_takes_pods() {
     let events = [
         Event::LaunchBegun { client_token: "t".into() },
-        Event::FleetAnswered(machine("i-1")),
+        Event::FleetAnswered(large("i-1")),
         Event::NodeJoined { node_name: "node".into() },
         Event::NodeReady,
     ];
@@ -192,7 +181,7 @@ fn serving() -> (Claim, ClusterObjects) {
     let mut bound = pod("a");
     bound.spec.node_name = "node-old".into();
     let mut node = Node { metadata: ObjectMeta::named("node-old"), ..Node::default() };
-    node.spec.provider_id = "aws:///a/i-1".into();
+    node.spec.provider_id = "aws:///z/i-1".into();
     node.metadata.labels = [labels::REGISTERED, labels::INITIALIZED].map(|key| (key.to_owned(), "true".to_owned())).into();
     let objects = ClusterObjects { pods: vec![bound], nodes: vec![node], node_claims: vec![mirror(&old)], ..ClusterObjects::default() };
     (old, objects)

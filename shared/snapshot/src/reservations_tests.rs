@@ -1,30 +1,14 @@
 use crate::Reserved;
 use std::collections::BTreeMap;
-use whittle_api::karpenter::{Ec2NodeClass, Requirement};
+use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, Machine, NodeClassRecord, OfferingKey, Revision, StockOut, Stored, step};
-use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).unwrap()
-}
+use whittle_claims::{Claim, ClaimSpec, Event, Machine, NodeClassRecord, OfferingKey, StockOut, step};
+use whittle_testkit::{after, at, begun, machine, resolved_class, stored};
 
 /// What EC2 said of reservations at a second.
 fn class(second: i64, free: &[(&str, u32)]) -> NodeClassRecord {
-    NodeClassRecord {
-        class: Ec2NodeClass::default(),
-        subnets: Vec::new(),
-        security_groups: Vec::new(),
-        amis: Vec::new(),
-        instance_profile: String::new(),
-        hash: String::new(),
-        problems: Vec::new(),
-        free_addresses: BTreeMap::new(),
-        free_reserved: free.iter().map(|(id, free)| ((*id).to_owned(), *free)).collect(),
-        fence: None,
-        placement_group: None,
-        resolved_at: at(second),
-    }
+    let free_reserved = free.iter().map(|(id, free)| ((*id).to_owned(), *free)).collect();
+    NodeClassRecord { free_reserved, resolved_at: at(second), ..resolved_class("") }
 }
 
 /// A claim that may start in one of these.
@@ -32,29 +16,14 @@ fn planned(name: &str, ids: &[&str]) -> Claim {
     let requirements =
         vec![Requirement::is_in(labels::CAPACITY_TYPE, ["reserved"]), Requirement::is_in(labels::RESERVATION_ID, ids.iter().copied())];
     let spec = ClaimSpec { requirements, ..ClaimSpec::default() };
-    Claim::planned(ClaimKey { cluster: "c".into(), name: name.into() }, name.to_owned(), spec, at(0))
+    whittle_testkit::planned(name, spec)
 }
 
 fn launched(name: &str, id: &str, second: i64) -> Claim {
-    let machine = Machine {
-        instance_id: InstanceId::new(format!("i-{name}")),
-        provider_id: ProviderId::new(format!("aws:///z/i-{name}")),
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "reserved".into(),
-        image_id: "ami".into(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: BTreeMap::from([(labels::RESERVATION_ID.to_owned(), id.to_owned())]),
-        launched_at: at(second),
-    };
-    let begun = step(&planned(name, &[id]), &Event::LaunchBegun { client_token: "t".into() }, at(0)).unwrap();
-    step(&begun, &Event::FleetAnswered(machine), at(second)).unwrap()
-}
-
-fn stored(claims: Vec<Claim>) -> Vec<Stored<Claim>> {
-    claims.into_iter().map(|value| Stored { value, revision: Revision(1) }).collect()
+    let labels = BTreeMap::from([(labels::RESERVATION_ID.to_owned(), id.to_owned())]);
+    let machine = Machine { capacity_type: "reserved".into(), labels, launched_at: at(second), ..machine(&format!("i-{name}")) };
+    let begun = after(&planned(name, &[id]), &[begun("t")], at(0));
+    after(&begun, &[Event::FleetAnswered(machine)], at(second))
 }
 
 fn free(reserved: &Reserved) -> Vec<(&str, u32)> {

@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::hash::Map;
-use super::ids::{PoolId, SetId};
+use super::ids::{PoolId, SetId, TypeId};
 use super::meter;
 use super::problem::Problem;
 
@@ -29,20 +29,28 @@ const SMALLER: f64 = 1.0 / 9.0;
 /// The types of machines with given requirements, the best one to fill up first.
 #[derive(Debug, Default)]
 pub(crate) struct Aims {
-    by_set: Map<(PoolId, SetId), Vec<usize>>,
+    by_set: Map<(PoolId, SetId), Vec<TypeId>>,
     /// By dimension: the total requests of all pods.
     total: Vec<i128>,
 }
 
 impl Aims {
     /// The types that a machine of the NodePool with these requirements is best filled up to, the best first.
-    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: PoolId, set: SetId, view: &View) -> impl Iterator<Item = usize> {
+    pub(crate) fn of(&mut self, problem: &Problem<'_>, aim: Aim, pool: PoolId, set: SetId, view: &View) -> impl Iterator<Item = TypeId> {
         if self.total.is_empty() {
             self.total = total_requests(problem);
         }
         let total = &self.total;
         self.by_set.entry((pool, set)).or_insert_with(|| ranked(problem, aim, pool, view, total)).iter().copied()
     }
+}
+
+/// A type that machines may be filled up to.
+struct Scored {
+    too_large: bool,
+    /// What all pods together would cost on machines of this type.
+    cost_of_all: f64,
+    instance_type: TypeId,
 }
 
 fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
@@ -54,14 +62,14 @@ fn total_requests(problem: &Problem<'_>) -> Vec<i128> {
     out
 }
 
-fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i128]) -> Vec<usize> {
+fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i128]) -> Vec<TypeId> {
     let pool = &problem.pools[pool];
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
     usable.intersect_with(&view.usable);
     let keep = catalog.types_to_keep(view).min(usable.count());
     problem.meter.spend(meter::NARROW + usable.count() * total.len() * catalog.len() / 64 / meter::WORDS);
-    let mut scored: Vec<(bool, f64, usize)> = Vec::new();
+    let mut scored: Vec<Scored> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {
         let daemons = pool.daemons.iter().find(|group| group.types.has(t));
         let taken = |dim: usize| daemons.map_or(0, |group| group.overhead[dim]);
@@ -81,8 +89,9 @@ fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &[i
         let Some(filled) = FILLED.into_iter().find(|tenths| types_with_room(*tenths) >= keep) else { continue };
         let other_cost = if aim == Aim::ByPrice { 0 } else { pool.machine_cost };
         let each = view.price[t].saturating_add(other_cost) as f64;
-        scored.push((aim == Aim::Smaller && part > SMALLER, each / (part * filled as f64 / 10.0).min(1.0), t));
+        let too_large = aim == Aim::Smaller && part > SMALLER;
+        scored.push(Scored { too_large, cost_of_all: each / (part * filled as f64 / 10.0).min(1.0), instance_type: t });
     }
-    scored.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    scored.into_iter().map(|(_, _, t)| t).collect()
+    scored.sort_by(|a, b| a.too_large.cmp(&b.too_large).then(a.cost_of_all.total_cmp(&b.cost_of_all)));
+    scored.into_iter().map(|scored| scored.instance_type).collect()
 }

@@ -1,7 +1,7 @@
 //! Assembles a problem from the input: everything interned, equal pods joined, counts taken.
 
 use super::bits::Bits;
-use super::builder::ProblemBuilder;
+use super::builder::{ProblemBuilder, Questions};
 use super::catalog::Reservations;
 use super::groups::{CountedMachine, SelectingGroups, TopologyMembership};
 use super::hash::Map;
@@ -34,17 +34,17 @@ pub(crate) struct ReusableProblem<'a> {
 
 /// Builds the problem of `input`.
 pub(crate) fn build<'a>(input: &'a Input<'a>, options: &'a Options) -> Problem<'a> {
-    assemble(input, options, false).problem
+    assemble(input, options, Questions::One).problem
 }
 
 /// Builds the problem of `input` with every machine in place and the pods of all machines in the queue, to be narrowed later.
 pub(crate) fn build_reusable<'a>(input: &'a Input<'a>, options: &'a Options) -> ReusableProblem<'a> {
-    assemble(input, options, true)
+    assemble(input, options, Questions::Many)
 }
 
-fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> ReusableProblem<'a> {
+fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions) -> ReusableProblem<'a> {
     let node_pools = pools::ordered(&input.objects.node_pools);
-    let mut builder = ProblemBuilder::new(input, options, &node_pools, reusable);
+    let mut builder = ProblemBuilder::new(input, options, &node_pools, questions);
     let meter = Meter::default();
     let (candidates, refused) = pod_classes::pods_of(&builder);
     let in_pass: BTreeSet<*const Pod> = candidates.iter().map(|c| std::ptr::from_ref(c.pod)).collect();
@@ -53,7 +53,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, reusable: bool) -> R
     let dims = pod_classes::dims(&classes.list, &daemons, input);
     classes.measure(&dims);
     // Most runs have no pending pods: then the existing pods do not matter.
-    let idle = candidates.is_empty() && !reusable;
+    let idle = candidates.is_empty() && questions == Questions::One;
     let counted = if idle { IdVec::new() } else { machines::counted(&mut builder, &in_pass) };
     let groups = builder.groups.finish(&builder.names, &meter);
     let selecting = SelectingGroups::of(&groups, &builder.groups.sequence(&builder.names));

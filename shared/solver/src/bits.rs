@@ -1,12 +1,12 @@
 //! Sets of small numbers, as words of bits.
 
-use super::ids::Id;
+use super::ids::{Id, TypeId};
 use std::marker::PhantomData;
 
-/// A set of numbers below a fixed size, which stand for things of one kind. All sets that meet in an operation have the same
+/// A set of numbers below a fixed size, which stand for things of one kind, by default for instance types. All sets that meet in an operation have the same
 /// size.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Bits<I = usize> {
+pub(crate) struct Bits<I = TypeId> {
     words: Vec<u64>,
     kind: PhantomData<fn(I) -> I>,
 }

@@ -17,8 +17,16 @@ const PARTS: u32 = 8;
 /// Steps of the price of a machine as such, from zero to the price of the cheapest type, finer where it is small.
 const STEPS: u32 = 16;
 
-/// The bound for the pods that `outcome` puts on new machines, by prices alone or with the other costs of machines.
-pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_machine_cost: bool) -> Price {
+/// What a bound counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoundOf {
+    Prices,
+    /// Prices and the other costs of machines.
+    AllCosts,
+}
+
+/// The bound for the pods that `outcome` puts on new machines.
+pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, bound_of: BoundOf) -> Price {
     let mut sums = vec![0.0; problem.dims.len()];
     for claim in &outcome.state.claims {
         for (sum, amount) in sums.iter_mut().zip(&claim.requests) {
@@ -27,8 +35,8 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_mac
     }
     let machines = fewest_machines(problem, outcome) as f64;
     let dims: Vec<usize> = (0..sums.len()).filter(|dim| sums[*dim] > 0.0).collect();
-    let types = undercut(types(problem, with_machine_cost), &dims);
-    let cheapest = types.iter().map(|(price, _)| *price).fold(f64::MAX, f64::min);
+    let types = undercut(types(problem, bound_of), &dims);
+    let cheapest = types.iter().map(|one| one.cost as f64).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
     for (n, a) in dims.iter().enumerate() {
         for b in &dims[n..] {
@@ -36,8 +44,8 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_mac
                 let share = f64::from(part) / f64::from(PARTS);
                 for step in 0..=STEPS {
                     let machine = cheapest * f64::from(step * step) / f64::from(STEPS * STEPS);
-                    let worth = |has: &[i64]| share * has[*a] as f64 / sums[*a] + (1.0 - share) * has[*b] as f64 / sums[*b];
-                    let scale = types.iter().filter(|(_, has)| worth(has) > 0.0).map(|(price, has)| (price - machine) / worth(has));
+                    let worth = |room: &[i64]| share * room[*a] as f64 / sums[*a] + (1.0 - share) * room[*b] as f64 / sums[*b];
+                    let scale = types.iter().filter(|one| worth(&one.room) > 0.0).map(|one| (one.cost as f64 - machine) / worth(&one.room));
                     let scale = scale.fold(f64::MAX, f64::min);
                     if scale < f64::MAX {
                         best = best.max(scale + machine * machines);
@@ -50,20 +58,26 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, with_mac
     Price::from_nanos((best * (1.0 - 1e-12)) as u64)
 }
 
-/// Types that no cheaper type dominates: a dominated type adds no restriction.
-fn undercut(types: BTreeSet<(u64, Vec<i64>)>, dims: &[usize]) -> Vec<(f64, Vec<i64>)> {
-    let mut kept: Vec<(u64, Vec<i64>)> = Vec::new();
-    for (price, has) in types {
-        if kept.iter().all(|(_, other)| dims.iter().any(|dim| other[*dim] < has[*dim])) {
-            kept.push((price, has));
-        }
-    }
-    kept.into_iter().map(|(price, has)| (price as f64, has)).collect()
+/// What a machine of some type costs, and what it has for pods.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct PricedRoom {
+    cost: u64,
+    room: Vec<i64>,
 }
 
-/// Price and room for pods of every type that some NodePool can buy, the price with the other costs of a machine if `with_machine_cost`;
-/// without duplicates, cheapest first.
-fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, Vec<i64>)> {
+/// Types that no cheaper type dominates: a dominated type adds no restriction.
+fn undercut(types: BTreeSet<PricedRoom>, dims: &[usize]) -> Vec<PricedRoom> {
+    let mut kept: Vec<PricedRoom> = Vec::new();
+    for one in types {
+        if kept.iter().all(|other| dims.iter().any(|dim| other.room[*dim] < one.room[*dim])) {
+            kept.push(one);
+        }
+    }
+    kept
+}
+
+/// Cost and room for pods of every type that some NodePool can buy; without duplicates, cheapest first.
+fn types(problem: &mut Problem<'_>, bound_of: BoundOf) -> BTreeSet<PricedRoom> {
     let mut out = BTreeSet::new();
     for id in problem.pools.ids() {
         let view = problem.view(problem.pools[id].catalog, problem.pools[id].set);
@@ -71,18 +85,25 @@ fn types(problem: &mut Problem<'_>, with_machine_cost: bool) -> BTreeSet<(u64, V
         let catalog = &problem.catalogs[pool.catalog];
         for t in pool.types.iter().filter(|t| view.price[*t] != NO_PRICE) {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
-            let has =
+            let room =
                 catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(daemons.map_or(0, |g| g.overhead[dim])).max(0));
-            let extra = if with_machine_cost { pool.machine_cost } else { 0 };
-            out.insert((view.price[t] + extra, has.collect()));
+            let extra = if bound_of == BoundOf::AllCosts { pool.machine_cost } else { 0 };
+            out.insert(PricedRoom { cost: view.price[t] + extra, room: room.collect() });
         }
     }
     out
 }
 
+/// Placed pods of a group that keeps them apart.
+struct Members {
+    pods: usize,
+    /// How many of them may share a machine.
+    together: usize,
+}
+
 /// The least number of machines for the placed pods, since some of them cannot share one.
 pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize {
-    let mut members: BTreeMap<GroupId, (usize, usize)> = BTreeMap::new();
+    let mut members: BTreeMap<GroupId, Members> = BTreeMap::new();
     let mut any = 0;
     for pod in outcome.state.claims.iter().flat_map(|c| &c.pods) {
         any = 1;
@@ -99,8 +120,8 @@ pub(crate) fn fewest_machines(problem: &Problem<'_>, outcome: &Outcome) -> usize
                 GroupKind::Spread { max_skew, .. } => usize::try_from(max_skew).unwrap_or(1).max(1),
                 GroupKind::Affinity | GroupKind::Inverse => continue,
             };
-            members.entry(*id).or_insert((0, together)).0 += 1;
+            members.entry(*id).or_insert(Members { pods: 0, together }).pods += 1;
         }
     }
-    members.values().map(|(n, together)| n.div_ceil(*together)).max().unwrap_or(0).max(any)
+    members.values().map(|members| members.pods.div_ceil(members.together)).max().unwrap_or(0).max(any)
 }

@@ -4,14 +4,23 @@ use super::catalog_index::index_of;
 use super::groups::Groups;
 use super::ids::{HostId, SetId};
 use super::intern::{Names, Sets, Vals};
+use super::relaxation::SoftTaints;
 use super::taints::TaintTable;
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::k8s::{Pod, Taint, TaintEffect};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods::Volumes;
 use whittle_model::requirements::Requirements;
 use whittle_model::scheduling::{Input, Options};
+
+/// What a problem is assembled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Questions {
+    One,
+    /// Which machines a simulation removes is not decided yet: it may be any of them.
+    Many,
+}
 
 /// The tables that are filled before the pods' classes are known.
 pub(crate) struct ProblemBuilder<'a> {
@@ -23,16 +32,16 @@ pub(crate) struct ProblemBuilder<'a> {
     pub(crate) groups: Groups,
     pub(crate) well_known: BTreeSet<String>,
     pub(crate) volumes: Volumes<'a>,
-    /// Some NodePool has a `PreferNoSchedule` taint.
-    pub(crate) soft_taints: bool,
+    /// Of NodePools.
+    pub(crate) soft_taints: SoftTaints,
     /// Some NodePool has taints at all.
     pub(crate) pool_taints: bool,
-    /// Which machines a simulation removes is not decided yet: it may be any of them.
-    pub(crate) reusable: bool,
+    pub(crate) questions: Questions,
 }
 
 impl<'a> ProblemBuilder<'a> {
-    pub(crate) fn new(input: &'a Input<'a>, options: &'a Options, pools: &[&NodePool], reusable: bool) -> Self {
+    pub(crate) fn new(input: &'a Input<'a>, options: &'a Options, pools: &[&NodePool], questions: Questions) -> Self {
+        let is_soft = |taint: &Taint| taint.effect == TaintEffect::PreferNoSchedule;
         let base = pools.iter().find_map(|pool| input.catalog.get(&pool.metadata.name).filter(|types| !types.is_empty()));
         Self {
             input,
@@ -44,9 +53,13 @@ impl<'a> ProblemBuilder<'a> {
             groups: Groups::default(),
             well_known: well_known(input),
             volumes: Volumes::of(input.objects),
-            soft_taints: pools.iter().any(|p| p.spec.template.spec.taints.iter().any(|t| t.effect == TaintEffect::PreferNoSchedule)),
+            soft_taints: if pools.iter().flat_map(|pool| &pool.spec.template.spec.taints).any(is_soft) {
+                SoftTaints::Some
+            } else {
+                SoftTaints::None
+            },
             pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
-            reusable,
+            questions,
         }
     }
 

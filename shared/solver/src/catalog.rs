@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
-use super::ids::{IdVec, Key, ReservationId, ValId};
+use super::ids::{IdVec, Key, KindId, ReservationId, TypeId, ValId};
 use super::intern::{Names, Set, Val, Vals};
 use std::sync::Arc;
 use whittle_api::labels;
@@ -52,20 +52,20 @@ pub(crate) struct OfferingKind {
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
-    pub(crate) price: Arc<[u64]>,
+    pub(crate) price: Arc<IdVec<TypeId, u64>>,
 }
 
 /// One list of instance types, with the numbers of a problem.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// By ascending base price, then name.
-    pub(crate) names: Arc<[String]>,
+    pub(crate) names: Arc<IdVec<TypeId, String>>,
     /// By type: its position in the list that it came from.
-    pub(crate) place: Arc<[usize]>,
-    pub(crate) sets: Arc<[Set]>,
-    pub(crate) kinds: Vec<OfferingKind>,
-    pub(crate) allocatable: Vec<Vec<i64>>,
-    pub(crate) capacity: Vec<Vec<i64>>,
+    pub(crate) place: Arc<IdVec<TypeId, usize>>,
+    pub(crate) sets: Arc<IdVec<TypeId, Set>>,
+    pub(crate) kinds: IdVec<KindId, OfferingKind>,
+    pub(crate) allocatable: IdVec<TypeId, Vec<i64>>,
+    pub(crate) capacity: IdVec<TypeId, Vec<i64>>,
     /// By dimension: types by what pods can use.
     room: Vec<Arc<Steps>>,
     /// By dimension: types by the capacity of the whole machine, which limits count.
@@ -84,13 +84,13 @@ pub(crate) struct View {
     /// Both.
     pub(crate) usable: Bits,
     /// By type: the price of its cheapest compatible available offering.
-    pub(crate) price: Vec<u64>,
+    pub(crate) price: IdVec<TypeId, u64>,
     /// The usable types by price, then number.
-    order: Vec<usize>,
+    order: Vec<TypeId>,
     /// Whether `order` is ascending by number.
     ascending: bool,
     /// Compatible kinds of offerings.
-    pub(crate) kinds: Vec<usize>,
+    pub(crate) kinds: Vec<KindId>,
     /// Keys with `minValues`, and the number of distinct values required.
     pub(crate) min_values: Vec<(Key, u32)>,
 }
@@ -107,7 +107,7 @@ impl Catalog {
             None => (Arc::clone(&index.sets), Arc::clone(&index.by_key)),
             Some(number) => {
                 let by_key = index.by_key.renumbered(|key| number.key(key), |vals| number.vals(vals));
-                (index.sets.iter().map(set).collect(), Arc::new(by_key))
+                (Arc::new(index.sets.iter().map(set).collect()), Arc::new(by_key))
             }
         };
         reservations.add(&index.reservations);
@@ -119,7 +119,7 @@ impl Catalog {
             available: Arc::clone(&kind.available),
             price: Arc::clone(&kind.price),
         };
-        let by_type = |amounts: Vec<&[i64]>| (0..index.names.len()).map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
+        let by_type = |amounts: Vec<&IdVec<TypeId, i64>>| index.names.ids().map(|t| amounts.iter().map(|of| of[t]).collect()).collect();
         Self {
             names: Arc::clone(&index.names),
             place: Arc::clone(&index.place),
@@ -209,7 +209,7 @@ impl Catalog {
 
     /// How many types a claim with the offerings of `view` should keep.
     pub(crate) fn types_to_keep(&self, view: &View) -> usize {
-        let is_spot = |kind: &usize| self.kinds[*kind].capacity_type == labels::CAPACITY_SPOT;
+        let is_spot = |kind: &KindId| self.kinds[*kind].capacity_type == labels::CAPACITY_SPOT;
         if view.kinds.iter().any(is_spot) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT }
     }
 
@@ -222,11 +222,11 @@ impl Catalog {
             met.intersect_with(bits);
         }
         let mut offered = Bits::none(n);
-        let mut price = vec![NO_PRICE; n];
+        let mut price: IdVec<TypeId, u64> = IdVec::filled(NO_PRICE, &self.names);
         let mut kinds = Vec::new();
-        for (at, kind) in self.kinds.iter().enumerate() {
+        for (id, kind) in self.kinds.enumerate() {
             if set.compatible(&kind.set, &well_known).is_ok() {
-                kinds.push(at);
+                kinds.push(id);
                 offered.union_with(&kind.available);
                 for (best, offer) in price.iter_mut().zip(kind.price.iter()) {
                     *best = (*best).min(*offer);
@@ -235,7 +235,7 @@ impl Catalog {
         }
         let mut usable = met.clone();
         usable.intersect_with(&offered);
-        let mut order: Vec<usize> = usable.iter().collect();
+        let mut order: Vec<TypeId> = usable.iter().collect();
         order.sort_by_key(|t| price[*t]);
         let ascending = order.is_sorted();
         let min_values = set.iter().filter_map(|(key, allowed)| Some((*key, allowed.min_values()?))).collect();
@@ -254,7 +254,7 @@ impl Catalog {
 
 impl View {
     /// The cheapest of `types` and its price.
-    pub(crate) fn cheapest(&self, types: &Bits) -> Option<(usize, u64)> {
+    pub(crate) fn cheapest(&self, types: &Bits) -> Option<(TypeId, u64)> {
         if self.ascending {
             return types.first().map(|t| (t, self.price[t]));
         }
@@ -262,7 +262,7 @@ impl View {
     }
 
     /// Those of `types` that are usable, cheapest first, then by number.
-    pub(crate) fn by_price<'v>(&'v self, types: &'v Bits) -> impl Iterator<Item = usize> + 'v {
+    pub(crate) fn by_price<'v>(&'v self, types: &'v Bits) -> impl Iterator<Item = TypeId> + 'v {
         self.order.iter().copied().filter(|t| types.has(*t))
     }
 }

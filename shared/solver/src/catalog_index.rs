@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::Key;
+use super::ids::{IdVec, Key, KindId, TypeId};
 use super::intern::{NameTable, Names, Set, Val, Vals};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub(crate) const NO_PRICE: u64 = u64::MAX;
 pub(crate) struct CatalogIndex {
     /// The label keys and values of the list, to which the numbers below refer.
     pub(crate) name_table: Arc<NameTable>,
-    pub(crate) names: Arc<[String]>,
+    pub(crate) names: Arc<IdVec<TypeId, String>>,
     /// By type: its position in the list that it came from.
-    pub(crate) place: Arc<[usize]>,
-    pub(crate) sets: Arc<[Set]>,
+    pub(crate) place: Arc<IdVec<TypeId, usize>>,
+    pub(crate) sets: Arc<IdVec<TypeId, Set>>,
     pub(crate) by_key: Arc<ByKey>,
-    pub(crate) kinds: Vec<SharedOfferingKind>,
+    pub(crate) kinds: IdVec<KindId, SharedOfferingKind>,
     /// Reservations in the order of their first occurrence, with the smallest number of free instances that an offering states.
     pub(crate) reservations: Vec<(String, i64)>,
     /// Label keys that the types define.
@@ -45,7 +45,7 @@ pub(crate) struct SharedOfferingKind {
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
-    pub(crate) price: Arc<[u64]>,
+    pub(crate) price: Arc<IdVec<TypeId, u64>>,
 }
 
 /// Types by their requirement on a label: few types have one that no other type has.
@@ -55,8 +55,8 @@ pub(crate) struct ByKey(Vec<(Key, Vec<(Vals, Bits)>)>);
 /// Amounts of one resource.
 #[derive(Debug)]
 struct Resource {
-    allocatable: Vec<i64>,
-    capacity: Vec<i64>,
+    allocatable: IdVec<TypeId, i64>,
+    capacity: IdVec<TypeId, i64>,
     /// Types by what pods can use.
     room: Arc<Steps>,
     /// Types by the capacity of the whole machine, which limits count.
@@ -72,26 +72,23 @@ pub(crate) struct Steps {
 
 impl Steps {
     /// By ascending amount, the types with at least that amount.
-    fn at_least(amounts: &[i64]) -> Self {
-        let mut out = Self::collect_steps(amounts, true);
+    fn at_least(amounts: &IdVec<TypeId, i64>) -> Self {
+        let mut order = by_amount(amounts);
+        order.reverse();
+        let mut out = Self::collect(amounts, &order);
         out.at.reverse();
         out.types.reverse();
         out
     }
 
     /// By ascending amount, the types with at most that amount.
-    fn at_most(amounts: &[i64]) -> Self {
-        Self::collect_steps(amounts, false)
+    fn at_most(amounts: &IdVec<TypeId, i64>) -> Self {
+        Self::collect(amounts, &by_amount(amounts))
     }
 
-    fn collect_steps(amounts: &[i64], descending: bool) -> Self {
-        let size = amounts.len();
-        let mut order: Vec<usize> = (0..size).collect();
-        order.sort_by_key(|n| amounts[*n]);
-        if descending {
-            order.reverse();
-        }
-        let (mut out, mut so_far) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(size));
+    /// In this order, with the types so far at each step.
+    fn collect(amounts: &IdVec<TypeId, i64>, order: &[TypeId]) -> Self {
+        let (mut out, mut so_far) = (Self { at: Vec::new(), types: Vec::new() }, Bits::none(amounts.len()));
         for run in order.chunk_by(|a, b| amounts[*a] == amounts[*b]) {
             run.iter().for_each(|n| so_far.insert(*n));
             out.at.push(amounts[run[0]]);
@@ -101,19 +98,25 @@ impl Steps {
     }
 }
 
+fn by_amount(amounts: &IdVec<TypeId, i64>) -> Vec<TypeId> {
+    let mut order: Vec<TypeId> = amounts.ids().collect();
+    order.sort_by_key(|id| amounts[*id]);
+    order
+}
+
 impl Resource {
-    fn of(allocatable: Vec<i64>, capacity: Vec<i64>) -> Self {
+    fn of(allocatable: IdVec<TypeId, i64>, capacity: IdVec<TypeId, i64>) -> Self {
         let (room, bulk) = (Arc::new(Steps::at_least(&allocatable)), Arc::new(Steps::at_most(&capacity)));
         Self { allocatable, capacity, room, bulk }
     }
 }
 
 impl ByKey {
-    pub(crate) fn of(sets: &[Set]) -> Self {
+    pub(crate) fn of(sets: &IdVec<TypeId, Set>) -> Self {
         let mut found: BTreeMap<Key, BTreeMap<&Vals, Bits>> = BTreeMap::new();
-        for (n, set) in sets.iter().enumerate() {
+        for (id, set) in sets.enumerate() {
             for (key, vals) in set.iter() {
-                found.entry(*key).or_default().entry(vals).or_insert_with(|| Bits::none(sets.len())).insert(n);
+                found.entry(*key).or_default().entry(vals).or_insert_with(|| Bits::none(sets.len())).insert(id);
             }
         }
         let owned = |own: BTreeMap<&Vals, Bits>| own.into_iter().map(|(vals, bits)| (vals.clone(), bits)).collect();
@@ -165,22 +168,22 @@ impl CatalogIndex {
         let base = |t: &InstanceType| t.offerings.iter().filter(|o| o.available).map(|o| o.price).min();
         let mut place: Vec<usize> = (0..types.len()).collect();
         place.sort_by_cached_key(|at| (base(&types[*at]).is_none(), base(&types[*at]), &types[*at].name));
-        let order: Vec<&InstanceType> = place.iter().map(|at| &types[*at]).collect();
+        let order: IdVec<TypeId, &InstanceType> = place.iter().map(|at| &types[*at]).collect();
         let mut names = Names::default();
-        let sets: Vec<Set> = order.iter().map(|t| names.set(&requirements::from_requirements(&t.requirements))).collect();
+        let sets: IdVec<TypeId, Set> = order.iter().map(|t| names.set(&requirements::from_requirements(&t.requirements))).collect();
         let (kinds, reservations) = kinds(&order, &mut names);
         let label_keys = types.iter().flat_map(|t| &t.requirements).map(|r| labels::normalized(&r.key));
         let label_keys: BTreeSet<&str> = label_keys.collect();
         Self {
-            names: order.iter().map(|t| t.name.clone()).collect(),
-            place: place.into(),
+            names: Arc::new(order.iter().map(|t| t.name.clone()).collect()),
+            place: Arc::new(place.into()),
             by_key: Arc::new(ByKey::of(&sets)),
-            sets: sets.into(),
+            sets: Arc::new(sets),
             kinds,
             reservations,
             label_keys: label_keys.into_iter().map(str::to_owned).collect(),
             resources: resources(&order),
-            nothing: Resource::of(vec![0; types.len()], vec![0; types.len()]),
+            nothing: Resource::of(IdVec::filled(0, &order), IdVec::filled(0, &order)),
             name_table: Arc::new(names.into_table()),
         }
     }
@@ -190,12 +193,12 @@ impl CatalogIndex {
     }
 
     /// By type: what pods can use of a resource, in milli-units.
-    pub(crate) fn allocatable(&self, resource: &str) -> &[i64] {
+    pub(crate) fn allocatable(&self, resource: &str) -> &IdVec<TypeId, i64> {
         &self.resource(resource).allocatable
     }
 
     /// By type: what the machine has of a resource, in milli-units.
-    pub(crate) fn capacity(&self, resource: &str) -> &[i64] {
+    pub(crate) fn capacity(&self, resource: &str) -> &IdVec<TypeId, i64> {
         &self.resource(resource).capacity
     }
 
@@ -211,36 +214,36 @@ impl CatalogIndex {
 }
 
 /// The kinds of offerings and the reservations, in the order of their first occurrence.
-fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>, Vec<(String, i64)>) {
+fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<KindId, SharedOfferingKind>, Vec<(String, i64)>) {
     struct Draft<'t> {
         set: Set,
         first: &'t Offering,
         available: Bits,
-        price: Vec<u64>,
+        price: IdVec<TypeId, u64>,
     }
-    let mut drafts: Vec<Draft<'_>> = Vec::new();
-    let mut kind_of: Map<Set, usize> = Map::default();
+    let mut drafts: IdVec<KindId, Draft<'_>> = IdVec::new();
+    let mut kind_of: Map<Set, KindId> = Map::default();
     let mut reservations: Vec<(String, i64)> = Vec::new();
-    for (n, t) in order.iter().enumerate() {
+    for (id, t) in order.enumerate() {
         // A type that cannot even hold its own overhead is never bought; its zones and other labels are domains all the same.
         let usable = t.holds_its_overhead();
         for offering in &t.offerings {
             let set = names.set(&requirements::from_requirements(&offering.requirements));
             let at = *kind_of.entry(set.clone()).or_insert_with(|| {
-                drafts.push(Draft { set, first: offering, available: Bits::none(order.len()), price: vec![NO_PRICE; order.len()] });
-                drafts.len() - 1
+                let price = IdVec::filled(NO_PRICE, order);
+                drafts.push(Draft { set, first: offering, available: Bits::none(order.len()), price })
             });
-            if let Some(id) = reservation(offering) {
+            if let Some(reservation) = reservation(offering) {
                 let free = i64::from(offering.reservation_capacity.unwrap_or(0));
-                match reservations.iter_mut().find(|(known, _)| known == id) {
+                match reservations.iter_mut().find(|(known, _)| known == reservation) {
                     Some((_, left)) => *left = free.min(*left),
-                    None => reservations.push((id.to_owned(), free)),
+                    None => reservations.push((reservation.to_owned(), free)),
                 }
             }
             if offering.available && usable {
                 let kind = &mut drafts[at];
-                kind.available.insert(n);
-                kind.price[n] = kind.price[n].min(offering.price.nanos());
+                kind.available.insert(id);
+                kind.price[id] = kind.price[id].min(offering.price.nanos());
             }
         }
     }
@@ -250,7 +253,7 @@ fn kinds(order: &[&InstanceType], names: &mut Names) -> (Vec<SharedOfferingKind>
         zone: draft.first.zone().to_owned(),
         reservation: reservation(draft.first).map(str::to_owned),
         available: Arc::new(draft.available),
-        price: draft.price.into(),
+        price: Arc::new(draft.price),
     });
     (kinds.collect(), reservations)
 }
@@ -261,7 +264,7 @@ fn reservation(offering: &Offering) -> Option<&str> {
 }
 
 /// By name: the amounts of each resource that some type has.
-fn resources(order: &[&InstanceType]) -> BTreeMap<String, Resource> {
+fn resources(order: &IdVec<TypeId, &InstanceType>) -> BTreeMap<String, Resource> {
     let usable: Vec<_> = order.iter().map(|t| t.allocatable()).collect();
     let names: BTreeSet<&str> = order.iter().flat_map(|t| t.capacity.iter().map(|(name, _)| name)).collect();
     let of = |name: &&str| {
@@ -275,6 +278,7 @@ fn resources(order: &[&InstanceType]) -> BTreeMap<String, Resource> {
 #[cfg(test)]
 mod tests {
     use super::super::catalog::{Catalog, Dims, Reservations};
+    use super::super::ids::Id as _;
     use super::*;
     use whittle_api::karpenter::Requirement;
     use whittle_model::requirements::Allowed;
@@ -329,7 +333,7 @@ mod tests {
             assert_eq!(found(a, &mut names, "y", "4"), (vec!["a2".to_owned(), "a4".to_owned()], vec!["a4".to_owned()]));
             assert_eq!(found(b, &mut names, "y", "4"), (vec!["b2".to_owned()], vec!["b4".to_owned()]));
             assert_eq!(found(b, &mut names, "q", "9"), (vec![], vec![]));
-            assert_eq!((a.allocatable[1][0], b.allocatable[1][0]), (4_000, 4_000));
+            assert_eq!((a.allocatable[TypeId::at(1)][0], b.allocatable[TypeId::at(1)][0]), (4_000, 4_000));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog_index::NO_PRICE;
 use super::fit::{self, ClaimTarget, FitError};
-use super::ids::{ClaimId, Id as _, PoolId};
+use super::ids::{ClaimId, Id as _, PoolId, TypeId};
 use super::limits;
 use super::meter;
 use super::packing_run::{Choice, PackingRun};
@@ -30,7 +30,7 @@ impl PackingRun<'_, '_> {
             Choice::FewestPods | Choice::Cheapest => None,
         };
         let aimed = aimed.map(|t| (t, view.price[t]));
-        let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((0, NO_PRICE));
+        let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((TypeId::at(0), NO_PRICE));
         let daemons = self.problem.pools[pool].daemons.iter().find(|g| g.types.has(cheapest));
         let dims = claim.requests.len();
         if self.prices.least.is_empty() {

@@ -2,12 +2,12 @@
 
 use super::bits::Bits;
 use super::fit::FitError;
-use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId};
-use super::intern::{Set, Vals};
+use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId, TypeId};
+use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
-use super::pools::UnusablePool;
+use super::pools::{Template, UnusablePool};
 use super::problem::Problem;
 use super::state::State;
 use super::topology::{AllowedDomains, GroupKind, TopologyQuery, TopologyTarget};
@@ -54,7 +54,7 @@ pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolRejection> {
 
 fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolRejection {
     let node_pool = pool.source.metadata.name.clone();
-    let Some((at, set, _)) = pool.offered else {
+    let Some(Template { catalog: at, set, .. }) = pool.template else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
         return PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
@@ -147,7 +147,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
     if let Err(cause) = check_compatible(problem, template, relaxation.full, relaxation.host.as_ref()) {
         return Some(plain(cause));
     }
-    let merged = problem.merge(template, relaxation.full, true).unwrap_or(template);
+    let merged = problem.merge(template, relaxation.full, LabelsOf::NewNode).unwrap_or(template);
     let mut cause = None;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -156,7 +156,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
                 cause = Some(plain(Cause::Volumes(Box::new(inner))));
                 continue;
             }
-            set = problem.merge(merged, place.set, true).unwrap_or(merged);
+            set = problem.merge(merged, place.set, LabelsOf::NewNode).unwrap_or(merged);
         }
         match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
@@ -298,8 +298,8 @@ fn explain_types(
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
-    let considered: Vec<usize> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
-    let check = |t: &usize| TypeCheck { met: view.met.has(*t), fits: daemon_fit.fitting.has(*t), offered: view.offered.has(*t) };
+    let considered: Vec<TypeId> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
+    let check = |t: &TypeId| TypeCheck { met: view.met.has(*t), fits: daemon_fit.fitting.has(*t), offered: view.offered.has(*t) };
     let checks: Vec<TypeCheck> = considered.iter().map(check).collect();
     let finding = finding(&checks, class.resources.get("cpu"));
     let nearest = daemon_fit.nearest_miss(problem, class, &view.usable, at);
@@ -370,7 +370,7 @@ impl DaemonFit {
     fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Option<NearestMiss> {
         let catalog = &problem.catalogs[catalog];
         for (dim, wanted) in class.requests.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let net = |t: usize, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
+            let net = |t: TypeId, over: &[i64]| catalog.allocatable[t][dim].saturating_sub(over[dim]);
             let candidates = self.groups.iter().flat_map(|(types, over)| types.iter().map(move |t| (t, over)));
             let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
             let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;

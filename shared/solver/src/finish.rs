@@ -6,7 +6,7 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, PodId, PoolId, ReservationId, SetId};
+use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, PodId, PoolId, ReservationId, SetId, TypeId};
 use super::intern::Set;
 use super::order;
 use super::packing_run::Outcome;
@@ -16,6 +16,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
 use whittle_api::{hashes, labels};
 use whittle_model::pods;
 use whittle_model::requirements::{Allowed, Operator, Requirements};
@@ -31,13 +32,28 @@ pub(crate) const TYPES_MAX: usize = 600;
 struct FinalClaim {
     set: SetId,
     /// By price, then name.
-    types: Vec<usize>,
+    types: Vec<TypeId>,
     /// Keys whose `minValues` the kept types miss.
     short: Vec<String>,
 }
 
-/// Claims with equal keys are written out alike: NodePool, requirements, types, reservations, lowered `minValues`.
-type ClaimKey = (PoolId, SetId, Bits, Vec<ReservationId>, bool);
+/// Claims with equal keys are written out alike.
+#[derive(PartialEq, Eq, Hash)]
+struct ClaimKey {
+    pool: PoolId,
+    set: SetId,
+    types: Bits,
+    reservations: Vec<ReservationId>,
+    /// `minValues` was lowered.
+    relaxed: bool,
+}
+
+impl ClaimKey {
+    fn of(claim: &Claim) -> Self {
+        let Claim { pool, set, types, reservations, relaxed, .. } = claim;
+        Self { pool: *pool, set: *set, types: types.clone(), reservations: reservations.clone(), relaxed: *relaxed }
+    }
+}
 
 /// A claim without its pods.
 struct ClaimTemplate {
@@ -55,8 +71,7 @@ pub(crate) fn plan(problem: &mut Problem<'_>, options: &Options, outcome: &Outco
     let mut passed: BTreeMap<(ClassId, PoolId), Vec<PoolRejection>> = BTreeMap::new();
     let mut known: Map<ClaimKey, ClaimTemplate> = Map::default();
     for claim in in_order(problem, &outcome.state.claims) {
-        let key = (claim.pool, claim.set, claim.types.clone(), claim.reservations.clone(), claim.relaxed);
-        let template_claim = known.entry(key).or_insert_with(|| {
+        let template_claim = known.entry(ClaimKey::of(claim)).or_insert_with(|| {
             let last = finalize(problem, options, claim);
             ClaimTemplate { claim: new_claim(problem, claim, &last), short: last.short }
         });
@@ -140,17 +155,17 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
     let catalog_at = problem.pools[claim.pool].catalog;
     let view = problem.view(catalog_at, set);
     let catalog = &problem.catalogs[catalog_at];
-    let mut priced: Vec<(u64, usize)> = Vec::new();
+    let mut priced: Vec<(u64, TypeId)> = Vec::new();
     // Ties keep the order of the groups: Karpenter's is random, here the larger daemon share comes first.
     let mut groups: Vec<_> = problem.pools[claim.pool].daemons.iter().collect();
     groups.sort_by(|a, b| b.overhead.cmp(&a.overhead));
     for group in groups {
-        let mut listed: Vec<usize> = group.types.iter().filter(|t| claim.types.has(*t)).collect();
+        let mut listed: Vec<TypeId> = group.types.iter().filter(|t| claim.types.has(*t)).collect();
         listed.sort_by_key(|t| catalog.place[*t]);
         priced.extend(listed.into_iter().map(|t| (view.price[t], t)));
     }
     order::with_ties(&mut priced);
-    let mut types: Vec<usize> = priced.into_iter().map(|(_, t)| t).collect();
+    let mut types: Vec<TypeId> = priced.into_iter().map(|(_, t)| t).collect();
     let mut short = Vec::new();
     if types.len() > TYPES_MAX {
         types.truncate(TYPES_MAX);
@@ -165,7 +180,7 @@ fn finalize(problem: &mut Problem<'_>, options: &Options, claim: &Claim) -> Fina
 }
 
 /// The capacity types and the number of the available offerings that a claim can be launched from.
-fn offerings(problem: &Problem<'_>, catalog: CatalogId, view: &View, types: &[usize]) -> (BTreeSet<String>, usize) {
+fn offerings(problem: &Problem<'_>, catalog: CatalogId, view: &View, types: &[TypeId]) -> (BTreeSet<String>, usize) {
     let mut capacity_types = BTreeSet::new();
     let mut count = 0;
     for kind in view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]) {
@@ -208,7 +223,7 @@ fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &FinalClaim) -> New
         instance_types: last.types.iter().map(|t| problem.catalogs[catalog_at].names[*t].clone()).collect(),
         instance_type_min_values: instance_types.and_then(|a| a.min_values()),
         labels: claim_labels(problem, claim.pool, &reqs),
-        annotations: annotations(pool.source, claim.relaxed),
+        annotations: annotations(pool.source, claim),
         requirements: reqs.to_api(),
         taints: spec.taints.clone(),
         startup_taints: spec.startup_taints.clone(),
@@ -246,17 +261,17 @@ fn claim_labels(problem: &Problem<'_>, pool: PoolId, reqs: &Requirements) -> BTr
     out
 }
 
-fn annotations(pool: &whittle_api::karpenter::NodePool, relaxed: bool) -> BTreeMap<String, String> {
+fn annotations(pool: &NodePool, claim: &Claim) -> BTreeMap<String, String> {
     let mut out = pool.spec.template.metadata.annotations.clone();
     // The hash of the NodePool as this pass sees it: later edits show as drift.
     out.insert(labels::NODE_POOL_HASH.to_owned(), hashes::node_pool(pool));
     out.insert(labels::NODE_POOL_HASH_VERSION.to_owned(), hashes::NODE_POOL_VERSION.to_owned());
-    out.insert(labels::MIN_VALUES_RELAXED.to_owned(), relaxed.to_string());
+    out.insert(labels::MIN_VALUES_RELAXED.to_owned(), claim.relaxed.to_string());
     out
 }
 
 /// The smallest requests of daemons on any of its types.
-fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
+fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[TypeId]) -> Resources {
     let groups = problem.pools[claim.pool].daemons.iter().filter(|g| types.iter().any(|t| g.types.has(*t)));
     let mut least: Option<Resources> = None;
     for group in groups {
@@ -272,24 +287,38 @@ fn daemons(problem: &Problem<'_>, claim: &Claim, types: &[usize]) -> Resources {
     least.unwrap_or_default()
 }
 
+/// An offering of a claim, in the order in which offerings are compared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Offered<'c> {
+    price: u64,
+    zone: &'c str,
+    instance_type: &'c str,
+    capacity_type: &'c str,
+}
+
 fn why(problem: &Problem<'_>, claim: &Claim, last: &FinalClaim, view: &View) -> ClaimWhy {
     let catalog = &problem.catalogs[problem.pools[claim.pool].catalog];
-    let priced = |t: &usize| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
+    let priced = |t: &TypeId| (view.price[*t] != NO_PRICE).then(|| Price::from_nanos(view.price[*t]));
     // The two cheapest of all offerings are among those of the two cheapest types; equals are ordered by zone, then capacity
     // type.
-    let mut offers: Vec<(u64, &str, &str, &str)> = Vec::new();
+    let mut offers: Vec<Offered<'_>> = Vec::new();
     for kind in view.kinds.iter().map(|k| &catalog.kinds[*k]) {
         let had = last.types.iter().take(2).filter(|t| kind.available.has(**t));
-        offers.extend(had.map(|t| (kind.price[*t], kind.zone.as_str(), catalog.names[*t].as_str(), kind.capacity_type.as_str())));
+        offers.extend(had.map(|t| Offered {
+            price: kind.price[*t],
+            zone: &kind.zone,
+            instance_type: &catalog.names[*t],
+            capacity_type: &kind.capacity_type,
+        }));
     }
     let first = last.types.first().map(|t| catalog.names[*t].as_str());
-    offers.sort_unstable_by_key(|offer| (offer.0, Some(offer.2) != first, *offer));
+    offers.sort_unstable_by_key(|offer| (offer.price, Some(offer.instance_type) != first, *offer));
     let offer = |at: usize| {
-        offers.get(at).map(|(price, zone, name, capacity_type)| Offer {
-            instance_type: (*name).to_owned(),
-            zone: (*zone).to_owned(),
-            capacity_type: (*capacity_type).to_owned(),
-            price: Price::from_nanos(*price),
+        offers.get(at).map(|offer| Offer {
+            instance_type: offer.instance_type.to_owned(),
+            zone: offer.zone.to_owned(),
+            capacity_type: offer.capacity_type.to_owned(),
+            price: Price::from_nanos(offer.price),
         })
     };
     let (cheapest, next_offer) = (offer(0), offer(1));

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::catalog::{SPOT_TYPES_KEPT, View};
 use super::ids::{GroupId, HostId, Key, MachineId, PoolId, ReservationId, SetId};
-use super::intern::{Val, Vals};
+use super::intern::{LabelsOf, Val, Vals};
 use super::limits;
 use super::meter;
 use super::pod::{Class, Relaxation, allows_unnamed_host};
@@ -98,7 +98,7 @@ pub(crate) fn check_machine(
     if !hostname_matches(relaxation.host.as_ref(), hostname) {
         return Err(FitError::Permanent);
     }
-    let Some(merged) = problem.merge(own, relaxation.full, false) else { return Err(FitError::Permanent) };
+    let Some(merged) = problem.merge(own, relaxation.full, LabelsOf::ExistingNode) else { return Err(FitError::Permanent) };
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -106,7 +106,7 @@ pub(crate) fn check_machine(
             if !hostname_matches(place.host.as_ref(), hostname) {
                 continue;
             }
-            let Some(narrowed) = problem.merge(merged, place.set, false) else { continue };
+            let Some(narrowed) = problem.merge(merged, place.set, LabelsOf::ExistingNode) else { continue };
             set = narrowed;
         }
         let mut allowed_domains = Vec::new();
@@ -206,14 +206,14 @@ pub(crate) fn check_claim(
     if !problem.tolerated(relaxation.tolerations, problem.pools[target.pool].taints) || !allows_unnamed_host(relaxation.host.as_ref()) {
         return Err(FitError::Permanent);
     }
-    let Some(merged) = problem.merge(target.set, relaxation.full, true) else {
+    let Some(merged) = problem.merge(target.set, relaxation.full, LabelsOf::NewNode) else {
         return Err(incompatibility(problem, &target, relaxation.full));
     };
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
         if let Some(place) = class.places.get(at) {
-            let narrowed = problem.merge(merged, place.set, true).filter(|_| allows_unnamed_host(place.host.as_ref()));
+            let narrowed = problem.merge(merged, place.set, LabelsOf::NewNode).filter(|_| allows_unnamed_host(place.host.as_ref()));
             let Some(narrowed) = narrowed else {
                 if error == FitError::Permanent {
                     error = incompatibility(problem, &target, place.set);
@@ -395,8 +395,9 @@ fn settle(
     }
     let mut fit = Fit { set, types, reservations: Vec::new(), relaxed: false };
     if !view.min_values.is_empty() {
-        let lower = target.host.is_none() && options.min_values == MinValuesPolicy::BestEffort;
-        settle_min_values(problem, target, &view, lower, &mut fit)?;
+        // What was settled when a claim was opened still holds.
+        let policy = if target.host.is_none() { options.min_values } else { MinValuesPolicy::Strict };
+        settle_min_values(problem, target, &view, policy, &mut fit)?;
     }
     if options.reserved_capacity && !problem.reservations.ids.is_empty() {
         settle_reservations(problem, state, options, packing_options, target, &view, &mut fit)?;
@@ -409,7 +410,13 @@ fn settle(
     Ok(fit)
 }
 
-fn settle_min_values(problem: &mut Problem<'_>, target: &ClaimTarget<'_>, view: &View, lower: bool, fit: &mut Fit) -> Result<(), FitError> {
+fn settle_min_values(
+    problem: &mut Problem<'_>,
+    target: &ClaimTarget<'_>,
+    view: &View,
+    policy: MinValuesPolicy,
+    fit: &mut Fit,
+) -> Result<(), FitError> {
     let catalog = &problem.catalogs[problem.pools[target.pool].catalog];
     let short: Vec<(Key, u32)> = view
         .min_values
@@ -421,7 +428,7 @@ fn settle_min_values(problem: &mut Problem<'_>, target: &ClaimTarget<'_>, view: 
     if short.is_empty() {
         return Ok(());
     }
-    if !lower {
+    if policy == MinValuesPolicy::Strict {
         return Err(FitError::Permanent);
     }
     let mut set = problem.sets.get(fit.set).clone();

@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{GroupId, HostId, IdVec, Key, LabelsId, SetId, TaintsId, TolerationId};
+use super::ids::{DomainsId, FilterId, GroupId, HostId, IdVec, Key, LabelsId, SetId, TaintsId, TolerationId};
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::selectors::{LabelIndex, LabelSet, Scope};
@@ -39,7 +39,7 @@ impl Groups {
         if let Some(id) = self.label_set_of.get(namespace).and_then(|known| known.get(labels)) {
             return *id;
         }
-        let id = self.label_sets.push((namespace.to_owned(), labels.clone()));
+        let id = self.label_sets.push(LabelSet { namespace: namespace.to_owned(), labels: labels.clone() });
         self.label_set_of.entry(namespace.to_owned()).or_default().insert(labels.clone(), id);
         id
     }
@@ -216,14 +216,13 @@ pub(crate) struct TopologyMembership {
     labels: IdVec<HostId, Option<SetId>>,
     /// By machine: whether the pass may place pods on it.
     offered: IdVec<HostId, bool>,
-    /// By group: position in `passing`.
-    filter: IdVec<GroupId, usize>,
+    filter: IdVec<GroupId, FilterId>,
     /// By filter: the machines that it lets through.
-    passing: Vec<Bits<HostId>>,
-    /// By group: position in `providers`; `None` for groups by host.
-    known: IdVec<GroupId, Option<usize>>,
+    passing: IdVec<FilterId, Bits<HostId>>,
+    /// `None` for groups by host.
+    known: IdVec<GroupId, Option<DomainsId>>,
     /// By domain: how many machines provide it.
-    providers: Vec<BTreeMap<Val, u32>>,
+    providers: IdVec<DomainsId, BTreeMap<Val, u32>>,
 }
 
 /// How a group counts the pods of a machine.
@@ -253,16 +252,15 @@ impl TopologyMembership {
             ..Self::default()
         };
         // Many groups share few filters.
-        let mut filters: Map<&Filter, usize> = Map::default();
-        let mut known_of: Map<(Key, usize, Option<TolerationId>), usize> = Map::default();
+        let mut filters: Map<&Filter, FilterId> = Map::default();
+        let mut known_of: Map<(Key, FilterId, Option<TolerationId>), DomainsId> = Map::default();
         for (id, group) in groups.enumerate() {
             let filter = *filters.entry(&group.filter).or_insert_with(|| {
                 let mut passing = Bits::none(machines.len());
                 for (host, _) in machines.enumerate().filter(|(_, machine)| passes(&group.filter, machine)) {
                     passing.insert(host);
                 }
-                out.passing.push(passing);
-                out.passing.len() - 1
+                out.passing.push(passing)
             });
             out.filter.push(filter);
             if group.by_host {
@@ -272,15 +270,14 @@ impl TopologyMembership {
             let reach = reach(id);
             let known = *known_of.entry((group.key, filter, reach)).or_insert_with(|| {
                 let known = out.known_domains(group.key, filter, sets, domains(group.key, reach));
-                out.providers.push(known);
-                out.providers.len() - 1
+                out.providers.push(known)
             });
             out.known.push(Some(known));
         }
         out
     }
 
-    fn known_domains(&self, key: Key, filter: usize, sets: &Sets, always: Vec<Val>) -> BTreeMap<Val, u32> {
+    fn known_domains(&self, key: Key, filter: FilterId, sets: &Sets, always: Vec<Val>) -> BTreeMap<Val, u32> {
         let mut known: BTreeMap<Val, u32> = always.into_iter().map(|val| (val, ALWAYS_KNOWN)).collect();
         for host in self.passing[filter].iter().filter(|host| self.offered[*host]) {
             if let Some(val) = self.domain(key, host, sets) {
@@ -305,8 +302,8 @@ impl TopologyMembership {
             empty.sort_by_key(|(val, _)| names.val_name(*val));
             empty
         };
-        let empty: Vec<Vec<(Val, u32)>> = self.providers.iter().map(by_name).collect();
-        let domains = |known: &Option<usize>| known.map(|at| empty[at].clone()).unwrap_or_default();
+        let empty: IdVec<DomainsId, Vec<(Val, u32)>> = self.providers.iter().map(by_name).collect();
+        let domains = |known: &Option<DomainsId>| known.map(|at| empty[at].clone()).unwrap_or_default();
         let mut out: IdVec<GroupId, Counts> =
             self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
         for (host, machine) in machines.enumerate() {

@@ -20,6 +20,9 @@ impl Id for usize {
     }
 }
 
+/// No list is longer: [`IdVec`] sees to it, so that a position needs no check of its own.
+const LENGTH_MAX: usize = u32::MAX as usize;
+
 macro_rules! ids {
     ($($(#[$about:meta])* $name:ident;)+) => {$(
         $(#[$about])*
@@ -28,7 +31,8 @@ macro_rules! ids {
 
         impl Id for $name {
             fn at(position: usize) -> Self {
-                Self(u32::try_from(position).expect("fewer than 2^32 of a kind"))
+                debug_assert!(position <= LENGTH_MAX);
+                Self(position as u32)
             }
             fn position(self) -> usize {
                 self.0 as usize
@@ -52,6 +56,12 @@ ids! {
     TaintsId;
     /// A NodePool that can create nodes, in trial order.
     PoolId;
+    /// An instance type of a list, in the order in which the solver tries them.
+    TypeId;
+    /// An instance type, in the order of prices.
+    RankId;
+    /// A kind of offerings of a list.
+    KindId;
     /// A list of instance types.
     CatalogId;
     /// A capacity reservation.
@@ -70,6 +80,12 @@ ids! {
     PodGroupId;
     /// A class of pods.
     ClassId;
+    /// A host group that counts pods while claims are repacked.
+    SlotId;
+    /// A rule about which nodes count for a spread constraint.
+    FilterId;
+    /// The domains that groups with the same key, filter and tolerations know.
+    DomainsId;
     /// A topology group.
     GroupId;
 }
@@ -92,6 +108,7 @@ impl<I: Id, T> IdVec<I, T> {
     /// Appends a thing and returns its number.
     pub(crate) fn push(&mut self, item: T) -> I {
         let id = self.next_id();
+        assert!(self.items.len() < LENGTH_MAX, "fewer than 2^32 of a kind");
         self.items.push(item);
         id
     }
@@ -157,6 +174,12 @@ impl<I: Id, T: Clone> IdVec<I, T> {
         vec![item; like.len()].into()
     }
 
+    /// Makes the list one of `length` copies of `item`.
+    pub(crate) fn reset(&mut self, length: usize, item: T) {
+        self.items.clear();
+        self.items.resize(length, item);
+    }
+
     /// Appends copies of `item` until `id` has one.
     pub(crate) fn grow_to(&mut self, id: I, item: T) {
         if self.items.len() <= id.position() {
@@ -167,6 +190,7 @@ impl<I: Id, T: Clone> IdVec<I, T> {
 
 impl<I, T> From<Vec<T>> for IdVec<I, T> {
     fn from(items: Vec<T>) -> Self {
+        assert!(items.len() <= LENGTH_MAX, "fewer than 2^32 of a kind");
         Self { items, kind: PhantomData }
     }
 }

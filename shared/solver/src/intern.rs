@@ -149,12 +149,21 @@ impl Names {
     }
 }
 
+/// Whose labels a requirement set describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LabelsOf {
+    /// They are fixed.
+    ExistingNode,
+    /// Its type may define more, and its claim may get custom ones.
+    NewNode,
+}
+
 /// All requirement sets seen so far, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
     sets: IdVec<SetId, Set>,
     id_of: Map<Set, SetId>,
-    merged: Map<(SetId, SetId, bool), Option<SetId>>,
+    merged: Map<(SetId, SetId, LabelsOf), Option<SetId>>,
     pinned: Map<(SetId, Key, Vals), SetId>,
 }
 
@@ -172,32 +181,31 @@ impl Sets {
         &self.sets[id]
     }
 
-    /// `offered` narrowed by `required`, or `None` if they are incompatible. `for_new_node`: instance types define the keys for
-    /// which `well_known` holds, and a `NotIn` requirement on any other key is satisfied by giving the claim such a label. The
-    /// labels of an existing node are fixed.
+    /// `offered` narrowed by `required`, or `None` if they are incompatible. For a new node, instance types define the keys
+    /// for which `well_known` holds, and a `NotIn` requirement on any other key is satisfied by giving the claim such a label.
     pub(crate) fn merge(
         &mut self,
         offered: SetId,
         required: SetId,
-        for_new_node: bool,
+        labels_of: LabelsOf,
         well_known: impl Fn(&Key) -> bool,
     ) -> Option<SetId> {
-        if let Some(known) = self.merged.get(&(offered, required, for_new_node)) {
+        if let Some(known) = self.merged.get(&(offered, required, labels_of)) {
             return *known;
         }
         let (a, b) = (self.get(offered), self.get(required));
         let is_negated = |key: &Key| b.get(key).is_some_and(|wanted| wanted.operator() == Operator::NotIn);
-        let compatible = a.compatible(b, |key| for_new_node && (well_known(key) || is_negated(key))).is_ok();
-        let out = match (compatible, for_new_node) {
+        let compatible = a.compatible(b, |key| labels_of == LabelsOf::NewNode && (well_known(key) || is_negated(key))).is_ok();
+        let out = match (compatible, labels_of) {
             (false, _) => None,
-            (true, false) => Some(offered),
-            (true, true) => {
+            (true, LabelsOf::ExistingNode) => Some(offered),
+            (true, LabelsOf::NewNode) => {
                 let mut set = a.clone();
                 set.add_all(b);
                 Some(self.id(set))
             }
         };
-        self.merged.insert((offered, required, for_new_node), out);
+        self.merged.insert((offered, required, labels_of), out);
         out
     }
 

@@ -7,7 +7,7 @@
 use super::bits::Bits;
 use super::catalog::View;
 use super::hash::Map;
-use super::ids::{CatalogId, ClaimId, IdVec, PoolId, SetId};
+use super::ids::{CatalogId, ClaimId, IdVec, PoolId, SetId, TypeId};
 use super::pools::min_values_met;
 use super::price_index::{DIMS, TypePriceIndex, amounts};
 use super::problem::Problem;
@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 
 /// The first of `types`, in their order, until there are `keep` of them and as many more as `minValues` requires. Everything
 /// that drops types of a claim goes through this function, so that a claim always keeps the distinct values that were settled.
-fn keep_first(problem: &Problem<'_>, pool: PoolId, view: &View, types: impl Iterator<Item = usize>, keep: usize) -> Bits {
+fn keep_first(problem: &Problem<'_>, pool: PoolId, view: &View, types: impl Iterator<Item = TypeId>, keep: usize) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let mut out = Bits::none(catalog.len());
     for (n, t) in types.enumerate() {
@@ -37,10 +37,10 @@ fn cheapest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep
 pub(crate) fn smallest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];
     let limited = || problem.pools[pool].limits.iter().enumerate().filter(|(_, limit)| limit.is_some()).map(|(dim, _)| dim);
-    let by_size = |a: usize, b: usize| limited().map(|dim| catalog.capacity[a][dim].cmp(&catalog.capacity[b][dim])).find(|o| o.is_ne());
-    let by_size = |a: &usize, b: &usize| by_size(*a, *b).unwrap_or(Ordering::Equal);
+    let by_size = |a: TypeId, b: TypeId| limited().map(|dim| catalog.capacity[a][dim].cmp(&catalog.capacity[b][dim])).find(|o| o.is_ne());
+    let by_size = |a: &TypeId, b: &TypeId| by_size(*a, *b).unwrap_or(Ordering::Equal);
     let Some(least) = types.iter().min_by(by_size) else { return types.clone() };
-    let (mut order, larger): (Vec<usize>, Vec<usize>) = types.iter().partition(|t| by_size(t, &least).is_eq());
+    let (mut order, larger): (Vec<TypeId>, Vec<TypeId>) = types.iter().partition(|t| by_size(t, &least).is_eq());
     let keep = order.len();
     if !view.min_values.is_empty() {
         let from = order.len();
@@ -177,28 +177,32 @@ impl State {
     pub(crate) fn keep_within_limits(&mut self, problem: &mut Problem<'_>) -> bool {
         let mut within = true;
         for pool in problem.pools.ids().filter(|pool| problem.pools[*pool].is_limited()).collect::<Vec<_>>() {
-            let mut distinct: Vec<((SetId, Bits), i128)> = Vec::new();
-            let mut at: Map<(SetId, Bits), usize> = Map::default();
-            for claim in self.claims.iter().filter(|c| c.pool == pool) {
-                let key = (claim.set, claim.types.clone());
-                let n = *at.entry(key.clone()).or_insert_with(|| {
-                    distinct.push((key, 0));
+            struct Alike<'c> {
+                set: SetId,
+                types: &'c Bits,
+                claims: i128,
+            }
+            let mut distinct: Vec<Alike<'_>> = Vec::new();
+            let mut at: Map<(SetId, &Bits), usize> = Map::default();
+            for claim in self.claims.iter().filter(|claim| claim.pool == pool) {
+                let n = *at.entry((claim.set, &claim.types)).or_insert_with(|| {
+                    distinct.push(Alike { set: claim.set, types: &claim.types, claims: 0 });
                     distinct.len() - 1
                 });
-                distinct[n].1 += 1;
+                distinct[n].claims += 1;
             }
             let mut fits = |keep: usize| {
                 let mut left: Vec<Option<i128>> = problem.pools[pool].limits.iter().map(|l| l.map(i128::from)).collect();
-                for ((set, types), count) in &distinct {
+                for Alike { set, types, claims } in &distinct {
                     let view = problem.view(problem.pools[pool].catalog, *set);
                     let charge = charge(problem, pool, &view, types, keep);
                     for (left, more) in left.iter_mut().zip(charge) {
-                        *left = left.map(|n| n - i128::from(more) * count);
+                        *left = left.map(|n| n - i128::from(more) * claims);
                     }
                 }
                 left.iter().flatten().all(|n| *n >= 0)
             };
-            let most = distinct.iter().map(|((_, types), _)| types.count()).max().unwrap_or(0);
+            let most = distinct.iter().map(|alike| alike.types.count()).max().unwrap_or(0);
             if most == 0 || fits(most) {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Existing machines: what topology counts on them, and their free resources.
 
-use super::builder::ProblemBuilder;
+use super::builder::{ProblemBuilder, Questions};
 use super::catalog::Dims;
 use super::groups::CountedMachine;
 use super::ids::{ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, SetId};
@@ -17,7 +17,7 @@ use whittle_units::{Quantity, Resources, SignedDuration};
 
 fn is_offered(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
     let is_candidate = || builder.options.simulation.as_ref().is_some_and(|s| s.candidates.contains(node.name()));
-    !node.marked_for_deletion && (builder.reusable || !is_candidate())
+    !node.marked_for_deletion && (builder.questions == Questions::Many || !is_candidate())
 }
 
 /// What each machine contributes to topology. `in_pass` are the pods that are being placed.

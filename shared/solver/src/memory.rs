@@ -98,7 +98,8 @@ impl Memory {
         let still = |pod: &&Pod| {
             let StoredPod(then, depends_on_others, reason) = *self.pods.get(&pod.metadata.uid)?;
             let StoredReason(category, message) = self.reasons.get(reason)?.clone();
-            (then == pod_hash(pod) && (neighbours || !depends_on_others)).then(|| (pod.metadata.uid.clone(), Settled { category, message }))
+            let settled = Settled { category, message, depends_on_others };
+            (then == pod_hash(pod) && (neighbours || !depends_on_others)).then(|| (pod.metadata.uid.clone(), settled))
         };
         input.objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).filter_map(|pod| still(&pod)).collect()
     }
@@ -112,9 +113,6 @@ impl Memory {
         for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
             let mut message = left.reason.to_string();
-            // What remains of a limit depends on what other pods of the same pass used. Every reason of that kind mentions the
-            // limit; of a truncated message it is unknown.
-            let shares = message.contains("limit") || message.ends_with('…');
             if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
                 message.truncate(end);
                 message.push('…');
@@ -124,7 +122,7 @@ impl Memory {
                 reasons.push(reason);
                 reasons.len() - 1
             });
-            let depends_on_others = depends_on_other_pods(pod) || shares || !options.default_spread.is_empty();
+            let depends_on_others = depends_on_other_pods(pod) || left.reason.depends_on_limits() || !options.default_spread.is_empty();
             pods.insert(left.pod.uid.clone(), StoredPod(pod_hash(pod), depends_on_others, at));
             if reasons.len() >= REASONS_MAX {
                 break;

@@ -2,12 +2,13 @@
 
 use super::affinity_check;
 use super::aim::Aim;
-use super::bound::{fewest_machines, lower_bound};
+use super::bound::{BoundOf, fewest_machines, lower_bound};
 use super::catalog::SPOT_TYPES_KEPT;
 use super::catalog_index::NO_PRICE;
 use super::finish;
 use super::fit::PackingOptions;
 use super::ids::{ClassId, IdVec, PodId};
+use super::intern::LabelsOf;
 use super::packing_run::{Choice, Outcome, PackingRun};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
@@ -75,7 +76,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
         };
     }
     // Simulations are frequent and do not need a bound.
-    let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, false));
+    let bound = options.simulation.is_none().then(|| lower_bound(problem, &outcome, BoundOf::Prices));
     let machine_costs = bound.and_then(|_| machine_costs(problem, options, &outcome));
     let mut plan = finish::plan(problem, options, &outcome);
     plan.packing = packing;
@@ -100,7 +101,7 @@ fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome
         return None;
     }
     let each = outcome.state.claims.iter().map(|claim| Price::from_nanos(problem.pools[claim.pool].machine_cost));
-    Some(MachineCosts { cost: each.sum(), lower_bound: lower_bound(problem, outcome, true) })
+    Some(MachineCosts { cost: each.sum(), lower_bound: lower_bound(problem, outcome, BoundOf::AllCosts) })
 }
 
 /// Karpenter's own packing.
@@ -340,7 +341,7 @@ fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let mut count = 0;
     for pool in problem.pools.ids() {
-        let Some(set) = problem.merge(problem.pools[pool].set, relaxation.full, true) else { continue };
+        let Some(set) = problem.merge(problem.pools[pool].set, relaxation.full, LabelsOf::NewNode) else { continue };
         let catalog = problem.pools[pool].catalog;
         let view = problem.view(catalog, set);
         let mut types = problem.pools[pool].types.clone();

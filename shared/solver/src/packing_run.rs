@@ -8,7 +8,7 @@ use super::ids::{ClaimId, GroupId, Id as _, IdVec, MachineId, RelaxationId};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry, Relaxation};
 use super::problem::Problem;
-use super::state::{Claim, Fit, State};
+use super::state::{Claim, ClaimsOfSet, Fit, State};
 use super::topology::TopologyQuery;
 use whittle_model::scheduling::Options;
 
@@ -162,7 +162,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
         let groups = relaxation.owned.len() + relaxation.repelled_by.len();
         self.meter().spend(self.state.by_set.len() * (groups * 2 * meter::GROUP + self.state.claims.len() / 64 / meter::WORDS));
         let mut out = Bits::default();
-        for (set, claims) in &self.state.by_set {
+        for ClaimsOfSet { set, claims } in &self.state.by_set {
             if !query.is_closed(relaxation, *set) {
                 out.absorb(claims);
             }

@@ -1,6 +1,6 @@
 //! From pods to classes: which pods take part, what each requires, and which of them are equivalent.
 
-use super::builder::{Candidate, ProblemBuilder};
+use super::builder::{Candidate, ProblemBuilder, Questions};
 use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::SelectingGroups;
@@ -17,7 +17,7 @@ use whittle_api::k8s::{Affinity, Container, Pod, PodSpec, Toleration, TopologySp
 use whittle_api::labels;
 use whittle_model::pods::{self, HostPort, VolumeUse};
 use whittle_model::requirements::{Allowed, Operator, Requirements, from_selector, term_requirements};
-use whittle_model::scheduling::{Input, LeftOut, OPTED_OUT, Options, Packing, PodRef, PreferencePolicy, Reason};
+use whittle_model::scheduling::{Input, LeftOut, Options, Packing, PodRef, PreferencePolicy, Reason, opt_out_fault};
 use whittle_units::Resources;
 
 /// The pods to place, and those rejected beforehand with the machine that they leave only in a simulation.
@@ -29,7 +29,8 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candida
     let mut refused = Vec::new();
     for pod in objects.pods.iter().filter(|p| pods::is_provisionable(p)) {
         if let Some(settled) = builder.options.settled.get(&pod.metadata.uid) {
-            let reason = Reason::Unchanged { category: settled.category.clone(), message: settled.message.clone() };
+            let (category, message) = (settled.category.clone(), settled.message.clone());
+            let reason = Reason::Unchanged { category, message, depends_on_others: settled.depends_on_others };
             refused.push((None, refuse(pod, reason)));
             continue;
         }
@@ -37,7 +38,8 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candida
         if faults.is_empty() {
             out.push(Candidate { pod, avoids_spared: false, simulated_from: None });
         } else {
-            refused.push((None, refuse(pod, Reason::Ignored(faults))));
+            let only_opts_out = faults.len() == 1 && opts_out(&pod.spec);
+            refused.push((None, refuse(pod, if only_opts_out { Reason::OptedOut } else { Reason::Ignored(faults) })));
         }
     }
     for pod in input.virtual_pods {
@@ -45,7 +47,7 @@ pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candida
     }
     let simulation = builder.options.simulation.as_ref();
     for (host, node) in input.nodes.iter().enumerate() {
-        let candidate = builder.reusable || simulation.is_some_and(|s| s.candidates.contains(node.name()));
+        let candidate = builder.questions == Questions::Many || simulation.is_some_and(|s| s.candidates.contains(node.name()));
         if node.node.is_none() || !(node.marked_for_deletion || candidate) {
             continue;
         }
@@ -73,7 +75,7 @@ fn refuse(pod: &Pod, reason: Reason) -> LeftOut {
 fn faults(builder: &ProblemBuilder<'_>, pod: &Pod) -> Vec<String> {
     let mut out = Vec::new();
     if opts_out(&pod.spec) {
-        out.push(format!("{OPTED_OUT} (requirement={} DoesNotExist)", labels::NODE_POOL));
+        out.push(opt_out_fault());
     }
     out.extend(pods::node_constraint_errors(pod, |key| builder.well_known(key)));
     out.extend(builder.volumes.claim_errors(pod));

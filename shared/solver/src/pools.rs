@@ -1,11 +1,11 @@
 //! NodePools as templates of machines, and the topology domains that they could provide.
 
 use super::bits::Bits;
-use super::builder::ProblemBuilder;
+use super::builder::{ProblemBuilder, Questions};
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
-use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId};
+use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId, TypeId};
 use super::intern::Val;
 use super::objective::cost_per_machine;
 use super::pod::allows_unnamed_host;
@@ -64,12 +64,21 @@ pub(crate) struct CatalogSet {
     of: BTreeMap<usize, CatalogId>,
 }
 
+/// What the machines of a NodePool could be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Template {
+    pub(crate) catalog: CatalogId,
+    /// The NodePool's requirements and labels.
+    pub(crate) set: SetId,
+    pub(crate) taints: TaintsId,
+}
+
 /// A NodePool without a usable instance type.
 #[derive(Clone, Debug)]
 pub(crate) struct UnusablePool<'a> {
     pub(crate) source: &'a NodePool,
-    /// Its catalog, its requirements and labels, and its taints; `None` without any instance types.
-    pub(crate) offered: Option<(CatalogId, SetId, TaintsId)>,
+    /// `None` without any instance types.
+    pub(crate) template: Option<Template>,
 }
 
 pub(crate) struct Pools<'a> {
@@ -103,7 +112,7 @@ pub(crate) fn build<'a>(
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
     for source in pools {
         let Some(types) = builder.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
-            unusable.push(UnusablePool { source, offered: None });
+            unusable.push(UnusablePool { source, template: None });
             continue;
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
@@ -131,7 +140,7 @@ pub(crate) fn build<'a>(
         let strict = builder.options.min_values == MinValuesPolicy::Strict;
         let taints = builder.taint_table.taints(&source.spec.template.spec.taints);
         if view.usable.is_empty() || strict && !min_values_met(catalog_of_pool, &view, &view.usable) {
-            unusable.push(UnusablePool { source, offered: Some((catalog, set, taints)) });
+            unusable.push(UnusablePool { source, template: Some(Template { catalog, set, taints }) });
             continue;
         }
         let types = view.usable;
@@ -158,8 +167,8 @@ fn daemon_groups(
     types: &Bits,
     dims: &Dims,
 ) -> Vec<DaemonGroup> {
-    let mut running: Vec<Vec<usize>> = vec![Vec::new(); catalog.len()];
-    for (dim, pod) in daemons.iter().enumerate() {
+    let mut running: IdVec<TypeId, Vec<usize>> = IdVec::filled(Vec::new(), &catalog.names);
+    for (daemon, pod) in daemons.iter().enumerate() {
         let hard: Vec<_> = taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect();
         if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() {
             continue;
@@ -175,18 +184,18 @@ fn daemon_groups(
             .collect();
         for t in types.iter() {
             if fits.iter().any(|asked| catalog.sets[t].intersects(builder.sets.get(*asked)).is_ok()) {
-                running[t].push(dim);
+                running[t].push(daemon);
             }
         }
     }
     let mut at: Map<&[usize], usize> = Map::default();
     let mut out: Vec<DaemonGroup> = Vec::new();
     // Groups follow the order of the list of types, as the types of a claim do.
-    let mut listed: Vec<usize> = types.iter().collect();
+    let mut listed: Vec<TypeId> = types.iter().collect();
     listed.sort_by_key(|t| catalog.place[*t]);
     for t in listed {
         let group = *at.entry(&running[t]).or_insert_with(|| {
-            let here = running[t].iter().map(|dim| &daemons[*dim]);
+            let here = running[t].iter().map(|daemon| &daemons[*daemon]);
             let resources = pods::total_requests(here.clone());
             out.push(DaemonGroup {
                 types: Bits::none(catalog.len()),
@@ -206,7 +215,7 @@ fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) 
     let input = builder.input;
     let mut left = pool.spec.limits.clone();
     let limited = left.clone();
-    let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| !builder.reusable);
+    let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| builder.questions == Questions::One);
     let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
     for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
         left.subtract(&node.capacity());
@@ -229,12 +238,12 @@ impl TopologyDomains {
         builder: &ProblemBuilder<'_>,
     ) -> Self {
         let mut out = Self { values: BTreeMap::new() };
-        let usable = pools.list.iter().map(|pool| (pool.catalog, pool.set, pool.taints));
-        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.offered)).collect();
+        let usable = pools.list.iter().map(|pool| Template { catalog: pool.catalog, set: pool.set, taints: pool.taints });
+        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.template)).collect();
         let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
         for key in keys {
             let values = out.values.entry(key).or_default();
-            for &(catalog, set, taints) in &templates {
+            for &Template { catalog, set, taints } in &templates {
                 let free = builder.taint_table.taints[taints].is_empty();
                 let mut put = |v: &Val| {
                     let list = values.entry(*v).or_default();

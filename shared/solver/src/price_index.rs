@@ -1,7 +1,7 @@
 //! Prices of machines of one NodePool with given requirements, by the amounts that must fit on them.
 
 use super::bits::Bits;
-use super::ids::{PoolId, SetId};
+use super::ids::{Id as _, IdVec, PoolId, RankId, SetId, TypeId};
 use super::problem::Problem;
 
 /// The maximum number of resources: problems with more are not improved.
@@ -43,27 +43,33 @@ pub(crate) fn plus<const D: usize>(a: &Amounts<D>, b: &Amounts<D>) -> Amounts<D>
 /// Which types are considered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// No type before this position in the price order has room.
-    pub(crate) from: usize,
+    /// No type before this one has room.
+    pub(crate) from: RankId,
     /// The maximum price.
     pub(crate) most: u64,
     /// How many types must have room; at most [`TypePriceIndex::keep`].
     pub(crate) keep: usize,
 }
 
+/// A type and its price, with the other costs of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RankedPrice {
+    pub(crate) at: RankId,
+    pub(crate) price: u64,
+}
+
 /// Types in the order of their prices, with the amounts that they have for pods.
 #[derive(Debug)]
 pub(crate) struct TypePriceIndex<const D: usize> {
-    /// By position in the price order: the number of the type.
-    ranked: Vec<usize>,
-    /// By position: the price, with the other costs of a machine.
-    price: Vec<u64>,
-    /// By position: what is left for pods after daemons.
-    pub(crate) net: Vec<Amounts<D>>,
-    /// By position: the capacity of the machine.
-    bulk: Vec<Amounts<D>>,
-    /// By position: whether as many types as a claim should keep are known to have at least as much of everything.
-    common: Vec<bool>,
+    ranked: IdVec<RankId, TypeId>,
+    /// With the other costs of a machine.
+    price: IdVec<RankId, u64>,
+    /// What is left for pods after daemons.
+    pub(crate) net: IdVec<RankId, Amounts<D>>,
+    /// The capacity of the machine.
+    bulk: IdVec<RankId, Amounts<D>>,
+    /// Whether as many types as a claim should keep are known to have at least as much of everything.
+    common: IdVec<RankId, bool>,
     steps: [Steps; D],
     /// The value of a unit of CPU and of memory, in billionths of a dollar per hour.
     pub(crate) unit: [f64; PRICED_DIMS],
@@ -74,11 +80,11 @@ pub(crate) struct TypePriceIndex<const D: usize> {
     size: usize,
 }
 
-/// The distinct amounts of one dimension, ascending, with the positions of the types that have at least that much.
+/// The distinct amounts of one dimension, ascending, with the types that have at least that much.
 #[derive(Debug, Default)]
 struct Steps {
     at: Vec<i64>,
-    places: Vec<Bits>,
+    places: Vec<Bits<RankId>>,
 }
 
 impl<const D: usize> TypePriceIndex<D> {
@@ -89,7 +95,7 @@ impl<const D: usize> TypePriceIndex<D> {
         let catalog = &problem.catalogs[pool.catalog];
         let mut types = pool.types.clone();
         types.intersect_with(&view.usable);
-        let left = |t: usize| -> Amounts<D> {
+        let left = |t: TypeId| -> Amounts<D> {
             let daemons = pool.daemons.iter().find(|g| g.types.has(t));
             let taken = |dim: usize| daemons.map_or(0, |g| g.overhead[dim]);
             let net: Vec<i64> = catalog.allocatable[t].iter().enumerate().map(|(dim, n)| n.saturating_sub(taken(dim))).collect();
@@ -97,7 +103,7 @@ impl<const D: usize> TypePriceIndex<D> {
         };
         // A type that cannot even hold its daemons holds no pods.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
-        let (ranked, net): (Vec<usize>, Vec<Amounts<D>>) = holding.unzip();
+        let (ranked, net): (Vec<TypeId>, Vec<Amounts<D>>) = holding.unzip();
         let keep = catalog.types_to_keep(&view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(&catalog.capacity[*t])).collect();
@@ -105,37 +111,37 @@ impl<const D: usize> TypePriceIndex<D> {
     }
 
     /// From the types of a list of `size`, cheapest first: their numbers, prices, amounts for pods and capacities.
-    fn of(ranked: Vec<usize>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
+    fn of(ranked: Vec<TypeId>, price: Vec<u64>, net: Vec<Amounts<D>>, bulk: Vec<Amounts<D>>, keep: usize, size: usize) -> Self {
         let gaps = price.windows(2).map(|w| w[1] - w[0]).filter(|gap| *gap > 0);
         Self {
             step: gaps.min().map_or(1.0, |gap| gap as f64),
             common: (0..net.len()).map(|at| common(&net[at..], keep)).collect(),
             steps: std::array::from_fn(|dim| Steps::of(&net, dim)),
             unit: units(&price, &net),
-            ranked,
-            price,
-            net,
-            bulk,
+            ranked: ranked.into(),
+            price: price.into(),
+            net: net.into(),
+            bulk: bulk.into(),
             keep,
             size,
         }
     }
 
-    /// The position in the price order, and the price, of the cheapest type with room for `need`.
-    pub(crate) fn cheapest_for(&self, need: &Amounts<D>) -> Option<(usize, u64)> {
-        self.cheapest_within(need, &Bounds { from: 0, most: u64::MAX, keep: 1 })
+    /// The cheapest type with room for `need`.
+    pub(crate) fn cheapest_for(&self, need: &Amounts<D>) -> Option<RankedPrice> {
+        self.cheapest_within(need, &Bounds { from: RankId::at(0), most: u64::MAX, keep: 1 })
     }
 
     /// The same, within bounds.
-    pub(crate) fn cheapest_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<(usize, u64)> {
+    pub(crate) fn cheapest_within(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<RankedPrice> {
         let at = self.cheapest(need, bounds)?;
-        self.has_enough_types(need, at, bounds.keep).then(|| (at, self.price[at]))
+        self.has_enough_types(need, at, bounds.keep).then(|| RankedPrice { at, price: self.price[at] })
     }
 
-    /// The first position with room.
-    fn cheapest(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<usize> {
-        let far = self.net.len().min(bounds.from + LINEAR_SCAN_MAX);
-        for at in bounds.from..far {
+    /// The first with room.
+    fn cheapest(&self, need: &Amounts<D>, bounds: &Bounds) -> Option<RankId> {
+        let far = self.net.len().min(bounds.from.position() + LINEAR_SCAN_MAX);
+        for at in (bounds.from.position()..far).map(RankId::at) {
             if self.price[at] > bounds.most {
                 return None;
             }
@@ -143,18 +149,19 @@ impl<const D: usize> TypePriceIndex<D> {
                 return Some(at);
             }
         }
-        let (word, bits) = self.fitting(need, far / 64).find(|(word, bits)| *bits != 0 || self.price[word * 64] > bounds.most)?;
-        let at = word * 64 + bits.trailing_zeros() as usize;
+        let (word, bits) =
+            self.fitting(need, far / 64).find(|(word, bits)| *bits != 0 || self.price[RankId::at(word * 64)] > bounds.most)?;
+        let at = RankId::at(word * 64 + bits.trailing_zeros() as usize);
         (bits != 0 && self.price[at] <= bounds.most).then_some(at)
     }
 
-    /// Whether at least `types` types have room for `need`, where the cheapest of them is at position `at`.
-    pub(crate) fn has_enough_types(&self, need: &Amounts<D>, at: usize, types: usize) -> bool {
+    /// Whether at least `types` types have room for `need`, where the cheapest of them is `at`.
+    pub(crate) fn has_enough_types(&self, need: &Amounts<D>, at: RankId, types: usize) -> bool {
         if types <= 1 || (self.common[at] && types <= self.keep) {
             return true;
         }
         let mut count = 0;
-        self.fitting(need, at / 64).any(|(_, bits)| {
+        self.fitting(need, at.position() / 64).any(|(_, bits)| {
             count += bits.count_ones() as usize;
             count >= types
         })
@@ -175,11 +182,11 @@ impl<const D: usize> TypePriceIndex<D> {
         out
     }
 
-    /// By dimension: the largest capacity among the cheapest `keep` types with room for `need`, the first of them at position
+    /// By dimension: the largest capacity among the cheapest `keep` types with room for `need`, the first of them
     /// `at`.
-    pub(crate) fn largest(&self, need: &Amounts<D>, at: usize, keep: usize) -> Amounts<D> {
+    pub(crate) fn largest(&self, need: &Amounts<D>, at: RankId, keep: usize) -> Amounts<D> {
         let (mut most, mut left) = ([0; D], keep);
-        self.each_place(need, at / 64, |at| {
+        self.each_place(need, at.position() / 64, |at| {
             if left > 0 {
                 most = std::array::from_fn(|dim| most[dim].max(self.bulk[at][dim]));
                 left -= 1;
@@ -189,11 +196,11 @@ impl<const D: usize> TypePriceIndex<D> {
         most
     }
 
-    /// Calls `more` with each position with room for `need`, from word `from` on, until it returns false.
-    fn each_place(&self, need: &Amounts<D>, from: usize, mut more: impl FnMut(usize) -> bool) {
+    /// Calls `more` with each type with room for `need`, from word `from` on, until it returns false.
+    fn each_place(&self, need: &Amounts<D>, from: usize, mut more: impl FnMut(RankId) -> bool) {
         for (word, mut bits) in self.fitting(need, from) {
             while bits != 0 {
-                if !more(word * 64 + bits.trailing_zeros() as usize) {
+                if !more(RankId::at(word * 64 + bits.trailing_zeros() as usize)) {
                     return;
                 }
                 bits &= bits - 1;
@@ -201,7 +208,7 @@ impl<const D: usize> TypePriceIndex<D> {
         }
     }
 
-    /// The positions with room for `need`, as words of bits from word `from` on.
+    /// The types with room for `need`, as words of bits from word `from` on.
     fn fitting(&self, need: &Amounts<D>, from: usize) -> impl Iterator<Item = (usize, u64)> {
         let mut sets: [&[u64]; D] = [&[]; D];
         let (mut bounded, mut none) = (0, false);
@@ -237,7 +244,7 @@ impl Steps {
         order.sort_by_key(|n| std::cmp::Reverse(net[*n][dim]));
         let (mut out, mut so_far) = (Self::default(), Bits::none(net.len()));
         for run in order.chunk_by(|a, b| net[*a][dim] == net[*b][dim]) {
-            run.iter().for_each(|n| so_far.insert(*n));
+            run.iter().for_each(|n| so_far.insert(RankId::at(*n)));
             out.at.push(net[run[0]][dim]);
             out.places.push(so_far.clone());
         }
@@ -269,7 +276,7 @@ mod tests {
 
     /// Types with these amounts, three of each price; the number of each is its position counted from the end.
     fn price_index(net: &[Amounts<4>], keep: usize) -> TypePriceIndex<4> {
-        let ranked = (0..net.len()).rev().collect();
+        let ranked = (0..net.len()).rev().map(TypeId::at).collect();
         let price = (0..net.len() as u64).map(|n| 100 + n / 3 * 10).collect();
         let bulk = net.iter().map(|net| net.map(|n| n + 1)).collect();
         TypePriceIndex::of(ranked, price, net.to_vec(), bulk, keep, net.len())
@@ -293,13 +300,14 @@ mod tests {
             let first = room.first().copied();
             let (from, asked) = (first.unwrap_or(0), asked.min(keep));
             for from in [0, from / 2, from] {
-                let found = price_index.cheapest_within(&need, &Bounds { from, most, keep: asked });
-                let expected = first.map(|at| (at, 100 + at as u64 / 3 * 10)).filter(|(_, price)| *price <= most && room.len() >= asked);
+                let found = price_index.cheapest_within(&need, &Bounds { from: RankId::at(from), most, keep: asked });
+                let expected = first.map(|at| RankedPrice { at: RankId::at(at), price: 100 + at as u64 / 3 * 10 });
+                let expected = expected.filter(|found| found.price <= most && room.len() >= asked);
                 prop_assert_eq!(found, expected);
             }
             prop_assert_eq!(price_index.count(&need), room.len());
-            prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| net.len() - 1 - at).collect::<Vec<_>>());
-            if let Some(at) = first {
+            prop_assert_eq!(price_index.types(&need).iter().collect::<Vec<_>>(), room.iter().rev().map(|at| TypeId::at(net.len() - 1 - at)).collect::<Vec<_>>());
+            if let Some(at) = first.map(RankId::at) {
                 let largest = |dim: usize| room.iter().take(asked).map(|at| net[*at][dim] + 1).max().unwrap_or(0);
                 prop_assert_eq!(price_index.largest(&need, at, asked), std::array::from_fn(largest));
                 prop_assert_eq!(price_index.has_enough_types(&need, at, asked), room.len() >= asked);

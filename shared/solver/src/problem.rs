@@ -6,7 +6,7 @@ use super::hash::Map;
 use super::ids::{
     CatalogId, ClaimId, ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId,
 };
-use super::intern::{Names, Sets, Val};
+use super::intern::{LabelsOf, Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::pod::{Class, Entry};
 use super::pools::{Pool, UnusablePool};
@@ -115,10 +115,10 @@ impl<'a> Problem<'a> {
         HostId::at(self.state_nodes.len() + claim.position())
     }
 
-    /// `offered` narrowed by `required`; with `for_new_node`, instance types define well-known keys.
-    pub(crate) fn merge(&mut self, offered: SetId, required: SetId, for_new_node: bool) -> Option<SetId> {
+    /// `offered` narrowed by `required`; on a new node, instance types define well-known keys.
+    pub(crate) fn merge(&mut self, offered: SetId, required: SetId, labels_of: LabelsOf) -> Option<SetId> {
         let well_known = &self.well_known;
-        self.sets.merge(offered, required, for_new_node, |k| well_known.contains(k))
+        self.sets.merge(offered, required, labels_of, |k| well_known.contains(k))
     }
 
     /// What a requirement set leaves of a catalog.

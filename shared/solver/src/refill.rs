@@ -1,7 +1,7 @@
 //! Fills a few machines with given pods, each pod where it adds least to the price.
 
-use super::ids::{IdVec, PodGroupId, PodId};
-use super::price_index::{Amounts, Bounds, TypePriceIndex, fits_in, minus, plus};
+use super::ids::{Id as _, IdVec, PodGroupId, PodId, RankId, SlotId};
+use super::price_index::{Amounts, Bounds, RankedPrice, TypePriceIndex, fits_in, minus, plus};
 
 /// How many orders of pods are tried in turn.
 pub(crate) const SORT_ORDERS: usize = 4;
@@ -9,7 +9,7 @@ pub(crate) const SORT_ORDERS: usize = 4;
 /// The maximum count of a host group that allows a pod to join.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostRule {
-    pub(crate) slot: usize,
+    pub(crate) slot: SlotId,
     /// The largest allowed count.
     pub(crate) most: u32,
 }
@@ -19,9 +19,9 @@ pub(crate) struct HostRule {
 pub(crate) struct PodGroup<const D: usize> {
     pub(crate) requests: Amounts<D>,
     pub(crate) rules: Vec<HostRule>,
-    pub(crate) counts: Vec<usize>,
-    /// Position in the price order, and price, of a machine for one such pod.
-    pub(crate) alone: (usize, u64),
+    pub(crate) counts: Vec<SlotId>,
+    /// The cheapest machine for one such pod.
+    pub(crate) alone: RankedPrice,
     /// How many types its machine should keep.
     pub(crate) keep: usize,
     /// By order: the size that is sorted by, larger first.
@@ -40,9 +40,9 @@ pub(crate) struct GroupedPod {
 pub(crate) struct Bin<const D: usize> {
     pub(crate) need: Amounts<D>,
     pub(crate) spare: Amounts<D>,
-    counts: Vec<u32>,
+    counts: IdVec<SlotId, u32>,
     pub(crate) pods: Vec<GroupedPod>,
-    pub(crate) at: usize,
+    pub(crate) at: RankId,
     pub(crate) price: u64,
     pub(crate) keep: usize,
 }
@@ -69,7 +69,7 @@ struct Best {
     /// The value of what would be left on it.
     left: f64,
     bin: usize,
-    at: usize,
+    at: RankId,
 }
 
 impl<'p, const D: usize> BinPacker<'p, D> {
@@ -114,7 +114,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
     fn place(&mut self, pod: GroupedPod) -> u64 {
         let pod_group = &self.pod_groups[pod.group];
         self.comparisons += self.used as u64;
-        let mut best = Best { added_price: pod_group.alone.1, left: f64::MAX, bin: self.used, at: pod_group.alone.0 };
+        let mut best = Best { added_price: pod_group.alone.price, left: f64::MAX, bin: self.used, at: pod_group.alone.at };
         for (n, bin) in self.bins[..self.used].iter().enumerate() {
             if pod_group.rules.iter().any(|r| bin.counts[r.slot] > r.most) {
                 continue;
@@ -123,9 +123,9 @@ impl<'p, const D: usize> BinPacker<'p, D> {
                 (0, bin.at)
             } else if best.added_price > 0 {
                 let most = bin.price.saturating_add(best.added_price);
-                let bounds = Bounds { from: bin.at.max(pod_group.alone.0), most, keep: bin.keep.min(pod_group.keep) };
+                let bounds = Bounds { from: bin.at.max(pod_group.alone.at), most, keep: bin.keep.min(pod_group.keep) };
                 match self.price_index.cheapest_within(&plus(&bin.need, &pod_group.requests), &bounds) {
-                    Some((at, price)) => (price - bin.price, at),
+                    Some(RankedPrice { at, price }) => (price - bin.price, at),
                     None => continue,
                 }
             } else {
@@ -156,12 +156,19 @@ impl<'p, const D: usize> BinPacker<'p, D> {
 
     fn open(&mut self) {
         if self.used == self.bins.len() {
-            self.bins.push(Bin { need: [0; D], spare: [0; D], counts: Vec::new(), pods: Vec::new(), at: 0, price: 0, keep: 0 });
+            self.bins.push(Bin {
+                need: [0; D],
+                spare: [0; D],
+                counts: IdVec::new(),
+                pods: Vec::new(),
+                at: RankId::at(0),
+                price: 0,
+                keep: 0,
+            });
         }
         let bin = &mut self.bins[self.used];
         (bin.need, bin.spare) = ([0; D], [0; D]);
-        bin.counts.clear();
-        bin.counts.resize(self.slots, 0);
+        bin.counts.reset(self.slots, 0);
         bin.pods.clear();
         (bin.price, bin.keep) = (0, self.price_index.keep);
         self.used += 1;

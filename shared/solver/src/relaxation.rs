@@ -5,10 +5,17 @@ use whittle_api::k8s::{PodSpec, Toleration};
 /// After this many relaxations, all remaining preferences are dropped at once. Real pods have a handful.
 pub(crate) const RELAXATIONS_MAX: usize = 128;
 
+/// Whether there are `PreferNoSchedule` taints, which a pod may come to tolerate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SoftTaints {
+    Some,
+    None,
+}
+
 /// Drops one thing, as Karpenter does: the first alternative of the required node affinity, else the heaviest preference, else
 /// a `ScheduleAnyway` spread constraint, else it tolerates `PreferNoSchedule` taints. Returns whether there was something to
 /// drop.
-pub(crate) fn relax(spec: &mut PodSpec, soft_taints: bool) -> bool {
+pub(crate) fn relax(spec: &mut PodSpec, soft_taints: SoftTaints) -> bool {
     if let Some(affinity) = &mut spec.affinity {
         if let Some(required) = affinity.node_affinity.as_mut().and_then(|n| n.required.as_mut())
             && required.node_selector_terms.len() > 1
@@ -33,7 +40,7 @@ pub(crate) fn relax(spec: &mut PodSpec, soft_taints: bool) -> bool {
         spread.swap_remove(soft);
         return true;
     }
-    soft_taints && tolerate_soft_taints(spec)
+    soft_taints == SoftTaints::Some && tolerate_soft_taints(spec)
 }
 
 fn tolerate_soft_taints(spec: &mut PodSpec) -> bool {
@@ -61,7 +68,7 @@ pub(crate) fn heaviest<T>(terms: &[T], weight: impl Fn(&T) -> i32) -> Option<usi
 }
 
 /// Drops all preferences at once.
-pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: bool) {
+pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: SoftTaints) {
     if let Some(affinity) = &mut spec.affinity {
         if let Some(node) = &mut affinity.node_affinity {
             node.preferred.clear();
@@ -76,7 +83,7 @@ pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: bool) {
         }
     }
     spec.topology_spread_constraints.retain(|c| c.when_unsatisfiable != "ScheduleAnyway");
-    if soft_taints {
+    if soft_taints == SoftTaints::Some {
         tolerate_soft_taints(spec);
     }
 }

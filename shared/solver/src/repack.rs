@@ -4,11 +4,12 @@
 //! with host ports, volumes or affinity by hostname stay where they are.
 
 use super::hash::Map;
-use super::ids::{ClaimId, ClassId, GroupId, IdVec, PodGroupId, PodId, PoolId, SetId};
+use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
+use super::intern::LabelsOf;
 use super::limits;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
-use super::price_index::{Amounts, DIMS, TypePriceIndex, amounts, minus, plus};
+use super::price_index::{Amounts, DIMS, RankedPrice, TypePriceIndex, amounts, minus, plus};
 use super::problem::Problem;
 use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, SORT_ORDERS};
 use super::state::State;
@@ -28,21 +29,25 @@ const IDLE_ROUNDS_MAX: usize = 4;
 
 /// Repacks within `budget`, with claims charged for `keep` types each; returns the work done.
 pub(crate) fn improve(problem: &mut Problem<'_>, state: &mut State, keep: usize, objective: Objective, budget: u64) -> u64 {
+    struct Alike {
+        pool: PoolId,
+        set: SetId,
+        claims: Vec<ClaimId>,
+    }
     let mut by_set: Map<(PoolId, SetId), usize> = Map::default();
-    let mut parts: Vec<((PoolId, SetId), Vec<ClaimId>)> = Vec::new();
+    let mut parts: Vec<Alike> = Vec::new();
     for (at, claim) in state.claims.enumerate() {
         if claim.reservations.is_empty() && claim.ports.is_empty() && !claim.relaxed {
-            let key = (claim.pool, claim.set);
-            let part = *by_set.entry(key).or_insert_with(|| {
-                parts.push((key, Vec::new()));
+            let part = *by_set.entry((claim.pool, claim.set)).or_insert_with(|| {
+                parts.push(Alike { pool: claim.pool, set: claim.set, claims: Vec::new() });
                 parts.len() - 1
             });
-            parts[part].1.push(at);
+            parts[part].claims.push(at);
         }
     }
-    let total: usize = parts.iter().map(|(_, claims)| claims.len()).sum();
+    let total: usize = parts.iter().map(|part| part.claims.len()).sum();
     let mut work = 0;
-    for ((pool, set), claims) in parts {
+    for Alike { pool, set, claims } in parts {
         let share = budget * claims.len() as u64 / total.max(1) as u64;
         let part = Part { pool, set, keep, objective };
         work += match problem.dims.len() {
@@ -100,8 +105,8 @@ struct OpenClaim<const D: usize> {
     need: Amounts<D>,
     /// What the NodePool's limits are charged with for it.
     charged: Amounts<D>,
-    /// The position of its cheapest type in the price order.
-    at: usize,
+    /// Its cheapest type.
+    at: RankId,
     price: u64,
     /// The value of what it does not use.
     spare: f64,
@@ -343,7 +348,7 @@ struct GroupBuilder<'g, 'a, const D: usize> {
     set: SetId,
     pod_groups: IdVec<PodGroupId, PodGroup<D>>,
     of: Map<(ClassId, usize), Option<PodGroupId>>,
-    slot_of: Map<GroupId, usize>,
+    slot_of: Map<GroupId, SlotId>,
 }
 
 impl<const D: usize> GroupBuilder<'_, '_, D> {
@@ -355,7 +360,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
             pods.push(GroupedPod { pod: *pod, group: self.group_of(*pod, state.relaxation_of(*pod))? });
         }
         let need = amounts(&now.requests);
-        let (at, price) = self.price_index.cheapest_for(&need)?;
+        let RankedPrice { at, price } = self.price_index.cheapest_for(&need)?;
         let spare = self.price_index.value(&minus(&self.price_index.net[at], &need));
         Some(OpenClaim { claim: Some(claim), pods, need, charged: amounts(&now.charged), at, price, spare, changed: false })
     }
@@ -375,7 +380,8 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         let class = std::rc::Rc::clone(&self.problem.classes[class]);
         let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
-        if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, true) != Some(self.set) {
+        if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, LabelsOf::NewNode) != Some(self.set)
+        {
             return None;
         }
         let rules = relaxation.owned.iter().chain(&relaxation.repelled_by).filter_map(|g| self.rule(*g, relaxation)).collect::<Vec<_>>();
@@ -414,8 +420,8 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
         Some(HostRule { slot: self.slot(id), most })
     }
 
-    fn slot(&mut self, id: GroupId) -> usize {
-        let next = self.slot_of.len();
+    fn slot(&mut self, id: GroupId) -> SlotId {
+        let next = SlotId::at(self.slot_of.len());
         *self.slot_of.entry(id).or_insert(next)
     }
 

@@ -6,14 +6,18 @@
 
 use super::bits::Bits;
 use super::hash::Map;
-use super::ids::{Id as _, IdVec, LabelsId};
+use super::ids::{IdVec, LabelsId};
 use super::meter::{self, Meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use whittle_api::LabelSelector;
 
 /// A namespace with the labels of a pod in it.
-pub(crate) type LabelSet = (String, BTreeMap<String, String>);
+#[derive(Clone, Debug)]
+pub(crate) struct LabelSet {
+    pub(crate) namespace: String,
+    pub(crate) labels: BTreeMap<String, String>,
+}
 
 /// Which namespaces a group looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +31,7 @@ pub(crate) enum Scope {
 pub(crate) enum Selected {
     /// Ascending.
     Few(Vec<LabelsId>),
-    Many(Bits),
+    Many(Bits<LabelsId>),
 }
 
 impl Selected {
@@ -38,21 +42,21 @@ impl Selected {
             return Self::Few(members);
         }
         let mut many = Bits::none(size);
-        members.into_iter().for_each(|n| many.insert(n.position()));
+        members.into_iter().for_each(|n| many.insert(n));
         Self::Many(many)
     }
 
     pub(crate) fn has(&self, labels: LabelsId) -> bool {
         match self {
             Self::Few(list) => list.binary_search(&labels).is_ok(),
-            Self::Many(bits) => bits.has(labels.position()),
+            Self::Many(bits) => bits.has(labels),
         }
     }
 
     pub(crate) fn each(&self, see: impl FnMut(LabelsId)) {
         match self {
             Self::Few(list) => list.iter().copied().for_each(see),
-            Self::Many(bits) => bits.iter().map(LabelsId::at).for_each(see),
+            Self::Many(bits) => bits.iter().for_each(see),
         }
     }
 }
@@ -73,7 +77,7 @@ impl<'g> LabelIndex<'g> {
     /// Indexes `sets` by the label keys that selectors name.
     pub(crate) fn of(sets: &'g IdVec<LabelsId, LabelSet>, keys: &BTreeSet<&str>, meter: &'g Meter) -> Self {
         let mut out = Self { sets, meter, all: Map::default(), with_key: Map::default(), with_value: Map::default() };
-        for (n, (namespace, labels)) in sets.enumerate() {
+        for (n, LabelSet { namespace, labels }) in sets.enumerate() {
             for place in [None, Some(namespace.as_str())] {
                 out.all.entry(place).or_default().push(n);
                 for (key, value) in labels.iter().filter(|(key, _)| keys.contains(key.as_str())) {
@@ -92,7 +96,7 @@ impl<'g> LabelIndex<'g> {
             let mut select = |place| {
                 let fits = |n: &LabelsId| {
                     self.meter.spend(meter::SELECT);
-                    selector.matches(&self.sets[*n].1)
+                    selector.matches(&self.sets[*n].labels)
                 };
                 members.extend(self.candidates(selector, place).into_iter().flatten().copied().filter(fits));
             };
@@ -125,11 +129,12 @@ impl<'g> LabelIndex<'g> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ids::Id as _;
     use super::*;
     use whittle_api::SelectorRequirement;
 
     fn labelled(namespace: &str, labels: &[(&str, &str)]) -> LabelSet {
-        (namespace.to_owned(), labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        LabelSet { namespace: namespace.to_owned(), labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect() }
     }
 
     fn expression(key: &str, operator: &str, values: &[&str]) -> SelectorRequirement {
@@ -167,7 +172,7 @@ mod tests {
             let selector = LabelSelector { match_expressions, match_labels: BTreeMap::new() };
             for scope in &scopes {
                 let found = index.selected(Some(&selector), scope);
-                for (id, (namespace, labels)) in sets.enumerate() {
+                for (id, LabelSet { namespace, labels }) in sets.enumerate() {
                     let seen = matches!(scope, Scope::All) || namespace == "two";
                     let has = found.has(id);
                     assert_eq!(has, seen && selector.matches(labels), "{selector:?} {scope:?} {namespace} {labels:?}");

@@ -45,6 +45,20 @@ pub(crate) struct RefusalCache {
     pub(crate) pools: Bits<PoolId>,
 }
 
+/// The claims with certain requirements.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimsOfSet {
+    pub(crate) set: SetId,
+    pub(crate) claims: Bits<ClaimId>,
+}
+
+/// A machine on which something was placed.
+#[derive(Clone, Debug)]
+struct ChangedMachine {
+    machine: MachineId,
+    now: MachineNow,
+}
+
 /// The claims with a certain number of pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodCount {
@@ -56,15 +70,15 @@ pub(crate) struct PodCount {
 /// All decisions so far, with the resulting counts.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Machines on which something was placed, with their numbers: in most questions, few of a large cluster.
-    changed: Vec<(MachineId, MachineNow)>,
+    /// Machines on which something was placed: in most questions, few of a large cluster.
+    changed: Vec<ChangedMachine>,
     /// By machine: its position in `changed` plus one, or zero.
     change_of: IdVec<MachineId, u32>,
     pub(crate) claims: IdVec<ClaimId, Claim>,
     /// By number of pods: the claims that have that many.
     pub(crate) by_pod_count: Vec<PodCount>,
     /// Claims by their requirements.
-    pub(crate) by_set: Vec<(SetId, Bits<ClaimId>)>,
+    pub(crate) by_set: Vec<ClaimsOfSet>,
     /// All claims.
     pub(crate) all: Bits<ClaimId>,
     pub(crate) limits: IdVec<PoolId, Vec<Option<i64>>>,
@@ -101,13 +115,13 @@ impl State {
     pub(crate) fn machine<'s>(&'s self, problem: &'s Problem<'_>, machine: MachineId) -> &'s MachineNow {
         match self.change_of[machine] {
             0 => &problem.machines[machine].start,
-            at => &self.changed[at as usize - 1].1,
+            at => &self.changed[at as usize - 1].now,
         }
     }
 
     /// Existing machines that got pods, ascending.
     pub(crate) fn filled(&self) -> impl Iterator<Item = (MachineId, &MachineNow)> {
-        let mut filled: Vec<(MachineId, &MachineNow)> = self.changed.iter().map(|(machine, now)| (*machine, now)).collect();
+        let mut filled: Vec<(MachineId, &MachineNow)> = self.changed.iter().map(|changed| (changed.machine, &changed.now)).collect();
         filled.retain(|(_, now)| !now.pods.is_empty());
         filled.sort_unstable_by_key(|(machine, _)| *machine);
         filled.into_iter()
@@ -130,10 +144,10 @@ impl State {
     /// Places a pod on an existing machine.
     pub(crate) fn put_on_machine(&mut self, problem: &Problem<'_>, machine: MachineId, set: SetId, class: &Class, pod: PodId) {
         if self.change_of[machine] == 0 {
-            self.changed.push((machine, problem.machines[machine].start.clone()));
+            self.changed.push(ChangedMachine { machine, now: problem.machines[machine].start.clone() });
             self.change_of[machine] = u32::try_from(self.changed.len()).expect("fewer than 2^32 machines");
         }
-        let now = &mut self.changed[self.change_of[machine] as usize - 1].1;
+        let now = &mut self.changed[self.change_of[machine] as usize - 1].now;
         for (have, want) in now.remaining.iter_mut().zip(&class.requests) {
             *have -= want;
         }
@@ -226,17 +240,17 @@ impl State {
         if before == set && !self.claims[at].pods.is_empty() {
             return;
         }
-        if let Some((_, bits)) = self.by_set.iter_mut().find(|(s, _)| *s == before)
-            && bits.has(at)
+        if let Some(known) = self.by_set.iter_mut().find(|known| known.set == before)
+            && known.claims.has(at)
         {
-            bits.remove(at);
+            known.claims.remove(at);
         }
-        let slot = self.by_set.iter().position(|(s, _)| *s == set).unwrap_or_else(|| {
-            self.by_set.push((set, Bits::default()));
+        let slot = self.by_set.iter().position(|known| known.set == set).unwrap_or_else(|| {
+            self.by_set.push(ClaimsOfSet { set, claims: Bits::default() });
             self.by_set.len() - 1
         });
-        self.by_set[slot].1.grow(at.position() + 1);
-        self.by_set[slot].1.insert(at);
+        self.by_set[slot].claims.grow(at.position() + 1);
+        self.by_set[slot].claims.insert(at);
         self.all.grow(at.position() + 1);
         self.all.insert(at);
     }
@@ -245,7 +259,7 @@ impl State {
     pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<PodId>) {
         let class_of = |pod: PodId| std::rc::Rc::clone(&problem.classes[problem.class_of[pod]]);
         let mut less = Vec::new();
-        for (machine, now) in &mut self.changed {
+        for ChangedMachine { machine, now } in &mut self.changed {
             let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));
             now.pods = staying;
             for class in Vec::<PodId>::into_iter(going).map(class_of) {

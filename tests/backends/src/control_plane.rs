@@ -1,4 +1,4 @@
-//! A real Kubernetes control plane on loopback: API server, etcd, scheduler, controllers, and kwok as the kubelets.
+//! A real Kubernetes control plane on loopback: API server, etcd, scheduler, controller manager, and kwok for kubelets.
 
 use crate::tools;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts all parts (about 5 s), or says that the test is to be skipped.
+    /// Starts all components (about 5 s); `None` if the test is to be skipped.
     ///
     /// # Panics
     ///
-    /// When a part does not start, with the reason; or as [`tools::find`] does.
+    /// If a component does not start, with the reason; or as [`tools::find`].
     #[must_use]
     pub fn start() -> Option<Self> {
         Self::with_parts("kcm scheduler kwok")
     }
 
-    /// Starts the API server and etcd, and of the rest only the named parts (`kcm`, `scheduler`, `kwok`).
+    /// Starts the API server and etcd, and of the others only the named ones (`kcm`, `scheduler`, `kwok`).
     ///
     /// # Panics
     ///
@@ -36,8 +36,8 @@ impl ControlPlane {
         let unique = format!("whittle-cp-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(unique);
         let output = script("start", &binaries, &folder).env("CP_PARTS", parts).stdin(Stdio::null()).output().expect("bash is installed");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "the control plane did not start: {said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the control plane did not start: {message}");
         let variables = variables(&String::from_utf8_lossy(&output.stdout));
         Some(Self { folder, binaries, variables })
     }
@@ -48,19 +48,19 @@ impl ControlPlane {
         self.variable("CP_SERVER")
     }
 
-    /// A bearer token with all rights.
+    /// A bearer token with all permissions.
     #[must_use]
     pub fn token(&self) -> &str {
         self.variable("CP_TOKEN")
     }
 
-    /// The file with the certificate of the authority that signed the API server's, PEM.
+    /// The file with the API server's CA certificate, PEM.
     #[must_use]
     pub fn ca(&self) -> &Path {
         Path::new(self.variable("CP_CA"))
     }
 
-    /// A kubeconfig file with all rights.
+    /// A kubeconfig file with all permissions.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         Path::new(self.variable("KUBECONFIG"))
@@ -92,14 +92,14 @@ fn script(verb: &str, binaries: &Path, folder: &Path) -> Command {
     command
 }
 
-/// The script of this checkout. Asked when it runs: a target folder shared by two checkouts holds one library for both.
+/// The script of this checkout. Read at run time: two checkouts with one target folder share one library.
 fn run_script() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     let places = package.ancestors().map(|folder| folder.join("tests/control-plane/run.sh"));
     places.into_iter().find(|script| script.is_file()).unwrap_or_else(|| "tests/control-plane/run.sh".into())
 }
 
-/// Reads lines like `export A=1 B=2`.
+/// Parses lines like `export A=1 B=2`.
 fn variables(printed: &str) -> BTreeMap<String, String> {
     printed
         .lines()

@@ -10,17 +10,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// It answers after 0.3 s on a free machine.
+/// The longest that its start may take: 0.3 s on an idle machine.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How many free ports are tried.
+/// The number of free ports to try.
 const STARTS_MAX: u32 = 3;
-/// How often a starting process is asked whether it is ready.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+/// The interval of readiness checks.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// A running MiniStack; ends with everything it started when dropped.
+/// A running MiniStack; stopped with all its child processes when dropped.
 ///
-/// State is kept per account, and a 12-digit access key is the account: tests that share a process keep
-/// apart by using one key each.
+/// State is kept per account, and a 12-digit access key is the account: tests that share a process are
+/// isolated by using one key each.
 pub struct Ministack {
     process: Child,
     port: u16,
@@ -28,14 +28,14 @@ pub struct Ministack {
 }
 
 impl Ministack {
-    /// The region in all its names.
+    /// The region of all its resources.
     pub const REGION: &'static str = "us-west-2";
 
-    /// Starts MiniStack, or says that the test is to be skipped.
+    /// Starts MiniStack; `None` if the test is to be skipped.
     ///
     /// # Panics
     ///
-    /// When it does not answer, with the end of its log; or as [`tools::find`] does.
+    /// If it does not respond, with the end of its log; or as [`tools::find`].
     #[must_use]
     pub fn start() -> Option<Self> {
         Some(Self::start_in(&tools::find(tools::MINISTACK)?))
@@ -45,12 +45,12 @@ impl Ministack {
     ///
     /// # Panics
     ///
-    /// When it does not answer, with the end of its log.
+    /// If it does not respond, with the end of its log.
     #[must_use]
     pub fn start_in(environment: &Path) -> Self {
-        // Another process can take the free port first: then the next one is tried.
+        // Another process may bind the free port first; then another port is tried.
         let started = (0..STARTS_MAX).find_map(|_| Self::spawn(environment).wait().ok());
-        started.expect("MiniStack starts; what it said stands above")
+        started.expect("MiniStack starts; its log is printed above")
     }
 
     fn spawn(environment: &Path) -> Self {
@@ -64,7 +64,7 @@ impl Ministack {
         let process = Command::new(environment.join("bin/python"))
             .args(["-m", "hypercorn", "--bind", &format!("127.0.0.1:{port}"), "ministack.app:app"])
             .current_dir(&folder)
-            // Functions inherit its environment, so that it gets nothing of ours.
+            // Functions inherit its environment, so it gets none of ours.
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", &folder)
@@ -95,7 +95,7 @@ impl Ministack {
         self.port
     }
 
-    /// Its process, the leader of a group with everything that it started.
+    /// Its process, the leader of the process group of all its children.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process.id()
@@ -107,7 +107,7 @@ impl Ministack {
         read_lossy(&self.folder.join("log"))
     }
 
-    /// Returns once it answers.
+    /// Waits until it responds.
     fn wait(mut self) -> Result<Self, ()> {
         let start = Instant::now();
         loop {
@@ -120,7 +120,7 @@ impl Ministack {
                 return Ok(self);
             }
             // tidy: allow(sleep), because a process that starts sends no event
-            std::thread::sleep(ASK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
         }
     }
 }
@@ -135,7 +135,7 @@ impl Drop for Ministack {
     }
 }
 
-/// A port that nothing listens on just now.
+/// A port that nothing listens on.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
     listener.local_addr().expect("a bound listener has an address").port()

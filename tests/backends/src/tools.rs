@@ -1,4 +1,4 @@
-//! Tools that are too large for every test run: found through variables that `cargo xtask ci` sets.
+//! Tools that are too large for every test run, found through environment variables that `cargo xtask ci` sets.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,11 @@ pub const SLOW: &str = "WHITTLE_SLOW";
 
 /// The folder that `variable` names.
 ///
-/// `None` means: skip the test; a line saying so has been printed.
+/// `None` means that the test is to be skipped, which has been printed.
 ///
 /// # Panics
 ///
-/// Where tests must not be skipped (`CI=true` or `WHITTLE_SLOW=1`) and the variable is unset.
+/// If tests must not be skipped (`CI=true` or `WHITTLE_SLOW=1`) and the variable is unset.
 #[must_use]
 pub fn find(variable: &str) -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os(variable) {

@@ -1,13 +1,13 @@
-//! Reads records of earlier releases as current types. Every crate with records includes this as a module of its tests.
+//! Parses records of earlier releases as current types. Each crate with records includes this file as a test module.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Records as release 0.1.0 wrote them. A later version of a kind gets a line of its own.
+/// Records of release 0.1.0. A later version of a kind gets a line of its own.
 pub(crate) const STORED: &str = include_str!("records-v1.jsonl");
 
-/// Reads a record of that kind as the current type; its fields are written again unchanged. Fields that were added since may be
+/// Parses a record of that kind as the current type, and checks that its fields are written unchanged. Fields added since may be
 /// written as well.
 #[track_caller]
 pub(crate) fn check<T: Serialize + DeserializeOwned>(kind: &str, version: u32) -> T {

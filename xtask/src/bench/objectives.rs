@@ -1,4 +1,4 @@
-//! Compares the objectives for the same pods: price over machines, for the table of `docs/objectives.md`.
+//! Compares the objectives for the same pods, for the table of `docs/objectives.md`: price over number of machines.
 
 use crate::{shell, workspace};
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ struct Workload {
     name: &'static str,
     pods: fn() -> Vec<Value>,
     capacity_type: &'static str,
-    /// Only categories c, m and r from generation 5 on; otherwise every type of the region.
+    /// Only categories c, m and r from generation 5 on; otherwise all types of the region.
     usual_types: bool,
     /// aws-node, kube-proxy, a CSI driver and a monitoring agent.
     daemons: bool,
@@ -27,19 +27,19 @@ const fn bare(name: &'static str, pods: fn() -> Vec<Value>, capacity_type: &'sta
 }
 
 const WORKLOADS: &[Workload] = &[
-    usual("2,000 loose pods", || loose(2_000), "on-demand"),
-    usual("2,000 loose pods", || loose(2_000), "spot"),
-    bare("2,000 loose pods, any type, no daemons", || loose(2_000), "on-demand"),
-    bare("2,000 loose pods, any type, no daemons", || loose(2_000), "spot"),
+    usual("2,000 loose pods", || unconstrained(2_000), "on-demand"),
+    usual("2,000 loose pods", || unconstrained(2_000), "spot"),
+    bare("2,000 loose pods, any type, no daemons", || unconstrained(2_000), "on-demand"),
+    bare("2,000 loose pods, any type, no daemons", || unconstrained(2_000), "spot"),
     usual("500 deployments of 4, spread over zones, one a node", || deployments(500), "on-demand"),
     usual("500 deployments of 4, spread over zones, one a node", || deployments(500), "spot"),
     bare("3,000 pods with ten preferences, any type, no daemons", || preferring(3_000), "spot"),
     usual("1,000 pods of 100m and 128Mi", || equal(1_000, 100, 128), "spot"),
     usual("300 pods of 500m and 6,000Mi", || equal(300, 500, 6_000), "on-demand"),
     usual("60 pods of 7 cores and 12,000Mi", || equal(60, 7_000, 12_000), "spot"),
-    usual("30 loose pods", || loose(30), "on-demand"),
-    usual("30 loose pods", || loose(30), "spot"),
-    usual("10,000 loose pods", || loose(10_000), "spot"),
+    usual("30 loose pods", || unconstrained(30), "on-demand"),
+    usual("30 loose pods", || unconstrained(30), "spot"),
+    usual("10,000 loose pods", || unconstrained(10_000), "spot"),
 ];
 
 /// The compared plans: the options of `whittle plan`, and whether the plan is a column of the table.
@@ -185,14 +185,14 @@ fn pod(n: usize, app: usize, cpu: usize, memory: usize, more: &Value) -> Value {
 const CPU: [usize; 5] = [100, 250, 500, 1_000, 1_500];
 const MEMORY: [usize; 6] = [100, 256, 512, 1_024, 2_048, 4_096];
 
-/// Sizes that look random and are the same everywhere.
+/// Pseudo-random sizes that are the same in every run.
 fn size(n: usize) -> (usize, usize) {
     let mixed = (n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let draw = |bits: u32, of: usize| usize::try_from((mixed >> bits) % of as u64).unwrap_or(0);
     (CPU[draw(20, CPU.len())], MEMORY[draw(40, MEMORY.len())])
 }
 
-fn loose(count: usize) -> Vec<Value> {
+fn unconstrained(count: usize) -> Vec<Value> {
     let one = |n| (n, size(n));
     (0..count).map(one).map(|(n, (cpu, memory))| pod(n, n % 7, cpu, memory, &Value::Null)).collect()
 }
@@ -201,7 +201,7 @@ fn equal(count: usize, cpu: usize, memory: usize) -> Vec<Value> {
     (0..count).map(|n| pod(n, 0, cpu, memory, &Value::Null)).collect()
 }
 
-/// Four replicas each, spread over zones and one on a node.
+/// Deployments of four replicas, spread over zones with at most one per node.
 fn deployments(count: usize) -> Vec<Value> {
     let replica = |n: usize| {
         let (app, (cpu, memory)) = (n / 4, size(n / 4));
@@ -219,7 +219,7 @@ fn deployments(count: usize) -> Vec<Value> {
     (0..count * 4).map(replica).collect()
 }
 
-/// Each would like to be with one of ten teams, of which no machine has any.
+/// Pods that prefer nodes with one of ten labels, which no node has.
 fn preferring(count: usize) -> Vec<Value> {
     let term = |team: usize| {
         let requirement = json!({"key": "team", "operator": "In", "values": [format!("t{team}")]});

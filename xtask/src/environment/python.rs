@@ -15,7 +15,7 @@ pub(super) fn set_up(root: &Path, cache: &Path, name: &str) -> Result<PathBuf> {
     let pins = root.join("tests/python").join(format!("{name}.txt"));
     let text = std::fs::read(&pins).with_context(|| format!("{} cannot be read", pins.display()))?;
     let parent = cache.join("python");
-    // Scripts in an environment hold its path, so that it is built in place and never moved.
+    // Scripts in an environment contain its path, so it is built in place and never moved.
     let folder = parent.join(format!("{name}-{}", fingerprint(&text)));
     if is_complete(&folder) {
         return Ok(folder);
@@ -57,7 +57,7 @@ fn interpreter(root: &Path) -> Result<String> {
     bail!("no Python 3.{MINOR_MIN} or later: install python3 with its venv module (Debian: python3 python3-venv)")
 }
 
-/// Finished, and its interpreter still there: a Python that was upgraded away leaves a dangling link.
+/// Whether the set-up finished and the interpreter still exists: an upgrade of Python leaves a dangling link.
 fn is_complete(folder: &Path) -> bool {
     folder.join(COMPLETE).exists() && folder.join("bin/python").exists()
 }

@@ -1,5 +1,5 @@
-//! Checks that a function may read, write and delete exactly those kinds of items that its code can access: by the ports in its
-//! block `rights!`, without which nothing compiles, and of these the calls that it names.
+//! Checks that a function may read, write and delete exactly the kinds of items that its code accesses, according to the ports in its
+//! block `rights!` and the methods of these that it calls.
 
 use super::promises::{one_or_many, statements};
 use crate::rights;
@@ -21,9 +21,9 @@ const DECISION: &str = "DECISION#*";
 const READ: &[&str] = &["dynamodb:GetItem", "dynamodb:Query"];
 const CHECK: &[&str] = &["dynamodb:ConditionCheckItem"];
 const WRITE: &[&str] = &["dynamodb:PutItem"];
-const FORGET: &[&str] = &["dynamodb:DeleteItem"];
+const DELETE: &[&str] = &["dynamodb:DeleteItem"];
 
-/// The rights of a store trait: its name, the calls of which one must occur (none: the bound is enough), the rights.
+/// A store trait with its rights: its name, the methods of which one must be called (none: the bound suffices), kinds of items and calls.
 type Need = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
 const NEEDS: &[Need] = &[
@@ -34,17 +34,17 @@ const NEEDS: &[Need] = &[
     ("Leases", &[], WRITE, &[LEASE]),
     ("Records", &[], READ, &[RECORD]),
     ("Records", &[], WRITE, &[RECORD]),
-    ("RecordRemoval", &[], FORGET, &[RECORD]),
+    ("RecordRemoval", &[], DELETE, &[RECORD]),
     ("RegionStore", &[], READ, &[OFFERING, CATALOG]),
     ("RegionStore", &["put_stock_outs("], WRITE, &[OFFERING]),
     ("RegionStore", &["take_tokens("], READ, &[BUCKET]),
     ("RegionStore", &["take_tokens("], WRITE, &[BUCKET]),
     ("CatalogWriter", &[], WRITE, &[CATALOG]),
-    ("CatalogWriter", &[], FORGET, &[CATALOG]),
+    ("CatalogWriter", &[], DELETE, &[CATALOG]),
     ("DecisionLog", &[], WRITE, &[DECISION]),
     ("DecisionLog", &[".recent("], READ, &[DECISION]),
     ("Erase", &[], READ, &[CLAIM, DECISION, RECORD]),
-    ("Erase", &[], FORGET, &[CLAIM, INSTANCE, DECISION, RECORD]),
+    ("Erase", &[], DELETE, &[CLAIM, INSTANCE, DECISION, RECORD]),
 ];
 
 /// A DynamoDB call on a kind of items.
@@ -83,7 +83,7 @@ fn allowed(template: &Value, function: &str) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for statement in statements(template).iter().filter(|statement| statement.function.eq_ignore_ascii_case(function)) {
         let kinds = one_or_many(&statement.whole["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]);
-        // Without the condition it is all of them.
+        // Without the condition all kinds are allowed.
         let kinds = if kinds.is_empty() { vec!["*"] } else { kinds };
         for call in statement.actions.iter().filter(|action| action.starts_with("dynamodb:")) {
             rights.extend(kinds.iter().map(|kind| ((*call).to_owned(), (*kind).to_owned())));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_that_is_missing_or_idle_is_seen() {
+    fn missing_and_unused_rights_are_reported() {
         let with = |condition: Value| {
             json!({"Resources": {
                 "Sweep": {"Type": "AWS::Lambda::Function", "Properties": {"Role": {"Fn::GetAtt": ["SweepRole", "Arn"]}}},

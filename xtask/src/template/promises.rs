@@ -1,4 +1,4 @@
-//! Requirements on the transformed template: who may terminate machines, no lost messages, no lost state.
+//! Requirements on the transformed template: which role may terminate machines, no lost messages, no lost state.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +24,12 @@ const BEYOND: &[&str] = &[
     "ec2:DescribePlacementGroups",
     // EC2's own checks of machines.
     "ec2:DescribeInstanceStatus",
-    // To find a fleet whose answer was lost, before machines are launched again.
+    // To find a fleet whose response was lost, before machines are launched again.
     "ec2:DescribeFleets",
 ];
 /// The call that returns the free capacity of a reservation.
 const SEES_RESERVATIONS: &str = "ec2:DescribeCapacityReservations";
-/// A message that failed once may have been throttled; one that failed this often will fail again.
+/// Deliveries before the dead-letter queue: one failure may be throttling; a message that failed this often will fail again.
 const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
 /// AWS's recommendation for event source queues: a slow run must not be duplicated.
 const VISIBILITY_PER_TIMEOUT: u64 = 6;
@@ -186,7 +186,7 @@ pub(super) fn wider_than(template: &Value, reference: &str) -> Vec<String> {
     broken
 }
 
-/// Capacity reservations are looked at by one function and started in by another, whoever owns them.
+/// Capacity reservations, whoever owns them, are described by one function and used by another.
 pub(super) fn without_reservations(template: &Value) -> Vec<String> {
     let mut broken = Vec::new();
     let may = |function: &str, wanted: &str, on: &str| {
@@ -199,7 +199,7 @@ pub(super) fn without_reservations(template: &Value) -> Vec<String> {
         broken.push(format!("Refresh lacks {SEES_RESERVATIONS}: node classes that name capacity reservations would never be ready"));
     }
     for action in ["ec2:RunInstances", "ec2:CreateFleet"] {
-        // A reservation that another account shares has that account in its name.
+        // The ARN of a shared reservation contains its owner's account.
         if !may("Launch", action, ":*:capacity-reservation/*") {
             broken.push(format!("Launch may not {action} in capacity reservations"));
         }
@@ -304,7 +304,7 @@ fn alarms(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// The first text that names the commercial partition.
+/// The first string that contains the commercial partition.
 fn fixed_partition(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => (text.contains("arn:aws:") || text.contains("arn:aws-")).then_some(text),

@@ -1,4 +1,4 @@
-//! Checks that a function may send to exactly those queues whose doorbells its code rings.
+//! Checks that a function may send to exactly the queues of the doorbells that its code sends.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -19,7 +19,7 @@ const QUEUES: &[(&str, &str)] = &[
 /// The file that maps ticks to doorbells.
 const EVENTS: &str = "shared/runtime/src/events.rs";
 
-/// One sentence for each queue that a function rings without permission, or may send to and does not ring.
+/// One sentence for each queue that a function sends to without permission, or may send to and does not.
 pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
     let mut broken = Vec::new();
     let path = root.join(EVENTS);
@@ -37,7 +37,7 @@ pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result
     Ok(broken)
 }
 
-/// The queue of the doorbell that a tick of this function rings, also to forward work of another cluster: it
+/// The queue of the doorbell that a tick of this function sends, also to forward work for another cluster: it
 /// is in the arms of `own_doorbell`.
 fn tick_queue(events: &str, function: &str) -> Option<String> {
     let arm = format!("Function::{} => Some(Doorbell::", title(function));
@@ -78,7 +78,7 @@ pub(super) fn source(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The queues of the doorbells that the code names.
+/// The queues of the doorbells that the code constructs.
 fn rung_queues(source: &str) -> BTreeSet<String> {
     QUEUES.iter().filter(|(doorbell, _)| source.contains(&format!("Doorbell::{doorbell} "))).map(|(_, queue)| (*queue).to_owned()).collect()
 }
@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_tick_rings_the_functions_own_queue() {
+    fn a_tick_sends_to_the_functions_own_queue() {
         let events = "Function::Sweep => Some(Doorbell::Sweep { cluster }),\nFunction::Relay => None,";
         assert_eq!(tick_queue(events, "sweep").as_deref(), Some("SweepQueue"));
         assert_eq!(tick_queue(events, "relay"), None);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_follow_the_doorbells() {
+    fn missing_and_unused_permissions_for_queues_are_reported() {
         let template = json!({"Resources": {"LaunchRole": {"Properties": {"Policies": [{"PolicyDocument": {"Statement": [
             {"Action": "sqs:SendMessage", "Resource": [{"Fn::GetAtt": ["PlanQueue", "Arn"]}, {"Fn::GetAtt": ["NodesQueue", "Arn"]}]}
         ]}}]}}}});

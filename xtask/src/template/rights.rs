@@ -1,5 +1,5 @@
-//! Checks what the rendered policies allow and deny: a table of questions, each statement weakened in every way that the
-//! questions must notice, and the statements as another tool reads them.
+//! Checks what the rendered policies allow and deny: a table of questions, each statement weakened in every way, which the
+//! questions must notice, and the statements in a form for another tool.
 
 mod policy;
 mod questions;
@@ -12,7 +12,7 @@ use resolve::{ACCOUNT, Resolver};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The table; its first lines say how it is read.
+/// The table; its header explains the format.
 const QUESTIONS: &str = include_str!("rights/questions.txt");
 
 /// IAM's limit on the characters of all inline policies of a role.
@@ -61,7 +61,7 @@ impl Held {
     }
 }
 
-/// How the questions were answered.
+/// The result of all questions.
 pub(super) struct Answers {
     /// One sentence for each wrong answer, and for each weakened statement that no question notices.
     pub(super) broken: Vec<String>,
@@ -86,8 +86,8 @@ pub(super) fn ask(template: &Value) -> Result<Answers> {
         if index == 0 {
             answers.statements = of_roles(template, &resolver)?;
         }
-        // A right that a parameter also grants is tested without the parameter.
-        for (variant, noticed) in tried(&held, questions) {
+        // A right that a parameter grants as well is tested without the parameter.
+        for (variant, noticed) in mutations(&held, questions) {
             *weakened.entry(variant).or_default() |= noticed;
         }
     }
@@ -198,8 +198,8 @@ fn wrong(held: &[Held], questions: &[Question]) -> Vec<String> {
     wrong.map(sentence).collect()
 }
 
-/// Weakens or removes each statement in every way: what was changed, and whether an answer changed.
-fn tried(held: &[Held], questions: &[Question]) -> Vec<(String, bool)> {
+/// Weakens each statement in every way, or removes it. Returns each change with whether an answer changed.
+fn mutations(held: &[Held], questions: &[Question]) -> Vec<(String, bool)> {
     let mut tried = Vec::new();
     for (index, one) in held.iter().enumerate().filter(|(_, one)| one.statement.sid != OF_AWS) {
         let concerned: Vec<&Question> = questions.iter().filter(|question| one.concerns(question)).collect();
@@ -290,12 +290,12 @@ mod tests {
         let resolver = Resolver::new(&template, &sections[0].parameters).expect("the template is sound");
         let held = held(&template, &resolver).expect("the policies are sound");
         let mut found = wrong(&held, &sections[0].questions);
-        found.extend(unnoticed(&tried(&held, &sections[0].questions).into_iter().collect()));
+        found.extend(unnoticed(&mutations(&held, &sections[0].questions).into_iter().collect()));
         found
     }
 
     #[test]
-    fn a_right_that_is_too_wide_or_missing_is_found() {
+    fn missing_and_excessive_permissions_are_reported() {
         let sends = |resource: Value| json!({"Sid": "Send", "Effect": "Allow", "Action": "sqs:SendMessage", "Resource": resource});
         let sound = sends(json!({"Fn::GetAtt": ["Queue", "Arn"]}));
         let questions_text = format!("{ASKED}{OTHER}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_statement_that_nobody_asks_about_is_found() {
+    fn a_part_of_a_statement_without_a_question_is_reported() {
         let sound = json!({"Sid": "Send", "Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:PurgeQueue"],
             "Resource": {"Fn::GetAtt": ["Queue", "Arn"]}, "Condition": {"StringEqualsIfExists": {"a:k": "v"}}});
         assert_eq!(

@@ -5,7 +5,7 @@ use super::promises::{functions, of_type, one_or_many, resources, statements, ta
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Older ticks are dropped: the next one is due.
+/// The maximum age of a tick, in seconds: older ones are dropped, because the next is due.
 const TICK_AGE_MAX: u64 = 60;
 /// The concurrency limit of the public endpoint, and the reserved concurrency for notices.
 const RELAY_CEILING: std::ops::RangeInclusive<u64> = 1..=20;
@@ -55,8 +55,8 @@ fn reaches_itself(function: &str, starts: &BTreeMap<&str, BTreeSet<&str>>) -> bo
     seen.contains(function)
 }
 
-/// Lambda drops the seventeenth message of a chain that returns to a function, unless the function allows recursion. Without
-/// an intended chain, that protection stays.
+/// Lambda drops the seventeenth message of a chain that returns to a function, unless the function allows recursion. Functions without
+/// an intended chain keep that protection.
 fn loops(template: &Value, broken: &mut Vec<String>) {
     let starts = starts(template);
     for (name, function) in functions(template) {
@@ -71,7 +71,7 @@ fn loops(template: &Value, broken: &mut Vec<String>) {
     }
 }
 
-/// A tick that fails is not repeated: the next one is the retry, and three runs for each would stampede.
+/// A failed tick is not retried: the next tick is the retry, and three runs for each would overload the functions.
 fn ticks(template: &Value, broken: &mut Vec<String>) {
     let configured: BTreeMap<&str, &Value> = of_type(template, "AWS::Lambda::EventInvokeConfig")
         .into_iter()
@@ -203,7 +203,7 @@ fn watched(template: &Value) -> BTreeSet<(&str, &str)> {
     watched
 }
 
-/// Alarms cover every function that cannot start or is close to its timeout, every stalled queue, and recovery.
+/// Alarms cover functions that are throttled or close to their timeout, stalled queues, and recovery.
 fn alarms(template: &Value, broken: &mut Vec<String>) {
     let watched = watched(template);
     let mut fed = BTreeSet::new();

@@ -20,7 +20,7 @@ pub struct Count {
 }
 
 impl Count {
-    fn holds(self, number: usize) -> bool {
+    fn accepts(self, number: usize) -> bool {
         i64::try_from(number).is_ok_and(|number| self.low <= number && number <= self.high)
     }
     fn parse(text: &str) -> Option<Self> {
@@ -79,7 +79,7 @@ pub struct Condition {
     pub pods: Option<Pods>,
     pub nodes: Option<Nodes>,
     pub claims: Option<Claims>,
-    /// NodeClaim objects in the cluster, whoever made them.
+    /// NodeClaim objects in the cluster, whoever created them.
     pub node_claims: Option<Count>,
     pub machines: Option<Machines>,
     pub decision: Option<Message>,
@@ -88,11 +88,11 @@ pub struct Condition {
     pub budget: Option<Budget>,
     pub launch_templates: Option<Count>,
     pub node_pool: Option<PoolObject>,
-    /// All instance profiles that there are, with their roles.
+    /// All instance profiles, with their roles.
     pub profiles: Option<BTreeMap<String, String>>,
     /// Texts that occur in no launch template, tag, decision or event.
     pub nowhere: Vec<String>,
-    /// Several of the same sort.
+    /// Conditions that must all hold.
     pub all: Vec<Condition>,
 }
 
@@ -100,21 +100,21 @@ pub struct Condition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Pods {
-    /// Beginning of their names; all when absent.
+    /// Prefix of their names; all pods if absent.
     pub of: Option<String>,
     pub running: Option<Count>,
     pub starting: Option<Count>,
     pub pending: Option<Count>,
     pub total: Option<Count>,
-    /// Every bound one is on a node of this pool.
+    /// All bound ones are on nodes of this pool.
     pub pool: Option<String>,
-    /// Every bound one is on a node of a pool that came from a Provisioner, or of one that did not.
+    /// All bound ones are on nodes of pools converted from a Provisioner, or all on nodes of other pools.
     pub converted: Option<bool>,
     /// No bound one is on a node of any pool.
     pub unmanaged: Option<bool>,
-    /// How many nodes they are spread over.
+    /// The number of nodes that they are on.
     pub nodes: Option<Count>,
-    /// What the first container asks for of a resource.
+    /// The first container's requests.
     pub request: BTreeMap<String, String>,
 }
 
@@ -125,19 +125,19 @@ pub struct Nodes {
     pub pool: Option<String>,
     /// Of a managed node group.
     pub group: Option<String>,
-    /// Of a pool that came from a Provisioner, or of one that did not.
+    /// Whether of a pool that was converted from a Provisioner.
     pub converted: Option<bool>,
     /// Only those with a taint of this key.
     pub tainted: Option<String>,
-    /// Only those on which pods of the user are.
+    /// Only those with (or without) pods of the user.
     pub busy: Option<bool>,
     pub count: Option<Count>,
     pub ready: Option<bool>,
-    /// On each of them.
+    /// Labels of each of them.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub without_labels: Vec<String>,
-    /// One taint that each of them carries, `key:Effect` or `key=value:Effect`.
+    /// A taint of each of them, `key:Effect` or `key=value:Effect`.
     pub taint: Option<String>,
     pub without_taint: Option<String>,
     pub vcpus: Option<Count>,
@@ -153,19 +153,19 @@ pub struct Nodes {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Claims {
     pub pool: Option<String>,
-    /// Of a pool that came from a Provisioner, or of one that did not.
+    /// Whether of a pool that was converted from a Provisioner.
     pub converted: Option<bool>,
     pub live: Option<Count>,
-    /// Ever made.
+    /// The number ever created.
     pub made: Option<Count>,
 }
 
-/// Machines in EC2 that Whittle started.
+/// Machines in EC2 that Whittle launched.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Machines {
     pub running: Option<Count>,
-    /// Ever started.
+    /// The number ever launched.
     pub started: Option<Count>,
     #[serde(rename = "type")]
     pub instance_type: Option<String>,
@@ -191,7 +191,7 @@ pub struct Message {
     pub about: String,
     /// Kind of a decision, reason of an Event.
     pub kind: Option<String>,
-    /// Parts of the message or of the structure behind it, letters of either case.
+    /// Parts of the message or of its structured details, case-insensitive.
     pub says: Vec<String>,
     pub times: Option<Count>,
 }
@@ -206,9 +206,9 @@ pub struct Class {
     pub says: Vec<String>,
     pub subnets: Option<Count>,
     pub security_groups: Option<Count>,
-    /// These among others.
+    /// Images that must be among those of the class.
     pub images: Vec<String>,
-    /// These and no others, where any are given.
+    /// The exact images of the class, if any are given.
     pub only_images: Vec<String>,
     pub only_groups: Vec<String>,
 }
@@ -219,10 +219,10 @@ pub struct Class {
 pub struct PoolObject {
     pub name: String,
     pub converted: bool,
-    /// False: there must be none of that name.
+    /// Whether a NodePool of that name exists.
     pub exists: Option<bool>,
     pub ready: Option<bool>,
-    /// Values of fields, by their path from the top with slashes, as JSON or text.
+    /// Values of fields by JSON pointer without the leading slash, as JSON or text.
     pub fields: BTreeMap<String, String>,
 }
 
@@ -240,13 +240,13 @@ struct Faults(Vec<String>);
 
 impl Faults {
     fn count(&mut self, what: &str, wanted: Option<Count>, found: usize) {
-        if let Some(wanted) = wanted.filter(|wanted| !wanted.holds(found)) {
+        if let Some(wanted) = wanted.filter(|wanted| !wanted.accepts(found)) {
             self.0.push(format!("{what}: wanted {wanted}, found {found}"));
         }
     }
     /// The same for named items, some of which are listed.
     fn count_of(&mut self, what: &str, wanted: Option<Count>, found: &[String]) {
-        if let Some(wanted) = wanted.filter(|wanted| !wanted.holds(found.len())) {
+        if let Some(wanted) = wanted.filter(|wanted| !wanted.accepts(found.len())) {
             let some: Vec<&str> = found.iter().take(NAMED_MAX).map(String::as_str).collect();
             let named = if some.is_empty() { String::new() } else { format!(" ({})", some.join(", ")) };
             self.0.push(format!("{what}: wanted {wanted}, found {}{named}", found.len()));
@@ -310,7 +310,7 @@ impl Condition {
     }
 }
 
-/// Searches for texts in everything that Whittle wrote to EC2, to the cluster's events and to its own log.
+/// Searches for texts in everything that Whittle wrote to EC2, to the cluster's events and to its decision log.
 fn nowhere(texts: &[String], world: &World, faults: &mut Faults) {
     let templates = world.region.launch_templates.values().map(|template| format!("{template:?}"));
     let tags = world.region.machines.values().map(|machine| format!("{:?}", machine.instance.tags));
@@ -323,7 +323,7 @@ fn nowhere(texts: &[String], world: &World, faults: &mut Faults) {
     }
 }
 
-/// Whether a Node is of a pool that came from a Provisioner.
+/// Whether a Node is of a pool that was converted from a Provisioner.
 fn is_converted(node: &Node) -> bool {
     node.metadata.label(labels::PROVISIONER_NAME).is_some()
 }
@@ -471,9 +471,9 @@ impl Message {
             && self.says.iter().all(|part| message.contains(&part.to_lowercase()))
     }
 
-    fn judge(&self, sort: &str, found: usize, faults: &mut Faults) {
+    fn check_count(&self, sort: &str, found: usize, faults: &mut Faults) {
         let wanted = self.times.unwrap_or(Count { low: 1, high: i64::MAX });
-        if !wanted.holds(found) {
+        if !wanted.accepts(found) {
             let kind = self.kind.as_deref().unwrap_or("any");
             let says = self.says.join("\", \"");
             faults.0.push(format!("{sort} of kind {kind} about {:?} that say \"{says}\": wanted {wanted}, found {found}", self.about));
@@ -485,7 +485,7 @@ impl Message {
             let kind = serde_json::to_value(decision.kind).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
             self.matches(&decision.subject, &kind, &format!("{} {}", decision.message, decision.detail))
         });
-        self.judge("decisions", found.count(), faults);
+        self.check_count("decisions", found.count(), faults);
     }
 
     fn check_events(&self, world: &World, faults: &mut Faults) {
@@ -494,7 +494,7 @@ impl Message {
             let subject = format!("{}/{}/{}", event.kind.to_lowercase(), event.namespace, event.name);
             self.matches(&subject, &event.reason, &event.message)
         });
-        self.judge("events", found.count(), faults);
+        self.check_count("events", found.count(), faults);
     }
 }
 

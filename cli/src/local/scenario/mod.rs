@@ -21,7 +21,7 @@ use whittle_claims::LeftNodes;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scenario {
     pub name: String,
-    /// Ids of the walkthroughs' outcomes that it demonstrates.
+    /// Ids of the walkthrough outcomes that it demonstrates.
     #[serde(default)]
     pub shows: Vec<String>,
     /// One sentence for readers.
@@ -31,7 +31,7 @@ pub struct Scenario {
     pub cluster: ClusterSpec,
     #[serde(default = "one")]
     pub seed: u64,
-    /// Where files are, relative to the scenario's own directory.
+    /// The directory of its files, relative to the scenario's own.
     #[serde(default)]
     pub files: PathBuf,
     /// Applied before the first step. An eksctl ClusterConfig among them describes the cluster.
@@ -44,7 +44,7 @@ const fn one() -> u64 {
     1
 }
 
-/// The cluster, where no eksctl file describes it.
+/// The cluster, unless an eksctl file describes it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ClusterSpec {
@@ -63,46 +63,46 @@ pub enum Step {
     ApplyEdited(Edited),
     /// `kind/name`.
     Delete(Vec<String>),
-    /// Pools, `kind/name`: each stays until its last node has gone.
+    /// Deletes pools, `kind/name`, with foreground cascading: each is kept until its last node is deleted.
     DeleteInForeground(Vec<String>),
     DeleteFiles(Vec<String>),
     /// Deletes the first Node of a pool.
     DeleteFirst(Target),
     /// Deletes the oldest NodeClaim of a pool that is not being deleted.
     DeleteFirstClaim(Target),
-    /// Deletes the youngest one.
+    /// Deletes the newest one.
     DeleteNewestClaim(Target),
-    /// An orphaned machine with our tags appears.
+    /// Adds an orphaned machine with our tags.
     Stray,
     /// The same, with a Node that accepts pods.
     StrayNode,
-    /// One of Karpenter's, with its NodeClaim.
+    /// Adds a node of Karpenter's, with its NodeClaim.
     KarpenterNode,
-    /// EC2 takes the youngest machine away.
+    /// EC2 terminates the newest machine.
     EndNewest,
-    /// Hides newly started machines from EC2's answers for a time.
+    /// Hides newly launched machines from EC2's responses for a time.
     UnshowYoung(GoDuration),
-    /// Hides the youngest machine from EC2's listings for a time, if answers lag.
+    /// Hides the newest machine from EC2's listings for a time, if responses lag.
     UnlistNewest(GoDuration),
-    /// Lists do not show the first Node of a pool until `show-all`.
+    /// Omits the first Node of a pool from lists until `show-all`.
     HideFirstNode(Target),
     ShowAll,
     /// Live claims are unreadable until `mend-claims`.
     SpoilClaims,
     MendClaims,
-    /// Keeps the table as it is for `restore-table`.
+    /// Keeps a copy of the table for `restore-table`.
     CopyTable,
     RestoreTable,
-    /// Uninstalls Whittle from the cluster, with or without its machines.
+    /// Uninstalls Whittle from the cluster, draining or keeping its machines.
     Uninstall(LeftNodes),
     Scale(Scale),
     Resize(Resize),
     Advance(GoDuration),
     Wait(Wait),
     Expect(Condition),
-    /// Must hold at every moment of a span.
+    /// A condition that must hold throughout a span.
     Stays(Stays),
-    /// Must hold at every moment from here on.
+    /// A condition that must hold from here on.
     Always(Condition),
     Interrupt(Target),
     Notice(Notice),
@@ -216,7 +216,7 @@ fn any() -> String {
     "*".to_owned()
 }
 
-/// Whether subnets and security groups carry the discovery tag.
+/// Whether subnets and security groups have the discovery tag.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tags {
@@ -258,7 +258,7 @@ pub struct FaultChange {
     pub api_server_down: Option<GoDuration>,
     /// How long the table is unavailable.
     pub table_throttled: Option<GoDuration>,
-    /// Machines started from here on never join.
+    /// Machines launched from here on never join.
     pub mute_launches: Option<bool>,
 }
 
@@ -272,7 +272,7 @@ pub struct NewImage {
     pub created: whittle_units::Timestamp,
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// The account that it belongs to; this one when absent.
+    /// The owner account; ours if absent.
     #[serde(default)]
     pub owner: Option<String>,
     /// Removes the image instead.
@@ -290,11 +290,11 @@ pub struct NewGroup {
     pub tags: BTreeMap<String, String>,
 }
 
-/// An annotation on a Node of a pool: on the one under a pod, or on the first.
+/// Annotates a Node of a pool: the one of a pod, or the first.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Annotation {
-    /// Beginning of the name of a pod.
+    /// Prefix of the name of a pod.
     #[serde(default)]
     pub under: Option<String>,
     pub pool: String,
@@ -340,7 +340,7 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
 }
 
 impl Scenario {
-    /// The path of a file; `.yaml` may be left out.
+    /// The path of a file; `.yaml` may be omitted.
     pub fn file(&self, name: &str) -> PathBuf {
         let plain = self.files.join(name);
         if plain.extension().is_some() { plain } else { self.files.join(format!("{name}.yaml")) }

@@ -11,8 +11,8 @@ use whittle_units::Timestamp;
 const PAUSE: (u64, u64) = (60, 1200);
 
 impl Player<'_> {
-    /// Deployments grow and shrink, spot machines are interrupted, Nodes and NodeClaims are deleted, orphaned machines
-    /// appear. At the end every Deployment has its original size.
+    /// Scales Deployments, interrupts spot machines, deletes Nodes and NodeClaims, and adds orphaned machines.
+    /// At the end every Deployment has its original size.
     pub(super) fn play_random_events(&mut self, span: SignedDuration) -> Result<(), SessionError> {
         let wanted: Vec<(String, i32)> = {
             let world = self.session.simulation.world();
@@ -65,7 +65,7 @@ impl Player<'_> {
             }
             2 | 3 => {
                 if let Some(node) = self.chosen(&nodes) {
-                    // A node whose machine EC2 has forgotten is not interrupted.
+                    // A node whose machine EC2 no longer returns is not interrupted.
                     let _ = self.session.interrupt(&node);
                 }
             }

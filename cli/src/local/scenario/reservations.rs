@@ -1,4 +1,4 @@
-//! Capacity reservations in scenarios: bought, changed, ended.
+//! Steps of scenarios that create, change and cancel capacity reservations.
 
 use super::run::{Played, Player};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use whittle_api::GoDuration;
 use whittle_ec2::network::CapacityReservation;
 use whittle_sim::region::Reservation;
 
-/// A capacity reservation as it is from here on.
+/// Creates or changes a capacity reservation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Reserve {
@@ -19,7 +19,7 @@ pub struct Reserve {
     /// `default` or `capacity-block`.
     #[serde(default = "ordinary")]
     pub kind: String,
-    /// How long it lasts from now on; without an end when absent.
+    /// Time until its end; unlimited if absent.
     #[serde(default)]
     pub ends_in: Option<GoDuration>,
     #[serde(default)]

@@ -25,10 +25,10 @@ const SETTLE: SignedDuration = SignedDuration::from_mins(30);
 /// joins its registration timeout.
 const FAULT_ALLOWANCE: SignedDuration = SignedDuration::from_mins(35);
 
-/// How long a quiescent world is observed: every schedule ticks, and most functions run.
+/// How long a quiescent world is observed: every schedule fires, and most functions run.
 const QUIESCENT_TIME: SignedDuration = SignedDuration::from_secs(65);
 
-/// By then every message of a crashed invocation has been redelivered, except for the slow functions that ticks call.
+/// Time within which every message of a crashed invocation is redelivered, except those of the slow functions that ticks call.
 const REDELIVERED: SignedDuration = SignedDuration::from_secs(200);
 
 /// The outcome of a scenario.
@@ -62,7 +62,7 @@ pub struct Summary {
     pub invocations: u64,
     pub await_points: u64,
     pub faults: u64,
-    /// The most doorbells for one subject within a minute, and the most runs of one function in a chain of calls.
+    /// The maximum number of doorbells for one subject within a minute, and of runs of one function in a chain of calls.
     pub busiest: u64,
     pub longest_chain: u64,
 }
@@ -71,18 +71,18 @@ pub struct Summary {
 #[derive(Clone, Debug)]
 pub struct Play {
     pub seed: u64,
-    /// Faults until the last step is done.
+    /// Faults that are injected until the last step is done.
     pub faults: Faults,
     /// Only waits and invariants count, and waits may take much longer: faults cost time.
     pub lenient: bool,
     /// How long random events continue after the last step, with faults.
     pub span: Option<SignedDuration>,
-    /// A removed safeguard, to see whether the checkers notice.
+    /// A safeguard that is switched off, to test the checkers.
     pub mutant: Option<Mutant>,
 }
 
 impl Play {
-    /// A play with faults, of which only the end counts.
+    /// A play with faults, of which only waits and invariants count.
     pub fn lenient(seed: u64, faults: Faults) -> Self {
         Self { seed, faults, lenient: true, span: None, mutant: None }
     }
@@ -104,7 +104,7 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionErr
 pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
     Mutant::switch(play.mutant);
     let mut player = Player::new(scenario, play)?;
-    // A lean region lacks types that a scenario may name.
+    // A region with few types lacks some that a scenario may name.
     if !play.lenient {
         for step in &scenario.steps {
             player.check_known(&step.value, step.referenced.line())?;
@@ -250,7 +250,7 @@ impl<'a> Player<'a> {
             Step::Expect(state) => return Ok(self.expect(state)),
             Step::Stays(stays) => return Ok(self.stays(&stays.state, stays.span.span())),
             Step::Always(state) => self.always.push(state.clone()),
-            other => return self.disturb(other),
+            other => return self.change_environment(other),
         }
         Ok(Ok(()))
     }
@@ -282,7 +282,7 @@ impl<'a> Player<'a> {
     }
 
     /// Steps that change the environment of the cluster.
-    fn disturb(&mut self, step: &Step) -> Played {
+    fn change_environment(&mut self, step: &Step) -> Played {
         match step {
             Step::Interrupt(target) => return self.interrupt(target),
             Step::Notice(notice) => return self.notice(notice),
@@ -409,7 +409,7 @@ impl<'a> Player<'a> {
             let chosen = if newest { claims.last() } else { claims.first() };
             chosen.map(|claim| claim.metadata.name.clone())
         };
-        // With random faults there may be none at this moment: then there is nothing to delete.
+        // With random faults there may be none at this moment.
         let Some(name) = name else { return Ok(if self.lenient { Ok(()) } else { Err("there is no such NodeClaim".to_owned()) }) };
         self.session.log(&format!("delete nodeclaim/{name}"));
         self.session.delete("nodeclaim", &name)?;
@@ -430,11 +430,11 @@ impl<'a> Player<'a> {
     fn interrupt(&mut self, target: &Target) -> Played {
         let nodes = self.nodes(target);
         let Some(node) = nodes.first() else {
-            // With random faults it may have ended before.
+            // With random faults it may be gone already.
             return Ok(if self.lenient { Ok(()) } else { Err("there is no such node to interrupt".to_owned()) });
         };
         self.session.log(&format!("EC2 announces: spot node {node} is taken back in two minutes"));
-        // With random faults its machine may have ended by now.
+        // With random faults its machine may be terminated already.
         if let Err(error) = self.session.interrupt(node)
             && !self.lenient
         {
@@ -609,7 +609,7 @@ impl<'a> Player<'a> {
         };
         let gates = world.gates.clone().unwrap_or_default();
         let all_lines = world.story.lines();
-        // Lines from settling are only included if something is wrong.
+        // Lines from settling are only included in case of failures.
         let lines = if self.failures.is_empty() { &all_lines[..lines] } else { all_lines }.to_vec();
         let ledger = ledger_of(world.store.decisions(&world.name()));
         let (name, shows, failures) = (scenario.name.clone(), scenario.shows.clone(), self.failures.clone());

@@ -5,25 +5,25 @@ use crate::sim::manifests;
 use clap::ValueEnum;
 use std::fmt::Write as _;
 
-/// How the load goes.
+/// The shape of the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// With the sun: a fourth of the peak at night, the peak at noon
+    /// A quarter of the peak at night, the peak at noon
     #[default]
     Diurnal,
-    /// A fifth of the peak, and in the first twenty minutes of each hour batches that make it the whole
+    /// A fifth of the peak, with batches up to the peak in the first twenty minutes of each hour
     Batch,
-    /// From three tenths of the peak to the peak, a little each quarter of an hour
+    /// From three tenths of the peak to the peak, in steps of a quarter of an hour
     Growth,
 }
 
-/// What pods ask for beside processors.
+/// The memory requests of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Memory {
-    /// Applications with one, two, four and seven GiB a core
+    /// Applications with one, two, four and seven GiB per core
     #[default]
     Mixed,
-    /// Two GiB a core, all of them
+    /// Two GiB per core
     Even,
 }
 
@@ -37,8 +37,8 @@ pub enum CapacityType {
 
 /// The number of Deployments, each with a phase shift.
 pub(super) const APPS: u32 = 20;
-/// Share of the peak in each hour of a day that follows the sun, in percent.
-const SUN: [u32; 24] = [35, 30, 25, 25, 25, 30, 40, 55, 70, 85, 95, 100, 100, 95, 95, 95, 90, 90, 85, 75, 65, 55, 45, 40];
+/// Share of the peak in each hour of a diurnal day, in percent.
+const DIURNAL: [u32; 24] = [35, 30, 25, 25, 25, 30, 40, 55, 70, 85, 95, 100, 100, 95, 95, 95, 90, 90, 85, 75, 65, 55, 45, 40];
 /// CPU requests of the apps' pods, in millicores.
 const SIZES: [u32; 5] = [250, 500, 750, 1_000, 2_000];
 /// Cores of the machines in which the peak is expressed.
@@ -50,7 +50,7 @@ impl Kind {
         if self == Kind::Batch { 20 } else { 15 }
     }
 
-    /// How long one is played, in hours.
+    /// The default duration, in hours.
     pub(super) fn hours(self) -> u32 {
         if self == Kind::Growth { 7 * 24 } else { 24 }
     }
@@ -60,7 +60,7 @@ impl Kind {
         match self {
             Kind::Diurnal => {
                 let shifted = minute + 24 * 60 + app * 9 - 90;
-                let at = |hour: u32| SUN[(hour % 24) as usize];
+                let at = |hour: u32| DIURNAL[(hour % 24) as usize];
                 let (hour, part) = (shifted / 60, shifted % 60);
                 (at(hour) * (60 - part) + at(hour + 1) * part) / 60
             }
@@ -81,7 +81,7 @@ impl DayArgs {
 
     /// The app's replicas at a minute.
     pub(super) fn replicas(&self, app: u32, minute: u32) -> u32 {
-        // A machine reserves a little for its system.
+        // Part of a machine is reserved for the system.
         let peak = self.nodes * (CORES * 1_000 - 500) / APPS / self.size(app).0;
         peak * self.kind.percent(app, minute) / 100
     }
@@ -110,7 +110,7 @@ impl DayArgs {
         manifests::pool(capacity_type, &requirements, disruption)
     }
 
-    /// The pool and all pods of a minute, none of which runs yet.
+    /// The pool and all pods of a minute, all of them pending.
     pub(super) fn pending(&self, minute: u32) -> String {
         let mut out = self.pool();
         for app in 0..APPS {

@@ -1,11 +1,11 @@
 //! `whittle sim day`: a day of a workload, planned by Whittle and with Karpenter's packing.
 //!
-//! Both runs see the same Deployments scaled at the same moments under the same NodePool; what differs is how pods are
+//! Both runs have the same Deployments, scaled at the same times, and the same NodePool; they differ in how pods are
 //! packed and which commands consolidation may find.
 
-mod anew;
 mod load;
 mod moves;
+mod replan;
 
 pub use load::{CapacityType, Kind, Memory};
 pub use moves::Move;
@@ -13,11 +13,11 @@ pub use moves::Move;
 use super::verdicts;
 use crate::local::session::{Place, Session, SessionError};
 use crate::savings::ledger_of;
-use anew::Anew;
 use clap::Args;
 use jiff::Timestamp;
 use load::APPS;
-use moves::{LOOK_EVERY, Moves};
+use moves::{Moves, OBSERVE_EVERY};
+use replan::Replanned;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use whittle_disruption::{SavingsReport, savings};
@@ -30,16 +30,16 @@ pub struct DayArgs {
     /// How the load goes
     #[arg(long, value_enum, default_value_t)]
     pub kind: Kind,
-    /// Machines of eight cores that the peak is worth
+    /// The peak load, in machines of eight cores
     #[arg(long, default_value_t = 200)]
     pub nodes: u32,
-    /// How long; a day without it, of growth a week
+    /// How long; a day by default, or a week for growth
     #[arg(long)]
     pub hours: Option<u32>,
     /// The hour to begin with, 0 for midnight
     #[arg(long, default_value_t = 0)]
     pub from: u32,
-    /// What pods ask for beside processors
+    /// The memory requests of pods
     #[arg(long, value_enum, default_value_t)]
     pub memory: Memory,
     /// What may be bought
@@ -53,10 +53,10 @@ pub struct DayArgs {
     pub trace: bool,
 }
 
-/// The most moves of one pod by consolidation within an hour.
+/// The maximum number of moves of one pod by consolidation within an hour.
 const MOVES_MAX: usize = 2;
 
-/// From this many machines on, a day takes minutes, and its progress is printed hourly.
+/// From this number of machines on, a day takes minutes, and its progress is printed hourly.
 const LARGE: u32 = 50;
 
 /// The outcome of a day.
@@ -69,7 +69,7 @@ pub struct Day {
     /// Minutes that pods were pending, summed over pods.
     pub waiting_minutes: usize,
     pub disrupted: SavingsReport,
-    /// The moves of the pod (including its replacements) that consolidation moved most often within an hour.
+    /// The moves of the pod (with its replacements) that consolidation moved most often within an hour.
     pub most_moved: Vec<Move>,
     /// The age of the oldest verdict on a managed node at the worst minute, in seconds.
     pub verdict_age: i64,
@@ -79,7 +79,7 @@ pub struct Day {
     pub samples: Vec<Sample>,
 }
 
-/// What ran at the end of a minute.
+/// The machines at the end of a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub minute: u32,
@@ -95,7 +95,7 @@ pub struct Sample {
 pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
     let hours = args.hours.unwrap_or_else(|| args.kind.hours());
     let minutes = args.from * 60..(args.from + hours) * 60;
-    // Side by side: each has a world of its own.
+    // Concurrently: each has a world of its own.
     let (ours, theirs) = std::thread::scope(|scope| {
         let theirs = scope.spawn(|| day(args, minutes.clone(), true));
         (
@@ -116,11 +116,12 @@ pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
         wrong.push("the day costs more than with the reference's packing".to_owned());
     }
     let moments: Vec<u32> = minutes.filter(|minute| minute % args.kind.step() == 0).collect();
-    let anew = moments.iter().map(|minute| Anew::at(args, *minute)).collect::<Result<Vec<Anew>, _>>()?;
-    let mut out = if args.trace { trace((&ours, &theirs), &anew) } else { String::new() };
+    let replanned = moments.iter().map(|minute| Replanned::at(args, *minute)).collect::<Result<Vec<Replanned>, _>>()?;
+    let mut out = if args.trace { trace((&ours, &theirs), &replanned) } else { String::new() };
     out.push_str(&table(&ours, &theirs));
-    let sum =
-        |of: fn(&Anew) -> Price| anew.iter().map(|anew| u128::from(of(anew).nanos())).sum::<u128>() * u128::from(args.kind.step()) / 60;
+    let sum = |of: fn(&Replanned) -> Price| {
+        replanned.iter().map(|costs| u128::from(of(costs).nanos())).sum::<u128>() * u128::from(args.kind.step()) / 60
+    };
     let _ =
         writeln!(out, "{:<44}{:>14.2}{:>14.2}", "dollars, always planned anew", dollars(sum(|a| a.ours)), dollars(sum(|a| a.reference)));
     let _ = writeln!(out, "{:<44}{:>14.2}", "dollars, no plan costs less", dollars(sum(|a| a.bound)));
@@ -128,9 +129,9 @@ pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
 }
 
 /// Dollars per hour and machines at the end of each step of the load.
-fn trace((ours, theirs): (&Day, &Day), anew: &[Anew]) -> String {
+fn trace((ours, theirs): (&Day, &Day), replanned: &[Replanned]) -> String {
     let mut out = String::from("minute  whittle        anew   reference    anew       bound\n");
-    for ((ours, theirs), anew) in ours.samples.iter().zip(&theirs.samples).zip(anew) {
+    for ((ours, theirs), costs) in ours.samples.iter().zip(&theirs.samples).zip(replanned) {
         let hourly = |price: Price| dollars(u128::from(price.nanos()));
         let _ = writeln!(
             out,
@@ -138,11 +139,11 @@ fn trace((ours, theirs): (&Day, &Day), anew: &[Anew]) -> String {
             ours.minute,
             hourly(ours.rate),
             ours.machines,
-            hourly(anew.ours),
+            hourly(costs.ours),
             hourly(theirs.rate),
             theirs.machines,
-            hourly(anew.reference),
-            hourly(anew.bound)
+            hourly(costs.reference),
+            hourly(costs.bound)
         );
     }
     out.push('\n');
@@ -186,26 +187,26 @@ pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) 
     }
     let mut day = Day::default();
     let mut moves = Moves::default();
-    let (mut gone, mut read) = (BTreeSet::new(), 0);
+    let (mut disrupted_nodes, mut read) = (BTreeSet::new(), 0);
     for minute in minutes {
         if minute % args.kind.step() == 0 {
             for app in 0..APPS {
                 session.scale(&format!("app-{app}"), i32::try_from(args.replicas(app, minute)).unwrap_or(i32::MAX))?;
             }
         }
-        for _ in 0..60 / LOOK_EVERY.as_secs() {
-            session.advance(LOOK_EVERY);
+        for _ in 0..60 / OBSERVE_EVERY.as_secs() {
+            session.advance(OBSERVE_EVERY);
             let world = session.simulation.world();
             if world.cluster.objects.workloads() == moves.seen {
                 continue;
             }
             // Only new decisions are read: the log of a day is long.
             let decisions = world.store.decisions(&world.name());
-            gone.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
+            disrupted_nodes.extend(ledger_of(&decisions[read..]).into_iter().flat_map(|entry| entry.nodes));
             read = decisions.len();
-            moves.look(&world, &gone);
+            moves.observe(&world, &disrupted_nodes);
             // A day starts so many machines that some reuse the name of a terminated one.
-            gone.retain(|name: &String| world.cluster.objects.nodes.contains_key(name));
+            disrupted_nodes.retain(|name: &String| world.cluster.objects.nodes.contains_key(name));
         }
         let world = session.simulation.world();
         day.nanos += u128::from(world.cost().nanos()) / 60;
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn noon_and_night_of_a_small_cluster_keep_the_invariants_and_pods_their_peace() {
+    fn a_day_of_a_small_cluster_keeps_the_invariants_and_the_limit_of_moves() {
         let day = day(&args(Kind::Diurnal, 3), (720..726).chain(1_380..1_392), false).unwrap();
         assert_eq!(day.violations, Vec::<String>::new());
         assert!(day.disrupted.commands > 0 && day.nodes_peak > 1, "{day:?}");
@@ -257,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_and_go_and_nothing_costs_less_than_the_bound() {
+    fn a_day_of_batches_costs_at_least_the_lower_bound() {
         let args = args(Kind::Batch, 4);
         let day = day(&args, 0..40, false).unwrap();
         assert_eq!(day.violations, Vec::<String>::new());
         let wanted = |minute| (0..APPS).map(|app| args.replicas(app, minute)).sum::<u32>();
         assert!(wanted(20) * 4 <= wanted(0) && wanted(0) == wanted(60), "a fifth remains when a batch is done");
-        let [full, low] = [0, 20].map(|minute| Anew::at(&args, minute).unwrap());
+        let [full, low] = [0, 20].map(|minute| Replanned::at(&args, minute).unwrap());
         assert!(low.bound < full.bound && full.bound <= full.ours && full.ours <= full.reference, "{full:?} {low:?}");
         let last = day.samples.iter().find(|sample| sample.minute == 20).unwrap();
         assert!(last.rate >= full.bound, "{last:?} {full:?}");

@@ -1,28 +1,17 @@
 //! The whole handler while others write the same claim.
 
-use super::at;
 use futures::executor::block_on;
-use futures::future::BoxFuture;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, ClaimSpec, DecisionRecord, Deletion, DeletionReason, Event, Lease, Machine, Revision, StockOut,
-    Stored, step,
+    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, DeletionReason, Event, Lease, Machine, Revision, StockOut, Stored, step,
 };
 use whittle_ports::{
-    Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Leases, Listing, RegionStore, Report, Settings, StoreError,
+    Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Listing, RegionStore, Report, Settings, StoreError,
 };
 use whittle_sim::region::notices;
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
-
-pub(super) struct Nothing;
-
-impl Functions for Nothing {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
+use whittle_sim::{Function, SimPorts};
+use whittle_testkit::{TestWorld, after, at, default_spec, deletion, joined, machine};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// The table, in which somebody else writes the claim before each of the first `busy` updates of it.
 struct Busy {
@@ -79,27 +68,13 @@ impl DecisionLog for Busy {
 }
 
 pub(super) fn key() -> ClaimKey {
-    ClaimKey { cluster: "c".into(), name: "default-1".into() }
+    whittle_testkit::key("default-1")
 }
 
 pub(super) fn serving() -> Claim {
-    let id = InstanceId::new("i-1");
-    let machine = Machine {
-        provider_id: ProviderId::of_instance("z", &id),
-        instance_id: id,
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami".into(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: std::collections::BTreeMap::new(),
-        launched_at: at(-3600),
-    };
-    let planned = Claim::planned(key(), "uid".into(), ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() }, at(-3600));
-    let launched = step(&planned, &Event::FleetAnswered(machine), at(-3600)).unwrap();
-    step(&launched, &Event::NodeJoined { node_name: "node-1".into() }, at(-3600)).unwrap()
+    let planned = Claim::planned(key(), "uid".into(), default_spec(), at(-3600));
+    let machine = Machine { launched_at: at(-3600), ..machine("i-1") };
+    after(&planned, &[Event::FleetAnswered(machine), joined("node-1")], at(-3600))
 }
 
 /// As consolidate and terminate do at every look.
@@ -110,32 +85,19 @@ fn stamped(claim: &Claim) -> Claim {
 
 /// Somebody else ends the claim, without any deadline.
 fn drained(claim: &Claim) -> Claim {
-    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline: None, message: String::new() };
-    step(claim, &Event::DeletionAsked(deletion), at(0)).unwrap()
+    after(claim, &[Event::DeletionAsked(deletion(DeletionReason::Underutilized, at(0)))], at(0))
 }
 
 /// The spot notice of a claim that somebody else writes `busy` times meanwhile: what becomes of both.
 fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Report, HandleError>, Claim, Vec<Function>) {
-    let options = WorldOptions {
-        seed: 1,
-        cluster: ClusterName::new("c"),
-        region: "us-west-2".into(),
-        kubernetes_version: "1.33".into(),
-        start: at(0),
-    };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
+    let simulation = TestWorld::still(at(0));
+    simulation.store(claim);
     let ports = simulation.ports();
-    block_on(async {
-        let lease = ports.acquire(&key().cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
-        ports.create(&lease, claim).await.unwrap();
-    });
     let store = Busy { inner: ports.clone(), busy: AtomicU32::new(busy), theirs };
     let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
     let body = notices::spot_interruption("i-1", ports.now());
     let outcome = block_on(crate::handle(adapters, &Settings::default(), &body));
-    let after = block_on(ports.get(&key())).unwrap().unwrap().value;
-    let rung = simulation.world().queues.waiting().map(|message| message.function).collect();
-    (outcome, after, rung)
+    (outcome, simulation.claim(&key()), simulation.doorbells())
 }
 
 #[test]

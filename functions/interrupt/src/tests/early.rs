@@ -1,37 +1,25 @@
 //! A notice that is quicker than the answer of the launch.
 
-use super::at;
-use super::contended::{Nothing, key, serving};
+use super::contended::{key, serving};
 use futures::executor::block_on;
-use std::sync::Arc;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
-use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Leases, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Report, Settings};
+use whittle_sim::SimPorts;
 use whittle_sim::region::notices;
-use whittle_sim::{Function, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_testkit::{TestWorld, after, at, begun};
+use whittle_units::{SignedDuration, Timestamp};
 
 fn planned() -> Claim {
     Claim::planned(key(), "uid".into(), ClaimSpec::default(), at(-10))
 }
 
 fn launching() -> Claim {
-    step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, at(-5)).unwrap()
+    after(&planned(), &[begun("t")], at(-5))
 }
 
-fn holding(claim: &Claim) -> Simulation {
-    let options = WorldOptions {
-        seed: 1,
-        cluster: ClusterName::new("c"),
-        region: "us-west-2".into(),
-        kubernetes_version: "1.33".into(),
-        start: at(0),
-    };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
-    let ports = simulation.ports();
-    block_on(async {
-        let lease = ports.acquire(&key().cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
-        ports.create(&lease, claim).await.unwrap();
-    });
+fn holding(claim: &Claim) -> TestWorld {
+    let simulation = TestWorld::still(at(0));
+    simulation.store(claim);
     simulation
 }
 
@@ -55,7 +43,7 @@ fn a_notice_of_a_machine_whose_launch_is_under_way_reaches_its_claim_when_it_com
     });
     simulation.run_for(SignedDuration::from_secs(60));
     assert_eq!(told(&ports, sent_at).unwrap().counted("ended"), 1);
-    let deletion = block_on(ports.get(&key())).unwrap().unwrap().value.deletion.unwrap();
+    let deletion = simulation.claim(&key()).deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))), "it counts from when it was sent");
 }
 
@@ -71,12 +59,10 @@ fn a_notice_of_a_machine_that_is_not_ours_ends_nothing_and_is_dropped() {
         let ports = simulation.ports();
         let report = told(&ports, at(-age)).unwrap();
         assert_eq!((report.counted("unknown_instances"), report.counted("ended")), (1, 0), "{serves}");
-        assert_eq!(block_on(ports.get(&key())).unwrap().unwrap().value, claim);
-        let rung: Vec<Function> = simulation.world().queues.waiting().map(|message| message.function).collect();
-        assert!(rung.is_empty(), "{rung:?}");
+        assert_eq!(simulation.claim(&key()), claim);
+        assert_eq!(simulation.doorbells(), []);
     }
     let simulation = holding(&launching());
     assert!(told(&simulation.ports(), at(0)).is_err());
-    let claim = block_on(simulation.ports().get(&key())).unwrap().unwrap().value;
-    assert_eq!(claim, launching(), "a claim that waits is not ended for a machine that may be anybody's");
+    assert_eq!(simulation.claim(&key()), launching(), "a claim that waits is not ended for a machine that may be anybody's");
 }

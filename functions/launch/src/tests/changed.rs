@@ -1,19 +1,14 @@
 //! A class that somebody changes after it was looked at.
 
-use super::at;
-use super::over_sim::{keep, kept, run_over};
+use super::over_sim::{keep, run_over};
 use super::repeated::with_class;
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{NodeClassRecord, Phase};
 use whittle_ports::Records;
-use whittle_sim::{Function, Simulation};
+use whittle_sim::Function;
+use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;
-
-/// A change of the class, as the API server keeps it.
-fn edit(simulation: &Simulation, change: impl FnOnce(&mut Ec2NodeClass)) {
-    assert!(simulation.world().cluster.objects.change::<Ec2NodeClass>("gone", change));
-}
 
 fn another_spec(class: &mut Ec2NodeClass) {
     class.spec.role = Some("another".into());
@@ -21,16 +16,16 @@ fn another_spec(class: &mut Ec2NodeClass) {
 }
 
 /// The class is looked at again.
-fn look(simulation: &Simulation) {
+fn look(simulation: &TestWorld) {
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
-    let class = simulation.world().cluster.objects.get::<Ec2NodeClass>("gone").unwrap().clone();
+    let class = simulation.get::<Ec2NodeClass>("gone").unwrap();
     block_on(async {
         let known = ports.read::<NodeClassRecord>(&cluster, "gone").await.unwrap().unwrap();
         ports.write(&cluster, &NodeClassRecord { class, hash: "new".into(), ..known.value }, known.revision).await.unwrap();
     });
 }
 
-fn rung(simulation: &Simulation, function: Function) -> usize {
+fn rung(simulation: &TestWorld, function: Function) -> usize {
     simulation.world().queues.waiting().filter(|message| message.function == function).count()
 }
 
@@ -38,11 +33,11 @@ fn rung(simulation: &Simulation, function: Function) -> usize {
 fn nothing_is_launched_as_a_class_was_before_its_change_and_its_claims_wait_for_the_next_look() {
     let mut simulation = with_class();
     let claims = [1, 2].map(|number| keep(&simulation, number));
-    edit(&simulation, another_spec);
+    simulation.change::<Ec2NodeClass>("gone", another_spec);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 2);
     assert!(simulation.world().region.machines.is_empty());
     for claim in &claims {
-        let waits = kept(&simulation, &claim.key);
+        let waits = simulation.claim(&claim.key);
         assert_eq!((waits.phase, waits.deletion), (Phase::Planned, None));
     }
     assert_eq!((rung(&simulation, Function::Refresh), rung(&simulation, Function::Launch)), (1, 1));
@@ -51,7 +46,7 @@ fn nothing_is_launched_as_a_class_was_before_its_change_and_its_claims_wait_for_
     assert_eq!(rung(&simulation, Function::Refresh), 0, "it was asked for once");
     look(&simulation);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
-    let hash = &kept(&simulation, &claims[0].key).annotations[whittle_api::labels::NODE_CLASS_HASH];
+    let hash = &simulation.claim(&claims[0].key).annotations[whittle_api::labels::NODE_CLASS_HASH];
     assert_eq!(hash, "new", "of the class that it was launched from");
 }
 
@@ -68,7 +63,7 @@ fn a_class_that_was_deleted_or_made_anew_launches_nothing_before_it_is_looked_at
     for change in changes {
         let simulation = with_class();
         keep(&simulation, 1);
-        edit(&simulation, change);
+        simulation.change::<Ec2NodeClass>("gone", change);
         assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 1);
     }
     let simulation = with_class();
@@ -82,13 +77,13 @@ fn a_class_that_was_deleted_or_made_anew_launches_nothing_before_it_is_looked_at
 fn neither_a_status_nor_an_api_server_that_is_away_keeps_a_machine_from_being_launched() {
     let simulation = with_class();
     keep(&simulation, 1);
-    edit(&simulation, |class| {
+    simulation.change::<Ec2NodeClass>("gone", |class| {
         class.status.instance_profile = Some("p".into());
         class.metadata.annotations.insert("note".into(), "x".into());
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
     keep(&simulation, 2);
-    edit(&simulation, another_spec);
+    simulation.change::<Ec2NodeClass>("gone", another_spec);
     simulation.world().cluster.name = "unreachable".into();
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("launched"), report.counted("classes_unseen")), (1, 1));

@@ -1,6 +1,5 @@
 //! Many claims of one call, where every call to table, cluster, queue and EC2 takes its time.
 
-use super::at;
 use super::over_sim::{keep_as, with_functions};
 use super::repeated::ready;
 use futures::executor::block_on;
@@ -11,6 +10,7 @@ use whittle_api::labels;
 use whittle_claims::{Claim, Doorbell, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
+use whittle_testkit::{TestWorld, at};
 use whittle_units::{ClusterName, SignedDuration};
 
 const TYPE: &str = "m5.large";
@@ -28,14 +28,14 @@ impl Functions for Launches {
 }
 
 /// A hundred claims and the doorbell for them.
-fn hundred() -> Simulation {
+fn hundred() -> TestWorld {
     let simulation = ready(with_functions(Arc::new(Launches)));
     let of_one_type = |claim: &mut Claim| {
         let asked = [(labels::INSTANCE_TYPE, TYPE), (labels::CAPACITY_TYPE, "on-demand")];
         claim.spec.requirements = asked.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
     };
     let claims = (0..100).map(|number| keep_as(&simulation, number, of_one_type).key.name).collect();
-    block_on(simulation.ports().ring(Doorbell::Launch { cluster: ClusterName::new("c"), claims }, SignedDuration::ZERO)).unwrap();
+    block_on(simulation.ports().send_now(Doorbell::Launch { cluster: ClusterName::new("c"), claims })).unwrap();
     simulation
 }
 

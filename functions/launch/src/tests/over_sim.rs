@@ -1,41 +1,30 @@
 //! The whole handler over the memory adapters, in a world where nothing moves by itself.
 
-use super::{at, planned};
+use super::planned;
 use crate::plan::Facts;
 use futures::executor::block_on;
-use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use whittle_api::ObjectMeta;
 use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, DeletionReason, Doorbell, NodeClassRecord, Phase, Revision, Stored};
+use whittle_claims::{Claim, DeletionReason, Doorbell, NodeClassRecord, Phase, Revision, Stored};
 use whittle_ec2::fleet::MinValuesPolicy;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, Leases, Records, Report, Settings};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
+use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, Records, Report, Settings};
+use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
+use whittle_testkit::{NoFunctions, TestWorld, at, resolved_class};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
-struct Nothing;
-
-impl Functions for Nothing {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
 /// A world whose types are known, and no node class.
-pub(super) fn without_classes() -> Simulation {
-    with_functions(Arc::new(Nothing))
+pub(super) fn without_classes() -> TestWorld {
+    with_functions(Arc::new(NoFunctions))
 }
 
 /// The same, in which something runs by itself.
-pub(super) fn with_functions(functions: Arc<dyn Functions>) -> Simulation {
+pub(super) fn with_functions(functions: Arc<dyn Functions>) -> TestWorld {
     let cluster = ClusterName::new("c");
-    let options =
-        WorldOptions { seed: 1, cluster: cluster.clone(), region: "us-west-2".into(), kubernetes_version: "1.33".into(), start: at(0) };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), functions);
+    let simulation = TestWorld::with_functions(cluster.as_str(), at(0), functions);
     let ports = simulation.ports();
     let record = ClusterRecord { info: ClusterInfo { name: cluster.clone(), ..ClusterInfo::default() } };
     block_on(ports.write(&cluster, &record, Revision::ABSENT)).unwrap();
@@ -46,7 +35,7 @@ pub(super) fn with_functions(functions: Arc<dyn Functions>) -> Simulation {
     simulation
 }
 
-pub(super) fn keep(simulation: &Simulation, number: usize) -> Claim {
+pub(super) fn keep(simulation: &TestWorld, number: usize) -> Claim {
     keep_as(simulation, number, |_| {})
 }
 
@@ -61,22 +50,13 @@ pub(super) fn know(simulation: &Simulation, mut record: NodeClassRecord) {
 }
 
 /// A claim with some changes.
-pub(super) fn keep_as(simulation: &Simulation, number: usize, change: impl FnOnce(&mut Claim)) -> Claim {
+pub(super) fn keep_as(simulation: &TestWorld, number: usize, change: impl FnOnce(&mut Claim)) -> Claim {
     let mut claim = planned();
     claim.key.name = format!("a-{number:02}").as_str().into();
     claim.spec.node_class.name = "gone".into();
     change(&mut claim);
-    let ports = simulation.ports();
-    block_on(async {
-        let lease = ports.acquire(&claim.key.cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
-        ports.create(&lease, &claim).await.unwrap();
-        ports.release(&lease).await.unwrap();
-    });
+    simulation.store(&claim);
     claim
-}
-
-pub(super) fn kept(simulation: &Simulation, key: &ClaimKey) -> Claim {
-    block_on(simulation.ports().get(key)).unwrap().unwrap().value
 }
 
 pub(super) fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
@@ -89,7 +69,7 @@ fn a_claim_whose_class_is_gone_is_given_up_and_its_pods_are_planned_anew() {
     let simulation = without_classes();
     let claim = keep(&simulation, 1);
     run_over(&simulation.ports(), std::slice::from_ref(&claim.key.name));
-    let after = kept(&simulation, &claim.key);
+    let after = simulation.claim(&claim.key);
     assert!(matches!(after.phase, Phase::Failed { .. }), "{:?}", after.phase);
     assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::InsufficientCapacity));
     let world = simulation.world();
@@ -98,31 +78,17 @@ fn a_claim_whose_class_is_gone_is_given_up_and_its_pods_are_planned_anew() {
         world.cluster.events.iter().map(|kept| (kept.event.reason.as_str(), kept.event.kind.as_str())).collect();
     told.sort_unstable();
     assert_eq!(told, [("", "NodeClaim"), ("InsufficientCapacityError", "NodeClaim")]);
-    let rung: Vec<Function> = world.queues.waiting().map(|message| message.function).collect();
-    assert_eq!(rung, [Function::Schedule, Function::Terminate]);
+    drop(world);
+    assert_eq!(simulation.doorbells(), [Function::Schedule, Function::Terminate]);
 }
 
 #[test]
 fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
     let simulation = without_classes();
     let claim = keep(&simulation, 1);
-    let class = NodeClassRecord {
-        class: Ec2NodeClass { metadata: ObjectMeta::named("gone"), ..Ec2NodeClass::default() },
-        subnets: Vec::new(),
-        security_groups: Vec::new(),
-        amis: Vec::new(),
-        instance_profile: String::new(),
-        hash: String::new(),
-        problems: vec!["it names no subnet".to_owned()],
-        free_addresses: std::collections::BTreeMap::new(),
-        free_reserved: std::collections::BTreeMap::new(),
-        fence: None,
-        placement_group: None,
-        resolved_at: at(0),
-    };
-    know(&simulation, class);
+    know(&simulation, NodeClassRecord { problems: vec!["it names no subnet".to_owned()], ..resolved_class("gone") });
     let report = run_over(&simulation.ports(), &[]);
-    assert_eq!(kept(&simulation, &claim.key).deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
+    assert_eq!(simulation.claim(&claim.key).deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
     assert!(simulation.world().cluster.events.is_empty());
     let counted = report.metrics.iter().find(|metric| metric.metric == "karpenter_nodeclaims_disrupted_total").unwrap();
     assert_eq!(counted.labels["reason"], "nodeclass_not_ready");
@@ -145,7 +111,7 @@ fn a_class_of_which_not_all_is_known_yet_ends_no_claim() {
     known(&["the profile is not known yet"]);
     let claim = keep(&simulation, 1);
     assert_eq!(run_over(&ports, &[]).counted("retried"), 1);
-    let waits = kept(&simulation, &claim.key);
+    let waits = simulation.claim(&claim.key);
     assert_eq!((waits.phase, waits.deletion), (Phase::Planned, None));
     assert!(simulation.world().region.machines.is_empty());
     known(&[]);
@@ -175,7 +141,7 @@ fn a_claim_that_asks_for_efa_gets_a_machine_that_has_it_and_no_other_does() {
             }
         });
         assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
-        let machine = kept(&simulation, &claim.key).machine().unwrap().clone();
+        let machine = simulation.claim(&claim.key).machine().unwrap().clone();
         assert_eq!(machine.capacity.get("vpc.amazonaws.com/efa").units_floor(), i64::from(asks), "{:?}", machine.capacity);
     }
 }
@@ -258,7 +224,7 @@ fn a_claim_whose_class_reaches_beyond_its_cluster_is_given_up() {
     let ports = simulation.ports();
     let adapters = Adapters::all(&ports);
     block_on(crate::handle(adapters, &settings, &"c".into(), &[])).unwrap();
-    let after = kept(&simulation, &claim.key);
+    let after = simulation.claim(&claim.key);
     assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
     assert!(simulation.world().region.machines.is_empty(), "nothing was launched");
 }
@@ -316,7 +282,7 @@ fn nothing_is_launched_before_types_and_cluster_are_known() {
     let claim = keep(&simulation, 1);
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!(report.counted("facts_missing"), 1);
-    assert_eq!(kept(&simulation, &claim.key).phase, Phase::Planned);
+    assert_eq!(simulation.claim(&claim.key).phase, Phase::Planned);
     assert_eq!(simulation.world().queues.waiting().count(), 1, "it is tried again");
 }
 
@@ -325,7 +291,7 @@ fn doorbells_that_come_twice_while_nothing_can_be_launched_do_not_multiply() {
     let mut simulation = without_classes();
     simulation.world().store = whittle_sim::world::store::Store::default();
     let [first, second, third] = [1, 2, 3].map(|number| keep(&simulation, number).key.name);
-    let rung = |simulation: &Simulation| simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
+    let rung = |simulation: &TestWorld| simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
     let both = [first.clone(), second.clone()];
     for _ in 0..3 {
         run_over(&simulation.ports(), &both);

@@ -1,11 +1,11 @@
 //! Resources that a NodeOverlay adds: EC2 knows nothing of them, so that only the plan can tell.
 
-use super::over_sim::{keep_as, kept, run_over};
+use super::over_sim::{keep_as, run_over};
 use super::repeated::with_class;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, ExtraCapacity, Phase, mirror};
-use whittle_sim::Simulation;
+use whittle_testkit::TestWorld;
 use whittle_units::{Quantity, Resources};
 
 const DEVICE: &str = "example.com/device";
@@ -15,7 +15,7 @@ fn of(name: &str, amount: i64) -> Resources {
 }
 
 /// A claim that asks for a device and may become any of two types, of which `extra` are said to have some.
-fn asking(simulation: &Simulation, extra: &[&str]) -> Claim {
+fn asking(simulation: &TestWorld, extra: &[&str]) -> Claim {
     keep_as(simulation, 1, |claim| {
         let types = ["m5.large", "m5.xlarge"];
         claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, types)];
@@ -31,7 +31,7 @@ fn what_an_overlay_adds_is_launched_as_it_was_planned_and_shown_by_the_claim() {
     let simulation = with_class();
     let claim = asking(&simulation, &["m5.large", "m5.xlarge"]);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
-    let status = mirror(&kept(&simulation, &claim.key)).status;
+    let status = mirror(&simulation.claim(&claim.key)).status;
     let has = [status.capacity.get(DEVICE), status.allocatable.get(DEVICE)].map(Quantity::units_floor);
     assert_eq!(has, [4, 4], "{status:?}");
     assert!(status.allocatable.get("cpu").units_floor() > 0, "beside what EC2 knows of");
@@ -43,7 +43,7 @@ fn a_type_without_the_capacity_that_was_planned_is_never_launched() {
         let simulation = with_class();
         let claim = asking(&simulation, extra);
         run_over(&simulation.ports(), &[]);
-        let after = kept(&simulation, &claim.key);
+        let after = simulation.claim(&claim.key);
         assert_eq!(after.machine().map(|machine| machine.instance_type.as_str()), launched, "{:?}", after.phase);
         assert_eq!(matches!(after.phase, Phase::Failed { .. }), launched.is_none());
         let reason = after.deletion.map(|deletion| deletion.reason);
@@ -64,7 +64,7 @@ fn huge_pages_of_an_overlay_are_taken_from_memory_and_less_than_ec2_says_counts_
         claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["g4dn.xlarge"])];
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
-    let [changed, plain] = [claim, plain].map(|claim| kept(&simulation, &claim.key).machine().unwrap().clone());
+    let [changed, plain] = [claim, plain].map(|claim| simulation.claim(&claim.key).machine().unwrap().clone());
     let memory = |machine: &whittle_claims::Machine| machine.allocatable.get("memory").units_floor();
     assert_eq!(memory(&plain) - memory(&changed), 1 << 30);
     let gpus = |machine: &whittle_claims::Machine| machine.capacity.get("nvidia.com/gpu").units_floor();

@@ -1,6 +1,6 @@
 //! Launches into placement groups.
 
-use super::over_sim::{class_in, keep_as, kept, know, run_over};
+use super::over_sim::{class_in, keep_as, know, run_over};
 use super::repeated::with_class;
 use futures::executor::block_on;
 use whittle_api::karpenter::{PlacementGroupSelector, Requirement, ResolvedPlacementGroup};
@@ -8,13 +8,13 @@ use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, OfferingKey, Phase, StockOut};
 use whittle_ec2::network::PlacementGroup;
 use whittle_ports::RegionStore;
-use whittle_sim::Simulation;
 use whittle_snapshot::unavailable;
+use whittle_testkit::TestWorld;
 
 const ZONE: &str = "us-west-2a";
 
 /// A world with the class `gone`, which has no group, and `placed`, which is in one.
-fn with_group(strategy: &str, partition_count: u32) -> Simulation {
+fn with_group(strategy: &str, partition_count: u32) -> TestWorld {
     let simulation = with_class();
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
     let (id, name, strategy) = ("pg-1".to_owned(), "web".to_owned(), strategy.to_owned());
@@ -37,20 +37,20 @@ fn of_type(claim: &mut Claim) {
     ];
 }
 
-fn in_group(simulation: &Simulation, number: usize) -> Claim {
+fn in_group(simulation: &TestWorld, number: usize) -> Claim {
     keep_as(simulation, number, |claim| {
         claim.spec.node_class.name = "placed".into();
         of_type(claim);
     })
 }
 
-fn known(simulation: &Simulation) -> Vec<StockOut> {
+fn known(simulation: &TestWorld) -> Vec<StockOut> {
     let now = simulation.world().now();
     block_on(simulation.ports().stock_outs(now)).unwrap()
 }
 
 /// The placement group of each machine.
-fn groups(simulation: &Simulation) -> Vec<Option<String>> {
+fn groups(simulation: &TestWorld) -> Vec<Option<String>> {
     simulation.world().region.machines.values().map(|machine| machine.instance.placement_group.clone()).collect()
 }
 
@@ -60,7 +60,7 @@ fn machines_of_a_class_start_in_its_placement_group_and_say_so() {
     let claim = in_group(&simulation, 1);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
     assert_eq!(groups(&simulation), [Some("pg-1".to_owned())]);
-    let machine = kept(&simulation, &claim.key).machine().unwrap().clone();
+    let machine = simulation.claim(&claim.key).machine().unwrap().clone();
     assert_eq!(machine.labels[labels::PLACEMENT_GROUP_ID], "pg-1");
     assert_eq!(machine.labels.get(labels::PLACEMENT_GROUP_PARTITION), None, "it has no partitions");
 }
@@ -75,7 +75,7 @@ fn a_machine_gets_the_partition_that_its_claim_asks_for_and_otherwise_waits_to_h
     });
     let free = in_group(&simulation, 2);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
-    let claims = [asking, free].map(|claim| kept(&simulation, &claim.key));
+    let claims = [asking, free].map(|claim| simulation.claim(&claim.key));
     let labelled = claims.each_ref().map(|claim| claim.machine().unwrap().labels[labels::PLACEMENT_GROUP_PARTITION].as_str());
     assert_eq!(labelled, ["2", ""]);
     assert_eq!(claims.each_ref().map(Claim::awaits_partition), [false, true]);
@@ -95,7 +95,7 @@ fn nothing_is_ever_launched_outside_of_the_group_of_a_class_whose_group_is_not_k
     let claim = in_group(&simulation, 1);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 0);
     assert_eq!(groups(&simulation), [None; 0]);
-    let after = kept(&simulation, &claim.key);
+    let after = simulation.claim(&claim.key);
     assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::NodeClassNotReady));
 }
 
@@ -109,7 +109,7 @@ fn a_full_spread_group_closes_its_zone_for_its_own_machines_and_for_nobody_else(
     let eighth = in_group(&simulation, 8);
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("launched"), report.counted("failed")), (0, 1));
-    assert!(matches!(kept(&simulation, &eighth.key).phase, Phase::Failed { .. }), "its pods are planned anew, elsewhere");
+    assert!(matches!(simulation.claim(&eighth.key).phase, Phase::Failed { .. }), "its pods are planned anew, elsewhere");
     let outs = known(&simulation);
     assert_eq!(outs.iter().map(|out| &out.offering).collect::<Vec<_>>(), [&OfferingKey::of_full_group("pg-1", ZONE)]);
     let closed = unavailable(&outs, simulation.world().now());
@@ -118,7 +118,7 @@ fn a_full_spread_group_closes_its_zone_for_its_own_machines_and_for_nobody_else(
     let ninth = in_group(&simulation, 9);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1, "no call is made for it");
     assert_eq!(simulation.world().region.started(), 7);
-    assert!(kept(&simulation, &ninth.key).machine().is_none());
+    assert!(simulation.claim(&ninth.key).machine().is_none());
     // The same types in the same zone, without the group; and the group in another zone.
     keep_as(&simulation, 10, of_type);
     keep_as(&simulation, 11, |claim| {
@@ -140,7 +140,7 @@ fn a_lack_within_a_placement_group_is_remembered_for_that_group_alone() {
         claim.spec.requirements.push(Requirement::is_in(labels::PLACEMENT_GROUP_PARTITION, ["1"]));
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
-    assert!(kept(&simulation, &first.key).machine().is_none());
+    assert!(simulation.claim(&first.key).machine().is_none());
     let outs = known(&simulation);
     assert_eq!(outs.len(), 2);
     assert!(outs.iter().all(|out| out.offering.placement_group.as_deref() == Some("pg-1") && out.offering.partition == Some(1)));
@@ -160,7 +160,7 @@ fn a_lack_within_a_placement_group_is_remembered_for_that_group_alone() {
         claim.spec.requirements.push(Requirement::is_in(labels::PLACEMENT_GROUP_PARTITION, ["1"]));
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
-    assert!(kept(&simulation, &waiting.key).machine().is_none());
+    assert!(simulation.claim(&waiting.key).machine().is_none());
     let mut partitions: Vec<_> = simulation.world().region.machines.values().map(|machine| machine.instance.partition).collect();
     partitions.sort_unstable();
     assert_eq!(partitions, [None, Some(2)]);

@@ -1,23 +1,23 @@
 //! A call that is repeated because nobody knows its answer, after some of its machines have ended.
 
-use super::at;
-use super::over_sim::{class_in, keep, kept, know, run_over, without_classes};
+use super::over_sim::{class_in, keep, know, run_over, without_classes};
 use crate::batch::Batch;
 use futures::executor::block_on;
-use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, Phase, step};
+use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Phase};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{ClaimStore, ClusterRecord, RecordRemoval, Records};
 use whittle_sim::Simulation;
+use whittle_testkit::{TestWorld, after, at, deletion};
 use whittle_units::{ClusterName, InstanceId};
 
 /// A world in which machines can be started.
-pub(super) fn with_class() -> Simulation {
+pub(super) fn with_class() -> TestWorld {
     ready(without_classes())
 }
 
 /// The world with a class that is ready.
-pub(super) fn ready(simulation: Simulation) -> Simulation {
+pub(super) fn ready(simulation: TestWorld) -> TestWorld {
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
     let info = ClusterInfo {
@@ -36,11 +36,11 @@ pub(super) fn ready(simulation: Simulation) -> Simulation {
 }
 
 /// Two claims of one call, whose machines run.
-fn two_of_one_call() -> (Simulation, [Claim; 2], [InstanceId; 2]) {
+fn two_of_one_call() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
     let simulation = with_class();
     let planned = [keep(&simulation, 1), keep(&simulation, 2)];
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
-    let claims = planned.map(|claim| kept(&simulation, &claim.key));
+    let claims = planned.map(|claim| simulation.claim(&claim.key));
     let machines = claims.clone().map(|claim| claim.machine().unwrap().instance_id.clone());
     assert_eq!(simulation.world().region.machines.len(), 2);
     (simulation, claims, machines)
@@ -65,17 +65,16 @@ fn forgets(simulation: &Simulation, claim: &Claim) {
 
 /// The claim's machine served and ended.
 fn ends(simulation: &Simulation, claim: &Claim) {
-    let deletion = Deletion { reason: DeletionReason::Requested, at: at(0), deadline: None, message: String::new() };
+    let deletion = deletion(DeletionReason::Requested, at(0));
     let events = [Event::DeletionAsked(deletion), Event::TerminationSent, Event::MachineGone];
-    let gone = events.iter().fold(claim.clone(), |claim, event| step(&claim, event, at(0)).unwrap());
-    put(simulation, &gone);
+    put(simulation, &after(claim, &events, at(0)));
     end(simulation, &claim.machine().unwrap().instance_id);
 }
 
-fn again(simulation: &mut Simulation, key: &ClaimKey, seconds: i64) -> Claim {
+fn again(simulation: &mut TestWorld, key: &ClaimKey, seconds: i64) -> Claim {
     simulation.run_until(at(seconds));
     run_over(&simulation.ports(), std::slice::from_ref(&key.name));
-    kept(simulation, key)
+    simulation.claim(key)
 }
 
 #[test]
@@ -108,13 +107,13 @@ fn a_machine_that_ended_before_its_claim_knew_of_it_is_replaced_by_another_call(
     let machine = served.machine().unwrap();
     assert!(!machines.contains(&machine.instance_id), "{machine:?}");
     assert_eq!(simulation.world().region.machines.len(), 3);
-    assert_eq!(kept(&simulation, &claims[0].key).machine().unwrap().instance_id, machines[0], "its neighbour keeps what it has");
+    assert_eq!(simulation.claim(&claims[0].key).machine().unwrap().instance_id, machines[0], "its neighbour keeps what it has");
     assert_eq!(again(&mut simulation, &claims[1].key, 600).phase, served.phase);
     assert_eq!(simulation.world().region.machines.len(), 3, "a claim buys one machine");
 }
 
 /// Both claims of a call forget their machines, EC2 does not show these by their tag, and a repeat of the call names none.
-fn nobody_names_the_machines() -> (Simulation, [Claim; 2], [InstanceId; 2]) {
+fn nobody_names_the_machines() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
     let (simulation, claims, machines) = two_of_one_call();
     claims.iter().for_each(|claim| forgets(&simulation, claim));
     let mut world = simulation.world();
@@ -129,7 +128,7 @@ fn a_repeat_that_names_no_machine_buys_none_but_asks_the_fleet() {
     let (mut simulation, claims, machines) = nobody_names_the_machines();
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
-    let named = claims.map(|claim| kept(&simulation, &claim.key).machine().unwrap().instance_id.clone());
+    let named = claims.map(|claim| simulation.claim(&claim.key).machine().unwrap().instance_id.clone());
     assert_eq!(named.iter().collect::<std::collections::BTreeSet<_>>(), machines.iter().collect());
     assert_eq!(simulation.world().region.started(), 2);
 }
@@ -139,12 +138,12 @@ fn while_ec2_shows_nothing_of_a_fleet_nothing_is_bought_in_its_place() {
     let (mut simulation, claims, _) = nobody_names_the_machines();
     // The fleet is not shown either.
     simulation.world().faults.stale_reads = 1000;
-    let first = kept(&simulation, &claims[0].key).phase;
+    let first = simulation.claim(&claims[0].key).phase;
     let names = claims.clone().map(|claim| claim.key.name);
     let mut look = |seconds| {
         simulation.run_until(at(seconds));
         let report = run_over(&simulation.ports(), &names);
-        let phase = kept(&simulation, &claims[0].key).phase;
+        let phase = simulation.claim(&claims[0].key).phase;
         (report.counted("untold"), phase, simulation.world().region.started())
     };
     // Two minutes from the first answer that left them open, however old the stored call is.
@@ -168,7 +167,7 @@ fn an_answer_that_says_why_machines_are_missing_is_not_waited_for() {
     simulation.world().faults.partial_fleets = 1000;
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("launched"), report.counted("failed"), report.counted("untold")), (1, 1, 0));
-    let given_up = claims.iter().filter(|claim| kept(&simulation, &claim.key).deletion.is_some()).count();
+    let given_up = claims.iter().filter(|claim| simulation.claim(&claim.key).deletion.is_some()).count();
     assert_eq!(given_up, 1, "its pods are planned anew at once");
 }
 
@@ -230,7 +229,7 @@ fn a_plan_that_is_older_than_its_machines_buys_none_again() {
     assert_eq!(batches.len(), 1);
     simulation.world().region.forget_tokens = true;
     run_over(&simulation.ports(), &[]);
-    let served = claims.map(|claim| kept(&simulation, &claim.key).machine().unwrap().instance_id.clone());
+    let served = claims.map(|claim| simulation.claim(&claim.key).machine().unwrap().instance_id.clone());
     assert!(served.iter().all(|id| machines.contains(id)), "{served:?}");
     assert_eq!(simulation.world().region.machines.len(), 2);
 }
@@ -249,7 +248,7 @@ fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_mach
     let names = claims.clone().map(|claim| claim.key.name);
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &names);
-    let served = |simulation: &Simulation| claims.iter().filter(|claim| kept(simulation, &claim.key).machine().is_some()).count();
+    let served = |simulation: &TestWorld| claims.iter().filter(|claim| simulation.claim(&claim.key).machine().is_some()).count();
     assert_eq!((served(&simulation), simulation.world().region.machines.len()), (1, 1), "what is there is given away first");
     simulation.run_until(at(120));
     run_over(&simulation.ports(), &names);

@@ -1,13 +1,13 @@
 //! Settings of the deployment that instance types depend on.
 
-use super::over_sim::{keep_as, kept};
+use super::over_sim::keep_as;
 use super::repeated::with_class;
 use futures::executor::block_on;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Machine, MeasuredMemory, Revision};
 use whittle_ports::{Adapters, Records, Settings};
-use whittle_sim::Simulation;
+use whittle_testkit::{TestWorld, at};
 use whittle_units::Quantity;
 
 /// An m5.large that was launched under these settings.
@@ -15,14 +15,14 @@ fn launched(settings: &Settings) -> Machine {
     launched_in(&with_class(), settings)
 }
 
-fn launched_in(simulation: &Simulation, settings: &Settings) -> Machine {
+fn launched_in(simulation: &TestWorld, settings: &Settings) -> Machine {
     let claim = keep_as(simulation, 1, |claim| {
         claim.spec.requirements =
             vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large"]), Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"])];
     });
     let ports = simulation.ports();
     block_on(crate::handle(Adapters::all(&ports), settings, &"c".into(), &[])).unwrap();
-    kept(simulation, &claim.key).machine().unwrap().clone()
+    simulation.claim(&claim.key).machine().unwrap().clone()
 }
 
 fn size(machine: &Machine) -> (i64, i64) {
@@ -43,7 +43,7 @@ fn memory_that_nodes_of_the_image_reported_replaces_the_estimate_and_that_of_ano
     for (image_id, mebibytes) in [("ami-1", 7690), ("ami-2", 7577)] {
         let simulation = with_class();
         let by_type = [("m5.large".to_owned(), Quantity::from_mebibytes(7690))].into();
-        let measured = MeasuredMemory { image_id: image_id.into(), by_type, updated_at: super::at(0) };
+        let measured = MeasuredMemory { image_id: image_id.into(), by_type, updated_at: at(0) };
         block_on(simulation.ports().write(&"c".into(), &measured, Revision::ABSENT)).unwrap();
         assert_eq!(size(&launched_in(&simulation, &Settings::default())).1, mebibytes, "{image_id}");
     }

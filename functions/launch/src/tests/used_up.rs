@@ -1,7 +1,6 @@
 //! What is used up: subnets and quotas, which say nothing about the machines that EC2 has.
 
-use super::at;
-use super::over_sim::{class_in, keep, keep_as, kept, run_over};
+use super::over_sim::{class_in, keep, keep_as, run_over};
 use super::repeated::with_class;
 use crate::addresses::{SubnetUse, Use, free_addresses};
 use futures::executor::block_on;
@@ -13,12 +12,13 @@ use whittle_ec2::network::Subnet;
 use whittle_ports::{Records, RegionStore};
 use whittle_sim::Simulation;
 use whittle_snapshot::unavailable;
+use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;
 
 const ZONE: &str = "us-west-2a";
 
 /// A class with two subnets in each zone, of which the first had so many free addresses and the second a few less.
-fn with_two_subnets(addresses: u32) -> Simulation {
+fn with_two_subnets(addresses: u32) -> TestWorld {
     let simulation = with_class();
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     block_on(async {
@@ -59,7 +59,7 @@ fn a_full_subnet_shuts_no_type_of_its_zone_and_the_next_launch_takes_another() {
     simulation.world().region.network.subnets.push(full);
     let refused = keep_as(&simulation, 1, in_zone);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
-    assert!(matches!(kept(&simulation, &refused.key).phase, Phase::Failed { .. }));
+    assert!(matches!(simulation.claim(&refused.key).phase, Phase::Failed { .. }));
     let outs = known(&simulation);
     assert_eq!(outs.iter().map(|out| &out.offering).collect::<Vec<_>>(), [&OfferingKey::of_subnet(&first)], "the subnet, and nothing else");
     assert_eq!(outs[0].until, at(180));
@@ -67,7 +67,7 @@ fn a_full_subnet_shuts_no_type_of_its_zone_and_the_next_launch_takes_another() {
     assert!(closed.pools.is_empty() && closed.capacity_types.is_empty() && closed.quotas.is_empty());
     let next = keep_as(&simulation, 2, in_zone);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
-    assert!(kept(&simulation, &next.key).machine().is_some());
+    assert!(simulation.claim(&next.key).machine().is_some());
     assert_eq!(subnets_of(&simulation), [(format!("{first}-second"), 1)].into());
 }
 
@@ -132,7 +132,7 @@ fn without_room_for_another_fleet_no_offering_is_shut_and_no_claim_is_given_up()
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("failed"), report.counted("quota"), report.counted("retried")), (0, 1, 1));
     assert_eq!(known(&simulation), []);
-    assert!(matches!(kept(&simulation, &claim.key).phase, Phase::Launching { .. }));
+    assert!(matches!(simulation.claim(&claim.key).phase, Phase::Launching { .. }));
     simulation.world().region.refusal = None;
     simulation.run_until(at(40));
     assert_eq!(run_over(&simulation.ports(), &[claim.key.name]).counted("launched"), 1);

@@ -7,14 +7,15 @@ use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::NodeClassRecord;
 use whittle_ec2::network::PlacementGroup;
 use whittle_ports::{Adapters, Records, Settings};
-use whittle_sim::{Simulation, World};
+use whittle_sim::World;
+use whittle_testkit::TestWorld;
 
 fn group(id: &str, state: &str) -> PlacementGroup {
     PlacementGroup { id: id.into(), name: "web".into(), strategy: "partition".into(), partition_count: 3, state: state.into() }
 }
 
 /// A world whose class selects the placement group `web`, and has everything else.
-fn selecting(groups: Vec<PlacementGroup>) -> (Simulation, Settings) {
+fn selecting(groups: Vec<PlacementGroup>) -> (TestWorld, Settings) {
     fenced(move |world: &mut World| {
         with_role("KarpenterNodeRole-c")(world);
         select(world, Some("web"));
@@ -34,7 +35,7 @@ fn condition(class: &Ec2NodeClass) -> (ConditionStatus, String, String) {
     (found.status, found.reason.clone(), found.message.clone())
 }
 
-fn events_of(simulation: &Simulation, reason: &str) -> Vec<String> {
+fn events_of(simulation: &TestWorld, reason: &str) -> Vec<String> {
     let world = simulation.world();
     let own = world.cluster.events.iter().filter(|kept| kept.event.reason == reason && kept.event.kind == "EC2NodeClass");
     own.map(|kept| kept.event.message.clone()).collect()

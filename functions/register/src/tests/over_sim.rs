@@ -2,74 +2,34 @@
 
 use super::{claim, node, ready};
 use futures::executor::block_on;
-use futures::future::BoxFuture;
-use std::sync::Arc;
 use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGISTERED};
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, mirror, step};
-use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Adapters, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, Leases, Mirrors, NodePatch, Nodes, Presence, Records, Report,
-    Scope, Settings, Sought, StatusWriter,
+    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Records, Report, Scope,
+    Settings, StatusWriter,
 };
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, Price, Quantity, SignedDuration};
-
-struct Nothing;
-
-impl Functions for Nothing {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
+use whittle_sim::SimPorts;
+use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
+use whittle_units::{ClusterName, Quantity, SignedDuration};
 
 /// A world with a pool, at the moment that claims of these tests are made at.
-fn still() -> Simulation {
-    let options = WorldOptions {
-        seed: 1,
-        cluster: ClusterName::new("c"),
-        region: "us-west-2".into(),
-        kubernetes_version: "1.33".into(),
-        start: super::now(),
-    };
-    let simulation = Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing));
-    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
-    pool.metadata.uid = "pool-uid".into();
-    create(&simulation, pool);
+fn still() -> TestWorld {
+    let simulation = TestWorld::still(super::now());
+    simulation.create(pool_named("default"));
     simulation
-}
-
-fn create<T: whittle_sim::cluster::objects::Tabled>(simulation: &Simulation, object: T) {
-    let mut world = simulation.world();
-    let now = world.now();
-    assert!(world.cluster.objects.create(object, now));
 }
 
 fn owned(mut claim: Claim, name: &str) -> Claim {
     claim.key.name = name.into();
-    claim.spec.owner =
-        OwnerReference { kind: "NodePool".into(), name: "default".into(), uid: "pool-uid".into(), ..OwnerReference::default() };
+    claim.spec.owner = pool_owner();
     claim
 }
 
-fn keep(simulation: &Simulation, claim: &Claim) {
-    let ports = simulation.ports();
-    let now = simulation.world().now();
-    block_on(async {
-        let lease = ports.acquire(&claim.key.cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        ports.create(&lease, claim).await.unwrap();
-        ports.release(&lease).await.unwrap();
-    });
-}
-
-fn kept(simulation: &Simulation, claim: &Claim) -> Claim {
-    block_on(simulation.ports().get(&claim.key)).unwrap().unwrap().value
-}
-
-fn run(simulation: &Simulation) -> Report {
+fn run(simulation: &TestWorld) -> Report {
     run_over(&simulation.ports())
 }
 
@@ -79,7 +39,7 @@ fn run_over(ports: &SimPorts) -> Report {
 }
 
 /// Status and reason of a condition of the pool.
-fn health(simulation: &Simulation) -> Option<(ConditionStatus, String)> {
+fn health(simulation: &TestWorld) -> Option<(ConditionStatus, String)> {
     let world = simulation.world();
     let pool = world.cluster.objects.get::<NodePool>("default").unwrap();
     conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY).map(|shown| (shown.status, shown.reason.clone()))
@@ -94,15 +54,15 @@ fn planned(name: &str) -> Claim {
 fn two_launches_that_time_out_make_the_pool_unhealthy_and_say_why() {
     let mut simulation = still();
     let erred = Event::LaunchErred { reason: "UnauthorizedOperation".into(), message: "no".into() };
-    keep(&simulation, &step(&planned("a"), &erred, super::now()).unwrap());
+    simulation.store(&step(&planned("a"), &erred, super::now()).unwrap());
     simulation.run_for(SignedDuration::from_secs(299));
     assert_eq!(run(&simulation).counted("given_up"), 0);
     simulation.run_for(SignedDuration::from_secs(1));
     assert_eq!(run(&simulation).counted("given_up"), 1);
-    assert_eq!(kept(&simulation, &planned("a")).deletion.unwrap().reason, DeletionReason::LaunchTimeout);
+    assert_eq!(simulation.claim(&planned("a").key).deletion.unwrap().reason, DeletionReason::LaunchTimeout);
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::Unknown, "one failure proves nothing");
     run(&simulation);
-    keep(&simulation, &step(&planned("b"), &erred, super::now()).unwrap());
+    simulation.store(&step(&planned("b"), &erred, super::now()).unwrap());
     run(&simulation);
     assert_eq!(health(&simulation).unwrap(), (ConditionStatus::False, "UnauthorizedOperation".into()));
 }
@@ -119,16 +79,16 @@ fn machines_that_do_not_join_make_the_pool_unhealthy_and_one_that_joins_does_not
     for name in ["a", "b"] {
         let mut silent = owned(claim(), name);
         id(&mut silent, &format!("i-{name}"));
-        keep(&simulation, &silent);
+        simulation.store(&silent);
     }
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
-    assert_eq!(kept(&simulation, &planned("a")).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
+    assert_eq!(simulation.claim(&planned("a").key).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
     assert_eq!(health(&simulation).unwrap(), (ConditionStatus::False, "RegistrationFailed".into()));
     let mut joins = owned(claim(), "c");
     joins.conditions.iter_mut().for_each(|condition| condition.last_transition_time = Some(simulation.world().now()));
-    keep(&simulation, &joins);
-    create(&simulation, node());
+    simulation.store(&joins);
+    simulation.create(node());
     run(&simulation);
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::False, "two of the last four failed");
 }
@@ -136,8 +96,8 @@ fn machines_that_do_not_join_make_the_pool_unhealthy_and_one_that_joins_does_not
 #[test]
 fn a_node_that_joins_makes_its_pool_healthy_once() {
     let simulation = still();
-    keep(&simulation, &owned(claim(), "a"));
-    create(&simulation, ready(node()));
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(ready(node()));
     let report = run(&simulation);
     assert_eq!((report.counted("registered"), report.counted("initialized")), (1, 0), "startup taints were put on it");
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::True);
@@ -149,8 +109,8 @@ fn the_health_of_a_pool_that_was_made_anew_is_not_touched_by_claims_of_the_old_o
     let simulation = still();
     let mut stranger = owned(claim(), "a");
     stranger.spec.owner.uid = "of-the-old-pool".into();
-    keep(&simulation, &stranger);
-    create(&simulation, node());
+    simulation.store(&stranger);
+    simulation.create(node());
     assert_eq!(run(&simulation).counted("registered"), 1);
     assert_eq!(health(&simulation), None);
 }
@@ -160,30 +120,30 @@ fn a_claim_registers_although_its_pool_is_gone() {
     let simulation = still();
     let now = super::now();
     simulation.world().cluster.objects.delete::<NodePool>("default", now);
-    keep(&simulation, &owned(claim(), "a"));
-    create(&simulation, node());
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(node());
     assert_eq!(run(&simulation).counted("registered"), 1);
 }
 
 #[test]
 fn two_nodes_of_one_machine_register_none_and_the_timeout_decides() {
     let (mut simulation, twins) = twins();
-    assert_eq!(kept(&simulation, &twins).phase.name(), "Launched");
+    assert_eq!(simulation.claim(&twins.key).phase.name(), "Launched");
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
-    assert_eq!(kept(&simulation, &twins).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
+    assert_eq!(simulation.claim(&twins.key).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
     run(&simulation);
-    assert_eq!(kept(&simulation, &twins).node_name(), None, "which of them is the machine's is not clear, so none is drained");
+    assert_eq!(simulation.claim(&twins.key).node_name(), None, "which of them is the machine's is not clear, so none is drained");
 }
 
 /// Two Nodes carry the provider id of one machine, and `register` has seen them.
-fn twins() -> (Simulation, Claim) {
+fn twins() -> (TestWorld, Claim) {
     let simulation = still();
     let twins = owned(claim(), "a");
-    keep(&simulation, &twins);
+    simulation.store(&twins);
     let named = |name: &str| Node { metadata: ObjectMeta::named(name), ..node() };
-    create(&simulation, named("n"));
-    create(&simulation, named("m"));
+    simulation.create(named("n"));
+    simulation.create(named("m"));
     run(&simulation);
     (simulation, twins)
 }
@@ -191,16 +151,16 @@ fn twins() -> (Simulation, Claim) {
 #[test]
 fn a_second_node_that_is_gone_by_the_timeout_ends_no_machine() {
     let (mut simulation, twins) = twins();
-    let shown = |simulation: &Simulation| conditions::find(&kept(simulation, &twins).conditions, REGISTERED).cloned().unwrap();
+    let shown = |simulation: &TestWorld| conditions::find(&simulation.claim(&twins.key).conditions, REGISTERED).cloned().unwrap();
     assert_eq!((shown(&simulation).status, shown(&simulation).reason.as_str()), (ConditionStatus::False, "MultipleNodesFound"));
     let now = super::now();
     simulation.world().cluster.objects.delete::<Node>("m", now);
     run(&simulation);
     assert_eq!(shown(&simulation).status, ConditionStatus::False, "not looked at again");
-    assert_eq!(kept(&simulation, &twins).deletion, None);
+    assert_eq!(simulation.claim(&twins.key).deletion, None);
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
-    let after = kept(&simulation, &twins);
+    let after = simulation.claim(&twins.key);
     assert_eq!((after.deletion.as_ref(), after.node_name()), (None, Some("n")), "the one that is left registers");
     assert_eq!(shown(&simulation).status, ConditionStatus::True);
 }
@@ -209,12 +169,12 @@ fn a_second_node_that_is_gone_by_the_timeout_ends_no_machine() {
 fn a_node_without_a_provider_id_is_nobodys() {
     let simulation = still();
     let waiting = owned(claim(), "a");
-    keep(&simulation, &waiting);
+    simulation.store(&waiting);
     let mut nameless = node();
     nameless.spec.provider_id.clear();
-    create(&simulation, nameless.clone());
+    simulation.create(nameless.clone());
     run(&simulation);
-    assert_eq!(kept(&simulation, &waiting).phase.name(), "Launched");
+    assert_eq!(simulation.claim(&waiting.key).phase.name(), "Launched");
     let world = simulation.world();
     let there = world.cluster.objects.get::<Node>("n").unwrap();
     assert_eq!((&there.spec, &there.metadata.labels), (&nameless.spec, &nameless.metadata.labels), "it is left as it is");
@@ -224,9 +184,9 @@ fn a_node_without_a_provider_id_is_nobodys() {
 fn what_is_taken_off_a_registered_node_does_not_come_back() {
     let simulation = still();
     let own = owned(claim(), "a");
-    keep(&simulation, &own);
-    create(&simulation, mirror(&own));
-    create(&simulation, ready(node()));
+    simulation.store(&own);
+    simulation.create(mirror(&own));
+    simulation.create(ready(node()));
     run(&simulation);
     simulation.world().cluster.objects.change::<Node>("n", |node| {
         assert_eq!(node.metadata.owner_references.len(), 1);
@@ -249,26 +209,26 @@ fn what_is_taken_off_a_registered_node_does_not_come_back() {
 fn a_node_that_is_no_longer_ready_stays_initialized() {
     let simulation = still();
     let own = owned(claim(), "a");
-    keep(&simulation, &own);
-    create(&simulation, ready(node()));
+    simulation.store(&own);
+    simulation.create(ready(node()));
     run(&simulation);
     simulation.world().cluster.objects.change::<Node>("n", |node| node.spec.taints.clear());
     run(&simulation);
     simulation.world().cluster.objects.change::<Node>("n", |node| node.status.conditions[0].status = ConditionStatus::False);
     run(&simulation);
-    assert!(conditions::is_true(&kept(&simulation, &own).conditions, INITIALIZED));
+    assert!(conditions::is_true(&simulation.claim(&own.key).conditions, INITIALIZED));
 }
 
 #[test]
 fn a_startup_taint_that_nobody_removes_ends_nothing() {
     let mut simulation = still();
     let own = owned(claim(), "a");
-    keep(&simulation, &own);
-    create(&simulation, ready(node()));
+    simulation.store(&own);
+    simulation.create(ready(node()));
     run(&simulation);
     simulation.run_for(SignedDuration::from_hours(24));
     run(&simulation);
-    let after = kept(&simulation, &own);
+    let after = simulation.claim(&own.key);
     assert_eq!((after.phase.name(), after.deletion), ("Registered", None));
     let reason = conditions::find(&after.conditions, INITIALIZED).unwrap().reason.clone();
     assert_eq!(reason, "StartupTaintsExist");
@@ -283,10 +243,10 @@ fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
             machine.instance_id = format!("i-{number}").as_str().into();
             machine.provider_id = format!("aws:///z/i-{number}").as_str().into();
         }
-        keep(&simulation, &one);
+        simulation.store(&one);
         let mut joined = Node { metadata: ObjectMeta::named(format!("n-{number}")), ..node() };
         joined.spec.provider_id = format!("aws:///z/i-{number}");
-        create(&simulation, joined);
+        simulation.create(joined);
     }
     let mut registered = 0;
     for _ in 0..4 {
@@ -311,10 +271,10 @@ fn measured(estimated: i64, reported: i64) -> Option<MeasuredMemory> {
     own.spec.startup_taints.clear();
     let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
     machine.capacity.set("memory", Quantity::from_mebibytes(estimated));
-    keep(&simulation, &own);
+    simulation.store(&own);
     let mut node = ready(node());
     node.status.capacity.set("memory", Quantity::from_mebibytes(reported));
-    create(&simulation, node);
+    simulation.create(node);
     assert_eq!(run(&simulation).counted("initialized"), 1);
     block_on(Records::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap().map(|stored| stored.value)
 }
@@ -333,44 +293,21 @@ fn a_node_never_makes_its_type_look_half_as_large_or_twice_as_large_as_it_is() {
 }
 
 /// A claim in a partitioned placement group whose partition EC2 chooses, with its machine and its Node.
-fn placed(simulation: &Simulation, partition: Option<u32>) -> Claim {
+fn placed(simulation: &TestWorld, partition: Option<u32>) -> Claim {
     let mut own = owned(claim(), "a");
     let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
     machine.labels.insert(labels::PLACEMENT_GROUP_ID.into(), "pg-1".into());
     machine.labels.insert(labels::PLACEMENT_GROUP_PARTITION.into(), String::new());
-    keep(simulation, &own);
-    create(simulation, node());
+    simulation.store(&own);
+    simulation.create(node());
     tell_partition(simulation, &own, partition);
     own
 }
 
 /// What EC2 says of the machine.
-fn tell_partition(simulation: &Simulation, claim: &Claim, partition: Option<u32>) {
-    let launched = claim.machine().unwrap();
-    let instance = Instance {
-        id: launched.instance_id.clone(),
-        state: InstanceState::Running,
-        instance_type: launched.instance_type.clone(),
-        zone: launched.zone.clone(),
-        capacity_type: launched.capacity_type.clone(),
-        image_id: launched.image_id.clone(),
-        subnet_id: String::new(),
-        security_groups: Vec::new(),
-        reservation: None,
-        placement_group: Some("pg-1".into()),
-        partition,
-        private_dns_name: String::new(),
-        launched_at: launched.launched_at,
-        tags: std::collections::BTreeMap::new(),
-    };
-    let machine = whittle_sim::region::Machine {
-        instance,
-        launch_template: LaunchTemplate::default(),
-        price: Price::ZERO,
-        never_joins: false,
-        ended_at: None,
-    };
-    simulation.world().region.machines.insert(launched.instance_id.clone(), machine);
+fn tell_partition(simulation: &TestWorld, claim: &Claim, partition: Option<u32>) {
+    let placed = Instance { placement_group: Some("pg-1".into()), partition, ..instance_of(claim.machine().unwrap()) };
+    simulation.start_machine(placed);
 }
 
 #[test]
@@ -378,7 +315,7 @@ fn a_node_gets_the_partition_that_ec2_chose_with_its_other_labels() {
     let simulation = still();
     let own = placed(&simulation, Some(2));
     assert_eq!(run(&simulation).counted("registered"), 1);
-    assert_eq!(kept(&simulation, &own).machine().unwrap().labels[labels::PLACEMENT_GROUP_PARTITION], "2");
+    assert_eq!(simulation.claim(&own.key).machine().unwrap().labels[labels::PLACEMENT_GROUP_PARTITION], "2");
     let world = simulation.world();
     let node = world.cluster.objects.get::<Node>("n").unwrap();
     assert_eq!(node.metadata.label(labels::PLACEMENT_GROUP_PARTITION), Some("2"));
@@ -390,13 +327,13 @@ fn a_node_is_never_registered_without_its_partition() {
     let mut simulation = still();
     let own = placed(&simulation, None);
     assert_eq!(run(&simulation).counted("registered"), 0);
-    let waiting = kept(&simulation, &own);
+    let waiting = simulation.claim(&own.key);
     assert!(matches!(waiting.phase, Phase::Launched { .. }) && waiting.awaits_partition());
     let told = conditions::find(&waiting.conditions, REGISTERED).unwrap();
     assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::Unknown, "PlacementGroupPartitionUnknown"));
     let labels_of_node = simulation.world().cluster.objects.get::<Node>("n").unwrap().metadata.labels.clone();
     assert_eq!(labels_of_node.get(labels::REGISTERED), None, "no pod comes before the label");
-    assert!(simulation.world().queues.waiting().any(|message| message.function == Function::Register), "it looks again");
+    assert!(simulation.doorbells().contains(&whittle_sim::Function::Register), "it looks again");
     tell_partition(&simulation, &own, Some(1));
     simulation.run_for(SignedDuration::from_secs(5));
     assert_eq!(run(&simulation).counted("registered"), 1);
@@ -406,38 +343,16 @@ fn a_node_is_never_registered_without_its_partition() {
 fn an_instance_gets_the_names_that_it_lacks_once() {
     let simulation = still();
     let own = owned(claim(), "a");
-    keep(&simulation, &own);
-    create(&simulation, ready(node()));
+    simulation.store(&own);
+    simulation.create(ready(node()));
     let launched = own.machine().unwrap();
-    let instance = Instance {
-        id: launched.instance_id.clone(),
-        state: InstanceState::Running,
-        instance_type: launched.instance_type.clone(),
-        zone: launched.zone.clone(),
-        capacity_type: launched.capacity_type.clone(),
-        image_id: launched.image_id.clone(),
-        subnet_id: String::new(),
-        security_groups: Vec::new(),
-        reservation: None,
-        placement_group: None,
-        partition: None,
-        private_dns_name: String::new(),
-        launched_at: launched.launched_at,
-        tags: [(labels::TAG_NAME.to_owned(), "the user's".to_owned())].into(),
-    };
-    let machine = whittle_sim::region::Machine {
-        instance,
-        launch_template: LaunchTemplate::default(),
-        price: Price::ZERO,
-        never_joins: false,
-        ended_at: None,
-    };
-    simulation.world().region.machines.insert(launched.instance_id.clone(), machine);
+    let tags = [(labels::TAG_NAME.to_owned(), "the user's".to_owned())].into();
+    simulation.start_machine(Instance { tags, ..instance_of(launched) });
     assert_eq!(run(&simulation).counted("tagged"), 1);
     let tags = simulation.world().region.machines[&launched.instance_id].instance.tags.clone();
     let of = |key| tags.get(key).map(String::as_str);
     assert_eq!((of(labels::TAG_NAME), of(labels::TAG_NODE_CLAIM), of(labels::TAG_CLUSTER)), (Some("the user's"), Some("a"), Some("c")));
-    let kept = kept(&simulation, &own);
+    let kept = simulation.claim(&own.key);
     assert_eq!(kept.annotations[labels::INSTANCE_TAGGED], "true");
     assert_eq!(run(&simulation).counted("tagged"), 0);
 }
@@ -447,16 +362,16 @@ fn a_machine_whose_node_cannot_be_read_does_not_end_by_its_timeout() {
     let overdue = |hidden: bool| {
         let mut simulation = still();
         let claim = owned(claim(), "a");
-        keep(&simulation, &claim);
+        simulation.store(&claim);
         let mut node = Node { metadata: whittle_api::ObjectMeta::named("n"), ..Node::default() };
         node.spec.provider_id = claim.machine().unwrap().provider_id.as_str().into();
         if hidden {
-            create(&simulation, node);
+            simulation.create(node);
             simulation.world().hide_always("Node", "n", true);
         }
         simulation.run_for(SignedDuration::from_mins(20));
         run(&simulation);
-        kept(&simulation, &planned("a")).deletion
+        simulation.claim(&planned("a").key).deletion
     };
     assert!(overdue(false).is_some());
     assert_eq!(overdue(true), None);
@@ -465,9 +380,9 @@ fn a_machine_whose_node_cannot_be_read_does_not_end_by_its_timeout() {
 #[test]
 fn a_claim_whose_node_has_not_joined_says_so() {
     let simulation = still();
-    keep(&simulation, &owned(claim(), "a"));
+    simulation.store(&owned(claim(), "a"));
     run(&simulation);
-    let claim = kept(&simulation, &planned("a"));
+    let claim = simulation.claim(&planned("a").key);
     let registered = conditions::find(&claim.conditions, REGISTERED).unwrap();
     assert_eq!((registered.status, registered.reason.as_str()), (ConditionStatus::Unknown, "NodeNotFound"));
     assert_eq!((claim.phase.name(), claim.deletion), ("Launched", None));
@@ -480,8 +395,8 @@ impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         ClusterReader::read(self.0, cluster, scope, node).await
     }
-    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
-        self.0.seek(cluster, sought, name).await
+    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
+        self.0.look_up(cluster, kind, name).await
     }
 }
 
@@ -527,13 +442,13 @@ impl StatusWriter for Contended<'_> {
 #[test]
 fn a_node_that_somebody_else_changed_first_is_left_for_the_next_look_without_an_error() {
     let simulation = still();
-    keep(&simulation, &owned(claim(), "a"));
-    create(&simulation, node());
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(node());
     let ports = simulation.ports();
     let contended = Contended(&ports);
     let adapters = Adapters { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
     let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap();
     assert_eq!((report.counted("left_for_later"), report.counted("registered")), (1, 0));
-    assert_eq!(kept(&simulation, &planned("a")).phase.name(), "Launched", "a claim is not ahead of its Node");
+    assert_eq!(simulation.claim(&planned("a").key).phase.name(), "Launched", "a claim is not ahead of its Node");
     assert_eq!(run(&simulation).counted("registered"), 1);
 }

@@ -1,17 +1,18 @@
 //! Machines and NodeClaims that the table does not know any more, and those that are Karpenter's.
 
-use super::over_sim::{create, keep, start_machine, still};
-use super::{Scene, at, begun, change, instance, machine, node, planned, registered, scene, shown};
+use super::over_sim::{start_machine, still};
+use super::{Scene, begun, change, instance, node, planned, registered, scene, shown};
 use crate::adopt::Place;
 use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
-use whittle_api::karpenter::{NodeClaim, NodePool, Requirement};
-use whittle_api::{ObjectMeta, labels};
+use whittle_api::karpenter::{NodeClaim, Requirement};
+use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
 use whittle_sim::Simulation;
+use whittle_testkit::{TestWorld, at, machine, pool_named};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
 /// A claim as a plan and a launch make it, whose node serves.
@@ -94,7 +95,7 @@ fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
         scene.objects.node_claims[0].status.node_name.clear();
     });
     let (_, second) = coming.twice(30);
-    let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
+    let key = whittle_testkit::key("default-1");
     assert_eq!(second.adopt[0].claim(key, "uid".into(), &coming.objects, None, at(130)).unwrap().phase.name(), "Launched");
 }
 
@@ -183,7 +184,7 @@ fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_no
     for asked in [by_pool, by_claim] {
         let (first, second) = asked.twice(30);
         assert!(first.adopt.is_empty() && second.orphans.is_empty());
-        let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
+        let key = whittle_testkit::key("default-1");
         let claim = second.adopt[0].claim(key, "uid".into(), &asked.objects, None, at(130)).unwrap();
         assert_eq!((claim.phase.name(), &claim.deletion), ("Initialized", &None));
         assert_eq!(annotations_of(&claim).get(labels::ADOPT), None);
@@ -319,22 +320,18 @@ fn a_claim_that_is_older_than_its_node_learns_of_it_though_no_list_shows_the_nod
 }
 
 fn sweep(simulation: &Simulation) -> Report {
-    let ports = simulation.ports();
-    let adapters = Adapters::all(&ports);
-    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    super::over_sim::sweep(simulation, &Settings::default())
 }
 
 /// A world in which a claim of this state serves: pool, object, Node and machine are there.
-fn world_of(claim: Option<&Claim>) -> Simulation {
+fn world_of(claim: Option<&Claim>) -> TestWorld {
     let mut simulation = still();
-    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
-    pool.metadata.uid = "pool-uid".into();
-    create(&simulation, pool);
-    create(&simulation, joined());
-    create(&simulation, shown(&serving()));
+    simulation.create(pool_named("default"));
+    simulation.create(joined());
+    simulation.create(shown(&serving()));
     start_machine(&simulation);
     if let Some(claim) = claim {
-        keep(&simulation, claim);
+        simulation.store(claim);
     }
     simulation.run_for(SignedDuration::from_mins(2));
     simulation
@@ -360,7 +357,7 @@ fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
 }
 
 /// Karpenter's machine and NodeClaim, which the user hands over.
-fn handed_over() -> Simulation {
+fn handed_over() -> TestWorld {
     let simulation = world_of(None);
     let mut world = simulation.world();
     world.region.machines.values_mut().for_each(|machine| {

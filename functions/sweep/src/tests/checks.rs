@@ -1,8 +1,9 @@
 //! EC2's own checks of machines, and the events that it has scheduled for them.
 
-use super::{Scene, at, change, registered, scene, to_end};
+use super::{Scene, change, registered, scene, to_end};
 use whittle_claims::{DeletionReason, step};
 use whittle_ec2::interruption::InstanceStatus;
+use whittle_testkit::at;
 
 /// A scene in which EC2 says this of a machine.
 fn told(status: InstanceStatus) -> Scene {

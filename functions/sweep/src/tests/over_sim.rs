@@ -1,37 +1,21 @@
 //! The whole handler over the memory adapters.
 
 use futures::executor::block_on;
-use std::sync::Arc;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, DeletionReason};
+use whittle_claims::{Claim, DeletionReason};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Adapters, ClaimStore, Clock, Leases, Settings};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
+use whittle_ports::{Adapters, Clock, Settings};
+use whittle_sim::{SimPorts, Simulation};
+use whittle_testkit::{TestWorld, at, key, pool_named};
 use whittle_units::{ClusterName, SignedDuration};
 
-struct Nothing;
-
-impl Functions for Nothing {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> futures::future::BoxFuture<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
+pub(super) fn still() -> TestWorld {
+    TestWorld::still(at(0))
 }
 
-/// A world in which nothing moves by itself.
-pub(super) fn still() -> Simulation {
-    let options = whittle_sim::WorldOptions {
-        seed: 1,
-        cluster: ClusterName::new("c"),
-        region: "us-west-2".into(),
-        kubernetes_version: "1.33".into(),
-        start: super::at(0),
-    };
-    Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing))
-}
-
-fn sweep(simulation: &Simulation, settings: &Settings) -> whittle_ports::Report {
+pub(super) fn sweep(simulation: &Simulation, settings: &Settings) -> whittle_ports::Report {
     sweep_over(&simulation.ports(), settings)
 }
 
@@ -40,37 +24,22 @@ fn sweep_over(ports: &SimPorts, settings: &Settings) -> whittle_ports::Report {
     block_on(crate::handle(adapters, settings, &ClusterName::new("c"))).unwrap()
 }
 
-pub(super) fn keep(simulation: &Simulation, claim: &Claim) {
-    let ports = simulation.ports();
-    block_on(async {
-        let now = simulation.world().now();
-        let lease = ports.acquire(&claim.key.cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        ports.create(&lease, claim).await.unwrap();
-        ports.release(&lease).await.unwrap();
-    });
+pub(super) fn kept(simulation: &TestWorld) -> Claim {
+    simulation.claim(&key("default-1"))
 }
 
-pub(super) fn kept(simulation: &Simulation) -> Claim {
-    let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
-    block_on(simulation.ports().get(&key)).unwrap().unwrap().value
-}
-
-pub(super) fn with_pool(simulation: &Simulation, node: Node) {
-    let mut pool = whittle_api::karpenter::NodePool { metadata: whittle_api::ObjectMeta::named("default"), ..Default::default() };
-    pool.metadata.uid = "pool-uid".into();
-    let mut world = simulation.world();
-    let now = world.now();
-    world.cluster.objects.create(pool, now);
-    world.cluster.objects.create(node, now);
+pub(super) fn with_pool(simulation: &TestWorld, node: Node) {
+    simulation.create(pool_named("default"));
+    simulation.create(node);
 }
 
 #[test]
 fn a_node_that_is_broken_and_lost_ends_once_at_the_second_sweep() {
     let mut simulation = still();
     let mut node = super::node(false);
-    node.status.conditions[0].last_transition_time = Some(super::at(0));
+    node.status.conditions[0].last_transition_time = Some(at(0));
     with_pool(&simulation, node);
-    keep(&simulation, &super::registered());
+    simulation.store(&super::registered());
     let settings = Settings { node_repair: true, ..Settings::default() };
     simulation.run_for(SignedDuration::from_mins(31));
     sweep(&simulation, &settings);
@@ -82,25 +51,9 @@ fn a_node_that_is_broken_and_lost_ends_once_at_the_second_sweep() {
     assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
 }
 
-pub(super) fn create<T: whittle_sim::cluster::objects::Tabled>(simulation: &Simulation, object: T) {
-    let mut world = simulation.world();
-    let now = world.now();
-    assert!(world.cluster.objects.create(object, now));
-}
-
 /// A machine that runs with our tags; its id.
-pub(super) fn start_machine(simulation: &Simulation) -> whittle_units::InstanceId {
-    let instance = super::instance("i-1");
-    let id = instance.id.clone();
-    let machine = whittle_sim::region::Machine {
-        instance,
-        launch_template: whittle_ec2::fleet::LaunchTemplate::default(),
-        price: whittle_units::Price::ZERO,
-        never_joins: false,
-        ended_at: None,
-    };
-    simulation.world().region.machines.insert(id.clone(), machine);
-    id
+pub(super) fn start_machine(simulation: &TestWorld) -> whittle_units::InstanceId {
+    simulation.start_machine(super::instance("i-1"))
 }
 
 #[test]
@@ -114,14 +67,14 @@ fn a_sweep_whose_time_is_up_leaves_the_rest_to_the_next() {
         if let whittle_claims::Phase::Registered { machine, .. } = &mut one.phase {
             machine.instance_id = format!("i-{number}").as_str().into();
         }
-        keep(&simulation, &one);
+        simulation.store(&one);
     }
     let ending = |simulation: &Simulation| {
         let world = simulation.world();
         let name = world.name();
         world.store.claims(&name).filter(|claim| claim.value.deletion.is_some()).count()
     };
-    simulation.run_until(super::at(100));
+    simulation.run_until(at(100));
     let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_secs(5));
     sweep_over(&ports, &Settings::default());
     let first = ending(&simulation);
@@ -146,7 +99,7 @@ fn a_machine_that_a_listing_lacks_is_not_lost_while_ec2_shows_it_to_who_asks_for
                 instance.state = whittle_ec2::instance::InstanceState::Terminated;
             }
         }
-        keep(&simulation, &super::registered());
+        simulation.store(&super::registered());
         for _ in 0..3 {
             simulation.run_for(SignedDuration::from_mins(1));
             sweep(&simulation, &Settings::default());
@@ -161,7 +114,7 @@ fn a_machine_that_ec2_does_not_know_is_not_lost_while_its_node_is_there_that_the
     for is_there in [true, false] {
         let mut simulation = still();
         with_pool(&simulation, super::node(true));
-        keep(&simulation, &super::registered());
+        simulation.store(&super::registered());
         let name = super::node(true).metadata.name;
         if is_there {
             simulation.world().hide_always(Node::KIND, &name, false);
@@ -185,7 +138,7 @@ fn a_node_of_another_machine_under_the_name_of_a_claims_own_keeps_no_claim_of_wh
     let mut another = super::node(true);
     another.spec.provider_id = "aws:///z/i-2".into();
     with_pool(&simulation, another);
-    keep(&simulation, &super::registered());
+    simulation.store(&super::registered());
     for _ in 0..3 {
         simulation.run_for(SignedDuration::from_mins(1));
         sweep(&simulation, &Settings::default());
@@ -213,8 +166,8 @@ fn held_after(sweeps: u32, names_machine: bool, change: fn(&mut Instance)) -> (b
     let mut node = super::node(false);
     super::held(&mut object.metadata);
     super::held(&mut node.metadata);
-    create(&simulation, object);
-    create(&simulation, node);
+    simulation.create(object);
+    simulation.create(node);
     for _ in 0..sweeps {
         sweep(&simulation, &Settings::default());
         simulation.run_for(SignedDuration::from_mins(1));

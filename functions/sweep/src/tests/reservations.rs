@@ -1,10 +1,10 @@
 //! What EC2 says of machines in capacity reservations: which have left theirs, which have to leave.
 
-use super::{Scene, at, change, check_ends, check_never_ends, registered, scene};
-use std::collections::BTreeMap;
+use super::{Scene, change, check_ends, check_never_ends, registered, scene};
 use whittle_api::karpenter::{CapacityReservationSelectorTerm, Ec2NodeClass, ResolvedCapacityReservation};
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase};
+use whittle_testkit::{at, resolved_class};
 
 fn machine_of(claim: &mut Claim) -> &mut whittle_claims::Machine {
     match &mut claim.phase {
@@ -46,20 +46,7 @@ fn reservation(id: &str, kind: &str, ends: i64) -> ResolvedCapacityReservation {
 fn class() -> NodeClassRecord {
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.status.capacity_reservations = vec![reservation("cr-other", "capacity-block", 100), reservation("cr-1", "default", 100_000)];
-    NodeClassRecord {
-        class,
-        subnets: Vec::new(),
-        security_groups: Vec::new(),
-        amis: Vec::new(),
-        instance_profile: String::new(),
-        hash: String::new(),
-        problems: Vec::new(),
-        free_addresses: BTreeMap::new(),
-        free_reserved: BTreeMap::new(),
-        fence: None,
-        placement_group: None,
-        resolved_at: at(90),
-    }
+    NodeClassRecord { class, resolved_at: at(90), ..resolved_class("default") }
 }
 
 /// Which claims and Nodes a sweep at second 100 calls on-demand.

@@ -1,12 +1,12 @@
 //! NodeClaims that somebody made by hand.
 
-use super::over_sim::{create, still};
+use super::over_sim::still;
 use super::*;
 use crate::compare::Missing;
 use futures::executor::block_on;
 use whittle_api::karpenter::{Ec2NodeClass, Requirement};
-use whittle_claims::{ClaimKey, Doorbell, Phase};
-use whittle_ports::{Adapters, ClaimStore, Settings, Sought};
+use whittle_claims::{Doorbell, Phase};
+use whittle_ports::{Adapters, ClaimStore, ObjectKind, Settings};
 use whittle_sim::{Input, Simulation};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
@@ -107,7 +107,7 @@ fn what_has_a_claim_gets_no_second_one() {
         let without_node_claim = change(made(), |s| s.claims = vec![claim.clone()]);
         assert_eq!(names(&without_node_claim.twice(60).1), Vec::<&str>::new());
     }
-    let given_up = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
+    let given_up = whittle_testkit::out_of_capacity();
     let failed = change(made(), |s| s.claims = vec![step(&claim(), &given_up, at(10)).unwrap()]);
     let (_, second) = failed.twice(60);
     assert_eq!((names(&second), second.terminate.len()), (vec![], 1), "it is to go, not to be tried again");
@@ -182,7 +182,8 @@ fn a_claim_made_by_hand_goes_with_its_object_and_only_if_the_api_server_says_tha
     check_ends(&change(well.clone(), |s| s.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90))), DeletionReason::Requested);
     let gone = change(well.clone(), |s| s.objects.node_claims[0].metadata.name = "another".into());
     check_ends(&gone, DeletionReason::Requested);
-    let missing = |uid: &str| Some(Missing { sought: Sought::NodeClaim, name: "mine".into(), uid: uid.into(), provider_id: String::new() });
+    let missing =
+        |uid: &str| Some(Missing { kind: ObjectKind::NodeClaim, name: "mine".into(), uid: uid.into(), provider_id: String::new() });
     assert_eq!(gone.compare(&[], 100).end[0].gone, missing("uid-1"), "what lists lack is asked for by name");
     assert!(gone.compare(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
     // One of its name that was made since is another.
@@ -211,7 +212,7 @@ fn sweep(simulation: &Simulation) -> Result<whittle_ports::Report, whittle_ports
 }
 
 fn stored(simulation: &Simulation) -> Option<Claim> {
-    block_on(simulation.ports().get(&ClaimKey { cluster: "c".into(), name: "mine".into() })).unwrap().map(|stored| stored.value)
+    block_on(simulation.ports().get(&whittle_testkit::key("mine"))).unwrap().map(|stored| stored.value)
 }
 
 /// How often the launch of the claim was asked for.
@@ -228,7 +229,7 @@ fn current(simulation: &Simulation) -> NodeClaim {
 #[test]
 fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
     let mut simulation = still();
-    create(&simulation, object());
+    simulation.create(object());
     sweep(&simulation).unwrap();
     assert_eq!(
         (stored(&simulation), bells(&simulation), current(&simulation)),
@@ -256,8 +257,8 @@ fn one_of_the_same_name_gets_a_claim_of_its_own_when_the_old_one_has_ended() {
     let mut old = claim();
     old.spec.standalone_uid = Some("uid-0".into());
     old.uid = "uid-0".into();
-    super::over_sim::keep(&simulation, &step(&old, &to_end(), at(5)).unwrap());
-    create(&simulation, object());
+    simulation.store(&step(&old, &to_end(), at(5)).unwrap());
+    simulation.create(object());
     sweep(&simulation).unwrap();
     assert_eq!(stored(&simulation).unwrap().uid, "uid-0");
     simulation.run_for(SignedDuration::from_mins(1));

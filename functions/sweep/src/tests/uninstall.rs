@@ -1,6 +1,6 @@
 //! Leaving a cluster.
 
-use super::over_sim::{create, keep, kept, still, with_pool};
+use super::over_sim::{kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
@@ -8,6 +8,7 @@ use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, Uninst
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Adapters, LaunchTemplates, Records, Report, Settings};
 use whittle_sim::Simulation;
+use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, SignedDuration};
 
 fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -> Report {
@@ -27,14 +28,14 @@ fn last_line(report: &Report) -> String {
 }
 
 /// A cluster with one claim, its node, its mirror and a launch template; the machine is not looked at.
-fn served() -> Simulation {
+fn served() -> TestWorld {
     let simulation = still();
     let mut node = node(true);
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
     node.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "mirror".into(), ..OwnerReference::default() }];
     with_pool(&simulation, node);
-    keep(&simulation, &registered());
-    create(&simulation, mirror(&registered()));
+    simulation.store(&registered());
+    simulation.create(mirror(&registered()));
     let template = LaunchTemplate { name: "t".into(), ..LaunchTemplate::default() };
     block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
     simulation
@@ -83,8 +84,8 @@ fn nodes_that_are_kept_lose_finalizer_and_owner_and_their_machine_is_never_an_or
         machine.instance_id = running.clone();
         machine.provider_id = "aws:///z/i-1".into();
     }
-    keep(&simulation, &claim);
-    create(&simulation, mirror(&claim));
+    simulation.store(&claim);
+    simulation.create(mirror(&claim));
     let report = ask(&simulation, LeftNodes::Keep, false, false);
     assert_eq!(report.counted("let_go"), 1);
     {
@@ -112,7 +113,7 @@ fn a_machine_that_ends_already_is_not_kept() {
     let simulation = still();
     let mut ending = step(&registered(), &to_end(), at(10)).unwrap();
     ending = step(&ending, &Event::TerminationSent, at(10)).unwrap();
-    keep(&simulation, &ending);
+    simulation.store(&ending);
     ask(&simulation, LeftNodes::Keep, false, false);
     assert_eq!(kept(&simulation).phase.name(), "Terminating");
 }
@@ -124,7 +125,7 @@ fn a_machine_whose_node_is_being_deleted_is_drained_and_never_left_without_it() 
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
     own.metadata.deletion_timestamp = Some(at(10));
     with_pool(&simulation, own);
-    keep(&simulation, &registered());
+    simulation.store(&registered());
     let report = ask(&simulation, LeftNodes::Keep, false, false);
     assert_eq!((report.counted("let_go"), report.counted("ended")), (0, 1));
     assert_eq!(kept(&simulation).phase.name(), "Draining");
@@ -137,11 +138,11 @@ fn when_the_last_machine_has_gone_templates_classes_and_records_go() {
     let simulation = still();
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.into()];
-    create(&simulation, class);
+    simulation.create(class);
     let template = LaunchTemplate { name: "t".into(), ..LaunchTemplate::default() };
     block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
-    keep(&simulation, &gone);
+    simulation.store(&gone);
     ask(&simulation, LeftNodes::Drain, false, false);
     assert_eq!(templates(&simulation), 0);
     assert_eq!(kept(&simulation), gone, "nothing is forgotten before all has gone");
@@ -163,9 +164,7 @@ fn a_claim_that_cannot_be_read_keeps_everything_from_being_forgotten() {
 
 /// What sweep does at its tick, after it was asked to leave the machines.
 fn tick(simulation: &Simulation) -> Report {
-    let ports = simulation.ports();
-    let adapters = Adapters::all(&ports);
-    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    super::over_sim::sweep(simulation, &Settings::default())
 }
 
 fn rung(simulation: &Simulation) -> Vec<Doorbell> {
@@ -180,7 +179,7 @@ fn rung(simulation: &Simulation) -> Vec<Doorbell> {
 #[test]
 fn a_launch_under_way_is_rung_for_until_its_machine_can_be_left_and_given_up_when_none_comes() {
     let mut simulation = still();
-    keep(&simulation, &step(&planned(), &begun(), at(0)).unwrap());
+    simulation.store(&step(&planned(), &begun(), at(0)).unwrap());
     ask(&simulation, LeftNodes::Keep, false, false);
     let launch = Doorbell::Launch { cluster: ClusterName::new("c"), claims: vec!["default-1".into()] };
     assert!(rung(&simulation).contains(&launch), "{:?}", rung(&simulation));
@@ -200,7 +199,7 @@ fn a_machine_that_no_claim_knows_is_left_too_with_its_node_and_its_node_claim_go
     let mut shown = mirror(&registered());
     shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
     simulation.world().cluster.objects.change::<Node>("n", |node| node.spec.provider_id.clone_from(&shown.status.provider_id));
-    create(&simulation, shown);
+    simulation.create(shown);
     let first = ask(&simulation, LeftNodes::Keep, false, false);
     assert!(last_line(&first).starts_with("still there: 0 claims, 1 machines, 1 NodeClaims without a claim"), "{}", last_line(&first));
     tick(&simulation);
@@ -220,7 +219,7 @@ fn machines_that_another_controller_shows_are_never_left() {
     let mut shown = mirror(&registered());
     shown.metadata.annotations.remove(labels::MANAGED);
     shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
-    create(&simulation, shown);
+    simulation.create(shown);
     ask(&simulation, LeftNodes::Keep, false, false);
     tick(&simulation);
     let world = simulation.world();

@@ -1,6 +1,6 @@
 //! What cannot be read, what lists do not show and what is not served: nothing ends for it.
 
-use super::over_sim::{keep, kept, still, with_pool};
+use super::over_sim::{kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
 use whittle_api::Unreadable;
@@ -297,11 +297,11 @@ fn sweeps(simulation: &mut whittle_sim::Simulation, minutes: u32) -> u64 {
 }
 
 /// A cluster of two pools, of which one is missing from lists, cannot be read, or is gone.
-fn of_two_pools() -> whittle_sim::Simulation {
+fn of_two_pools() -> whittle_testkit::TestWorld {
     let simulation = still();
     with_pool(&simulation, super::node(true));
-    super::over_sim::create(&simulation, another());
-    keep(&simulation, &registered());
+    simulation.create(another());
+    simulation.store(&registered());
     simulation
 }
 

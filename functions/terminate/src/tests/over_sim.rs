@@ -1,55 +1,31 @@
 //! The whole handler over the memory adapters: what a draining claim does, and what it never does.
 
-use super::{NODE, at, attachment, grace, pod, with};
+use super::{NODE, attachment, grace, pod, with};
 use futures::executor::block_on;
-use futures::future::BoxFuture;
-use std::sync::Arc;
+use std::ops::Deref;
 use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};
 use whittle_api::k8s::{IntOrString, Kind as _, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, Phase, mirror, step};
+use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, Deletion, DeletionReason, Event, Machine, Phase, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    Adapters, Amount, ClaimStore, Clock, CloudError, CloudErrorKind, HandleError, Instances, Leases, Report, Settings, Terminator,
+    Adapters, Amount, ClaimStore, Clock, CloudError, CloudErrorKind, HandleError, Instances, Report, Settings, Terminator,
 };
-use whittle_sim::cluster::objects::Tabled;
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, WorldOptions};
-use whittle_units::{ClusterName, InstanceId, Price, ProviderId, Resources, SignedDuration, Timestamp};
+use whittle_sim::SimPorts;
+use whittle_testkit::{TestWorld, after, at, default_spec, deletion, instance_of, joined, key, machine};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
-struct Nothing;
-
-impl Functions for Nothing {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
-fn machine() -> Machine {
-    let id = InstanceId::new("i-1");
-    Machine {
-        provider_id: ProviderId::of_instance("z", &id),
-        instance_id: id,
-        instance_type: "m5.large".into(),
-        zone: "z".into(),
-        capacity_type: "spot".into(),
-        image_id: "ami".into(),
-        price: Price::ZERO,
-        capacity: Resources::new(),
-        allocatable: Resources::new(),
-        labels: std::collections::BTreeMap::new(),
-        launched_at: at(-3600),
-    }
+fn own() -> Machine {
+    Machine { launched_at: at(-3600), ..machine("i-1") }
 }
 
 pub(crate) fn planned() -> Claim {
-    let key = ClaimKey { cluster: "c".into(), name: "default-1".into() };
-    Claim::planned(key, "uid".into(), ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() }, at(-3600))
+    Claim::planned(key("default-1"), "uid".into(), default_spec(), at(-3600))
 }
 
 pub(super) fn serving() -> Claim {
-    let launched = step(&planned(), &Event::FleetAnswered(machine()), at(-3600)).unwrap();
-    step(&launched, &Event::NodeJoined { node_name: NODE.into() }, at(-3600)).unwrap()
+    after(&planned(), &[Event::FleetAnswered(own()), joined(NODE)], at(-3600))
 }
 
 /// The serving claim, asked to end at second 0.
@@ -61,72 +37,31 @@ fn ending(deadline: Option<Timestamp>) -> Claim {
 fn node() -> Node {
     let mut node = Node { metadata: ObjectMeta::named(NODE), ..Node::default() };
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-    node.spec.provider_id = machine().provider_id.as_str().into();
+    node.spec.provider_id = own().provider_id.as_str().into();
     node.status.conditions = vec![Condition { type_: READY.into(), status: ConditionStatus::True, ..Condition::default() }];
     node
 }
 
 pub(super) struct Scene {
-    pub(super) simulation: Simulation,
+    pub(super) simulation: TestWorld,
+}
+
+impl Deref for Scene {
+    type Target = TestWorld;
+    fn deref(&self) -> &TestWorld {
+        &self.simulation
+    }
 }
 
 impl Scene {
     /// A world at second 0 in which a claim, its mirror, its Node and its machine are there, and nothing moves by itself.
     pub(super) fn of(claim: &Claim) -> Self {
-        let options = WorldOptions {
-            seed: 1,
-            cluster: ClusterName::new("c"),
-            region: "us-west-2".into(),
-            kubernetes_version: "1.33".into(),
-            start: at(0),
-        };
-        let scene = Self { simulation: Simulation::new(whittle_sim::World::new(&options), Arc::new(Nothing)) };
-        let ports = scene.simulation.ports();
-        block_on(async {
-            let lease = ports.acquire(&claim.key.cluster, "test", at(0), SignedDuration::from_secs(5)).await.unwrap();
-            ports.create(&lease, claim).await.unwrap();
-            ports.release(&lease).await.unwrap();
-        });
-        scene.create(node());
-        scene.create(mirror(claim));
-        scene.start();
-        scene
-    }
-
-    fn start(&self) {
-        let own = machine();
-        let instance = Instance {
-            id: own.instance_id.clone(),
-            state: InstanceState::Running,
-            instance_type: own.instance_type,
-            zone: own.zone,
-            capacity_type: own.capacity_type,
-            image_id: own.image_id,
-            subnet_id: "subnet".into(),
-            security_groups: Vec::new(),
-            reservation: None,
-            placement_group: None,
-            partition: None,
-            private_dns_name: NODE.into(),
-            launched_at: own.launched_at,
-            tags: std::collections::BTreeMap::new(),
-        };
-        let launch_template = whittle_ec2::fleet::LaunchTemplate::default();
-        let machine = whittle_sim::region::Machine { instance, launch_template, price: Price::ZERO, never_joins: false, ended_at: None };
-        self.simulation.world().region.machines.insert(own.instance_id, machine);
-    }
-
-    fn create<T: Tabled>(&self, object: T) {
-        let mut world = self.simulation.world();
-        assert!(world.cluster.objects.create(object, at(0)));
-    }
-
-    fn change<T: Tabled>(&self, key: &str, change: impl FnOnce(&mut T)) {
-        assert!(self.simulation.world().cluster.objects.change::<T>(key, change));
-    }
-
-    fn get<T: Tabled>(&self, key: &str) -> Option<T> {
-        self.simulation.world().cluster.objects.get::<T>(key).cloned()
+        let simulation = TestWorld::still(at(0));
+        simulation.store(claim);
+        simulation.create(node());
+        simulation.create(mirror(claim));
+        simulation.start_machine(Instance { private_dns_name: NODE.into(), ..instance_of(&own()) });
+        Self { simulation }
     }
 
     pub(super) fn run(&self) -> Report {
@@ -145,7 +80,7 @@ impl Scene {
     }
 
     pub(super) fn claim(&self) -> Claim {
-        block_on(self.simulation.ports().get(&planned().key)).unwrap().unwrap().value
+        self.simulation.claim(&planned().key)
     }
 
     fn condition(&self, type_: &str) -> Option<(ConditionStatus, String)> {
@@ -157,11 +92,11 @@ impl Scene {
     }
 
     pub(super) fn state(&self) -> InstanceState {
-        self.simulation.world().region.machines[&machine().instance_id].instance.state
+        self.simulation.world().region.machines[&own().instance_id].instance.state
     }
 
     fn set_state(&self, state: InstanceState) {
-        self.simulation.world().region.machines.get_mut(&machine().instance_id).unwrap().instance.state = state;
+        self.simulation.world().region.machines.get_mut(&own().instance_id).unwrap().instance.state = state;
     }
 
     pub(super) fn told(&self, reason: &str) -> Vec<String> {
@@ -251,12 +186,12 @@ fn a_claim_that_never_had_a_machine_only_lets_its_object_go() {
 #[test]
 fn a_node_claim_is_let_go_when_the_machine_that_it_shows_has_ended_and_never_before() {
     let lets_go = |state: InstanceState| {
-        let asked = Deletion { reason: DeletionReason::Requested, at: at(0), deadline: None, message: "test".into() };
+        let asked = deletion(DeletionReason::Requested, at(0));
         let gone = step(&planned(), &Event::DeletionAsked(asked), at(0)).unwrap();
         let scene = Scene::of(&gone);
         scene.change::<NodeClaim>("default-1", |shown| {
             shown.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-            shown.status.provider_id = machine().provider_id.as_str().into();
+            shown.status.provider_id = own().provider_id.as_str().into();
         });
         scene.set_state(state);
         scene.run();
@@ -423,7 +358,7 @@ fn a_node_that_somebody_took_away_costs_no_machine() {
 /// A machine that was found without a claim, or came after its claim had ended: nobody has told its claim of a Node.
 fn unnamed() -> Claim {
     let claim = ending(None);
-    Claim { phase: Phase::Draining { machine: machine(), node_name: None, since: at(0) }, ..claim }
+    Claim { phase: Phase::Draining { machine: own(), node_name: None, since: at(0) }, ..claim }
 }
 
 #[test]
@@ -539,12 +474,7 @@ impl Scene {
     fn plan_another(&self, created_at: i64) -> ClaimKey {
         let key = ClaimKey { name: "default-2".into(), ..planned().key };
         let claim = Claim { key: key.clone(), created_at: at(created_at), ..planned() };
-        let ports = self.simulation.ports();
-        block_on(async {
-            let lease = ports.acquire(&key.cluster, "test", at(created_at), SignedDuration::from_secs(5)).await.unwrap();
-            ports.create(&lease, &claim).await.unwrap();
-            ports.release(&lease).await.unwrap();
-        });
+        self.store(&claim);
         key
     }
 
@@ -552,11 +482,8 @@ impl Scene {
         let ports = self.simulation.ports();
         block_on(async {
             let stored = ports.get(key).await.unwrap().unwrap();
-            let mut claim =
-                step(&stored.value, &Event::FleetAnswered(Machine { instance_id: InstanceId::new("i-2"), ..machine() }), at(now)).unwrap();
-            claim = step(&claim, &Event::NodeJoined { node_name: "node-2".into() }, at(now)).unwrap();
-            claim = step(&claim, &Event::NodeReady, at(now)).unwrap();
-            ports.update(&claim, stored.revision).await.unwrap();
+            let events = [Event::FleetAnswered(machine("i-2")), joined("node-2"), Event::NodeReady];
+            ports.update(&after(&stored.value, &events, at(now)), stored.revision).await.unwrap();
         });
     }
 }

@@ -1,14 +1,13 @@
 //! What EC2 refuses.
 
-use super::at;
 use super::over_sim::{Refusing, Scene, serving};
-use whittle_claims::{Claim, Deletion, DeletionReason, Event, step};
+use whittle_claims::{Claim, DeletionReason, Event, step};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::{CloudErrorKind, ClusterError, Report};
+use whittle_testkit::{after, at, deletion};
 
 fn draining() -> Claim {
-    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline: None, message: String::new() };
-    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+    after(&serving(), &[Event::DeletionAsked(deletion(DeletionReason::Underutilized, at(0)))], at(0))
 }
 
 /// A drained claim whose machine EC2 does not let end.

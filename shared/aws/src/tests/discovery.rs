@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Explorer, Isolation};
+use crate::{Ec2Discovery, Isolation};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use whittle_ec2::facts::Catalog;
@@ -7,8 +7,8 @@ use whittle_ec2::network::{ImageVariant, PlacementGroup};
 use whittle_ports::{CloudErrorKind, Discovery};
 use whittle_units::Price;
 
-fn explorer(wire: &Wire, isolation: Isolation) -> Explorer {
-    Explorer::new(&wire.config(), "us-east-1".into(), isolation, clock())
+fn discovery(wire: &Wire, isolation: Isolation) -> Ec2Discovery {
+    Ec2Discovery::new(&wire.config(), "us-east-1".into(), isolation, clock())
 }
 
 fn terms<T: DeserializeOwned>(value: Value) -> Vec<T> {
@@ -33,7 +33,7 @@ fn subnets_of_all_terms_are_merged_and_wildcard_tags_are_filtered_locally() {
         (200, &page(&(subnet("subnet-3", &tag("a")) + &subnet("subnet-1", &both)), "")),
     ]);
     let wanted = terms(json!([{"id": "subnet-1"}, {"tags": {"a": "*", "b": "*"}}]));
-    let found = run(explorer(&wire, Isolation::Isolated).subnets(&wanted)).unwrap();
+    let found = run(discovery(&wire, Isolation::Isolated).subnets(&wanted)).unwrap();
     assert_eq!(
         found.iter().map(|subnet| (subnet.id.as_str(), subnet.free_addresses)).collect::<Vec<_>>(),
         [("subnet-1", 7), ("subnet-2", 7)]
@@ -66,7 +66,7 @@ fn reservations_are_found_by_id_and_by_tag_and_a_missing_one_is_skipped() {
         (200, &page(&(reservation("cr-3", tagged) + &reservation("cr-2", block)), "")),
     ]);
     let wanted = terms(json!([{"id": "cr-missing"}, {"tags": {"a": "*"}, "ownerID": "111122223333"}]));
-    let found = run(explorer(&wire, Isolation::Isolated).capacity_reservations(&wanted)).unwrap();
+    let found = run(discovery(&wire, Isolation::Isolated).capacity_reservations(&wanted)).unwrap();
     // A wildcard term requires the tag, whatever its value; EC2 cannot filter for that.
     let [only] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((only.id.as_str(), only.free, only.state.as_str(), only.kind.as_str()), ("cr-3", 2, "active", ""));
@@ -86,12 +86,12 @@ fn a_capacity_block_has_its_end_date_and_a_denied_call_is_an_error() {
         )
         + "</capacityReservationSet></DescribeCapacityReservationsResponse>";
     let wire = Wire::answering([(200, &one), (403, &refusal("UnauthorizedOperation"))]);
-    let explorer = explorer(&wire, Isolation::Isolated);
-    let found = run(explorer.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap();
+    let discovery = discovery(&wire, Isolation::Isolated);
+    let found = run(discovery.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap();
     assert_eq!((found[0].kind.as_str(), found[0].interruptible), ("capacity-block", true));
     assert_eq!(found[0].ends_at, Some("2026-03-02T11:30:00Z".parse().unwrap()));
-    assert_eq!(run(explorer.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap_err().kind, CloudErrorKind::Unauthorized);
-    assert!(run(explorer.capacity_reservations(&[])).unwrap().is_empty(), "without terms there is no call");
+    assert_eq!(run(discovery.capacity_reservations(&terms(json!([{"id": "cr-2"}])))).unwrap_err().kind, CloudErrorKind::Unauthorized);
+    assert!(run(discovery.capacity_reservations(&[])).unwrap().is_empty(), "without terms there is no call");
 }
 
 fn image(id: &str, architecture: &str, deprecated_at: &str) -> String {
@@ -110,7 +110,7 @@ fn an_alias_is_resolved_through_ssm_parameters_to_images_with_their_variants() {
         image("ami-gpu", "x86_64", "2026-02-01T00:00:00.000Z")
     );
     let wire = Wire::answering([(200, &parameter("ami-std")), (400, &missing), (200, &parameter("ami-gpu")), (200, &images)]);
-    let found = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.32")).unwrap();
+    let found = run(discovery(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.32")).unwrap();
     let images: Vec<_> = found.iter().map(|image| (image.id.as_str(), image.variant, image.deprecated)).collect();
     assert_eq!(images, [("ami-gpu", ImageVariant::Accelerated, true), ("ami-std", ImageVariant::Standard, false)]);
     let form = wire.form(3);
@@ -124,7 +124,7 @@ fn an_alias_is_resolved_through_ssm_parameters_to_images_with_their_variants() {
 #[test]
 fn an_alias_without_images_is_invalid_and_sends_no_request() {
     let wire = Wire::default();
-    let error = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.33")).unwrap_err();
+    let error = run(discovery(&wire, Isolation::Isolated).images(&terms(json!([{"alias": "al2@latest"}])), "1.33")).unwrap_err();
     assert_eq!((error.kind, error.code.as_str()), (CloudErrorKind::Invalid, "UnsupportedAlias"));
 }
 
@@ -133,7 +133,7 @@ fn an_alias_without_images_is_invalid_and_sends_no_request() {
 fn the_error_of_a_denied_parameter_names_it() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
     let wire = Wire::answering([(400, &denied)]);
-    let error = run(explorer(&wire, Isolation::Isolated).images(&terms(json!([{"ssmParameter": "/images/web"}])), "1.33")).unwrap_err();
+    let error = run(discovery(&wire, Isolation::Isolated).images(&terms(json!([{"ssmParameter": "/images/web"}])), "1.33")).unwrap_err();
     assert!(error.kind == CloudErrorKind::Unauthorized && error.message.contains("/images/web"), "{error}");
 }
 
@@ -173,7 +173,7 @@ fn the_catalog_holds_types_zones_and_prices() {
         (200, &price_list("m5.large", "0.1230000000")),
         (200, &price_list("m5.metal", "5")),
     ]);
-    let blob = run(explorer(&wire, Isolation::Reachable).catalog(None)).unwrap();
+    let blob = run(discovery(&wire, Isolation::Reachable).catalog(None)).unwrap();
     let catalog = Catalog::decode(&blob).unwrap();
     let live = catalog.facts("m5.large").unwrap();
     let table = whittle_ec2::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap();
@@ -191,7 +191,7 @@ fn the_catalog_holds_types_zones_and_prices() {
 fn without_the_price_list_the_built_in_prices_are_used() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
-    let blob = run(explorer(&wire, Isolation::Reachable).catalog(None)).unwrap();
+    let blob = run(discovery(&wire, Isolation::Reachable).catalog(None)).unwrap();
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
     assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), table.get("m5.large").copied());
 }
@@ -210,7 +210,7 @@ fn when_the_price_list_fails_the_latest_prices_are_kept() {
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
     for (region, expected) in [("us-east-1", Some(Price::from_dollars(0.5))), ("eu-west-1", table.get("m5.large").copied())] {
         let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
-        let blob = run(explorer(&wire, Isolation::Reachable).catalog(Some(&known(region).encode()))).unwrap();
+        let blob = run(discovery(&wire, Isolation::Reachable).catalog(Some(&known(region).encode()))).unwrap();
         assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), expected, "latest prices of {region}");
     }
 }
@@ -219,10 +219,10 @@ fn when_the_price_list_fails_the_latest_prices_are_kept() {
 fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
     let none = "<DescribeInstanceTypesResponse><instanceTypeSet/></DescribeInstanceTypesResponse>";
     let wire = Wire::answering([(200, none)]);
-    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog(None)).unwrap_err().kind, CloudErrorKind::Unknown);
+    assert_eq!(run(discovery(&wire, Isolation::Isolated).catalog(None)).unwrap_err().kind, CloudErrorKind::Unknown);
     let no_prices = "<DescribeSpotPriceHistoryResponse><spotPriceHistorySet/></DescribeSpotPriceHistoryResponse>";
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, no_prices)]);
-    assert_eq!(run(explorer(&wire, Isolation::Isolated).catalog(None)).unwrap_err().call, "DescribeSpotPriceHistory");
+    assert_eq!(run(discovery(&wire, Isolation::Isolated).catalog(None)).unwrap_err().call, "DescribeSpotPriceHistory");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{EksAccess, Explorer, Isolation, QueueUrls, SqsQueues};
+use crate::{Ec2Discovery, EksAccess, Isolation, QueueUrls, SqsQueues};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn role(name: &str) -> String {
 const DONE: &str = "<Response><ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></Response>";
 
 fn ensured(wire: &Wire) -> Result<String, whittle_ports::CloudError> {
-    run(Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
+    run(Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock()).ensure_instance_profile(
         &"demo".into(),
         "default",
         "team/NodeRole",
@@ -70,8 +70,8 @@ fn resources_of_a_class_are_deleted_launch_templates_first() {
         .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
     let deleted = "<DeleteLaunchTemplateResponse><launchTemplate/></DeleteLaunchTemplateResponse>";
     let wire = Wire::answering([(200, templates), (200, deleted), (200, &listed), (200, &running("")), (200, DONE), (404, NO_SUCH)]);
-    let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
-    assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
     let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
     let expected = [
         "DescribeLaunchTemplates",
@@ -99,8 +99,8 @@ fn an_instance_profile_in_use_is_not_deleted() {
     let arn = listed.split_once("<Arn>").unwrap().1.split_once("</Arn>").unwrap().0.to_owned();
     let with = |arn: &str| running(&format!("<iamInstanceProfile><arn>{arn}</arn></iamInstanceProfile>"));
     let wire = Wire::answering([(200, no_templates), (200, &listed), (200, &with(&arn))]);
-    let explorer = Explorer::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
-    assert_eq!(run(explorer.release_class(&"demo".into(), "default")).unwrap().len(), 1);
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap().len(), 1);
     assert_eq!(wire.bodies().len(), 3, "no role is removed and nothing is deleted");
 }
 
@@ -129,13 +129,13 @@ fn endpoint_certificate_and_network_of_a_cluster_are_read() {
         (404, r#"{"__type": "ResourceNotFoundException", "message": "none"}"#),
     ]);
     let access = access(&wire, "us-east-1");
-    let info = run(access.door(&"demo".into())).unwrap();
+    let info = run(access.endpoint(&"demo".into())).unwrap();
     assert_eq!((info.endpoint.as_str(), info.certificate_authority.as_str(), info.version.as_str()), ("https://e", "Y2E=", "1.33"));
     assert_eq!((info.service_cidr.as_str(), info.ipv6), ("10.100.0.0/16", false));
-    let info = run(access.door(&"demo".into())).unwrap();
+    let info = run(access.endpoint(&"demo".into())).unwrap();
     assert_eq!((info.service_cidr.as_str(), info.ipv6), ("fd00::/108", true));
-    assert_eq!(run(access.door(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "it is still being created");
-    assert!(run(access.door(&"demo".into())).is_err());
+    assert_eq!(run(access.endpoint(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "it is still being created");
+    assert!(run(access.endpoint(&"demo".into())).is_err());
 }
 
 #[test]
@@ -178,10 +178,10 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
     let doorbell = Doorbell::Schedule { cluster: "demo".into() };
-    run(queues.ring(doorbell.clone(), SignedDuration::ZERO)).unwrap();
+    run(queues.send(doorbell.clone(), SignedDuration::ZERO)).unwrap();
     // A FIFO queue cannot delay single messages, and a message sent now would be repeated until it is due: the tick sends it.
-    run(queues.ring(doorbell.clone(), SignedDuration::from_secs(5))).unwrap();
-    run(queues.ring(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
+    run(queues.send(doorbell.clone(), SignedDuration::from_secs(5))).unwrap();
+    run(queues.send(Doorbell::Terminate { cluster: "demo".into(), claim: "c-1".into() }, SignedDuration::from_hours(2))).unwrap();
     let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
     assert_eq!(bodies.len(), 2, "no delayed doorbell is sent to a FIFO queue");
     assert_eq!((&bodies[0]["QueueUrl"], &bodies[0]["MessageGroupId"]), (&json!("https://sqs/1/plan.fifo"), &json!("demo")));
@@ -191,7 +191,7 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
     let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
     assert_eq!(body, doorbell);
-    let without_queue = run(queues.ring(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
+    let without_queue = run(queues.send(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
     assert!(without_queue.reason.contains("no queue"), "{without_queue}");
 }
 
@@ -210,7 +210,7 @@ fn a_fifo_doorbell_due_soon_is_sent_at_once_and_a_later_one_is_left_to_the_tick(
             ..QueueUrls::default()
         };
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
-        run(queues.ring(doorbell.clone(), SignedDuration::from_secs(seconds))).unwrap();
+        run(queues.send(doorbell.clone(), SignedDuration::from_secs(seconds))).unwrap();
         assert_eq!(wire.bodies().len(), messages, "{doorbell:?} after {seconds} s");
         // SQS rejects a message with both a group and a delay.
         assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{doorbell:?}");

@@ -85,9 +85,9 @@ async fn doorbells_of_one_cluster_are_processed_one_at_a_time_and_clusters_concu
     let urls = QueueUrls { plan: plan.clone(), plan_delay, ..QueueUrls::default() };
     let at = |second: i64| SqsQueues::new(sqs.clone(), urls.clone(), Arc::new(Later(second)));
     for second in [0, 0, 1] {
-        at(second).ring(schedule("prod"), SignedDuration::ZERO).await.unwrap();
+        at(second).send(schedule("prod"), SignedDuration::ZERO).await.unwrap();
     }
-    at(0).ring(schedule("test"), SignedDuration::ZERO).await.unwrap();
+    at(0).send(schedule("test"), SignedDuration::ZERO).await.unwrap();
     assert_eq!(
         count(&sqs, &plan, QueueAttributeName::ApproximateNumberOfMessages).await,
         "3",
@@ -113,8 +113,8 @@ async fn a_delayed_doorbell_is_not_received_before_it_is_due() {
     let terminate = queue(&sqs, "terminate", &[]).await;
     let queues = SqsQueues::new(sqs.clone(), QueueUrls { terminate: terminate.clone(), ..QueueUrls::default() }, clock());
     let terminate_doorbell = |claim: &str| Doorbell::Terminate { cluster: "prod".into(), claim: claim.into() };
-    queues.ring(terminate_doorbell("later"), SignedDuration::from_mins(5)).await.unwrap();
-    queues.ring(terminate_doorbell("now"), SignedDuration::ZERO).await.unwrap();
+    queues.send(terminate_doorbell("later"), SignedDuration::from_mins(5)).await.unwrap();
+    queues.send(terminate_doorbell("now"), SignedDuration::ZERO).await.unwrap();
     assert_eq!(receive(&sqs, &terminate).await.iter().map(doorbell).collect::<Vec<_>>(), [terminate_doorbell("now")]);
     assert_eq!(count(&sqs, &terminate, QueueAttributeName::ApproximateNumberOfMessagesDelayed).await, "1");
 }
@@ -130,7 +130,7 @@ async fn a_message_that_always_fails_goes_to_the_dead_letter_queue_and_can_be_re
     let launch = queue(&sqs, "launch", &attributes).await;
     let queues = SqsQueues::new(sqs.clone(), QueueUrls { launch: launch.clone(), ..QueueUrls::default() }, clock());
     let launch_doorbell = Doorbell::Launch { cluster: "prod".into(), claims: vec!["c-1".into()] };
-    queues.ring(launch_doorbell.clone(), SignedDuration::ZERO).await.unwrap();
+    queues.send(launch_doorbell.clone(), SignedDuration::ZERO).await.unwrap();
 
     for _ in 0..2 {
         assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), std::slice::from_ref(&launch_doorbell));
@@ -140,6 +140,6 @@ async fn a_message_that_always_fails_goes_to_the_dead_letter_queue_and_can_be_re
 
     // The emulator has no message move tasks, so the test does what one does.
     let dead_letters = receive(&sqs, &dead).await;
-    queues.ring(doorbell(&dead_letters[0]), SignedDuration::ZERO).await.unwrap();
+    queues.send(doorbell(&dead_letters[0]), SignedDuration::ZERO).await.unwrap();
     assert_eq!(receive(&sqs, &launch).await.iter().map(doorbell).collect::<Vec<_>>(), [launch_doorbell]);
 }

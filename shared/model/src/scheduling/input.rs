@@ -133,6 +133,8 @@ pub struct Settled {
     pub category: String,
     /// The reason's text.
     pub message: String,
+    /// Whether the reason depends on other pods, or on what they leave of a limit.
+    pub depends_on_others: bool,
 }
 
 /// A simulation of the cluster without some nodes.

@@ -8,4 +8,4 @@ mod reason;
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
 pub use instance_types::InstanceTypes;
 pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
-pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, OPTED_OUT, Offer, PoolRejection, PortTaken, Reason, RuledOut};
+pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault};

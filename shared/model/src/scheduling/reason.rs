@@ -3,6 +3,7 @@
 use crate::requirements::Requirements;
 use std::fmt::{self, Display};
 use whittle_api::k8s::Taint;
+use whittle_api::labels;
 use whittle_units::{Price, Quantity, Resources};
 
 /// Why a pod has no place.
@@ -10,6 +11,8 @@ use whittle_units::{Price, Quantity, Resources};
 pub enum Reason {
     /// Rejected before solving, since Whittle cannot schedule such a pod. One text per fault.
     Ignored(Vec<String>),
+    /// The pod excludes all NodePools on purpose, and has no other fault: that deserves no warning.
+    OptedOut,
     /// No NodePool can create nodes.
     NoNodePools,
     /// No NodePool has an instance type that its own requirements allow: the rejection of each, in trial order.
@@ -21,7 +24,12 @@ pub enum Reason {
     /// The rejection of each NodePool, in trial order.
     Pools(Vec<PoolRejection>),
     /// Nothing has changed since an earlier pass that could place the pod: the reason that it had then.
-    Unchanged { category: String, message: String },
+    Unchanged {
+        category: String,
+        message: String,
+        /// Whether that reason depends on other pods, or on what they leave of a limit.
+        depends_on_others: bool,
+    },
     /// The work budget ran out first; the next run continues with this pod.
     OutOfBudget,
     /// The claim's instance types no longer satisfied `minValues` after truncation to the cheapest 600.
@@ -217,6 +225,25 @@ impl Finding {
 }
 
 impl Cause {
+    /// Whether it depends on what is left of the NodePool's limits.
+    #[must_use]
+    pub fn depends_on_limits(&self) -> bool {
+        match self {
+            Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => true,
+            Cause::Volumes(inner) => inner.depends_on_limits(),
+            Cause::Taints(_)
+            | Cause::UndefinedLabel { .. }
+            | Cause::Disjoint(_)
+            | Cause::Topology { .. }
+            | Cause::InstanceTypes { .. }
+            | Cause::MinValues { .. }
+            | Cause::NothingOffered { .. }
+            | Cause::TransientDuringPass
+            | Cause::ReservedUnavailable
+            | Cause::ReservedLost => false,
+        }
+    }
+
     /// The category's stable name, for metrics and comparisons.
     #[must_use]
     pub fn category(&self) -> &'static str {
@@ -234,14 +261,31 @@ impl Cause {
     }
 }
 
-/// The fault of a pod that excludes all NodePools.
-pub const OPTED_OUT: &str = "configured to not run on a Karpenter provisioned node";
+/// The fault of a pod that excludes all NodePools, as a text.
+#[must_use]
+pub fn opt_out_fault() -> String {
+    format!("configured to not run on a Karpenter provisioned node (requirement={} DoesNotExist)", labels::NODE_POOL)
+}
 
 impl Reason {
-    /// Whether the pod excludes all NodePools on purpose and has no other fault: that deserves no warning.
+    /// Whether it depends on what is left of a NodePool's limit, and so on what the other pods of the pass used.
     #[must_use]
-    pub fn is_opt_out(&self) -> bool {
-        matches!(self, Reason::Ignored(faults) if matches!(&faults[..], [only] if only.starts_with(OPTED_OUT)))
+    pub fn depends_on_limits(&self) -> bool {
+        match self {
+            Reason::NoTemplates(rejections) | Reason::Pools(rejections) => {
+                rejections.iter().any(|rejection| !rejection.limits.is_empty() || rejection.cause.depends_on_limits())
+            }
+            Reason::Reserved(cause) => cause.depends_on_limits(),
+            Reason::Unchanged { depends_on_others, .. } => *depends_on_others,
+            Reason::Ignored(_)
+            | Reason::OptedOut
+            | Reason::NoNodePools
+            | Reason::ResourceClaims
+            | Reason::OutOfBudget
+            | Reason::Truncated { .. }
+            | Reason::RejectedByChecker(_)
+            | Reason::Uninitialized { .. } => false,
+        }
     }
 
     /// The category's stable name.
@@ -249,7 +293,7 @@ impl Reason {
     pub fn category(&self) -> &str {
         match self {
             Reason::Unchanged { category, .. } => category,
-            Reason::Ignored(_) => "ignored",
+            Reason::Ignored(_) | Reason::OptedOut => "ignored",
             Reason::NoNodePools => "no-node-pools",
             Reason::NoTemplates(_) => "no-templates",
             Reason::ResourceClaims => "resource-claims",
@@ -332,6 +376,7 @@ impl Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Ignored(faults) => write!(f, "ignoring pod, {}", faults.join("; ")),
+            Reason::OptedOut => write!(f, "ignoring pod, {}", opt_out_fault()),
             Reason::NoNodePools => f.write_str("no dynamic nodepools found"),
             Reason::NoTemplates(rejections) => {
                 f.write_str("nodepool requirements filtered out all available instance types")?;
@@ -371,11 +416,8 @@ impl Display for Reason {
 
 /// All requirements as one text, ordered by key, without the hostname.
 fn set_text(requirements: &Requirements) -> String {
-    let parts: Vec<String> = requirements
-        .iter()
-        .filter(|(key, _)| *key != whittle_api::labels::HOSTNAME)
-        .map(|(key, allowed)| format!("{key} {allowed}"))
-        .collect();
+    let parts: Vec<String> =
+        requirements.iter().filter(|(key, _)| *key != labels::HOSTNAME).map(|(key, allowed)| format!("{key} {allowed}")).collect();
     parts.join(", ")
 }
 

@@ -1,6 +1,6 @@
 //! The contract of [`ClaimStore`].
 
-use super::{machine, planned_claim};
+use super::{machine_launched_at, planned_claim};
 use crate::{ClaimStore, Leases, StoreError};
 use futures::future::join_all;
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Lease, Phase, Revision, Stored};
@@ -122,7 +122,7 @@ async fn the_first_writer_of_an_instance_is_found_by_it(store: &impl ClaimStore,
     let mut claim = planned_claim(&lease.cluster, "machine", now);
     let planned = create(store, lease, &claim).await;
     assert_eq!(store.by_instance(&id).await, Ok(None), "no claim names the instance yet");
-    let machine = machine(&id, now);
+    let machine = machine_launched_at(&id, now);
     claim.phase = Phase::Launched { machine: machine.clone() };
     let launched = store.update(&claim, planned).await.expect("the holder of the revision may write");
     let found = store.by_instance(&id).await.expect("the store answers");
@@ -143,7 +143,7 @@ async fn an_instance_belongs_to_one_claim(store: &impl ClaimStore, lease: &Lease
     let mut owner = planned_claim(&lease.cluster, "owner", now);
     let mut thief = planned_claim(&lease.cluster, "thief", now);
     let (owner_revision, thief_revision) = (create(store, lease, &owner).await, create(store, lease, &thief).await);
-    owner.phase = Phase::Launched { machine: machine(&id, now) };
+    owner.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
     thief.phase = owner.phase.clone();
     store.update(&owner, owner_revision).await.expect("the holder of the revision may write");
     let answer = store.update(&thief, thief_revision).await;
@@ -157,7 +157,7 @@ async fn an_instance_may_be_named_late(store: &impl ClaimStore, lease: &Lease, n
     let id = InstanceId::new(format!("i-{}-late", lease.cluster));
     let mut claim = planned_claim(&lease.cluster, "late", now);
     let planned = create(store, lease, &claim).await;
-    claim.phase = Phase::Draining { machine: machine(&id, now), node_name: None, since: now };
+    claim.phase = Phase::Draining { machine: machine_launched_at(&id, now), node_name: None, since: now };
     let draining = store.update(&claim, planned).await.expect("the holder of the revision may write");
     let found = store.by_instance(&id).await.expect("the store answers");
     assert_eq!(found, Some(Stored { value: claim, revision: draining }), "a machine that answers late is found");
@@ -166,7 +166,7 @@ async fn an_instance_may_be_named_late(store: &impl ClaimStore, lease: &Lease, n
 /// A claim for a machine that was found running.
 fn found(cluster: &ClusterName, name: &str, id: &InstanceId, now: Timestamp) -> Claim {
     let deletion = Deletion { reason: DeletionReason::RolledBack, at: now, deadline: None, message: String::new() };
-    let phase = Phase::Draining { machine: machine(id, now), node_name: None, since: now };
+    let phase = Phase::Draining { machine: machine_launched_at(id, now), node_name: None, since: now };
     Claim { phase, deletion: Some(deletion), ..planned_claim(cluster, name, now) }
 }
 
@@ -183,11 +183,11 @@ async fn a_claim_that_is_created_with_a_machine_owns_it(store: &impl ClaimStore,
     assert_eq!(store.get(&second.key).await, Ok(None), "neither part of the write happened");
     let mut thief = planned_claim(&lease.cluster, "found-thief", now);
     let planned = create(store, lease, &thief).await;
-    thief.phase = Phase::Launched { machine: machine(&id, now) };
+    thief.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
     let answer = store.update(&thief, planned).await;
     assert!(is_conflict(&answer), "nor may one be launched with it: {answer:?}");
 
-    let ended = Claim { phase: Phase::Gone { machine: Some(machine(&id, now)), since: now }, ..owner };
+    let ended = Claim { phase: Phase::Gone { machine: Some(machine_launched_at(&id, now)), since: now }, ..owner };
     store.update(&ended, revision).await.expect("the owner may end");
     assert_eq!(store.by_instance(&id).await, Ok(None), "a claim that ended names no machine any more");
 }
@@ -198,11 +198,11 @@ async fn the_instance_of_an_ended_claim_passes_on(store: &impl ClaimStore, lease
     let id = InstanceId::new(format!("i-{}-ended", lease.cluster));
     let mut first = planned_claim(&lease.cluster, "ended-first", now);
     let planned = create(store, lease, &first).await;
-    first.phase = Phase::Gone { machine: Some(machine(&id, now)), since: now };
+    first.phase = Phase::Gone { machine: Some(machine_launched_at(&id, now)), since: now };
     let gone = store.update(&first, planned).await.expect("the holder of the revision may write");
     let mut launched = planned_claim(&lease.cluster, "ended-launched", now);
     let planned = create(store, lease, &launched).await;
-    launched.phase = Phase::Launched { machine: machine(&id, now) };
+    launched.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
     let answer = store.update(&launched, planned).await;
     assert!(is_conflict(&answer), "a machine that ended is nobody's new one: {answer:?}");
     let owner = found(&lease.cluster, "ended-found", &id, now);
@@ -212,11 +212,11 @@ async fn the_instance_of_an_ended_claim_passes_on(store: &impl ClaimStore, lease
 
     let id = InstanceId::new(format!("i-{}-forgotten", lease.cluster));
     let long_ago = now.checked_sub(SignedDuration::from_hours(25)).expect("a test's time is far from the beginning of time");
-    first.phase = Phase::Gone { machine: Some(machine(&id, now)), since: long_ago };
+    first.phase = Phase::Gone { machine: Some(machine_launched_at(&id, now)), since: long_ago };
     // A caller that was not told of it finds nothing to compare with: the claim is absent from then on.
     let _ = store.update(&first, gone).await;
     assert_eq!(store.get(&first.key).await, Ok(None), "a claim whose time has come is absent, deleted or not");
-    launched.phase = Phase::Launched { machine: machine(&id, now) };
+    launched.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
     store.update(&launched, planned).await.expect("nobody remembers the ended claim");
     let by_instance = store.by_instance(&id).await.expect("the store answers").expect("its machine leads to it");
     assert_eq!(by_instance.value.key, launched.key);

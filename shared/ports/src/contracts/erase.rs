@@ -1,6 +1,6 @@
 //! The contract of [`Erase`].
 
-use super::{machine, planned_claim};
+use super::{machine_launched_at, planned_claim};
 use crate::{ClaimStore, DecisionLog, Erase, Leases, Records};
 use whittle_claims::{DecisionKind, DecisionRecord, Phase, Record, Sighting};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
@@ -35,7 +35,7 @@ async fn fill(store: &(impl ClaimStore + Leases + Records + DecisionLog), cluste
     let (mut ended, lives) = (planned_claim(cluster, "ended", now), planned_claim(cluster, "lives", now));
     let revision = store.create(&lease, &ended).await.expect("a free name can be created under the lease");
     store.create(&lease, &lives).await.expect("a free name can be created under the lease");
-    ended.phase = Phase::Gone { machine: Some(machine(&InstanceId::new(format!("i-{cluster}-ended")), now)), since: now };
+    ended.phase = Phase::Gone { machine: Some(machine_launched_at(&InstanceId::new(format!("i-{cluster}-ended")), now)), since: now };
     store.update(&ended, revision).await.expect("the holder of the revision may write");
     store.release(&lease).await.expect("the holder may give it back");
     let expires_at = now.checked_add(SignedDuration::from_mins(5)).expect("a test's time is far from the end of time");

@@ -2,7 +2,7 @@
 
 use super::faults::{Fault, Faulty};
 use super::steady::Steady;
-use super::{claim_store, decision_log, erase, leases, machine, planned_claim, records, region_store_unheard};
+use super::{claim_store, decision_log, erase, leases, machine_launched_at, planned_claim, records, region_store_unheard};
 use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, RecordRemoval, Records, RegionStore, StoreError};
 use std::collections::BTreeMap;
 use whittle_claims::{Bucket, BucketName, Phase, Revision, Sighting};
@@ -87,7 +87,7 @@ async fn of_a_claim(store: &(impl ClaimStore + Leases), cluster: &ClusterName, n
     assert_eq!((&created.value, created.revision), (&claim, Revision::ABSENT.next()), "once");
 
     let id = InstanceId::new(format!("i-{cluster}-unheard"));
-    claim.phase = Phase::Launched { machine: machine(&id, now) };
+    claim.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
     let faulty = Faulty::scripted(store, [Some(Fault::LostRace), Some(Fault::LostReply)]);
     assert!(is_conflict(&faulty.update(&claim, created.revision).await));
     assert_eq!(store.by_instance(&id).await, Ok(None), "a lost race changes nothing");

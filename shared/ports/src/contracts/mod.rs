@@ -23,7 +23,7 @@ pub use records::records;
 pub use region::{region_store, region_store_unheard};
 pub use steady::Steady;
 
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Machine, Phase};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Machine, Phase, fixtures};
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, Timestamp};
 
 /// A claim in its first phase.
@@ -47,18 +47,7 @@ pub fn planned_claim(cluster: &ClusterName, name: &str, now: Timestamp) -> Claim
 
 /// A machine of this instance id.
 #[must_use]
-pub fn machine(id: &InstanceId, now: Timestamp) -> Machine {
-    Machine {
-        instance_id: id.clone(),
-        provider_id: ProviderId::of_instance("us-west-2a", id),
-        instance_type: "m5.large".to_owned(),
-        zone: "us-west-2a".to_owned(),
-        capacity_type: "spot".to_owned(),
-        image_id: "ami-0123456789abcdef0".to_owned(),
-        price: whittle_units::Price::default(),
-        capacity: whittle_units::Resources::default(),
-        allocatable: whittle_units::Resources::default(),
-        labels: std::collections::BTreeMap::new(),
-        launched_at: now,
-    }
+pub fn machine_launched_at(id: &InstanceId, now: Timestamp) -> Machine {
+    let (zone, image_id) = ("us-west-2a".to_owned(), "ami-0123456789abcdef0".to_owned());
+    Machine { provider_id: ProviderId::of_instance(&zone, id), zone, image_id, launched_at: now, ..fixtures::machine(id.as_str()) }
 }

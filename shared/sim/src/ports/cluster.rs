@@ -11,7 +11,8 @@ use whittle_api::labels::TERMINATION_FINALIZER;
 use whittle_api::{ClusterObjects, conditions, labels};
 use whittle_claims::PodKey;
 use whittle_ports::{
-    ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, Presence, Scope, Sought, StatusWriter, WorkloadReader,
+    ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter,
+    WorkloadReader,
 };
 use whittle_units::{ClusterName, InstanceId, ProviderId};
 
@@ -139,8 +140,8 @@ impl ClusterReader for SimPorts {
         })
         .await
     }
-    async fn seek(&self, cluster: &ClusterName, sought: Sought, name: &str) -> Result<Presence, ClusterError> {
-        self.ask(cluster, "one object", |world| Ok(world.presence(sought, name))).await
+    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
+        self.ask(cluster, "one object", |world| Ok(world.presence(kind, name))).await
     }
 }
 
@@ -161,24 +162,24 @@ impl WorkloadReader for SimPorts {
 
 impl World {
     /// A read of one object, which is never stale.
-    fn presence(&self, sought: Sought, name: &str) -> Presence {
+    fn presence(&self, kind: ObjectKind, name: &str) -> Presence {
         if self.is(Mutant::AbsenceBelieved) || self.is(Mutant::OneLookBelieved) {
-            return Presence::Gone;
+            return Presence::NotFound;
         }
         let objects = &self.cluster.objects;
-        let found = match sought {
-            Sought::NodePool => objects.get::<NodePool>(name).map(|pool| &pool.metadata),
-            Sought::Provisioner => objects.get::<NodePool>(&format!("Provisioner/{name}")).map(|pool| &pool.metadata),
-            Sought::NodeClaim => objects.get::<NodeClaim>(name).map(|claim| &claim.metadata),
-            Sought::NodeClass => objects.get::<Ec2NodeClass>(name).map(|class| &class.metadata),
-            Sought::NodeTemplate => objects.get::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}")).map(|class| &class.metadata),
-            Sought::Node => objects.get::<Node>(name).map(|node| &node.metadata),
+        let found = match kind {
+            ObjectKind::NodePool => objects.get::<NodePool>(name).map(|pool| &pool.metadata),
+            ObjectKind::Provisioner => objects.get::<NodePool>(&format!("Provisioner/{name}")).map(|pool| &pool.metadata),
+            ObjectKind::NodeClaim => objects.get::<NodeClaim>(name).map(|claim| &claim.metadata),
+            ObjectKind::NodeClass => objects.get::<Ec2NodeClass>(name).map(|class| &class.metadata),
+            ObjectKind::NodeTemplate => objects.get::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}")).map(|class| &class.metadata),
+            ObjectKind::Node => objects.get::<Node>(name).map(|node| &node.metadata),
         };
-        let claim = objects.get::<NodeClaim>(name).filter(|_| sought == Sought::NodeClaim);
-        let node = objects.get::<Node>(name).filter(|_| sought == Sought::Node);
+        let claim = objects.get::<NodeClaim>(name).filter(|_| kind == ObjectKind::NodeClaim);
+        let node = objects.get::<Node>(name).filter(|_| kind == ObjectKind::Node);
         let machine = claim.map(|claim| &claim.status.provider_id).or(node.map(|node| &node.spec.provider_id));
         let provider_id = machine.cloned().unwrap_or_default();
-        found.map_or(Presence::Gone, |meta| Presence::There { uid: meta.uid.clone(), generation: meta.generation, provider_id })
+        found.map_or(Presence::NotFound, |meta| Presence::Exists { uid: meta.uid.clone(), generation: meta.generation, provider_id })
     }
 
     /// The mutant that removes finalizers before the machine has ended.

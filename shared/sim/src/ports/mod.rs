@@ -239,7 +239,7 @@ impl Clock for SimPorts {
 }
 
 impl Queues for SimPorts {
-    async fn ring(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
         let cluster = doorbell.cluster().to_string();
         self.call(QUEUE, &cluster, |world| {
             // Where every doorbell is lost, those that a sweep repeats are not: they recover the rest.
@@ -253,7 +253,7 @@ impl Queues for SimPorts {
             if repeats {
                 world.post(doorbell, delay)
             } else {
-                world.ring(doorbell, delay)
+                world.send_doorbell(doorbell, delay)
             }
             (world.sender, world.sender_skew) = (None, SignedDuration::ZERO);
             Ok(())

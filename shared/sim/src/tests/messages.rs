@@ -15,8 +15,8 @@ fn poison() -> Doorbell {
     Doorbell::Terminate { cluster: "demo".into(), claim: "x".into() }
 }
 
-fn ring(simulation: &Simulation, doorbell: Doorbell, delay: i64) {
-    simulation.ports().ring(doorbell, SignedDuration::from_secs(delay)).now_or_never().unwrap().unwrap();
+fn send(simulation: &Simulation, doorbell: Doorbell, delay: i64) {
+    simulation.ports().send(doorbell, SignedDuration::from_secs(delay)).now_or_never().unwrap().unwrap();
 }
 
 fn invocations(simulation: &Simulation) -> u64 {
@@ -26,7 +26,7 @@ fn invocations(simulation: &Simulation) -> u64 {
 #[test]
 fn a_message_that_always_fails_is_parked_with_its_reason_and_can_be_sent_again() {
     let mut simulation = simulation(1);
-    ring(&simulation, poison(), 0);
+    send(&simulation, poison(), 0);
     seconds(&mut simulation, 3600);
     {
         let mut world = simulation.world();
@@ -44,9 +44,9 @@ fn a_message_that_always_fails_is_parked_with_its_reason_and_can_be_sent_again()
 #[test]
 fn a_message_that_fails_takes_no_other_with_it() {
     let mut simulation = simulation(1);
-    ring(&simulation, poison(), 0);
-    ring(&simulation, Doorbell::Sweep { cluster: "demo".into() }, 0);
-    ring(&simulation, Doorbell::Register { cluster: "demo".into() }, 0);
+    send(&simulation, poison(), 0);
+    send(&simulation, Doorbell::Sweep { cluster: "demo".into() }, 0);
+    send(&simulation, Doorbell::Register { cluster: "demo".into() }, 0);
     seconds(&mut simulation, 30);
     let world = simulation.world();
     assert_eq!((world.counts.invocations, world.counts.failures), (3, 1));
@@ -58,11 +58,11 @@ fn a_message_that_fails_takes_no_other_with_it() {
 fn bells_that_come_together_are_one_and_stay_one_for_five_minutes() {
     let mut simulation = simulation(1);
     for _ in 0..3 {
-        ring(&simulation, schedule(), 0);
+        send(&simulation, schedule(), 0);
     }
     seconds(&mut simulation, 30);
     assert_eq!(invocations(&simulation), 1);
-    ring(&simulation, schedule(), 0);
+    send(&simulation, schedule(), 0);
     seconds(&mut simulation, 30);
     assert_eq!(invocations(&simulation), 2, "a later moment is another bell");
 }
@@ -74,7 +74,7 @@ fn a_bell_is_never_swallowed_by_one_that_was_read_already() {
         let mut simulation = simulation(1);
         simulation.world().queues.plan_delay = SignedDuration::from_secs(delay);
         for _ in 0..40 {
-            ring(&simulation, schedule(), 0);
+            send(&simulation, schedule(), 0);
             let rung_at = simulation.world().now();
             let waits = |simulation: &Simulation| simulation.world().queues.waiting().any(|message| message.reader.is_none());
             assert!(waits(&simulation), "delay {delay}: nobody will look after {rung_at}");
@@ -97,7 +97,7 @@ fn a_fifo_queue_delays_all_its_messages_alike() {
     ] {
         let mut simulation = simulation(1);
         let begun = simulation.world().now();
-        ring(&simulation, doorbell.clone(), asked);
+        send(&simulation, doorbell.clone(), asked);
         let due = simulation.world().queues.waiting().next().map(|message| message.visible_at.duration_since(begun));
         assert_eq!(due, expected, "{doorbell:?} asked for in {asked} s");
         seconds(&mut simulation, 120);
@@ -109,10 +109,10 @@ fn a_fifo_queue_delays_all_its_messages_alike() {
 fn a_group_waits_for_the_message_that_is_in_flight() {
     let mut simulation = simulation(1);
     simulation.world().faults.crash_at_gate = Some(1);
-    ring(&simulation, schedule(), 0);
+    send(&simulation, schedule(), 0);
     seconds(&mut simulation, 5);
-    ring(&simulation, schedule(), 0);
-    ring(&simulation, consolidate(), 0);
+    send(&simulation, schedule(), 0);
+    send(&simulation, consolidate(), 0);
     seconds(&mut simulation, 30);
     assert_eq!(invocations(&simulation), 2, "the one that died, and the other queue's");
     seconds(&mut simulation, 60);
@@ -127,7 +127,7 @@ fn a_tick_is_a_message_like_any_other() {
     seconds(&mut simulation, 50);
     let next = simulation.world().counts.gates + 1;
     simulation.world().faults.crash_at_gate = Some(next);
-    ring(&simulation, schedule(), 0);
+    send(&simulation, schedule(), 0);
     seconds(&mut simulation, 22);
     // One refresh at the beginning, the run that died, and a tick for each of the four functions that have one a minute.
     assert_eq!(invocations(&simulation), 1 + 1 + 3, "the group of the plans is held");
@@ -161,7 +161,7 @@ fn a_call_over_a_dead_connection_does_nothing_and_is_made_again() {
         (failures, read.unwrap().is_some())
     };
     simulation.world().faults.dead_connections = 1000;
-    ring(&simulation, schedule(), 0);
+    send(&simulation, schedule(), 0);
     seconds(&mut simulation, 5);
     assert_eq!(seen(&simulation), (1, false));
     simulation.world().faults.dead_connections = 0;
@@ -173,7 +173,7 @@ fn a_call_over_a_dead_connection_does_nothing_and_is_made_again() {
 fn a_run_that_dies_at_an_await_point_is_delivered_again() {
     let mut simulation = simulation(1);
     simulation.world().faults.crash_at_gate = Some(2);
-    ring(&simulation, schedule(), 0);
+    send(&simulation, schedule(), 0);
     seconds(&mut simulation, 200);
     let world = simulation.world();
     assert_eq!((world.counts.invocations, world.counts.faults, world.counts.failures), (2, 1, 0));

@@ -17,7 +17,7 @@ impl World {
     }
 
     /// Rings a doorbell, unless a fault loses it.
-    pub fn ring(&mut self, doorbell: Doorbell, delay: SignedDuration) {
+    pub fn send_doorbell(&mut self, doorbell: Doorbell, delay: SignedDuration) {
         if self.tick > TICK && !delay.is_zero() && matches!(doorbell, Doorbell::Consolidate { .. }) {
             return;
         }
@@ -37,7 +37,7 @@ impl World {
         let copies = if doorbell.queue_delay().is_none() { self.copies() } else { 1 };
         for _ in 0..copies {
             let late = self.lateness();
-            if let Some(at) = self.queues.ring(doorbell.clone(), delay, now, self.sent_at()) {
+            if let Some(at) = self.queues.send_doorbell(doorbell.clone(), delay, now, self.sent_at()) {
                 self.queues.chain_last(&chain);
                 self.queues.delay_last(late);
                 self.plan_delivery(at.checked_add(late).unwrap_or(at));

@@ -351,11 +351,11 @@ impl World {
                 ClusterEffect::FailedScheduling(review) => self.send(Function::Relay, Input::Review(review)),
                 ClusterEffect::NodeChanged => {
                     let cluster = self.name();
-                    self.ring(Doorbell::Register { cluster }, SignedDuration::ZERO);
+                    self.send_doorbell(Doorbell::Register { cluster }, SignedDuration::ZERO);
                 }
                 ClusterEffect::ClassChanged => {
                     let cluster = self.name();
-                    self.ring(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
+                    self.send_doorbell(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
                 }
                 ClusterEffect::Violation(text) => self.violations.push(text),
             }

@@ -58,10 +58,10 @@ impl MessageQueues {
     /// Sends a doorbell as SQS does: a FIFO queue delays all its messages alike and drops duplicate ids. Returns when
     /// it becomes visible, or `None` if it was not sent or was dropped.
     /// Ids are made from the sender's clock.
-    pub fn ring(&mut self, doorbell: Doorbell, delay: SignedDuration, now: Timestamp, sent_at: Timestamp) -> Option<Timestamp> {
+    pub fn send_doorbell(&mut self, doorbell: Doorbell, delay: SignedDuration, now: Timestamp, sent_at: Timestamp) -> Option<Timestamp> {
         let function = doorbell.function();
         let span = match doorbell.sending(delay) {
-            Sending::LeftToTick => return None,
+            Sending::SkipUntilTick => return None,
             Sending::Delayed(delay) => delay,
             Sending::InTurn => self.delay_of(&doorbell),
         };

@@ -2,7 +2,7 @@ use super::{broken, wider_than, without_reservations};
 use serde_json::{Value, json};
 
 /// A small application that meets every requirement.
-fn sound() -> Value {
+fn valid_template() -> Value {
     let alarm = |metric: &str, value: Value| {
         json!({"Type": "AWS::CloudWatch::Alarm",
             "Properties": {"MetricName": metric, "Dimensions": [{"Name": "n", "Value": value}]}})
@@ -34,7 +34,7 @@ fn sound() -> Value {
 /// Changes one value of the valid application and expects exactly this finding.
 #[track_caller]
 fn check(pointer: &str, value: Value, expected: &str) {
-    let mut template = sound();
+    let mut template = valid_template();
     let (parent, name) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let place = template.pointer_mut(parent).unwrap_or_else(|| panic!("{parent} is in the sound template"));
     match place {
@@ -46,14 +46,14 @@ fn check(pointer: &str, value: Value, expected: &str) {
 }
 
 #[test]
-fn a_sound_template_breaks_nothing() {
-    assert_eq!(broken(&sound()), Vec::<String>::new());
+fn a_valid_template_has_no_findings() {
+    assert_eq!(broken(&valid_template()), Vec::<String>::new());
 }
 
 const STATEMENTS: &str = "/Resources/TerminateRole/Properties/Policies/0/PolicyDocument/Statement/-";
 
 #[test]
-fn wide_rights_are_found() {
+fn wide_permissions_are_reported() {
     check(STATEMENTS, json!({"Action": "ec2:*"}), "name the calls");
     check(STATEMENTS, json!({"Action": ["s3:Get*"]}), "name the calls");
     check(STATEMENTS, json!({"Action": "iam:PassRole"}), "pass roles");
@@ -61,14 +61,14 @@ fn wide_rights_are_found() {
 }
 
 #[test]
-fn termination_is_scoped_to_our_machines() {
+fn termination_without_tag_conditions_is_reported() {
     let condition = "/Resources/TerminateRole/Properties/Policies/0/PolicyDocument/Statement/0/Condition";
     check(condition, json!({}), "not ours");
 }
 
 #[test]
-fn another_terminator_is_found() {
-    let mut template = sound();
+fn another_function_that_terminates_is_reported() {
+    let mut template = valid_template();
     let function = json!({"Type": "AWS::Lambda::Function", "Properties": {
         "Runtime": "provided.al2023", "Role": {"Fn::GetAtt": ["SweepRole", "Arn"]}}});
     template["Resources"]["Sweep"] = function;
@@ -78,28 +78,28 @@ fn another_terminator_is_found() {
 }
 
 #[test]
-fn lost_messages_are_found() {
+fn configurations_that_lose_messages_are_reported() {
     check("/Resources/Queue/Properties/VisibilityTimeout", json!(179), "6 times");
     check("/Resources/Mapping/Properties/FunctionResponseTypes", json!([]), "one by one");
     check("/Resources/Other", json!({"Type": "AWS::SQS::Queue", "Properties": {}}), "no dead-letter queue");
     check("/Resources/DeadAlarm/Properties/MetricName", json!("Other"), "arrives in Dead");
     check("/Resources/ErrorAlarm/Properties/MetricName", json!("Other"), "Terminate fails");
-    let mut template = sound();
+    let mut template = valid_template();
     template["Resources"]["Second"] = template["Resources"]["Mapping"].clone();
     assert!(broken(&template)[0].contains("feeds two functions"));
 }
 
 #[test]
-fn a_queue_that_gives_up_at_once_or_never_is_found() {
+fn a_queue_with_too_few_or_too_many_deliveries_is_reported() {
     check("/Resources/Queue/Properties/RedrivePolicy/maxReceiveCount", json!(1), "gives a message up after Some(1)");
     check("/Resources/Queue/Properties/RedrivePolicy/maxReceiveCount", json!(1000), "gives a message up after Some(1000)");
 }
 
 #[test]
-fn s2_3_a_right_that_the_reference_does_not_need_is_found() {
+fn s2_3_a_permission_that_karpenter_does_not_need_is_reported() {
     let reference = "Action:\n- ec2:TerminateInstances\n- ec2:DescribeInstances\n- ec2:CreateFleet\n";
-    assert_eq!(wider_than(&sound(), reference), Vec::<String>::new());
-    let mut template = sound();
+    assert_eq!(wider_than(&valid_template(), reference), Vec::<String>::new());
+    let mut template = valid_template();
     let statements = template.pointer_mut(STATEMENTS.trim_end_matches("/-")).and_then(Value::as_array_mut).unwrap();
     statements.push(json!({"Action": ["ec2:StopInstances", "dynamodb:PutItem"], "Resource": "x"}));
     statements.push(json!({"Action": "ec2:CreateFleet", "Resource": "*"}));
@@ -113,7 +113,7 @@ fn s2_3_a_right_that_the_reference_does_not_need_is_found() {
 }
 
 #[test]
-fn lost_state_is_found() {
+fn configurations_that_lose_state_are_reported() {
     check("/Resources/Table/DeletionPolicy", json!("Delete"), "outlives the stack");
     check("/Resources/Table/Properties/DeletionProtectionEnabled", json!(false), "slip of the hand");
     check("/Resources/Table/Properties/PointInTimeRecoverySpecification", json!({}), "point in time");
@@ -122,12 +122,12 @@ fn lost_state_is_found() {
 }
 
 #[test]
-fn one_partition_is_found() {
+fn a_fixed_partition_is_reported() {
     check("/Resources/Note", json!({"Type": "X", "Arn": "arn:aws:s3:::x"}), "names one partition");
 }
 
 #[test]
-fn the_rights_to_see_and_use_reservations_are_missed() {
+fn missing_permissions_for_reservations_are_reported() {
     let role =
         |statements: Value| json!({"Type": "AWS::IAM::Role", "Properties": {"Policies": [{"PolicyDocument": {"Statement": statements}}]}});
     let function = |role: &str| json!({"Type": "AWS::Lambda::Function", "Properties": {"Role": {"Fn::GetAtt": [role, "Arn"]}}});

@@ -27,7 +27,7 @@ pub(super) struct Statement {
     pub(super) conditions: Vec<Condition>,
 }
 
-/// The matched values: these, or all but these.
+/// The matched values: those listed, or all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     These(Vec<String>),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One question with the answer that is expected.
+/// One question with its expected answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) line: usize,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_asks_for_each_of_whom_action_and_resource() {
+    fn a_line_is_a_question_for_each_principal_action_and_resource() {
         let text = "# a comment\nlet R = r/x\nlet T = Aws:Tag=a|b\nparameters Clusters=a,b\nallow launch,sweep s:A,s:B {R},{who} {T}\ndeny service:e.com s:A *\n";
         let sections = parse(text).expect("the text is sound");
         assert_eq!(sections.len(), 1);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_asks_nothing_is_an_error() {
+    fn a_line_without_a_question_is_an_error() {
         for wrong in
             ["allow launch s:A *", "parameters\nallow launch s:A", "parameters\nmaybe x", "parameters\ndeny launch s:A {R}", "let R r"]
         {

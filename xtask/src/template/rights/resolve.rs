@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_texts_are_resolved() {
+    fn references_and_substitutions_are_resolved() {
         check(&[], json!({"Ref": "Names"}), json!(["a", "b"]));
         check(&[], json!({"Ref": "Queue"}), json!("https://sqs.us-west-2.amazonaws.com/111122223333/whittle-Queue"));
         check(&[], json!({"Fn::GetAtt": ["Queue", "Arn"]}), json!("arn:aws:sqs:us-west-2:111122223333:whittle-Queue"));
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_for_each_of_a_list() {
+    fn a_list_parameter_is_expanded() {
         let each = json!({"Fn::Split": [",", {"Fn::Join": ["", ["p/", {"Fn::Join": [",p/", {"Ref": "Names"}]}]]}]});
         check(&[], each, json!(["p/a", "p/b"]));
     }
 
     #[test]
-    fn what_a_condition_takes_away_is_gone() {
+    fn values_excluded_by_a_condition_are_removed() {
         let list = json!(["a", {"Fn::If": ["Counts", "b", {"Ref": "AWS::NoValue"}]}]);
         check(&[("Extra", "x"), ("Count", "2")], list.clone(), json!(["a", "b"]));
         check(&[("Extra", "x")], list.clone(), json!(["a"]));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_answer() {
+    fn unknown_functions_and_names_are_errors() {
         let template = template();
         let given = BTreeMap::from([("Names".to_owned(), "a".to_owned())]);
         let resolver = Resolver::new(&template, &given).expect("the template is sound");

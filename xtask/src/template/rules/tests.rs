@@ -1,8 +1,8 @@
 use super::broken;
 use serde_json::{Value, json};
 
-/// A scheduled function that rings its own doorbell, and one with a queue only.
-fn sound() -> Value {
+/// A scheduled function that sends its own doorbell, and one with a queue only.
+fn valid_template() -> Value {
     let metric = |name: &str, function: &str| json!({"Id": function.to_lowercase(), "MetricStat": {"Metric": {"MetricName": name, "Dimensions": [{"Value": {"Ref": function}}]}}});
     let alarm = |metrics: Vec<Value>| json!({"Type": "AWS::CloudWatch::Alarm", "Properties": {"Metrics": metrics, "AlarmActions": ["a"], "OKActions": ["a"]}});
     let of_both = |name: &str, expression: &str| {
@@ -59,7 +59,7 @@ fn sound() -> Value {
 /// Changes one value of the valid application and expects exactly this finding.
 #[track_caller]
 fn check(pointer: &str, value: Value, expected: &str) {
-    let mut template = sound();
+    let mut template = valid_template();
     let (parent, name) = pointer.rsplit_once('/').expect("a pointer has a slash");
     match template.pointer_mut(parent).unwrap_or_else(|| panic!("{parent} is in the sound template")) {
         Value::Array(items) => items[name.parse::<usize>().expect("an index")] = value,
@@ -70,16 +70,16 @@ fn check(pointer: &str, value: Value, expected: &str) {
 }
 
 #[test]
-fn a_sound_template_breaks_no_rule() {
-    assert_eq!(broken(&sound()), Vec::<String>::new());
+fn a_valid_template_has_no_findings() {
+    assert_eq!(broken(&valid_template()), Vec::<String>::new());
 }
 
 #[test]
-fn a_chain_of_doorbells_that_comes_back_is_never_taken_for_a_loop() {
+fn a_recursive_chain_without_recursion_allowed_is_reported() {
     check("/Resources/Sweep/Properties/RecursiveLoop", json!("Terminate"), "Sweep can ring for itself");
     check("/Resources/Interrupt/Properties/RecursiveLoop", json!("Allow"), "Interrupt cannot ring for itself");
-    // Through another function.
-    let mut template = sound();
+    // The chain returns through another function.
+    let mut template = valid_template();
     template["Resources"]["SweepRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"][0]["Resource"] =
         json!({"Fn::GetAtt": ["InterruptQueue", "Arn"]});
     let found = broken(&template);
@@ -87,7 +87,7 @@ fn a_chain_of_doorbells_that_comes_back_is_never_taken_for_a_loop() {
 }
 
 #[test]
-fn nothing_that_is_kept_escapes_the_customers_key() {
+fn a_resource_without_the_customer_managed_key_is_reported() {
     check("/Resources/SweepQueue/Properties/KmsMasterKeyId", Value::Null, "SweepQueue is not encrypted with DataKey");
     check("/Resources/Table/Properties/SSESpecification", json!({"SSEEnabled": true}), "Table is not encrypted with DataKey");
     check("/Resources/Logs/Properties/KmsKeyId", json!({"Ref": "DataKey"}), "Logs is not encrypted with DataKey");
@@ -95,26 +95,26 @@ fn nothing_that_is_kept_escapes_the_customers_key() {
 }
 
 #[test]
-fn a_tick_that_fails_is_never_repeated() {
+fn a_tick_with_retries_is_reported() {
     check("/Resources/Once/Properties/MaximumRetryAttempts", json!(2), "repeats a tick of Tick");
     check("/Resources/Once/Properties/MaximumEventAgeInSeconds", json!(21600), "repeats a tick of Tick");
     check("/Resources/Once/Properties/FunctionName", json!({"Ref": "Relay"}), "repeats a tick of Tick");
 }
 
 #[test]
-fn schedules_of_another_account_never_use_our_role() {
+fn a_schedule_role_open_to_other_accounts_is_reported() {
     check("/Resources/TickRole/Properties/AssumeRolePolicyDocument", json!({}), "schedules of other accounts");
 }
 
 #[test]
-fn a_second_stack_never_meets_the_names_of_the_first() {
+fn a_fixed_resource_name_is_reported() {
     check("/Resources/Tick/Properties/Name", json!("ScheduleTick"), "fixed Name");
     check("/Resources/Logs/Properties/LogGroupName", json!("/w/sweep"), "fixed LogGroupName");
     check("/Resources/SweepQueue/Properties/QueueName", json!({"Fn::Sub": "${Clusters}"}), "fixed QueueName");
 }
 
 #[test]
-fn nobody_takes_all_of_the_concurrency() {
+fn unlimited_concurrency_is_reported() {
     check("/Resources/SweepMapping/Properties/ScalingConfig", json!({}), "MaximumConcurrency");
     check("/Parameters/RelayConcurrency/Default", json!(0), "Relay has the reserved concurrency 0");
     check("/Parameters/InterruptConcurrency/Default", json!(0), "Interrupt has the reserved concurrency 0");
@@ -122,21 +122,21 @@ fn nobody_takes_all_of_the_concurrency() {
 }
 
 #[test]
-fn who_calls_a_cluster_can_stand_in_its_vpc() {
+fn a_function_that_calls_clusters_without_vpc_access_is_reported() {
     check("/Resources/Sweep/Properties/VpcConfig", json!(null), "cannot stand in their VPC");
     check("/Resources/SweepRole/Properties/ManagedPolicyArns", json!(null), "network interface");
 }
 
 #[test]
-fn no_queue_takes_what_is_not_encrypted() {
+fn a_queue_that_accepts_unencrypted_transport_is_reported() {
     check("/Resources/Policy/Properties/Queues", json!([{"Ref": "SweepQueue"}]), "InterruptQueue takes messages");
-    let mut template = sound();
+    let mut template = valid_template();
     template["Resources"]["Policy"]["Properties"]["PolicyDocument"]["Statement"][0]["Effect"] = json!("Allow");
     assert_eq!(broken(&template).len(), 2);
 }
 
 #[test]
-fn somebody_is_told_when_it_begins_and_when_it_is_over() {
+fn missing_alarms_and_missing_ok_actions_are_reported() {
     check("/Resources/SweepAge/Properties/MetricName", json!("Other"), "SweepQueue is not worked off");
     check("/Resources/Throttles/Properties/Metrics/1", json!({}), "Sweep may not start");
     check("/Resources/Recursion/Properties/Metrics/2", json!({}), "doorbells of Interrupt for a loop");

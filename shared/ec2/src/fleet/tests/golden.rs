@@ -155,7 +155,7 @@ fn tagged(kind: &str, tags: &BTreeMap<String, String>) -> Value {
 fn sorted(mut values: Vec<Value>) -> Value {
     // By position, since prices may differ in the last digit.
     let key = |entry: &Value| format!("{}{}{}", entry["InstanceType"], entry["AvailabilityZone"], entry["ImageId"]);
-    values.sort_by_key(|value| value["Overrides"].as_array().unwrap().iter().map(place).collect::<String>());
+    values.sort_by_key(|value| value["Overrides"].as_array().unwrap().iter().map(key).collect::<String>());
     Value::Array(values)
 }
 

@@ -37,7 +37,7 @@ fn wildcards_match_any_text_or_one_letter() {
 }
 
 #[test]
-fn no_wildcard_of_an_arn_reaches_into_its_next_part() {
+fn a_wildcard_matches_within_one_part_of_an_arn() {
     assert!(arn("arn:*:eks:*:*:cluster/prod", "arn:aws:eks:us-west-2:111122223333:cluster/prod"));
     assert!(arn("arn:aws:ssm:us-west-2::parameter/aws/*", "arn:aws:ssm:us-west-2::parameter/aws/service/x"));
     assert!(arn("*", "arn:aws:sqs:r:a:q"));
@@ -47,7 +47,7 @@ fn no_wildcard_of_an_arn_reaches_into_its_next_part() {
 }
 
 #[test]
-fn actions_and_resources_are_named_or_left_out() {
+fn not_action_and_not_resource_match_all_others() {
     let named = statement(&json!({"Effect": "Allow", "Action": ["ec2:Describe*", "s3:GetObject"], "Resource": "*"}));
     assert!(named.applies(&request("EC2:describeSubnets", "x", &[])), "actions have no case");
     assert!(!named.applies(&request("ec2:RunInstances", "x", &[])));
@@ -58,7 +58,7 @@ fn actions_and_resources_are_named_or_left_out() {
 }
 
 #[test]
-fn a_key_that_is_not_there_fails_every_test_but_those_that_say_otherwise() {
+fn an_absent_key_fails_all_operators_but_negated_and_if_exists_ones() {
     check(json!({"StringEquals": {"k": "v"}}), &[], false);
     check(json!({"StringLike": {"k": "*"}}), &[], false);
     check(json!({"Bool": {"k": "false"}}), &[], false);
@@ -73,7 +73,7 @@ fn a_key_that_is_not_there_fails_every_test_but_those_that_say_otherwise() {
 }
 
 #[test]
-fn a_key_that_is_there_is_compared() {
+fn a_present_key_is_compared() {
     check(json!({"StringEquals": {"K": ["v", "w"]}}), &[("k", &["w"])], true);
     check(json!({"StringEquals": {"k": "v*"}}), &[("k", &["vx"])], false);
     check(json!({"StringEqualsIfExists": {"k": "v"}}), &[("k", &["w"])], false);
@@ -87,7 +87,7 @@ fn a_key_that_is_there_is_compared() {
 }
 
 #[test]
-fn of_several_values_all_or_any_must_be_among_the_wanted() {
+fn for_all_values_and_for_any_value_are_evaluated() {
     let all = json!({"ForAllValues:StringLike": {"k": ["a*", "b"]}});
     check(all.clone(), &[("k", &["a1", "b"])], true);
     check(all, &[("k", &["a1", "c"])], false);
@@ -97,7 +97,7 @@ fn of_several_values_all_or_any_must_be_among_the_wanted() {
 }
 
 #[test]
-fn every_key_and_every_operator_must_hold() {
+fn all_keys_and_operators_of_a_condition_must_match() {
     let both = json!({"StringEquals": {"k": "v", "l": "w"}, "StringLike": {"m": "*"}});
     check(both.clone(), &[("k", &["v"]), ("l", &["w"]), ("m", &["x"])], true);
     check(both.clone(), &[("k", &["v"]), ("l", &["x"]), ("m", &["x"])], false);
@@ -105,7 +105,7 @@ fn every_key_and_every_operator_must_hold() {
 }
 
 #[test]
-fn a_refusal_wins_and_silence_is_a_refusal() {
+fn an_explicit_deny_wins_and_the_default_is_deny() {
     let allow = statement(&json!({"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}));
     let deny = statement(&json!({"Effect": "Deny", "Principal": "*", "Action": "sqs:DeleteQueue", "Resource": "*"}));
     assert!(allowed([&allow, &deny], &request("sqs:SendMessage", "q", &[])));
@@ -114,7 +114,7 @@ fn a_refusal_wins_and_silence_is_a_refusal() {
 }
 
 #[test]
-fn a_policy_of_a_resource_is_about_whom_it_names() {
+fn a_resource_policy_applies_to_its_principals() {
     let trust = statement(&json!({"Effect": "Allow", "Principal": {"Service": ["lambda.amazonaws.com"]}, "Action": "sts:AssumeRole"}));
     let of = |service: &str| Request { service: service.to_owned(), ..request("sts:AssumeRole", "arn:aws:iam::1:role/r", &[]) };
     assert!(trust.applies(&of("lambda.amazonaws.com")));
@@ -123,7 +123,7 @@ fn a_policy_of_a_resource_is_about_whom_it_names() {
 }
 
 #[test]
-fn what_is_not_known_is_not_guessed() {
+fn unknown_operators_and_fields_are_errors() {
     for wrong in [
         json!({"Effect": "Maybe", "Action": "*"}),
         json!({"Effect": "Allow"}),

@@ -1,5 +1,5 @@
-//! The cost of a moment's pods if all of them were planned for at once, on new machines: the difference to a day's cost
-//! is what consolidation does not or may not save.
+//! The cost of one moment's pods if all of them were planned at once, on new machines: the difference to a day's cost
+//! is what consolidation does not, or may not, save.
 
 use super::DayArgs;
 use crate::local::session::{Place, SessionError};
@@ -7,16 +7,16 @@ use crate::plan::decide;
 use crate::source::{self, Offers, PackingArg};
 use whittle_units::Price;
 
-/// Plans of one moment, per hour.
+/// Costs per hour of new plans for one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Anew {
+pub(super) struct Replanned {
     pub(super) ours: Price,
     pub(super) reference: Price,
-    /// No plan can cost less.
+    /// A lower bound for any plan.
     pub(super) bound: Price,
 }
 
-impl Anew {
+impl Replanned {
     pub(super) fn at(args: &DayArgs, minute: u32) -> Result<Self, SessionError> {
         let refused = |error: source::ReadError| SessionError::Refused(error.to_string());
         let read = source::read_text("day", &args.pending(minute)).map_err(refused)?;

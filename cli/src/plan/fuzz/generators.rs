@@ -1,4 +1,4 @@
-//! What is drawn: catalogs of a few types, and manifests of every kind that a plan reads, right and wrong ones.
+//! Generators of catalogs with a few types, and of valid and invalid manifests of every kind that a plan reads.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -6,8 +6,8 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use whittle_api::labels;
 
-/// Two odd types, and a family each of larger and smaller ones at prices that do not follow their sizes; of two of these so many machines
-/// are reserved.
+/// Two unusual types, and a family each of larger and smaller ones at prices that do not follow their sizes. Two of these have
+/// reservations with `reserved` instances.
 pub(super) fn offered(reserved: u32) -> Vec<Value> {
     let offer = |price: f64, capacity_type: &str, zone: &str| {
         json!({"Price": price, "Requirements": [{"key": labels::CAPACITY_TYPE, "operator": "In", "values": [capacity_type]},
@@ -83,7 +83,7 @@ fn value() -> impl Strategy<Value = &'static str> {
 }
 
 fn quantity() -> impl Strategy<Value = &'static str> {
-    // Mostly amounts that fit, so that there is something to pack.
+    // Mostly amounts that fit, so that pods are packed.
     select(vec!["100m", "1", "2", "500m", "1Gi", "0", "-4", "99999999999Ei", "1000000", "1e18", "1n"])
 }
 
@@ -103,13 +103,13 @@ fn selector() -> impl Strategy<Value = Value> {
     prop_oneof![Just(Value::Null), Just(json!({})), matching, expressions]
 }
 
-fn near() -> impl Strategy<Value = Value> {
+fn affinity_term() -> impl Strategy<Value = Value> {
     (key(), selector(), selector())
         .prop_map(|(key, pods, namespaces)| json!({"topologyKey": key, "labelSelector": pods, "namespaceSelector": namespaces}))
 }
 
-fn neighbours() -> impl Strategy<Value = Value> {
-    (vec(near(), 0..2), vec(near(), 0..2)).prop_map(|(required, preferred)| {
+fn pod_affinity() -> impl Strategy<Value = Value> {
+    (vec(affinity_term(), 0..2), vec(affinity_term(), 0..2)).prop_map(|(required, preferred)| {
         let preferred: Vec<Value> = preferred.into_iter().map(|term| json!({"weight": 3, "podAffinityTerm": term})).collect();
         json!({"requiredDuringSchedulingIgnoredDuringExecution": required, "preferredDuringSchedulingIgnoredDuringExecution": preferred})
     })
@@ -139,13 +139,14 @@ fn requests() -> impl Strategy<Value = Value> {
 }
 
 fn pod_spec() -> impl Strategy<Value = Value> {
-    let node = (vec(vec(expression(), 0..3), 0..3), vec(expression(), 0..2)).prop_map(|(terms, wishes)| {
+    let node = (vec(vec(expression(), 0..3), 0..3), vec(expression(), 0..2)).prop_map(|(terms, preferences)| {
         let terms: Vec<Value> = terms.into_iter().map(|list| json!({"matchExpressions": list})).collect();
-        let wishes: Vec<Value> = wishes.into_iter().map(|e| json!({"weight": 1, "preference": {"matchExpressions": [e]}})).collect();
+        let preferences: Vec<Value> =
+            preferences.into_iter().map(|e| json!({"weight": 1, "preference": {"matchExpressions": [e]}})).collect();
         let required = if terms.is_empty() { Value::Null } else { json!({"nodeSelectorTerms": terms}) };
-        json!({"requiredDuringSchedulingIgnoredDuringExecution": required, "preferredDuringSchedulingIgnoredDuringExecution": wishes})
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": required, "preferredDuringSchedulingIgnoredDuringExecution": preferences})
     });
-    let affinity = (proptest::option::of(node), proptest::option::of(neighbours()), proptest::option::of(neighbours()))
+    let affinity = (proptest::option::of(node), proptest::option::of(pod_affinity()), proptest::option::of(pod_affinity()))
         .prop_map(|(node, near, far)| json!({"nodeAffinity": node, "podAffinity": near, "podAntiAffinity": far}));
     let selector = btree_map(key(), value(), 0..2).prop_map(|map| json!(map));
     let port = select(vec![0, 80, -1, 70_000]);
@@ -170,8 +171,8 @@ fn pod_spec() -> impl Strategy<Value = Value> {
         })
 }
 
-/// A term about pods like the one that has it, or about all.
-fn kin(labels: &Value, key: &str, all: bool) -> Value {
+/// A term that selects pods with the same labels, or all pods.
+fn self_affinity(labels: &Value, key: &str, all: bool) -> Value {
     let selector = if all { json!({}) } else { json!({"matchLabels": labels}) };
     json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key, "labelSelector": selector}]})
 }
@@ -181,7 +182,7 @@ fn pod() -> impl Strategy<Value = Value> {
     let seeks = proptest::option::weighted(0.3, (select(vec!["podAffinity", "podAntiAffinity"]), place, any::<bool>()));
     (labels(), pod_spec(), seeks, prop::bool::weighted(0.25), 1..4_usize).prop_map(|(labels, mut spec, seeks, bound, copies)| {
         if let Some((kind, key, all)) = seeks {
-            spec["affinity"][kind] = kin(&labels, key, all);
+            spec["affinity"][kind] = self_affinity(&labels, key, all);
         }
         if bound {
             spec["nodeName"] = json!("n0");
@@ -190,16 +191,16 @@ fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A limit of processors, and a demand for different types that it may be in the way of.
-fn variety() -> impl Strategy<Value = (Value, Value)> {
-    let asked = (select(vec!["size", "family", "node.kubernetes.io/instance-type"]), 1..6);
-    (asked, select(vec!["2", "4", "7", "12", "30"]))
+/// A CPU limit, and a requirement with minValues that may conflict with it.
+fn limit_and_min_values() -> impl Strategy<Value = (Value, Value)> {
+    let min_values_requirement = (select(vec!["size", "family", "node.kubernetes.io/instance-type"]), 1..6);
+    (min_values_requirement, select(vec!["2", "4", "7", "12", "30"]))
         .prop_map(|((key, min), cpu)| (json!({"key": key, "operator": "Exists", "values": [], "minValues": min}), json!({"cpu": cpu})))
 }
 
 fn pool() -> impl Strategy<Value = Value> {
     let requirement = (expression(), proptest::option::weighted(0.2, 0..4)).prop_map(|(mut e, min)| {
-        // What the API server refuses in a NodePool never gets here.
+        // Requirements that the API server rejects in a NodePool are not generated.
         if e["key"] == "kubernetes.io/hostname" || e["key"] == labels::REGISTERED {
             e["key"] = json!("topology.kubernetes.io/zone");
         }
@@ -214,12 +215,12 @@ fn pool() -> impl Strategy<Value = Value> {
         e
     });
     let limits = prop_oneof![3 => Just(json!({})), 1 => requests(), 1 => Just(json!({"nodes": "1"}))];
-    let varied = proptest::option::weighted(0.4, variety());
+    let varied = proptest::option::weighted(0.4, limit_and_min_values());
     let taints = prop_oneof![3 => Just(Vec::new()), 1 => vec(taint(), 1..2)];
     (vec(requirement, 0..2), varied, labels(), taints, limits, 0..3).prop_map(
         |(mut requirements, varied, labels, taints, mut limits, weight)| {
-            if let Some((asked, within)) = varied {
-                requirements.push(asked);
+            if let Some((min_values_requirement, within)) = varied {
+                requirements.push(min_values_requirement);
                 limits = within;
             }
             let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
@@ -235,7 +236,7 @@ fn node() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Room for pods that do not exist, in the shape of a template.
+/// A capacity buffer with its PodTemplate.
 fn buffer() -> impl Strategy<Value = Vec<Value>> {
     let template = (labels(), pod_spec()).prop_map(
         |(labels, spec)| json!({"kind": "PodTemplate", "apiVersion": "v1", "metadata": {"name": "shape"}, "template": {"metadata": {"labels": labels}, "spec": spec}}),
@@ -248,7 +249,7 @@ fn buffer() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
-/// Documents with their names, pods several times.
+/// Documents with names, each pod several times.
 pub(super) fn manifests() -> impl Strategy<Value = String> {
     let daemon = pod_spec().prop_map(
         |spec| json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {}, "spec": {"template": {"metadata": {}, "spec": spec}}}),
