@@ -232,7 +232,7 @@ fn a_placement_group_is_asked_for_by_its_id_or_its_name_and_one_that_is_gone_is_
         </DescribePlacementGroupsResponse>";
     let (unknown, refused) = (refusal("InvalidPlacementGroup.Unknown"), refusal("UnauthorizedOperation"));
     let wire = Wire::answering([(200, page), (200, page), (400, &unknown), (403, &refused)]);
-    let explorer = explorer(&wire, Isolation::Isolated);
+    let explorer = discovery(&wire, Isolation::Isolated);
     let ask = |selector: Value| run(explorer.placement_groups(&serde_json::from_value(selector).unwrap()));
     let found = ask(json!({"id": "pg-1"})).unwrap();
     let expected = PlacementGroup {
