@@ -28,6 +28,7 @@ const CALLS: &[(&str, &[&str])] = &[
     // CreateFleet starts instances, and passes them their role, with the caller's permissions.
     ("Fleets", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeFleets", "iam:PassRole"]),
     ("Instances", &["ec2:DescribeInstances"]),
+    ("InstanceChecks", &["ec2:DescribeInstanceStatus"]),
     ("InstanceTags", &["ec2:CreateTags"]),
     ("Terminator", &["ec2:TerminateInstances"]),
     (
@@ -40,6 +41,7 @@ const CALLS: &[(&str, &[&str])] = &[
             "ec2:DescribeInstanceTypeOfferings",
             "ec2:DescribeInstanceTypes",
             "ec2:DescribeLaunchTemplates",
+            "ec2:DescribePlacementGroups",
             "ec2:DescribeSecurityGroups",
             "ec2:DescribeSpotPriceHistory",
             "ec2:DescribeSubnets",

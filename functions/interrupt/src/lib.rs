@@ -230,6 +230,7 @@ fn lacking_offering(claim: &Claim, kind: InterruptionKind) -> Option<OfferingKey
             instance_type: machine.instance_type.clone(),
             zone: machine.zone.clone(),
             capacity_type: labels::CAPACITY_SPOT.to_owned(),
+            ..OfferingKey::default()
         }),
         InterruptionKind::CapacityReservationInterrupted => {
             machine.labels.get(labels::RESERVATION_ID).map(|id| OfferingKey::of_reservation(id))

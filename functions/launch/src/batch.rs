@@ -55,6 +55,10 @@ impl Batch {
         let interfaces = self.templates.iter().flat_map(|template| &template.interfaces);
         interfaces.filter_map(|interface| interface.interface_type.as_deref()).any(|kind| kind.starts_with("efa"))
     }
+    /// The id of the placement group that its instances start in: all templates of a call name the same.
+    pub(crate) fn placement_group(&self) -> Option<&str> {
+        self.templates.iter().find_map(|template| template.placement_group_id.as_deref())
+    }
     /// The launch in the form that the rules about its outcome expect.
     pub(crate) fn launch(&self) -> Launch {
         let reservations = self.reservations.iter().map(|(name, zone, id)| ((name.clone(), zone.clone()), id.clone()));

@@ -22,7 +22,8 @@ use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Revision, Stored,
+    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Revision,
+    Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
@@ -31,7 +32,7 @@ use whittle_ports::{
     Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, metrics,
     publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
-use whittle_snapshot::{Reserved, warm};
+use whittle_snapshot::{Reserved, TypeInputs, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 rights! {
@@ -140,14 +141,16 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let has_reservations = enabled && classes.iter().any(|class| !class.free_reserved.is_empty());
     // Instances of other claims may use capacity that EC2 still counts as free.
     let others = if has_reservations { ports.store().list(cluster).await? } else { Vec::new() };
-    let reserved = Reserved::for_launches(enabled, &classes, &others, &stock_outs, now);
+    let reserved = Reserved::for_launches(&classes, &others, &stock_outs, now);
     let uses = match classes.iter().any(|class| has_choice(&class.subnets)) {
         true => ports.store().read::<SubnetUse>(cluster, SubnetUse::NAME).await?.map(|known| known.value.recent).unwrap_or_default(),
         false => Vec::new(),
     };
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     let changed = BTreeSet::new();
-    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, reserved, access: cluster_access(&record.value), min_values, now }))
+    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured };
+    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: cluster_access(&record.value), min_values, now }))
 }
 
 /// The class, not ready if it refers to another cluster's resources: `refresh` checks this too, but settings may be newer than

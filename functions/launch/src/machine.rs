@@ -77,16 +77,19 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let lasting =
         FleetAnswer { errors: answer.errors.iter().filter(|error| lacks_capacity(batch, error)).cloned().collect(), ..answer.clone() };
     let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
-    // A lack within one placement group concerns nobody else.
-    let pools = closed.pools.into_iter().filter(|pool| pool.placement_group.is_none()).map(|pool| OfferingKey {
+    // A lack within a placement group concerns nobody outside of it.
+    let pools = closed.pools.into_iter().map(|pool| OfferingKey {
         instance_type: pool.instance_type,
         zone: pool.zone,
         capacity_type: pool.capacity_type,
+        placement_group: pool.placement_group,
+        partition: pool.partition,
     });
     let whole = closed.capacity_types.into_iter().map(|capacity_type| OfferingKey {
         instance_type: EVERY.to_owned(),
         zone: EVERY.to_owned(),
         capacity_type,
+        ..OfferingKey::default()
     });
     let code_of = |key: &OfferingKey| {
         let error = lasting.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
@@ -104,8 +107,8 @@ fn lacks_capacity(batch: &Batch, error: &FleetPoolError) -> bool {
     !known.is_subnet_full() && !quota && !known.is_fleet_quota() && !known.is_spread_group_limit()
 }
 
-/// The shared resource that an error reports as used up: a subnet of the call, or a quota. An error without a capacity pool may
-/// concern any of the call.
+/// The shared resource that an error reports as used up: a subnet of the call, its spread placement group in a zone, or a quota. An
+/// error without a capacity pool may concern any of the call.
 fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> {
     let known = ApiError::client(&error.code, &error.message);
     let overrides = || batch.request.configs.iter().flat_map(|config| &config.overrides);
@@ -115,6 +118,12 @@ fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> 
         let named: Vec<&str> = subnets.iter().copied().filter(|id| error.message.contains(*id)).collect();
         let full = if named.is_empty() { subnets.into_iter().collect() } else { named };
         return full.into_iter().map(OfferingKey::of_subnet).collect();
+    }
+    if known.is_spread_group_limit() {
+        let of_zone = overrides().filter(|entry| error.zone.is_empty() || entry.zone == error.zone);
+        let zones: BTreeSet<&str> = of_zone.map(|entry| entry.zone.as_str()).collect();
+        let full = |group: &str| zones.iter().map(|zone| OfferingKey::of_full_group(group, zone)).collect();
+        return batch.placement_group().map(full).unwrap_or_default();
     }
     if !known.is_vcpu_quota() || batch.request.capacity_type == labels::CAPACITY_RESERVED {
         return Vec::new();
@@ -140,6 +149,8 @@ pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, kn
             instance_type: each.instance_type.clone(),
             zone: each.zone.clone(),
             capacity_type: batch.request.capacity_type.clone(),
+            placement_group: batch.placement_group().map(str::to_owned),
+            partition: batch.partition,
         })
         .collect();
     keys.into_iter().map(|key| stock_out(key, code, known, now)).collect()

@@ -11,7 +11,7 @@ use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
 use whittle_ec2::instance_types::{Context, resolve_some};
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_snapshot::{ClassParts, Reserved, unavailable};
+use whittle_snapshot::{ClassParts, TypeInputs, unavailable};
 use whittle_units::{ClaimName, ClusterName, Timestamp};
 
 /// Instances of one call. A fleet allows more, but a call's errors should concern few claims.
@@ -26,7 +26,8 @@ pub(crate) struct Facts {
     pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
     /// Addresses that earlier launches use.
     pub(crate) uses: Vec<Use>,
-    pub(crate) reserved: Reserved,
+    /// What instance types depend on.
+    pub(crate) inputs: TypeInputs,
     pub(crate) access: ClusterAccess,
     /// What happens to a claim whose `minValues` the types of one call cannot satisfy.
     pub(crate) min_values: MinValuesPolicy,
@@ -55,7 +56,7 @@ impl Facts {
     }
     /// What determines the instance types of a batch's class; `None` for a class that was deleted or cannot be read.
     pub(crate) fn parts(&self, name: &str) -> Option<ClassParts> {
-        ClassParts::of(self.class(name)?, &self.reserved).ok()
+        ClassParts::of(self.class(name)?, &self.inputs, &self.catalog).ok()
     }
     /// The class that a claim refers to.
     pub(crate) fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
@@ -76,9 +77,14 @@ impl Facts {
         if !record.is_ready() {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
         }
+        // Whatever the stored class says of itself: a machine outside of its group cannot be moved into it.
+        if record.lacks_placement_group() {
+            let message = "its placement group is not known".to_owned();
+            return Err(LaunchError::NodeClassNotReady { class: name.clone(), message });
+        }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
         let unavailable = unavailable(&self.stock_outs, self.now);
-        let parts = ClassParts::of(record, &self.reserved).map_err(failed)?;
+        let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);
         let mut claim = mirror(claim);

@@ -2,7 +2,9 @@ mod changed;
 mod many;
 mod over_sim;
 mod overlaid;
+mod placed;
 mod repeated;
+mod type_settings;
 mod used_up;
 
 use crate::addresses::SubnetUse;

@@ -7,8 +7,8 @@ use whittle_ports::{Clock, HandleError, Records, RegionStore, update_record};
 use whittle_snapshot::warm;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// A catalog younger than this is not read again: less than the schedule's five minutes by the duration of a run.
-const CATALOG_VALID_FOR: SignedDuration = SignedDuration::from_mins(4);
+/// A catalog is read again this long before it is as old as the settings allow, because runs are not punctual.
+const EARLY: SignedDuration = SignedDuration::from_mins(1);
 
 /// When the last successful read of the catalog began. Written by `refresh` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,8 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn is_catalog_fresh(&self) -> Result<bool, HandleError> {
         let Some(look) = self.ports.store().read::<CatalogRead>(self.cluster, CatalogRead::NAME).await? else { return Ok(false) };
         let age = self.ports.clock().now().duration_since(look.value.at);
-        if age < SignedDuration::ZERO || age >= CATALOG_VALID_FOR {
+        let valid_for = self.settings.catalog_refresh.checked_sub(EARLY).unwrap_or_default();
+        if age < SignedDuration::ZERO || age >= valid_for {
             return Ok(false);
         }
         Ok(self.ports.store().catalog().await?.is_some_and(|blob| warm::catalog(&blob.value).is_ok()))

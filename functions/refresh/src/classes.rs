@@ -5,8 +5,11 @@ use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{FenceFacts, NodeClassRecord};
+use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
-use whittle_ec2::node_class::{Found, choose_reservations, ssm_images, status};
+use whittle_ec2::node_class::{
+    Checks, Found, PlacementGroupError, PlacementGroups, choose_placement_group, choose_reservations, ssm_images, status,
+};
 use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
 
@@ -45,10 +48,12 @@ pub(crate) async fn look_up<C: Discovery>(
         let terms = spec.capacity_reservation_selector_terms.as_deref().unwrap_or_default();
         if settings.scheduling.reserved_capacity { cloud.capacity_reservations(terms).await.map(Some) } else { Ok(None) }
     };
+    let placement_groups = placement_groups(cloud, class);
     // Launches wait for all of it: read-only calls run concurrently.
     let subnets = cloud.subnets(&spec.subnet_selector_terms);
     let security_groups = cloud.security_groups(&spec.security_group_selector_terms);
-    let (subnets, security_groups, images, reservations) = futures::try_join!(subnets, security_groups, images, reservations)?;
+    let (subnets, security_groups, images, reservations, placement_groups) =
+        futures::try_join!(subnets, security_groups, images, reservations, placement_groups)?;
     let (instance_profile, role) = profile(cloud, cluster, class, settings).await?;
     let free_addresses = subnets.iter().map(|subnet| (subnet.id.clone(), subnet.free_addresses)).collect();
     let mut vpcs: Vec<String> =
@@ -56,8 +61,20 @@ pub(crate) async fn look_up<C: Discovery>(
     vpcs.sort_unstable();
     vpcs.dedup();
     let has_service_cidr = !info.service_cidr.is_empty();
-    let found = Found { subnets, security_groups, images, reservations, alias_error, instance_profile, has_service_cidr };
+    let found = Found { subnets, security_groups, images, reservations, placement_groups, alias_error, instance_profile, has_service_cidr };
     Ok(Lookup { found, free_addresses, fence: FenceFacts { role, vpcs } })
+}
+
+/// What EC2 says about the placement group of a class. A refusal concerns this class alone, and its status shows it.
+async fn placement_groups<C: Discovery>(cloud: &C, class: &Ec2NodeClass) -> Result<PlacementGroups, CloudError> {
+    let Some(selector) = &class.spec.placement_group_selector else { return Ok(PlacementGroups::NotSelected) };
+    match cloud.placement_groups(selector).await {
+        Ok(found) => Ok(PlacementGroups::Found(found)),
+        Err(error) if matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid) => {
+            Ok(PlacementGroups::Refused(error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The Event for a class whose lookup AWS refuses. The stored results stay valid: dropping an image or a subnet would replace all
@@ -106,15 +123,24 @@ pub(crate) fn resolve(
     settings: &Settings,
     info: &ClusterInfo,
     lookup: Lookup,
+    region: Option<&Catalog>,
+    known: Option<&NodeClassRecord>,
     now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
     let Lookup { found, free_addresses, fence } = lookup;
+    let placement_group = match (choose_placement_group(class.spec.placement_group_selector.as_ref(), &found.placement_groups), known) {
+        (Ok(group), _) => group,
+        // Nothing is launched meanwhile, and no machine of the group has drifted.
+        (Err(PlacementGroupError::Refused(_)), Some(known)) if selects_the_same_group(&known.class, class) => known.placement_group.clone(),
+        (Err(_), _) => None,
+    };
     let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
     for sentence in &chosen.unknown {
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
     }
     let mut updated = class.clone();
-    updated.status = status(class, found, now);
+    let checks = Checks { settings: &settings.instance_types(), catalog: region };
+    updated.status = status(class, found, checks, now);
     let hash = hashes::node_class(class, &info.certificate_authority);
     updated.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), hash.clone());
     updated.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
@@ -127,6 +153,7 @@ pub(crate) fn resolve(
         problems: Vec::new(),
         free_addresses,
         free_reserved: chosen.free,
+        placement_group,
         fence: Some(fence),
         resolved_at: now,
         class: class.clone(),
@@ -139,6 +166,22 @@ pub(crate) fn resolve(
     record.problems = problems(&updated, class);
     record.class = updated.clone();
     (updated, record)
+}
+
+fn selects_the_same_group(known: &Ec2NodeClass, class: &Ec2NodeClass) -> bool {
+    known.spec.placement_group_selector == class.spec.placement_group_selector
+}
+
+/// An Event for each condition that has become False, or False for another reason.
+pub(crate) fn events(before: &Ec2NodeClass, after: &Ec2NodeClass) -> Vec<ClusterEvent> {
+    let is_news = |condition: &&Condition| {
+        let known = conditions::find(&before.status.conditions, &condition.type_).filter(|known| known.status == ConditionStatus::False);
+        // These two repeat what the others say.
+        let repeats = condition.type_ == conditions::READY || condition.reason == "DependenciesNotReady";
+        condition.status == ConditionStatus::False && !repeats && known.is_none_or(|known| known.reason != condition.reason)
+    };
+    let event = |condition: &Condition| ClusterEvent::warning(Involved::object(after), &condition.reason, condition.message.clone());
+    after.status.conditions.iter().filter(is_news).map(event).collect()
 }
 
 /// Sets conditions on a class that it may not be used.

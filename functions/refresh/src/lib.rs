@@ -8,14 +8,17 @@ mod missing_classes;
 mod tests;
 
 use deletion::ClassDeletions;
+use std::sync::Arc;
+use whittle_api::runtime::has_expressions;
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
+use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     CatalogWriter, ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
     Listing, Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event, rights,
     unless_conflict, update_record,
 };
-use whittle_snapshot::{PoolFacts, pool_status};
+use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
@@ -144,8 +147,10 @@ impl<P: Rights> Run<'_, P> {
         (lookup, asked_at): (classes::Lookup, Timestamp),
         done: &mut Done,
     ) -> Result<(), HandleError> {
-        let (updated, record) = classes::resolve(class, self.settings, info, lookup, asked_at);
-        let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &record.name()).await?;
+        let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &NodeClassRecord::name_of(class)).await?;
+        let stored = known.as_ref().map(|known| &known.value);
+        let region = self.region_of(class).await?;
+        let (updated, record) = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, asked_at);
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
         match known.filter(only_time_differs) {
@@ -156,6 +161,9 @@ impl<P: Rights> Run<'_, P> {
             Some(_) => {}
             None => self.store_if_changed(&record, done).await?,
         }
+        for event in classes::events(class, &updated).into_iter().filter(|_| !self.settings.shadow) {
+            let _ = publish_event(self.ports.cluster(), self.cluster, &event).await;
+        }
         let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
         if updated != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &updated).await.is_err()
         {
@@ -163,6 +171,15 @@ impl<P: Rights> Run<'_, P> {
         }
         done.report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
         Ok(())
+    }
+
+    /// The region's types, if a class computes something from them.
+    async fn region_of(&self, class: &whittle_api::karpenter::Ec2NodeClass) -> Result<Option<Arc<Catalog>>, HandleError> {
+        if !has_expressions(class.spec.kubelet.as_ref()) {
+            return Ok(None);
+        }
+        let blob = self.ports.store().catalog().await?;
+        Ok(blob.and_then(|blob| warm::catalog(&blob.value).ok()))
     }
 
     async fn update_pools(&self, objects: &whittle_api::ClusterObjects, done: &mut Done) -> Result<(), HandleError> {

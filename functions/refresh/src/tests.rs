@@ -1,15 +1,17 @@
 //! The whole handler over the memory adapters, in a world where nothing moves by itself.
 
+mod placement;
+
 use futures::executor::block_on;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::karpenter::{
-    AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, SecurityGroupSelectorTerm,
-    SubnetSelectorTerm,
+    AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, PlacementGroupSelector,
+    SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, LeftNodes, NodeClassRecord, Revision, Uninstall};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
     Adapters, CatalogWriter, ClaimStore, CloudError, ClusterRecord, Discovery, LaunchTemplates, Records, RegionStore, Report, Settings,
 };
@@ -520,11 +522,12 @@ struct Counting<'a> {
     catalogs: AtomicU32,
     reservations: AtomicU32,
     refuses_images: bool,
+    refuses_groups: bool,
 }
 
 impl<'a> Counting<'a> {
     fn over(ec2: &'a SimPorts) -> Self {
-        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false }
+        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false, refuses_groups: false }
     }
     /// How often the catalog was read, and reservations.
     fn counts(&self) -> (u32, u32) {
@@ -552,6 +555,13 @@ impl Discovery for Counting<'_> {
     async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         self.reservations.fetch_add(1, Ordering::Relaxed);
         self.ec2.capacity_reservations(terms).await
+    }
+    async fn placement_groups(&self, selector: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
+        if self.refuses_groups {
+            let (code, message) = ("UnauthorizedOperation".to_owned(), "no".to_owned());
+            return Err(CloudError { kind: whittle_ports::CloudErrorKind::Unauthorized, call: "DescribePlacementGroups", code, message });
+        }
+        self.ec2.placement_groups(selector).await
     }
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
         self.ec2.instance_profile_name(cluster, class, role)
@@ -591,6 +601,41 @@ fn reservations_are_looked_at_every_time_and_a_catalog_that_was_read_lately_is_l
     check_reads(1, 3, 0);
     check_reads(1, 12, 3);
     check_reads(5, 4, 4);
+}
+
+#[test]
+fn types_and_prices_are_read_as_often_as_the_settings_say_and_reservations_still_every_time() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    let settings = Settings { catalog_refresh: SignedDuration::from_hours(1), ..Settings::default() };
+    for _ in 0..24 {
+        simulation.run_for(SignedDuration::from_mins(5));
+        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+        block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
+    }
+    assert_eq!(ec2.counts(), (2, 24), "in two hours");
+}
+
+#[test]
+fn a_class_computes_its_kubelet_settings_only_where_the_deployment_allows_it() {
+    let (simulation, settings) = fenced(|world| {
+        with_role("KarpenterNodeRole-c")(world);
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+            class.spec.kubelet = Some(serde_json::json!({"maxPods": "min(30, max_pods)"}));
+        });
+    });
+    let seen = run_under(&simulation, &settings);
+    let words = ["spec.kubelet.maxPods", "NodeClassExpressions=true"];
+    check_refused(&seen, conditions::VALIDATION_SUCCEEDED, "KubeletExpressionsDisabled", &words);
+    let settings = Settings { node_class_expressions: whittle_ports::Expressions::Evaluated, ..settings };
+    let (_, record) = run_under(&simulation, &settings);
+    assert!(record.is_ready(), "{:?}", record.problems);
+    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| {
+        class.spec.kubelet = Some(serde_json::json!({"maxPods": "vcpus - 3"}));
+    });
+    let words = ["spec.kubelet.maxPods", "between 0 and"];
+    check_refused(&run_under(&simulation, &settings), conditions::VALIDATION_SUCCEEDED, "KubeletExpressionEvaluationFailed", &words);
 }
 
 #[test]

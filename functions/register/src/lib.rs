@@ -1,6 +1,7 @@
 //! Registers and initializes Nodes that joined: labels, taints, finalizer, then readiness; late claims are given up.
 
 mod decide;
+mod measured;
 mod poll;
 mod pool_health;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let mut waiting = false;
     let mut tagged = 0;
     let mut outcomes = Vec::new();
+    let mut measurements = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
         if !ports.clock().has_time_for(TIME_PER_CLAIM) {
             // The next run begins with the remaining ones.
@@ -62,6 +64,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         match run.reconcile(claim, &mut report).await {
             Ok(claim) => {
                 outcomes.extend(pool_health::pool_of(&before, &objects).zip(pool_health::outcome(&before, &claim.value)));
+                measurements.extend(measured::measurement(&before, &claim.value, &objects.nodes));
                 waiting |= is_waiting(&claim.value, ports.clock().now());
                 if tagged < TAGGED_PER_RUN_MAX && wants_tags(&claim.value) {
                     tagged += 1;
@@ -81,6 +84,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     }
     ports.store().append(cluster, &report.decisions).await?;
     run.store_outcomes(outcomes, &mut report).await?;
+    run.store_measurements(&measurements, &mut report).await?;
     if waiting {
         run.requeue().await?;
     }
@@ -188,7 +192,28 @@ impl<P: Rights> Run<'_, P> {
         save(self.ports.store(), &claim, next).await
     }
 
+    /// Labels the machine with the partition that EC2 chose for it, if it tells (aws 7.8).
+    async fn learn_partition(&self, claim: Stored<Claim>) -> Result<Stored<Claim>, HandleError> {
+        let Some(id) = claim.value.machine().map(|machine| machine.instance_id.clone()) else { return Ok(claim) };
+        let partition = self.ports.cloud().instance(&id).await?.and_then(|instance| instance.partition);
+        let mut next = claim.value.clone();
+        match partition {
+            Some(partition) => next.learn_partition(partition),
+            None => {
+                let message = "EC2 has not told yet which partition of the placement group the machine is in";
+                let now = self.ports.clock().now();
+                next.note(REGISTERED, ConditionStatus::Unknown, "PlacementGroupPartitionUnknown", message, now);
+            }
+        }
+        save(self.ports.store(), &claim, next).await
+    }
+
     async fn register(&self, claim: Stored<Claim>, node: &Node, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
+        // The Node gets all of its labels at once: pods choose by them.
+        let claim = if claim.value.awaits_partition() { self.learn_partition(claim).await? } else { claim };
+        if claim.value.awaits_partition() {
+            return Ok(claim);
+        }
         let key = &claim.value.key;
         let name = &node.metadata.name;
         let mirror_uid =

@@ -352,6 +352,11 @@ impl Adoptable {
         for (key, value) in own.into_iter().chain([(labels::CAPACITY_TYPE, &self.instance.capacity_type)]) {
             machine.labels.entry(key.to_owned()).or_insert_with(|| value.clone());
         }
+        let partition = self.instance.partition.map(|number| number.to_string());
+        let placed = [(labels::PLACEMENT_GROUP_ID, self.instance.placement_group.clone()), (labels::PLACEMENT_GROUP_PARTITION, partition)];
+        for (key, value) in placed.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            machine.labels.entry(key.to_owned()).or_insert(value);
+        }
         machine.price = prices.map_or(Price::ZERO, |catalog| price(catalog, &self.instance));
         machine
     }

@@ -12,6 +12,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
 use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 
@@ -38,6 +39,8 @@ pub(crate) struct SweepInput<'a> {
     pub(crate) unreadable: &'a [String],
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) instances: &'a [Instance],
+    /// What EC2's own checks say of instances of the region.
+    pub(crate) statuses: &'a [InstanceStatus],
     pub(crate) templates: &'a [String],
     /// Launch templates of calls in progress.
     pub(crate) in_use: &'a InUse,
@@ -198,6 +201,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     let class_came = !input.leaves && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));
     out.refresh |= class_goes || class_came || reservations::is_refresh_due(input);
     reservations::find_left(input, &mut out);
+    health::checks(input, &mut sightings, &mut out);
     health::repair(input, &mut sightings, &mut out);
     health::consistency(input, &mut out);
     health::hydration(input, &mut out);

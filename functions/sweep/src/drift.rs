@@ -76,8 +76,11 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
         security_groups: ids(&mut record.security_groups.iter().map(|group| &group.id)),
         subnets: ids(&mut record.subnets.iter().map(|subnet| &subnet.id)),
         capacity_reservations: ids(&mut record.class.status.capacity_reservations.iter().map(|reservation| &reservation.id)),
-        // Placement groups are launched into by name, and no instance changes its own.
-        placement_group: label(labels::PLACEMENT_GROUP_ID),
+        placement_group: match &record.placement_group {
+            // A group that cannot be found now may be found again: only another one is drift.
+            None if record.lacks_placement_group() => label(labels::PLACEMENT_GROUP_ID),
+            group => group.as_ref().map(|group| group.id.clone()).unwrap_or_default(),
+        },
     };
     let machine = MachineFacts {
         security_groups: instance.security_groups.iter().cloned().collect(),
@@ -113,7 +116,7 @@ fn note(claim: &mut Claim, found: Option<CloudDrift>, now: Timestamp) {
 mod tests {
     use super::*;
     use whittle_api::ObjectMeta;
-    use whittle_api::karpenter::{Requirement, ResolvedSecurityGroup, ResolvedSubnet};
+    use whittle_api::karpenter::{PlacementGroupSelector, Requirement, ResolvedPlacementGroup, ResolvedSecurityGroup, ResolvedSubnet};
     use whittle_claims::{ClaimSpec, Event, Machine, Revision};
     use whittle_ec2::instance::InstanceState;
     use whittle_testkit::{after, at, begun, default_spec, machine, node_class_reference, planned, resolved_class};
@@ -165,6 +168,8 @@ mod tests {
             subnet_id: "subnet-1".into(),
             security_groups: vec!["sg-1".into()],
             reservation: None,
+            placement_group: None,
+            partition: None,
             private_dns_name: String::new(),
             launched_at: at(0),
             tags: BTreeMap::new(),
@@ -189,6 +194,17 @@ mod tests {
         assert_eq!(drifted.map(|drifted| drifted.reason.as_str()), reason);
     }
 
+    fn group(id: &str) -> Option<ResolvedPlacementGroup> {
+        Some(ResolvedPlacementGroup { id: id.into(), ..ResolvedPlacementGroup::default() })
+    }
+
+    /// Its machine runs in the placement group that its class selects.
+    fn in_group(scene: &mut Scene) {
+        scene.class.placement_group = group("pg-1");
+        scene.class.class.spec.placement_group_selector = Some(PlacementGroupSelector { name: Some("web".into()), id: None });
+        scene.claim.spec.labels.insert(labels::PLACEMENT_GROUP_ID.into(), "pg-1".into());
+    }
+
     #[test]
     fn each_difference_from_the_class_has_its_reason() {
         assert_eq!(judged(&scene()), None, "nothing is written while nothing differs");
@@ -199,6 +215,18 @@ mod tests {
         check(|scene| scene.class.security_groups[0].id = "sg-2".into(), Some("SecurityGroupDrift"));
         check(|scene| scene.class.subnets[0].id = "subnet-2".into(), Some("SubnetDrift"));
         check(|scene| scene.instance.reservation = Some("cr-1".into()), None);
+        check(|scene| scene.class.placement_group = group("pg-1"), Some("PlacementGroupDrift"));
+        check(in_group, None);
+        let elsewhere = |scene: &mut Scene| {
+            in_group(scene);
+            scene.class.placement_group = group("pg-2");
+        };
+        check(elsewhere, Some("PlacementGroupDrift"));
+        let out_of_it = |scene: &mut Scene| {
+            in_group(scene);
+            (scene.class.placement_group, scene.class.class.spec.placement_group_selector) = (None, None);
+        };
+        check(out_of_it, Some("PlacementGroupDrift"));
         let reserved = |scene: &mut Scene| {
             scene.instance.capacity_type = labels::CAPACITY_RESERVED.into();
             scene.instance.reservation = Some("cr-1".into());
@@ -219,6 +247,13 @@ mod tests {
         check(|scene| scene.class.amis.clear(), None);
         check(|scene| scene.class.subnets.clear(), None);
         check(|scene| scene.class.security_groups.clear(), None);
+        check(
+            |scene| {
+                in_group(scene);
+                scene.class.placement_group = None;
+            },
+            None,
+        );
         check(
             |scene| {
                 scene.class.hash = "8".into();

@@ -8,6 +8,7 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, labels};
 use whittle_claims::{Claim, DeletionReason, Phase, Stored, mirror};
 use whittle_disruption::repair::{Repair, RepairVerdict, repairs};
+use whittle_ec2::interruption;
 use whittle_ports::{ClusterEvent, Involved};
 use whittle_units::{ClaimName, Quantity, SignedDuration};
 
@@ -60,6 +61,30 @@ pub(crate) fn repair(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
                     out.end.push(Ending { condition: Some(condition), ..ending });
                 }
             }
+        }
+    }
+}
+
+/// Machines whose checks have failed for so long that they are given up, and those for which EC2 has scheduled an event (aws 22).
+pub(crate) fn checks(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    for status in input.statuses {
+        let owns = |claim: &&Claim| claim.machine().is_some_and(|machine| machine.instance_id == status.instance);
+        let Some(claim) = input.claims.iter().map(|claim| &claim.value).find(owns) else { continue };
+        let Some(kind) = interruption::unhealthy(status, input.now).first().copied() else { continue };
+        let reason = if kind.ends_at_once() { DeletionReason::Unhealthy } else { DeletionReason::ScheduledChange };
+        // A failed machine is not waited for, not even by a drain that has begun.
+        let has_deadline = claim.deletion.as_ref().is_some_and(|known| known.deadline.is_some_and(|deadline| deadline <= input.now));
+        let is_ending = if kind.ends_at_once() { has_deadline } else { claim.deletion.is_some() };
+        let ends_anyway = out.end.iter().any(|end| end.claim == claim.key.name);
+        if is_ending || ends_anyway || !is_serving(claim) {
+            continue;
+        }
+        let subject = format!("instance/{} {}", status.instance, kind.as_str());
+        if sightings.is_confirmed(subject, crate::compare::SIGHTING_INTERVAL) {
+            let message = format!("{} for {}", kind.as_str(), status.instance);
+            let about = [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)];
+            out.events.extend(about.into_iter().flatten().map(|about| ClusterEvent::warning(about, kind.event_reason(), message.clone())));
+            out.end.push(Ending::new(claim, reason, message));
         }
     }
 }

@@ -25,10 +25,11 @@ pub use uninstall::uninstall;
 use compare::{SweepInput, compare};
 use execute::Executor;
 use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Leases, Listing,
-    Mirrors, Nodes, Queues, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, rights, save,
-    unless_conflict, write_mirror,
+    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
+    Leases, Listing, Mirrors, Nodes, Queues, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, rights,
+    save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -36,7 +37,7 @@ use whittle_units::ClusterName;
 rights! {
     /// What `sweep` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Leases + Records + RecordRemoval + RegionStore + DecisionLog + Erase,
-    Cloud: Instances + InstanceTags + LaunchTemplateCleanup,
+    Cloud: Instances + InstanceChecks + InstanceTags + LaunchTemplateCleanup,
     Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,
     Queues: Queues,
 }
@@ -54,6 +55,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     // Instances first: one that is launched while we read is then not seen without its claim.
     let instances = ports.cloud().of_cluster(cluster).await?;
     let templates = ports.cloud().launch_templates(cluster).await?;
+    let statuses = failing(ports, &mut report).await;
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
@@ -71,6 +73,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         unreadable: &unreadable,
         objects: &objects,
         instances: &instances,
+        statuses: &statuses,
         templates: &templates,
         in_use: &in_use,
         sightings: &known,
@@ -103,6 +106,18 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
+}
+
+/// What EC2's own checks say of instances. A sweep does without them rather than not at all.
+async fn failing<P: Rights>(ports: P, report: &mut Report) -> Vec<InstanceStatus> {
+    match ports.cloud().failing().await {
+        Ok(statuses) => statuses,
+        Err(error) => {
+            tracing::warn!(%error, "EC2's checks of instances are not known");
+            report.count("checks_unseen");
+            Vec::new()
+        }
+    }
 }
 
 /// Stores drift conditions on claims; a claim that was changed meanwhile is checked again by the next sweep.

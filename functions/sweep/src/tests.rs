@@ -1,5 +1,6 @@
 mod adopt;
 mod broken;
+mod checks;
 mod over_sim;
 mod reservations;
 mod standalone;
@@ -15,6 +16,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, Sighting, Stored, mirror, step};
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_testkit::{at, default_spec, deletion, instance_of, joined, machine, node_class_reference, pool_named, pool_owner, stored};
 use whittle_units::{Price, Resources};
 
@@ -59,6 +61,7 @@ struct Scene {
     unreadable: Vec<String>,
     objects: ClusterObjects,
     instances: Vec<Instance>,
+    statuses: Vec<InstanceStatus>,
     templates: Vec<String>,
     in_use: InUse,
     classes: Vec<NodeClassRecord>,
@@ -91,6 +94,7 @@ fn scene(claim: Claim) -> Scene {
         claims: vec![claim],
         unreadable: Vec::new(),
         instances: vec![instance("i-1")],
+        statuses: Vec::new(),
         templates: Vec::new(),
         in_use: InUse { is_whole: true, ..InUse::default() },
         classes: Vec::new(),
@@ -107,6 +111,7 @@ impl Scene {
             unreadable: &self.unreadable,
             objects: &self.objects,
             instances: &self.instances,
+            statuses: &self.statuses,
             templates: &self.templates,
             in_use: &self.in_use,
             sightings,

@@ -25,6 +25,7 @@ const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// Records of a cluster, by kind, that are deleted last.
 const RECORD_KINDS: &[&str] = &[
     "sighting",
+    "measured-memory",
     "pool-health",
     "verdict",
     "disruption",

@@ -207,8 +207,8 @@ fn switch(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses a share from 0 to 1 as millionths.
-fn share(value: &str) -> Result<u32, String> {
+/// Parses a share from 0 to 1 as millionths. The error says what to write instead.
+pub fn share(value: &str) -> Result<u32, String> {
     match value.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok((share * 1e6).round() as u32),
         _ => Err(format!("{value:?} is no share: write a number from 0 to 1, such as 0.075")),

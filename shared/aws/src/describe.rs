@@ -5,7 +5,8 @@ use aws_smithy_types::DateTime;
 use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ec2::network::{CapacityReservation, Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_ec2::interruption::InstanceStatus;
+use whittle_ec2::network::{CapacityReservation, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_units::{InstanceId, Timestamp};
 
 pub(crate) fn tags(tags: &[sdk::Tag]) -> BTreeMap<String, String> {
@@ -37,10 +38,39 @@ pub(crate) fn instance(entry: &sdk::Instance) -> Option<Instance> {
         subnet_id: entry.subnet_id.clone().unwrap_or_default(),
         security_groups: security_groups(entry),
         reservation: entry.capacity_reservation_id.clone().filter(|id| !id.is_empty()),
+        placement_group: entry.placement().and_then(sdk::Placement::group_id).filter(|id| !id.is_empty()).map(str::to_owned),
+        partition: entry.placement().and_then(sdk::Placement::partition_number).and_then(partition),
         private_dns_name: entry.private_dns_name.clone().unwrap_or_default(),
         launched_at: timestamp(entry.launch_time()?)?,
         tags: tags(entry.tags()),
     })
+}
+
+/// The checks of an instance that fail, and whether one of the `events` is still to come; `None` for an entry without id, which EC2
+/// does not send.
+pub(crate) fn status(entry: &sdk::InstanceStatus, events: &[&str]) -> Option<InstanceStatus> {
+    let since = |summary: Option<&sdk::InstanceStatusSummary>| {
+        let details = summary.map(sdk::InstanceStatusSummary::details).unwrap_or_default().iter();
+        let failed = details.filter(|detail| detail.status() == Some(&sdk::StatusType::Failed));
+        failed.filter_map(|detail| detail.impaired_since().and_then(timestamp)).min()
+    };
+    let is_due = |event: &sdk::InstanceStatusEvent| {
+        let is_known = event.code().is_some_and(|code| events.contains(&code.as_str()));
+        // EC2 shows an event for a week after it, and says so in its description alone.
+        let over = ["[Completed]", "[Canceled]"].iter().any(|word| event.description().unwrap_or_default().starts_with(word));
+        is_known && !over
+    };
+    Some(InstanceStatus {
+        instance: InstanceId::new(entry.instance_id.clone()?),
+        instance_impaired_since: since(entry.instance_status()),
+        system_impaired_since: since(entry.system_status()),
+        has_scheduled_event: entry.events().iter().any(is_due),
+    })
+}
+
+/// EC2 numbers partitions from 1, and reports 0 while it has chosen none.
+fn partition(number: i32) -> Option<u32> {
+    u32::try_from(number).ok().filter(|number| *number > 0)
 }
 
 fn security_groups(entry: &sdk::Instance) -> Vec<String> {
@@ -99,6 +129,17 @@ pub(crate) fn capacity_reservation(entry: &sdk::CapacityReservation) -> Option<C
         ends_at: entry.end_date().and_then(timestamp),
         free: free.unwrap_or_default(),
         tags: tags(entry.tags()),
+    })
+}
+
+/// A placement group; `None` for an entry without id, which EC2 does not send.
+pub(crate) fn placement_group(entry: &sdk::PlacementGroup) -> Option<PlacementGroup> {
+    Some(PlacementGroup {
+        id: entry.group_id.clone()?,
+        name: entry.group_name.clone().unwrap_or_default(),
+        strategy: entry.strategy().map(|value| value.as_str().to_owned()).unwrap_or_default(),
+        partition_count: entry.partition_count.and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
+        state: entry.state().map(|value| value.as_str().to_owned()).unwrap_or_default(),
     })
 }
 

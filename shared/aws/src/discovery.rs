@@ -1,5 +1,5 @@
-//! Discovery for node classes: cluster, subnets, security groups, images, capacity reservations, instance profiles (aws 11, 14,
-//! 15, 17). Only `refresh` uses it.
+//! Discovery for node classes: cluster, subnets, security groups, images, capacity reservations, placement groups, instance
+//! profiles (aws 11, 14 to 17). Only `refresh` uses it.
 
 use crate::budget::send;
 use crate::describe;
@@ -8,10 +8,12 @@ use crate::machines::{Machines, filter};
 use aws_sdk_ec2::types as sdk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{
+    AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
 use whittle_api::labels;
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ec2::node_class::{
     InstanceProfile, Query, capacity_reservation_queries, image_queries, instance_profile, matches_tags, profile_path,
     security_group_queries, ssm_images, ssm_parameters, subnet_queries,
@@ -233,6 +235,20 @@ impl Discovery for Ec2Discovery {
             found.extend(matching.map(|reservation| (reservation.id.clone(), reservation)));
         }
         Ok(found.into_values().collect())
+    }
+
+    async fn placement_groups(&self, selector: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
+        // An id excludes a name; EC2 does not page this answer.
+        let request = match (&selector.id, &selector.name) {
+            (Some(id), _) => self.ec2.describe_placement_groups().group_ids(id),
+            (None, Some(name)) => self.ec2.describe_placement_groups().group_names(name),
+            (None, None) => return Ok(Vec::new()),
+        };
+        match send!(self, aws_sdk_ec2, "DescribePlacementGroups", request) {
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+            Ok(answer) => Ok(answer.placement_groups().iter().filter_map(describe::placement_group).collect()),
+        }
     }
 
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {

@@ -8,12 +8,14 @@ use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::types as sdk;
 use aws_sdk_ec2::types::builders::FilterBuilder;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
-    Clock, CloudError, CloudErrorKind, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    Clock, CloudError, CloudErrorKind, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -283,6 +285,35 @@ impl Instances for Machines {
 
     async fn tagged(&self, key: &str, value: &str) -> Result<Vec<Instance>, CloudError> {
         self.instances(vec![filter(format!("tag:{key}"), &[value])]).await
+    }
+}
+
+/// Scheduled events that stop or reboot an instance.
+const SCHEDULED_EVENTS: &[&str] = &["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
+
+impl InstanceChecks for Machines {
+    async fn failing(&self) -> Result<Vec<InstanceStatus>, CloudError> {
+        // EC2 combines filters with AND: each cause is a scan of its own.
+        let scans = [
+            filter("instance-status.status", &["impaired"]),
+            filter("system-status.status", &["impaired"]),
+            filter("event.code", SCHEDULED_EVENTS),
+        ];
+        let mut found = BTreeMap::new();
+        for scan in scans {
+            let mut next = None;
+            loop {
+                let request = self.ec2.describe_instance_status().filters(scan.clone()).max_results(INSTANCE_PAGE).set_next_token(next);
+                let page = send!(self, aws_sdk_ec2, "DescribeInstanceStatus", request)?;
+                let statuses = page.instance_statuses().iter().filter_map(|entry| describe::status(entry, SCHEDULED_EVENTS));
+                found.extend(statuses.map(|status| (status.instance.clone(), status)));
+                next = page.next_token.filter(|token| !token.is_empty());
+                if next.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found.into_values().collect())
     }
 }
 

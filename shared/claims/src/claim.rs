@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use whittle_api::k8s::Taint;
 use whittle_api::karpenter::{NodeClaim, NodeClassReference, Requirement};
-use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference};
+use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference, labels};
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, Timestamp};
 
 /// The key of a claim.
@@ -209,6 +209,20 @@ impl Claim {
             phase => phase.machine(),
         }
         .map(|machine| &machine.instance_id)
+    }
+    /// Whether EC2 chooses its machine's partition of a placement group and has not told it yet: the Node waits for the label
+    /// (aws 7.8).
+    pub fn awaits_partition(&self) -> bool {
+        let is_empty = |machine: &Machine| machine.labels.get(labels::PLACEMENT_GROUP_PARTITION).is_some_and(String::is_empty);
+        self.machine().is_some_and(is_empty)
+    }
+    /// Labels its machine with the partition that EC2 chose. One that is known already stays.
+    pub fn learn_partition(&mut self, partition: u32) {
+        if self.awaits_partition()
+            && let Some(machine) = self.phase.machine_mut()
+        {
+            machine.labels.insert(labels::PLACEMENT_GROUP_PARTITION.to_owned(), partition.to_string());
+        }
     }
     /// The Node's name, once registered.
     pub fn node_name(&self) -> Option<&str> {

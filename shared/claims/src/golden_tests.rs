@@ -3,7 +3,10 @@
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 
-use crate::{Bucket, DecisionRecord, ExpectedPage, Lease, NodeClassRecord, PoolHealth, Record, Sighting, StockOut, Uninstall, VerdictPage};
+use crate::{
+    Bucket, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting, StockOut, Uninstall,
+    VerdictPage,
+};
 use golden::{STORED, check};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +15,7 @@ use std::path::Path;
 fn records_of_every_release_stay_readable() {
     check::<Sighting>(Sighting::KIND, Sighting::VERSION);
     check::<PoolHealth>(PoolHealth::KIND, PoolHealth::VERSION);
+    check::<MeasuredMemory>(MeasuredMemory::KIND, MeasuredMemory::VERSION);
     check::<Uninstall>(Uninstall::KIND, Uninstall::VERSION);
     check::<VerdictPage>(VerdictPage::KIND, VerdictPage::VERSION);
     check::<NodeClassRecord>(NodeClassRecord::KIND, NodeClassRecord::VERSION);

@@ -12,6 +12,7 @@ pub mod fixtures;
 mod function;
 mod lease;
 mod machine;
+mod measured;
 mod mirror;
 mod phase;
 mod pool_health;
@@ -29,6 +30,7 @@ pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_af
 pub use function::{Function, Limits};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
+pub use measured::{MeasuredMemory, Measurement};
 pub use mirror::{annotations_of, holds, labels_of, mirror};
 pub use phase::Phase;
 pub use pool_health::{LaunchOutcome, PoolHealth, update_health};

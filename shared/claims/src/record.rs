@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use whittle_api::karpenter::{Ec2NodeClass, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
+use whittle_api::karpenter::{Ec2NodeClass, ResolvedAmi, ResolvedPlacementGroup, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_units::Timestamp;
 
 /// A value that is stored under (cluster, kind, name). A reader takes every version up to its own.
@@ -37,6 +37,9 @@ pub struct NodeClassRecord {
     /// Free instances by reservation id, as of `resolved_at`: later launches are not subtracted.
     #[serde(default)]
     pub free_reserved: std::collections::BTreeMap<String, u32>,
+    /// The placement group that its machines start in; `None` if it selects none, or none that can be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<ResolvedPlacementGroup>,
     /// Facts for the cluster's fences; `None` in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<FenceFacts>,
@@ -88,6 +91,10 @@ impl NodeClassRecord {
     /// Whether machines can be launched with it.
     pub fn is_ready(&self) -> bool {
         self.problems.is_empty()
+    }
+    /// Whether it selects a placement group that is not known: its machines would start outside of the group.
+    pub fn lacks_placement_group(&self) -> bool {
+        self.class.spec.placement_group_selector.is_some() && self.placement_group.is_none()
     }
 }
 

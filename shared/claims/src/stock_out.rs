@@ -7,15 +7,23 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// An instance type in a zone with a capacity type; or, instead of the type, another resource that can be used up: a capacity
 /// reservation or a subnet by its id, a quota of the account by its name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OfferingKey {
     pub instance_type: String,
     pub zone: String,
     pub capacity_type: String,
+    /// Set if it concerns only machines of this placement group, by its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<String>,
+    /// Set if it concerns only this partition of the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
 }
 
 /// Used instead of the capacity type.
 const SUBNET_MARKER: &str = "subnet";
+/// Used instead of instance type and capacity type, for all machines of a placement group in a zone.
+const GROUP_MARKER: &str = "placement-group";
 /// Prefix of a quota's name; no instance type begins so.
 const QUOTA_PREFIX: &str = "quota:";
 
@@ -23,12 +31,12 @@ impl OfferingKey {
     /// The key of a capacity reservation that is used up. Its id implies type and zone.
     #[must_use]
     pub fn of_reservation(id: &str) -> Self {
-        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: labels::CAPACITY_RESERVED.to_owned() }
+        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: labels::CAPACITY_RESERVED.to_owned(), ..Self::default() }
     }
     /// The key of a subnet without free addresses. Launches into other subnets are not affected.
     #[must_use]
     pub fn of_subnet(id: &str) -> Self {
-        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: SUBNET_MARKER.to_owned() }
+        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: SUBNET_MARKER.to_owned(), ..Self::default() }
     }
     /// The id of the subnet, if it is the key of one.
     #[must_use]
@@ -38,7 +46,29 @@ impl OfferingKey {
     /// The key of an account quota that is used up: no type that counts against it can be launched with this capacity type.
     #[must_use]
     pub fn of_quota(quota: &str, capacity_type: &str) -> Self {
-        Self { instance_type: format!("{QUOTA_PREFIX}{quota}"), zone: "*".to_owned(), capacity_type: capacity_type.to_owned() }
+        Self {
+            instance_type: format!("{QUOTA_PREFIX}{quota}"),
+            zone: "*".to_owned(),
+            capacity_type: capacity_type.to_owned(),
+            ..Self::default()
+        }
+    }
+    /// The key of a spread placement group that holds as many machines in a zone as EC2 allows. Other groups, and machines outside
+    /// of one, are not affected.
+    #[must_use]
+    pub fn of_full_group(group: &str, zone: &str) -> Self {
+        Self {
+            instance_type: GROUP_MARKER.to_owned(),
+            zone: zone.to_owned(),
+            capacity_type: GROUP_MARKER.to_owned(),
+            placement_group: Some(group.to_owned()),
+            partition: None,
+        }
+    }
+    /// The id of the spread placement group, if it is the key of a full one; `zone` says where it is full.
+    #[must_use]
+    pub fn full_group(&self) -> Option<&str> {
+        if self.capacity_type == GROUP_MARKER { self.placement_group.as_deref() } else { None }
     }
     /// The name of the quota, if it is the key of one.
     #[must_use]
@@ -54,7 +84,12 @@ impl OfferingKey {
 
 impl fmt::Display for OfferingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} in {}", self.capacity_type, self.instance_type, self.zone)
+        write!(f, "{} {} in {}", self.capacity_type, self.instance_type, self.zone)?;
+        match (&self.placement_group, self.partition) {
+            (Some(group), Some(partition)) => write!(f, ", placement group {group}, partition {partition}"),
+            (Some(group), None) => write!(f, ", placement group {group}"),
+            (None, _) => Ok(()),
+        }
     }
 }
 
@@ -119,7 +154,7 @@ mod tests {
     }
 
     fn offering() -> OfferingKey {
-        OfferingKey { instance_type: "m5.large".into(), zone: "us-west-2a".into(), capacity_type: "spot".into() }
+        OfferingKey { instance_type: "m5.large".into(), zone: "us-west-2a".into(), capacity_type: "spot".into(), ..OfferingKey::default() }
     }
 
     /// Fails at these minutes, then stays away for so many.
@@ -153,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_quota_and_a_subnet_are_never_left_alone_for_longer_than_at_first() {
-        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3)] {
+        let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
+        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
             for number in [0, 1, 2, 3, 5, 8] {
                 let out = StockOut::for_now(key.clone(), "code", minute(number));
                 assert_eq!((out.until, out.strikes), (minute(number + minutes), 1), "{key}");
@@ -170,6 +206,20 @@ mod tests {
         assert_eq!((reservation.subnet(), reservation.quota(), reservation.reservation()), (None, None, Some("cr-1")));
         let plain = offering();
         assert_eq!((plain.subnet(), plain.quota(), plain.reservation()), (None, None, None));
+        let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
+        assert_eq!((group.full_group(), group.subnet(), group.quota(), group.reservation()), (Some("pg-1"), None, None, None));
+        let in_group = OfferingKey { placement_group: Some("pg-1".into()), partition: Some(2), ..offering() };
+        assert!([&plain, &subnet, &quota, &reservation, &in_group].into_iter().all(|key| key.full_group().is_none()));
+    }
+
+    #[test]
+    fn a_stored_stock_out_of_an_older_release_concerns_no_placement_group_and_is_written_as_before() {
+        let stored = r#"{"instance_type":"m5.large","zone":"us-west-2a","capacity_type":"spot"}"#;
+        assert_eq!(serde_json::from_str::<OfferingKey>(stored).unwrap(), offering());
+        assert_eq!(serde_json::to_string(&offering()).unwrap(), stored);
+        let in_group = OfferingKey { placement_group: Some("pg-1".into()), partition: Some(2), ..offering() };
+        assert_eq!(in_group.to_string(), "spot m5.large in us-west-2a, placement group pg-1, partition 2");
+        assert_eq!(serde_json::from_str::<OfferingKey>(&serde_json::to_string(&in_group).unwrap()).unwrap(), in_group);
     }
 
     #[test]

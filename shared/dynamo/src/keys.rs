@@ -6,7 +6,7 @@
 //! | instance pointer | `INSTANCE#<instance id>` | `CLAIM` |
 //! | lease | `LEASE#<cluster>` | `LEASE` |
 //! | record | `RECORD#<cluster>#<kind>` | name |
-//! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>` |
+//! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>`, in a placement group `…#<group>#<partition, or *>` |
 //! | token bucket | `BUCKET#<name>` | `BUCKET` |
 //! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>` |
 //! | decision | `DECISION#<cluster>#<shard>` | `<microseconds>#<writer>#<number>` |
@@ -57,7 +57,10 @@ pub(crate) fn records(cluster: &ClusterName, kind: &str) -> String {
 pub(crate) const OFFERINGS: &str = "OFFERING";
 
 pub(crate) fn offering(offering: &OfferingKey) -> Key {
-    key(OFFERINGS, format!("{}#{}#{}", offering.instance_type, offering.zone, offering.capacity_type))
+    let anywhere = format!("{}#{}#{}", offering.instance_type, offering.zone, offering.capacity_type);
+    let Some(group) = &offering.placement_group else { return key(OFFERINGS, anywhere) };
+    let partition = offering.partition.map_or_else(|| "*".to_owned(), |number| number.to_string());
+    key(OFFERINGS, format!("{anywhere}#{group}#{partition}"))
 }
 
 pub(crate) fn bucket(name: &BucketName) -> Key {
@@ -99,6 +102,20 @@ mod tests {
         // Stored keys depend on these numbers: a change would hide every stored claim.
         let shards: Vec<u32> = ["default-x7k2p", "default-0", "gpu-abcde", ""].into_iter().map(shard_of).collect();
         assert_eq!(shards, [4, 3, 4, 1]);
+    }
+
+    #[test]
+    fn a_stock_out_within_a_placement_group_is_an_item_of_its_own() {
+        let anywhere = OfferingKey {
+            instance_type: "m5.large".to_owned(),
+            zone: "z".to_owned(),
+            capacity_type: "spot".to_owned(),
+            ..OfferingKey::default()
+        };
+        let in_group = OfferingKey { placement_group: Some("pg-1".to_owned()), ..anywhere.clone() };
+        let in_partition = OfferingKey { partition: Some(2), ..in_group.clone() };
+        let keys = [&anywhere, &in_group, &in_partition].map(|one| offering(one).sk);
+        assert_eq!(keys, ["m5.large#z#spot", "m5.large#z#spot#pg-1#*", "m5.large#z#spot#pg-1#2"]);
     }
 
     #[test]

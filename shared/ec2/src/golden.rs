@@ -2,12 +2,12 @@
 
 use crate::facts::tests::from_describe;
 use crate::facts::{Catalog, InstanceTypeFacts, Zone, tables};
-use crate::instance_types::{Context, PlacementGroup, Settings, Unavailable};
+use crate::instance_types::{Context, Settings, Unavailable};
 use crate::kubelet::{Expressions, Kubelet};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedPlacementGroup};
 use whittle_units::{Price, Quantity};
 
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -31,7 +31,7 @@ pub(crate) struct Case {
     pub(crate) settings: Settings,
     pub(crate) unavailable: Unavailable,
     pub(crate) reservations: BTreeMap<String, u32>,
-    pub(crate) group: Option<PlacementGroup>,
+    pub(crate) group: Option<ResolvedPlacementGroup>,
     measured: BTreeMap<String, Quantity>,
 }
 
@@ -53,7 +53,7 @@ impl Case {
         };
         let reservations = facts["reservations"].as_object().into_iter().flatten();
         let selector = class.spec.placement_group_selector.clone();
-        let groups = facts["placementGroups"].as_array().into_iter().flatten().map(|group| PlacementGroup {
+        let groups = facts["placementGroups"].as_array().into_iter().flatten().map(|group| ResolvedPlacementGroup {
             id: group["GroupId"].as_str().unwrap().to_owned(),
             name: group["GroupName"].as_str().unwrap().to_owned(),
             strategy: group["Strategy"].as_str().unwrap().to_owned(),

@@ -30,6 +30,12 @@ pub struct Instance {
     /// Its capacity reservation, whatever its capacity type.
     #[serde(default)]
     pub reservation: Option<String>,
+    /// Id of its placement group.
+    #[serde(default)]
+    pub placement_group: Option<String>,
+    /// Its partition of the placement group; `None` while EC2 has not chosen it.
+    #[serde(default)]
+    pub partition: Option<u32>,
     pub private_dns_name: String,
     pub launched_at: Timestamp,
     pub tags: BTreeMap<String, String>,

@@ -76,6 +76,19 @@ pub struct CapacityReservation {
     pub tags: BTreeMap<String, String>,
 }
 
+/// A placement group, with EC2's own field names and values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementGroup {
+    pub id: String,
+    pub name: String,
+    /// `cluster`, `partition` or `spread`.
+    pub strategy: String,
+    /// 0 unless the strategy is `partition`.
+    pub partition_count: u32,
+    /// `available`, or one of the states in which nothing can be started: `pending`, `deleting`, `deleted`.
+    pub state: String,
+}
+
 /// The facts of an EKS cluster that nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterInfo {

@@ -1,10 +1,13 @@
 //! EC2 and related AWS APIs, one trait per right.
 
 use crate::Answer;
-use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{
+    AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::interruption::InstanceStatus;
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_units::{ClusterName, InstanceId};
 
 /// What a handler does about a failed call (aws 8).
@@ -67,6 +70,12 @@ pub trait Instances: Sync {
     fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
 }
 
+/// Reads EC2's own checks of instances. Only `sweep` has this right.
+pub trait InstanceChecks: Sync {
+    /// Instances of the region whose checks fail, or for which EC2 has scheduled an event that stops or reboots them (aws 22).
+    fn failing(&self) -> impl Answer<Vec<InstanceStatus>, CloudError>;
+}
+
 /// Writes tags of instances.
 pub trait InstanceTags: Sync {
     fn tag(&self, id: &InstanceId, tags: &[(String, String)]) -> impl Answer<(), CloudError>;
@@ -87,6 +96,8 @@ pub trait Discovery: Sync {
     fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> impl Answer<Vec<Image>, CloudError>;
     /// Active capacity reservations that one of the terms selects; none without terms.
     fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> impl Answer<Vec<CapacityReservation>, CloudError>;
+    /// Placement groups of a name or an id, in any state; none if there is none.
+    fn placement_groups(&self, selector: &PlacementGroupSelector) -> impl Answer<Vec<PlacementGroup>, CloudError>;
     /// The name that the instance profile for a role has or would have. Makes no call.
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String;
     /// The instance profile for a role, created if need be; returns its name.

@@ -29,8 +29,8 @@ pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};
 pub use clock::{Clock, Deadline};
 pub use cloud::{
-    CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
-    Terminator,
+    CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
+    LaunchTemplates, Terminator,
 };
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,
@@ -45,7 +45,7 @@ pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use report::{Amount, Counted, Gauge, Report};
 pub use safeguard::Safeguard;
-pub use settings::{Scheduling, Settings};
+pub use settings::{Expressions, Scheduling, Settings};
 pub use store::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError, is_owned, readable,
 };

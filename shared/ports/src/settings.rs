@@ -3,6 +3,8 @@
 use crate::fences::NamePatterns;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_api::objective::{MACHINE_COST, Objective};
+use whittle_ec2::instance_types;
+pub use whittle_ec2::kubelet::Expressions;
 use whittle_units::{ClusterName, Price, SignedDuration};
 
 /// What an operator sets for a deployment; the same for every function.
@@ -28,6 +30,15 @@ pub struct Settings {
     pub static_capacity: bool,
     /// How pods are scheduled.
     pub scheduling: Scheduling,
+    /// Network interfaces that the pod density of types leaves out (Karpenter: `RESERVED_ENIS`).
+    pub reserved_enis: u32,
+    /// The share of a type's memory that its hypervisor takes, in millionths, until its nodes have been measured (Karpenter:
+    /// `VM_MEMORY_OVERHEAD_PERCENT`).
+    pub vm_memory_overhead_ppm: u32,
+    /// Gate `NodeClassCEL`: whether node classes may compute `maxPods` and reserved resources.
+    pub node_class_expressions: Expressions,
+    /// How old the region's catalog may get before it is read again.
+    pub catalog_refresh: SignedDuration,
     /// Names of the roles that nodes may have, with `*` and `?`; empty if IAM alone decides.
     pub node_roles: Vec<String>,
     /// The same for single clusters.
@@ -81,6 +92,21 @@ impl Default for Scheduling {
     }
 }
 
+const TYPES: instance_types::Settings = instance_types::Settings::standard();
+
+impl Settings {
+    /// Those that instance types depend on.
+    #[must_use]
+    pub fn instance_types(&self) -> instance_types::Settings {
+        instance_types::Settings {
+            reserved_enis: self.reserved_enis,
+            vm_memory_overhead_ppm: self.vm_memory_overhead_ppm,
+            reserved_capacity: self.scheduling.reserved_capacity,
+            expressions: self.node_class_expressions,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -94,6 +120,10 @@ impl Default for Settings {
             node_repair: false,
             static_capacity: true,
             scheduling: Scheduling::default(),
+            reserved_enis: TYPES.reserved_enis,
+            vm_memory_overhead_ppm: TYPES.vm_memory_overhead_ppm,
+            node_class_expressions: TYPES.expressions,
+            catalog_refresh: SignedDuration::from_mins(5),
             node_roles: Vec::new(),
             cluster_node_roles: NamePatterns::default(),
             relay_secrets: Vec::new(),

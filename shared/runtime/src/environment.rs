@@ -2,8 +2,9 @@
 
 use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, machine_cost};
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
+use whittle_api::settings::share;
 use whittle_aws::{Isolation, QueueUrls};
-use whittle_ports::{NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
+use whittle_ports::{Expressions, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Name of the DynamoDB table.
@@ -53,6 +54,14 @@ pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 /// `false` ignores NodePools with `replicas`; `true` when unset. Optional.
 pub(crate) const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
+/// Network interfaces that pod density leaves out, for those that other software attaches. Optional; 0 when unset.
+pub(crate) const RESERVED_ENIS: &str = "WHITTLE_RESERVED_ENIS";
+/// Share of a type's memory that its hypervisor takes, until nodes of it have been measured. Optional; 0.075 when unset.
+pub(crate) const VM_MEMORY_OVERHEAD_PERCENT: &str = "WHITTLE_VM_MEMORY_OVERHEAD_PERCENT";
+/// `true` lets node classes compute `maxPods` and reserved resources by expressions. Optional.
+pub(crate) const NODE_CLASS_EXPRESSIONS: &str = "WHITTLE_NODE_CLASS_EXPRESSIONS";
+/// Minutes after which instance types and prices are read again. Optional; 5 when unset.
+pub(crate) const CATALOG_REFRESH_MINUTES: &str = "WHITTLE_CATALOG_REFRESH_MINUTES";
 /// `Ignore` gives pods' preferences no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
@@ -86,6 +95,10 @@ pub enum EnvironmentError {
     Unknown { name: &'static str, value: String, allowed: &'static str },
     #[error("{name} is {value:?}, which is no whole number of seconds from 0 to 900")]
     NoSeconds { name: &'static str, value: String },
+    #[error("{name} is {value:?}, which is no whole number from {least} to {most}: correct the stack's parameter {parameter}")]
+    NoCount { name: &'static str, value: String, least: u32, most: u32, parameter: &'static str },
+    #[error("{name} cannot be used: {reason}; correct the stack's parameter VmMemoryOverheadPercent")]
+    NoShare { name: &'static str, reason: String },
     #[error("WHITTLE_OBJECTIVE cannot be used")]
     Objective(#[from] ObjectiveError),
     #[error("WHITTLE_MACHINE_COST cannot be used")]
@@ -111,6 +124,32 @@ fn seconds(name: &'static str, value: Option<String>) -> Result<SignedDuration, 
     }
 }
 
+/// No machine has more interfaces.
+const RESERVED_ENIS_MAX: u32 = 100;
+/// The region's catalog is read at least twice a day, and less often than classes are looked at.
+const CATALOG_REFRESH_MINUTES_RANGE: (u32, u32) = (5, 720);
+
+/// A whole number within a range; `usual` when unset.
+fn count(value: Option<String>, usual: u32, of: CountOf) -> Result<u32, EnvironmentError> {
+    let CountOf { name, parameter, range: (least, most) } = of;
+    let Some(value) = value else { return Ok(usual) };
+    match value.parse::<u32>() {
+        Ok(count) if (least..=most).contains(&count) => Ok(count),
+        _ => Err(EnvironmentError::NoCount { name, value, least, most, parameter }),
+    }
+}
+
+/// A variable that is a count, and the parameter of the stack that sets it.
+struct CountOf {
+    name: &'static str,
+    parameter: &'static str,
+    range: (u32, u32),
+}
+
+const RESERVED_ENIS_COUNT: CountOf = CountOf { name: RESERVED_ENIS, parameter: "ReservedEnis", range: (0, RESERVED_ENIS_MAX) };
+const CATALOG_REFRESH_COUNT: CountOf =
+    CountOf { name: CATALOG_REFRESH_MINUTES, parameter: "CatalogRefreshMinutes", range: CATALOG_REFRESH_MINUTES_RANGE };
+
 impl Environment {
     /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset,
     /// because CloudFormation sets an empty parameter that way.
@@ -135,6 +174,7 @@ impl Environment {
             NamePatterns::parse(&text, &clusters).map_err(|source| EnvironmentError::Names { name, source })
         };
         let (cluster_node_roles, relay_callers) = (patterns(CLUSTER_NODE_ROLES)?, patterns(RELAY_CALLERS)?);
+        let usual = Settings::default();
         Ok(Self {
             table: required(TABLE)?,
             queues: QueueUrls {
@@ -161,6 +201,22 @@ impl Environment {
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
                 static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
+                reserved_enis: count(optional(RESERVED_ENIS), usual.reserved_enis, RESERVED_ENIS_COUNT)?,
+                vm_memory_overhead_ppm: match optional(VM_MEMORY_OVERHEAD_PERCENT) {
+                    None => usual.vm_memory_overhead_ppm,
+                    Some(value) => {
+                        share(&value).map_err(|reason| EnvironmentError::NoShare { name: VM_MEMORY_OVERHEAD_PERCENT, reason })?
+                    }
+                },
+                node_class_expressions: match switch(NODE_CLASS_EXPRESSIONS, "true", "false", "true, false")? {
+                    true => Expressions::Evaluated,
+                    false => Expressions::Ignored,
+                },
+                catalog_refresh: SignedDuration::from_mins(i64::from(count(
+                    optional(CATALOG_REFRESH_MINUTES),
+                    CATALOG_REFRESH_MINUTES_RANGE.0,
+                    CATALOG_REFRESH_COUNT,
+                )?)),
                 scheduling: Scheduling {
                     ignore_preferences: switch(PREFERENCE_POLICY, "Ignore", "Respect", "Respect, Ignore")?,
                     lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
@@ -170,7 +226,7 @@ impl Environment {
                     machine_cost: optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
                     ..Scheduling::default()
                 },
-                ..Settings::default()
+                ..usual
             },
         })
     }
@@ -249,6 +305,38 @@ mod tests {
         }
         variables.extend([(OBJECTIVE, "least"), (MACHINE_COST, "")]);
         assert!(matches!(read_plan(&variables), Err(EnvironmentError::Objective(_))));
+    }
+
+    #[test]
+    fn what_instance_types_depend_on_is_read_and_a_typo_in_it_names_the_variable_and_the_remedy() {
+        let mut variables = complete();
+        let usual = read(&variables).expect("all are optional").settings;
+        assert_eq!(usual.instance_types(), Settings::default().instance_types());
+        assert_eq!(usual.catalog_refresh, SignedDuration::from_mins(5));
+        variables.extend([
+            (RESERVED_ENIS, "2"),
+            (VM_MEMORY_OVERHEAD_PERCENT, "0.05"),
+            (NODE_CLASS_EXPRESSIONS, "true"),
+            (CATALOG_REFRESH_MINUTES, "60"),
+        ]);
+        let set = read(&variables).expect("it is in order").settings;
+        let types = set.instance_types();
+        assert_eq!((types.reserved_enis, types.vm_memory_overhead_ppm, types.expressions), (2, 50_000, Expressions::Evaluated));
+        assert_eq!(set.catalog_refresh, SignedDuration::from_hours(1));
+        for (name, value, parameter) in [
+            (RESERVED_ENIS, "-1", "ReservedEnis"),
+            (RESERVED_ENIS, "many", "ReservedEnis"),
+            (VM_MEMORY_OVERHEAD_PERCENT, "7.5", "VmMemoryOverheadPercent"),
+            (VM_MEMORY_OVERHEAD_PERCENT, "-0.1", "VmMemoryOverheadPercent"),
+            (CATALOG_REFRESH_MINUTES, "4", "CatalogRefreshMinutes"),
+            (CATALOG_REFRESH_MINUTES, "721", "CatalogRefreshMinutes"),
+            (NODE_CLASS_EXPRESSIONS, "yes", "true, false"),
+        ] {
+            let mut invalid = variables.clone();
+            invalid.insert(name, value);
+            let error = read(&invalid).expect_err("a typo stops the function").to_string();
+            assert!(error.contains(name) && error.contains(value) && error.contains(parameter), "{error}");
+        }
     }
 
     #[test]

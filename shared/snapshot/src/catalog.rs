@@ -4,11 +4,11 @@ use crate::reservations::Reserved;
 use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_claims::{NodeClassRecord, Record, StockOut};
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
+use whittle_claims::{MeasuredMemory, NodeClassRecord, Record, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
-use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve};
+use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve, resolve_some};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
@@ -22,7 +22,7 @@ pub(crate) fn of_pools(
     pools: &[NodePool],
     classes: &[NodeClassRecord],
     stock_outs: &[StockOut],
-    reserved: &Reserved,
+    inputs: &TypeInputs,
     blob: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
@@ -32,11 +32,12 @@ pub(crate) fn of_pools(
     let unavailable = unavailable(stock_outs, now);
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
-    let ready = classes.iter().filter(|record| record.problems.is_empty() && wanted.contains(record.class.metadata.name.as_str()));
+    let ready = classes.iter().filter(|record| record.is_ready() && !record.lacks_placement_group());
+    let ready = ready.filter(|record| wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
         .filter_map(|record| {
-            let key = format!("{} {stock_outs} {} {}", catalog_key(blob), reserved_key(record, reserved), class_key(record));
-            let types = warm::instance_types(key, || of_class(record, reserved, &catalog, &unavailable))?;
+            let key = format!("{} {stock_outs} {} {}", catalog_key(blob), inputs_key(record, inputs), class_key(record));
+            let types = warm::instance_types(key, || of_class(record, inputs, &catalog, &unavailable))?;
             Some((record.name(), types))
         })
         .collect();
@@ -65,11 +66,13 @@ fn class_key(record: &NodeClassRecord) -> String {
     serde_json::to_string(&timeless).expect("a record is plain data")
 }
 
-/// The cache key of the free instances in a class's reservations.
-fn reserved_key(record: &NodeClassRecord, reserved: &Reserved) -> String {
+/// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and the
+/// memory that nodes of its images reported.
+fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
-    let free = ids.map(|id| format!("{id}={}", reserved.free.get(id).copied().unwrap_or_default()));
-    format!("{}:{}", reserved.enabled, free.collect::<Vec<_>>().join(","))
+    let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
+    let measured: Vec<_> = record.amis.iter().filter_map(|ami| Some((&ami.id, inputs.measured_of(&ami.id)?))).collect();
+    format!("{:?}:{}:{measured:?}", inputs.settings, free.collect::<Vec<_>>().join(","))
 }
 
 /// The cache key of the unavailable offerings.
@@ -87,21 +90,39 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     // Reservations are counted instead: see `Reserved`.
     let is_pool = |out: &&StockOut| {
         let key = &out.offering;
-        key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none()
+        key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none() && key.full_group().is_none()
     };
     let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held().filter(is_pool).partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),
         zone: out.offering.zone.clone(),
-        ..Pool::default()
+        placement_group: out.offering.placement_group.clone(),
+        partition: out.offering.partition,
     };
     Unavailable {
         pools: single.iter().map(pool).collect(),
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
         subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
         quotas: held().filter_map(|out| Some((out.offering.quota()?.to_owned(), out.offering.capacity_type.clone()))).collect(),
+        full_groups: held().filter_map(|out| Some((out.offering.full_group()?.to_owned(), out.offering.zone.clone()))).collect(),
         ..Unavailable::default()
+    }
+}
+
+/// What the instance types of every class of a cluster depend on, besides the catalog and what is unavailable.
+#[derive(Clone, Debug)]
+pub struct TypeInputs {
+    pub settings: Settings,
+    pub reserved: Reserved,
+    /// What nodes of each image reported.
+    pub measured: Vec<MeasuredMemory>,
+}
+
+impl TypeInputs {
+    /// What nodes of an image of the class reported, by type.
+    fn measured_of(&self, image_id: &str) -> Option<&BTreeMap<String, Quantity>> {
+        self.measured.iter().find(|measured| measured.image_id == image_id).map(|measured| &measured.by_type)
     }
 }
 
@@ -112,16 +133,35 @@ pub struct ClassParts {
     kubelet: Kubelet,
     settings: Settings,
     reservation_capacity: BTreeMap<String, u32>,
+    placement_group: Option<ResolvedPlacementGroup>,
     measured_memory: BTreeMap<String, Quantity>,
 }
 
 impl ClassParts {
     /// The parts of a stored class; an error if its kubelet settings are invalid.
-    pub fn of(record: &NodeClassRecord, reserved: &Reserved) -> Result<Self, KubeletError> {
+    pub fn of(record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) -> Result<Self, KubeletError> {
         let class = record.resolved_class();
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
-        let settings = Settings { reserved_capacity: reserved.enabled, ..Settings::standard() };
-        Ok(Self { class, kubelet, settings, reservation_capacity: reserved.free.clone(), measured_memory: BTreeMap::new() })
+        let settings = inputs.settings.clone();
+        let (reservation_capacity, placement_group) = (inputs.reserved.free.clone(), record.placement_group.clone());
+        let mut parts = Self { class, kubelet, settings, reservation_capacity, placement_group, measured_memory: BTreeMap::new() };
+        parts.measured_memory = parts.measured(record, inputs, catalog);
+        Ok(parts)
+    }
+    /// The memory that nodes of each type reported with the image that the class gives the type now.
+    fn measured(&self, record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) -> BTreeMap<String, Quantity> {
+        let of_images = record.amis.iter().filter_map(|ami| inputs.measured_of(&ami.id));
+        let names: BTreeSet<&str> = of_images.flat_map(|by_type| by_type.keys().map(String::as_str)).collect();
+        if names.is_empty() {
+            return BTreeMap::new();
+        }
+        let anything = Unavailable::default();
+        let types = resolve_some(catalog, &self.context(&anything), |name| names.contains(name)).unwrap_or_default();
+        let measured = types.iter().filter_map(|instance_type| {
+            let image = image_for(&record.amis, instance_type)?;
+            Some((instance_type.name.clone(), *inputs.measured_of(&image.id)?.get(&instance_type.name)?))
+        });
+        measured.collect()
     }
     /// The context in which the class's instance types are resolved.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
@@ -132,7 +172,7 @@ impl ClassParts {
             settings: &self.settings,
             unavailable,
             reservation_capacity: &self.reservation_capacity,
-            placement_group: None,
+            placement_group: self.placement_group.as_ref(),
             measured_memory: &self.measured_memory,
         }
     }
@@ -141,8 +181,8 @@ impl ClassParts {
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` reports it in the class's status.
 ///
 /// A type that none of the class's images can boot is dropped: its launch would be refused and planned again forever.
-fn of_class(record: &NodeClassRecord, reserved: &Reserved, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
-    let parts = ClassParts::of(record, reserved).ok()?;
+fn of_class(record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog, unavailable: &Unavailable) -> Option<InstanceTypes> {
+    let parts = ClassParts::of(record, inputs, catalog).ok()?;
     let mut types = resolve(catalog, &parts.context(unavailable)).ok()?;
     types.retain(|instance_type| image_for(&record.amis, instance_type).is_some());
     Some(types.into())

@@ -5,7 +5,12 @@ use whittle_testkit::at;
 #[test]
 fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
     let out = |instance_type: &str, until| StockOut {
-        offering: OfferingKey { instance_type: instance_type.into(), zone: "z".into(), capacity_type: "spot".into() },
+        offering: OfferingKey {
+            instance_type: instance_type.into(),
+            zone: "z".into(),
+            capacity_type: "spot".into(),
+            ..OfferingKey::default()
+        },
         code: "ICE".into(),
         until: at(until),
         strikes: 1,

@@ -12,8 +12,6 @@ const EC2_COUNT_LAG: SignedDuration = SignedDuration::from_secs(5);
 /// The reserved capacity for one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Feature gate `ReservedCapacity`: without it, nothing is launched into a reservation.
-    pub(crate) enabled: bool,
     /// Instances that can still be launched, by reservation id.
     pub(crate) free: BTreeMap<String, u32>,
 }
@@ -21,14 +19,8 @@ pub struct Reserved {
 impl Reserved {
     /// For planning: planned launches are subtracted as well.
     #[must_use]
-    pub fn for_plans(
-        enabled: bool,
-        classes: &[NodeClassRecord],
-        claims: &[Stored<Claim>],
-        stock_outs: &[StockOut],
-        now: Timestamp,
-    ) -> Self {
-        let mut out = Self::for_launches(enabled, classes, claims, stock_outs, now);
+    pub fn for_plans(classes: &[NodeClassRecord], claims: &[Stored<Claim>], stock_outs: &[StockOut], now: Timestamp) -> Self {
+        let mut out = Self::for_launches(classes, claims, stock_outs, now);
         let mut planned: Vec<BTreeSet<&str>> = claims.iter().filter_map(|claim| candidate_reservations(&claim.value)).collect();
         // Claims bound to one reservation first; the others take from the one with the most free instances.
         planned.sort();
@@ -44,13 +36,7 @@ impl Reserved {
 
     /// For launching: each planned machine was subtracted when it was planned.
     #[must_use]
-    pub fn for_launches(
-        enabled: bool,
-        classes: &[NodeClassRecord],
-        claims: &[Stored<Claim>],
-        stock_outs: &[StockOut],
-        now: Timestamp,
-    ) -> Self {
+    pub fn for_launches(classes: &[NodeClassRecord], claims: &[Stored<Claim>], stock_outs: &[StockOut], now: Timestamp) -> Self {
         let mut counts: BTreeMap<&str, (Timestamp, u32)> = BTreeMap::new();
         for class in classes {
             for (id, free) in &class.free_reserved {
@@ -71,7 +57,7 @@ impl Reserved {
                 known.1 = 0;
             }
         }
-        Self { enabled, free: counts.into_iter().map(|(id, (_, free))| (id.to_owned(), free)).collect() }
+        Self { free: counts.into_iter().map(|(id, (_, free))| (id.to_owned(), free)).collect() }
     }
 }
 

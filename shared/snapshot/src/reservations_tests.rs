@@ -34,8 +34,8 @@ fn free(reserved: &Reserved) -> Vec<(&str, u32)> {
 #[track_caller]
 fn check(classes: &[NodeClassRecord], claims: Vec<Claim>, outs: &[StockOut], plans: &[(&str, u32)], launches: &[(&str, u32)]) {
     let claims = stored(claims);
-    assert_eq!(free(&Reserved::for_plans(true, classes, &claims, outs, at(100))), plans, "for plans");
-    assert_eq!(free(&Reserved::for_launches(true, classes, &claims, outs, at(100))), launches, "for launches");
+    assert_eq!(free(&Reserved::for_plans(classes, &claims, outs, at(100))), plans, "for plans");
+    assert_eq!(free(&Reserved::for_launches(classes, &claims, outs, at(100))), launches, "for launches");
 }
 
 #[test]

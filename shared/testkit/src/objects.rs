@@ -38,6 +38,7 @@ pub fn resolved_class(name: &str) -> NodeClassRecord {
         problems: Vec::new(),
         free_addresses: BTreeMap::new(),
         free_reserved: BTreeMap::new(),
+        placement_group: None,
         fence: None,
         resolved_at: at(0),
     }
@@ -56,6 +57,8 @@ pub fn instance_of(machine: &Machine) -> Instance {
         subnet_id: "subnet".into(),
         security_groups: Vec::new(),
         reservation: None,
+        placement_group: None,
+        partition: None,
         private_dns_name: String::new(),
         launched_at: machine.launched_at,
         tags: BTreeMap::new(),

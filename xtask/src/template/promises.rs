@@ -9,8 +9,8 @@ const TERMINATOR: &str = "Terminate";
 const PASSES_ROLE: &[&str] = &["Launch", "Refresh"];
 /// The services whose calls are compared with Karpenter's own role.
 const COMPARED: &[&str] = &["ec2", "eks", "iam", "pricing", "ssm"];
-/// Additional calls: for capacity reservations, which are newer than that walkthrough, and for roles, for which Whittle
-/// creates the instance profiles.
+/// Additional calls: for capacity reservations and placement groups, which are newer than that walkthrough, and for roles, for
+/// which Whittle creates the instance profiles.
 const BEYOND: &[&str] = &[
     SEES_RESERVATIONS,
     "iam:AddRoleToInstanceProfile",
@@ -20,6 +20,10 @@ const BEYOND: &[&str] = &[
     "iam:ListInstanceProfiles",
     "iam:RemoveRoleFromInstanceProfile",
     "iam:TagInstanceProfile",
+    // A class may start its machines in a placement group.
+    "ec2:DescribePlacementGroups",
+    // EC2's own checks of machines.
+    "ec2:DescribeInstanceStatus",
     // To find a fleet whose response was lost, before machines are launched again.
     "ec2:DescribeFleets",
 ];

@@ -186,6 +186,7 @@ pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
         fence: None,
+        placement_group: None,
         resolved_at: at(0),
     }
 }
@@ -241,14 +242,14 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         service_cidr: Some("10.0.0.0/16".into()),
         dns_address: Some("10.0.0.10".into()),
     };
-    let reserved = whittle_snapshot::Reserved::for_launches(false, &[], &[], &[], at(0));
+    let reserved = whittle_snapshot::Reserved::for_launches(&[], &[], &[], at(0));
     let facts = Facts {
         catalog,
         classes: vec![class],
         changed: BTreeSet::new(),
         stock_outs: Vec::new(),
         uses: Vec::new(),
-        reserved,
+        inputs: whittle_snapshot::TypeInputs { settings: Settings::default().instance_types(), reserved, measured: Vec::new() },
         access,
         min_values,
         now: at(0),

@@ -6,15 +6,15 @@ use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGI
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
-use whittle_claims::{Claim, DeletionReason, Event, Phase, mirror, step};
+use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report, Scope, Settings,
-    StatusWriter,
+    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Records, Report, Scope,
+    Settings, StatusWriter,
 };
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, Quantity, SignedDuration};
 
 /// A world with a pool, at the moment that claims of these tests are made at.
 fn still() -> TestWorld {
@@ -264,6 +264,81 @@ fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
     panic!("only {registered} of 12 registered");
 }
 
+/// The memory that is remembered after a node of a machine for which so much was estimated has reported so much, in MiB.
+fn measured(estimated: i64, reported: i64) -> Option<MeasuredMemory> {
+    let simulation = still();
+    let mut own = owned(claim(), "a");
+    own.spec.startup_taints.clear();
+    let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
+    machine.capacity.set("memory", Quantity::from_mebibytes(estimated));
+    simulation.store(&own);
+    let mut node = ready(node());
+    node.status.capacity.set("memory", Quantity::from_mebibytes(reported));
+    simulation.create(node);
+    assert_eq!(run(&simulation).counted("initialized"), 1);
+    block_on(Records::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap().map(|stored| stored.value)
+}
+
+#[test]
+fn the_memory_that_a_new_node_reports_is_remembered_for_its_type_and_image() {
+    let known = measured(7577, 7690).unwrap();
+    assert_eq!(known.by_type, [("m5.large".to_owned(), Quantity::from_mebibytes(7690))].into());
+}
+
+#[test]
+fn a_node_never_makes_its_type_look_half_as_large_or_twice_as_large_as_it_is() {
+    for reported in [0, 1, 3788, 15_155] {
+        assert_eq!(measured(7577, reported), None, "{reported}");
+    }
+}
+
+/// A claim in a partitioned placement group whose partition EC2 chooses, with its machine and its Node.
+fn placed(simulation: &TestWorld, partition: Option<u32>) -> Claim {
+    let mut own = owned(claim(), "a");
+    let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
+    machine.labels.insert(labels::PLACEMENT_GROUP_ID.into(), "pg-1".into());
+    machine.labels.insert(labels::PLACEMENT_GROUP_PARTITION.into(), String::new());
+    simulation.store(&own);
+    simulation.create(node());
+    tell_partition(simulation, &own, partition);
+    own
+}
+
+/// What EC2 says of the machine.
+fn tell_partition(simulation: &TestWorld, claim: &Claim, partition: Option<u32>) {
+    let placed = Instance { placement_group: Some("pg-1".into()), partition, ..instance_of(claim.machine().unwrap()) };
+    simulation.start_machine(placed);
+}
+
+#[test]
+fn a_node_gets_the_partition_that_ec2_chose_with_its_other_labels() {
+    let simulation = still();
+    let own = placed(&simulation, Some(2));
+    assert_eq!(run(&simulation).counted("registered"), 1);
+    assert_eq!(simulation.claim(&own.key).machine().unwrap().labels[labels::PLACEMENT_GROUP_PARTITION], "2");
+    let world = simulation.world();
+    let node = world.cluster.objects.get::<Node>("n").unwrap();
+    assert_eq!(node.metadata.label(labels::PLACEMENT_GROUP_PARTITION), Some("2"));
+    assert_eq!(node.metadata.label(labels::REGISTERED), Some("true"));
+}
+
+#[test]
+fn a_node_is_never_registered_without_its_partition() {
+    let mut simulation = still();
+    let own = placed(&simulation, None);
+    assert_eq!(run(&simulation).counted("registered"), 0);
+    let waiting = simulation.claim(&own.key);
+    assert!(matches!(waiting.phase, Phase::Launched { .. }) && waiting.awaits_partition());
+    let told = conditions::find(&waiting.conditions, REGISTERED).unwrap();
+    assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::Unknown, "PlacementGroupPartitionUnknown"));
+    let labels_of_node = simulation.world().cluster.objects.get::<Node>("n").unwrap().metadata.labels.clone();
+    assert_eq!(labels_of_node.get(labels::REGISTERED), None, "no pod comes before the label");
+    assert!(simulation.doorbells().contains(&whittle_sim::Function::Register), "it looks again");
+    tell_partition(&simulation, &own, Some(1));
+    simulation.run_for(SignedDuration::from_secs(5));
+    assert_eq!(run(&simulation).counted("registered"), 1);
+}
+
 #[test]
 fn an_instance_gets_the_names_that_it_lacks_once() {
     let simulation = still();
@@ -318,7 +393,7 @@ struct Contended<'a>(&'a SimPorts);
 
 impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
-        self.0.read(cluster, scope, node).await
+        ClusterReader::read(self.0, cluster, scope, node).await
     }
     async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
         self.0.look_up(cluster, kind, name).await

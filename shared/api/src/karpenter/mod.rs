@@ -13,7 +13,8 @@ pub use node_claim::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStat
 pub use node_class::{
     AmiSelectorTerm, BlockDevice, BlockDeviceMapping, CapacityReservationSelectorTerm, ConnectionTracking, CpuOptions, Ec2NodeClass,
     Ec2NodeClassSpec, Ec2NodeClassStatus, MetadataOptions, NetworkInterface, PlacementGroupSelector, ResolvedAmi,
-    ResolvedCapacityReservation, ResolvedSecurityGroup, ResolvedSubnet, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+    ResolvedCapacityReservation, ResolvedPlacementGroup, ResolvedSecurityGroup, ResolvedSubnet, SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
 };
 pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 pub use node_pool::{

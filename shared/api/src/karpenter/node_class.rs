@@ -112,6 +112,25 @@ pub struct PlacementGroupSelector {
     pub id: Option<String>,
 }
 
+/// The placement group that a class's selector resolved to. It is stored with the class and no part of its status (aws 16).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResolvedPlacementGroup {
+    pub id: String,
+    pub name: String,
+    /// `cluster`, `partition` or `spread`.
+    pub strategy: String,
+    /// 0 unless the strategy is `partition`.
+    pub partition_count: u32,
+}
+
+impl ResolvedPlacementGroup {
+    /// Partitions to choose from; 0 for other strategies.
+    pub fn partitions(&self) -> u32 {
+        if self.strategy == "partition" { self.partition_count } else { 0 }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AmiSelectorTerm {

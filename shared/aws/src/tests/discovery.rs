@@ -3,7 +3,7 @@ use crate::{Ec2Discovery, Isolation};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::network::ImageVariant;
+use whittle_ec2::network::{ImageVariant, PlacementGroup};
 use whittle_ports::{CloudErrorKind, Discovery};
 use whittle_units::Price;
 
@@ -223,4 +223,31 @@ fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
     let no_prices = "<DescribeSpotPriceHistoryResponse><spotPriceHistorySet/></DescribeSpotPriceHistoryResponse>";
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, no_prices)]);
     assert_eq!(run(discovery(&wire, Isolation::Isolated).catalog(None)).unwrap_err().call, "DescribeSpotPriceHistory");
+}
+
+#[test]
+fn a_placement_group_is_asked_for_by_its_id_or_its_name_and_one_that_is_gone_is_none() {
+    let page = "<DescribePlacementGroupsResponse><placementGroupSet><item><groupName>web</groupName><groupId>pg-1</groupId>\
+        <strategy>partition</strategy><partitionCount>3</partitionCount><state>deleting</state></item></placementGroupSet>\
+        </DescribePlacementGroupsResponse>";
+    let (unknown, refused) = (refusal("InvalidPlacementGroup.Unknown"), refusal("UnauthorizedOperation"));
+    let wire = Wire::answering([(200, page), (200, page), (400, &unknown), (403, &refused)]);
+    let explorer = discovery(&wire, Isolation::Isolated);
+    let ask = |selector: Value| run(explorer.placement_groups(&serde_json::from_value(selector).unwrap()));
+    let found = ask(json!({"id": "pg-1"})).unwrap();
+    let expected = PlacementGroup {
+        id: "pg-1".into(),
+        name: "web".into(),
+        strategy: "partition".into(),
+        partition_count: 3,
+        state: "deleting".into(),
+    };
+    assert_eq!(found, [expected], "what is no use any more is told as well");
+    // A name may look like an id.
+    ask(json!({"name": "pg-web"})).unwrap();
+    assert_eq!(ask(json!({"name": "web"})).unwrap(), []);
+    assert_eq!(ask(json!({"name": "web"})).unwrap_err().kind, CloudErrorKind::Unauthorized);
+    let fields = |index: usize| wire.form(index).into_iter().filter(|(key, _)| key.starts_with("Group")).collect::<Vec<_>>();
+    assert_eq!(fields(0), [("GroupId.1".to_owned(), "pg-1".to_owned())]);
+    assert_eq!(fields(1), [("GroupName.1".to_owned(), "pg-web".to_owned())]);
 }

@@ -3,7 +3,7 @@ use crate::Machines;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
+use whittle_ports::{CloudErrorKind, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
 use whittle_units::Price;
 
 fn machines(wire: &Wire) -> Machines {
@@ -211,7 +211,9 @@ fn instances_of_a_cluster_are_read_from_all_pages() {
     const SPOT: &str = "<spotInstanceRequestId>sir-1</spotInstanceRequestId>";
     const OPEN: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>open</capacityReservationPreference></capacityReservationSpecification>";
     const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification><groupSet><item><groupId>sg-2</groupId></item><item><groupId>sg-1</groupId></item></groupSet>";
-    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", "")], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
+    const PLACED: &str =
+        "<placement><availabilityZone>us-east-1a</availabilityZone><groupId>pg-1</groupId><partitionNumber>2</partitionNumber></placement>";
+    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", PLACED)], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
     let wire = Wire::answering([(200, &first), (200, &second)]);
     let found = run(machines(&wire).of_cluster(&"demo".into())).unwrap();
     let capacity_types: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
@@ -219,6 +221,8 @@ fn instances_of_a_cluster_are_read_from_all_pages() {
     let reservations: Vec<_> = found.iter().map(|machine| machine.reservation.as_deref()).collect();
     assert_eq!(reservations, [None, None, Some("cr-1"), Some("cr-1")], "an open reservation counts as on-demand");
     assert_eq!(found[3].security_groups, ["sg-1", "sg-2"]);
+    assert_eq!((found[1].placement_group.as_deref(), found[1].partition), (Some("pg-1"), Some(2)));
+    assert_eq!((found[0].placement_group.as_deref(), found[0].partition), (None, None));
     assert_eq!(found[0].provider_id().as_str(), "aws:///us-east-1a/i-1");
     assert_eq!(found[0].launched_at, "2026-03-01T11:00:00Z".parse().unwrap());
     assert_eq!((found[0].state, found[0].tags.get(labels::NODE_POOL).map(String::as_str)), (InstanceState::Running, Some("default")));
@@ -337,4 +341,54 @@ fn instances_are_tagged_and_launch_templates_listed_and_deleted() {
     run(machines.delete_launch_template("a")).unwrap();
     let tagged = wire.form(0);
     assert_eq!((tagged["ResourceId.1"].as_str(), tagged["Tag.1.Key"].as_str(), tagged["Tag.1.Value"].as_str()), ("i-1", "Name", "node-1"));
+}
+
+#[test]
+fn failed_checks_and_coming_events_are_read_in_three_scans_and_united() {
+    let page = |items: &str, next: &str| {
+        format!(
+            "<DescribeInstanceStatusResponse><instanceStatusSet>{items}</instanceStatusSet><nextToken>{next}</nextToken></DescribeInstanceStatusResponse>"
+        )
+    };
+    let check = |name: &str, status: &str| {
+        format!(
+            "<{name}><status>impaired</status><details><item><name>reachability</name><status>{status}</status>\
+             <impairedSince>2026-03-01T11:50:00.000Z</impairedSince></item></details></{name}>"
+        )
+    };
+    let event =
+        |code: &str, text: &str| format!("<eventsSet><item><code>{code}</code><description>{text}</description></item></eventsSet>");
+    let item = |id: &str, more: &str| format!("<item><instanceId>{id}</instanceId>{more}</item>");
+    let (first, second, third, fourth) = (
+        page(&item("i-1", &check("instanceStatus", "failed")), "more"),
+        page(&item("i-2", &check("instanceStatus", "passed")), ""),
+        page(&item("i-3", &check("systemStatus", "failed")), ""),
+        page(
+            &(item("i-4", &event("instance-retirement", "to be retired")) + &item("i-5", &event("instance-stop", "[Completed] stopped"))),
+            "",
+        ),
+    );
+    let wire = Wire::answering([(200, &first), (200, &second), (200, &third), (200, &fourth)]);
+    let found = run(machines(&wire).failing()).unwrap();
+    let told: Vec<_> = found
+        .iter()
+        .map(|one| {
+            let checks = (one.instance_impaired_since.is_some(), one.system_impaired_since.is_some());
+            (one.instance.as_str(), checks, one.has_scheduled_event)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("i-1", (true, false), false),
+            ("i-2", (false, false), false),
+            ("i-3", (false, true), false),
+            ("i-4", (false, false), true),
+            ("i-5", (false, false), false),
+        ]
+    );
+    assert_eq!(found[0].instance_impaired_since, Some("2026-03-01T11:50:00Z".parse().unwrap()));
+    let scanned: Vec<String> = [0, 2, 3].map(|index: usize| wire.form(index)["Filter.1.Name"].clone()).into();
+    assert_eq!(scanned, ["instance-status.status", "system-status.status", "event.code"]);
+    assert_eq!(wire.form(1)["NextToken"], "more");
 }

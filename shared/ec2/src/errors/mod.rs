@@ -43,6 +43,8 @@ const NOT_FOUND: &[&str] = &[
     "InvalidInstanceID.NotFound",
     LAUNCH_TEMPLATE_NAME_NOT_FOUND,
     "InvalidLaunchTemplateId.NotFound",
+    "InvalidPlacementGroup.Unknown",
+    "InvalidPlacementGroupId.NotFound",
     "QueueDoesNotExist",
     "AWS.SimpleQueueService.NonExistentQueue",
     "NoSuchEntity",

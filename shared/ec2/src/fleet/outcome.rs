@@ -86,7 +86,7 @@ pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
     let message = texts.into_iter().collect::<Vec<_>>().join("; ");
     let means_elsewhere = |error: &FleetPoolError| {
         let known = api_error(error);
-        known.is_unfulfillable() || known.is_service_linked_role_missing()
+        known.is_unfulfillable() || known.is_spread_group_limit() || known.is_service_linked_role_missing()
     };
     if errors.is_empty() {
         let message = "the fleet started fewer machines than asked for and does not say why".to_owned();

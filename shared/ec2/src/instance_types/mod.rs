@@ -13,8 +13,7 @@ use crate::facts::{Catalog, InstanceTypeFacts};
 use crate::kubelet::{self, Expressions, Kubelet, KubeletError, Resolved};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::karpenter::AmiFamily;
-use whittle_api::karpenter::{Ec2NodeClass, ResolvedCapacityReservation};
+use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, ResolvedCapacityReservation, ResolvedPlacementGroup};
 use whittle_units::Quantity;
 
 /// Settings of the whole installation (aws 1.1).
@@ -37,24 +36,6 @@ impl Settings {
     }
 }
 
-/// A placement group as EC2 describes it (aws 16).
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PlacementGroup {
-    pub id: String,
-    pub name: String,
-    /// `cluster`, `partition`, `spread`.
-    pub strategy: String,
-    /// 0 unless the strategy is `partition`.
-    pub partition_count: u32,
-}
-
-impl PlacementGroup {
-    /// Partitions to choose from; 0 for other strategies.
-    pub fn partitions(&self) -> u32 {
-        if self.strategy == "partition" { self.partition_count } else { 0 }
-    }
-}
-
 /// All inputs besides the catalog that determine the types of a class. Subnets, images and reservations are those of the
 /// class's status.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +47,7 @@ pub struct Context<'a> {
     pub unavailable: &'a Unavailable,
     /// Free instances by reservation id; unlisted ones have none.
     pub reservation_capacity: &'a BTreeMap<String, u32>,
-    pub placement_group: Option<&'a PlacementGroup>,
+    pub placement_group: Option<&'a ResolvedPlacementGroup>,
     /// The memory that nodes of a type reported with the class's current image (aws 3.8).
     pub measured_memory: &'a BTreeMap<String, Quantity>,
 }
@@ -83,12 +64,17 @@ impl<'a> Context<'a> {
         let subnet = self.class.status.subnets.iter().find(|subnet| subnet.zone == zone && !subnet.zone_id.is_empty());
         subnet.map(|subnet| subnet.zone_id.as_str())
     }
+    /// Whether the class's spread placement group holds as many machines in the zone as EC2 allows.
+    fn is_group_full(&self, zone: &str) -> bool {
+        let full = |group: &ResolvedPlacementGroup| self.unavailable.full_groups.contains(&(group.id.clone(), zone.to_owned()));
+        self.placement_group.is_some_and(full)
+    }
     fn is_shifted(&self, zone: &str) -> bool {
         self.zone_id(zone).is_some_and(|id| self.unavailable.shifted_zone_ids.contains(id))
     }
     /// Each partition; a single `None` without partitions.
     fn partitions(&self) -> Vec<Option<u32>> {
-        match self.placement_group.map_or(0, PlacementGroup::partitions) {
+        match self.placement_group.map_or(0, ResolvedPlacementGroup::partitions) {
             0 => vec![None],
             count => (1..=count).map(Some).collect(),
         }

@@ -33,6 +33,8 @@ pub struct Unavailable {
     pub subnets: BTreeSet<String>,
     /// Exhausted quotas of the account, each with its capacity type.
     pub quotas: BTreeSet<(String, String)>,
+    /// Spread placement groups, by id, that hold as many machines in a zone as EC2 allows.
+    pub full_groups: BTreeSet<(String, String)>,
     /// Ids of zones that traffic is shifted away from.
     pub shifted_zone_ids: BTreeSet<String>,
 }
@@ -54,6 +56,7 @@ impl Unavailable {
         self.capacity_types.contains(offer.capacity_type)
             || !self.quotas.is_empty() && self.quotas.contains(&quota())
             || known(None, None)
+            || context.is_group_full(offer.zone)
             || group.is_some() && (known(group, None) || offer.partition.is_some() && known(group, offer.partition))
             || subnets().next().is_some() && subnets().all(|subnet| self.subnets.contains(&subnet.id))
     }
@@ -127,7 +130,8 @@ fn reserved(
     let zone = reservation.availability_zone.as_str();
     let offer = Offer { instance_type: &reservation.instance_type, zone, capacity_type: labels::CAPACITY_RESERVED, partition };
     let free = context.reservation_capacity.get(&reservation.id).copied().unwrap_or_default();
-    let available = usable && free > 0 && zones.contains(zone) && reservation.state != "expiring" && !context.is_shifted(zone);
+    let can_start = !context.is_shifted(zone) && !context.is_group_full(zone);
+    let available = usable && free > 0 && zones.contains(zone) && reservation.state != "expiring" && can_start;
     Offering {
         requirements: requirements(&offer, Some(reservation), context),
         price: Price::from_nanos(on_demand.nanos() / RESERVED_DIVISOR),

@@ -81,7 +81,7 @@ struct Fixture {
     settings: Settings,
     unavailable: Unavailable,
     reservations: BTreeMap<String, u32>,
-    group: Option<PlacementGroup>,
+    group: Option<ResolvedPlacementGroup>,
     measured: BTreeMap<String, Quantity>,
 }
 
@@ -209,7 +209,8 @@ fn a_zone_with_a_zonal_shift_is_unavailable() {
 #[test]
 fn a_full_partition_is_unavailable_and_the_others_are_not() {
     let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
-    fixture.group = Some(PlacementGroup { id: "pg-1".into(), name: "parts".into(), strategy: "partition".into(), partition_count: 2 });
+    fixture.group =
+        Some(ResolvedPlacementGroup { id: "pg-1".into(), name: "parts".into(), strategy: "partition".into(), partition_count: 2 });
     fixture.unavailable.pools.insert(Pool { placement_group: Some("pg-1".into()), partition: Some(1), ..pool("spot", "us-east-1a") });
     fixture.unavailable.pools.insert(Pool { placement_group: Some("pg-2".into()), ..pool("spot", "us-east-1b") });
     let expected = ["on-demand a 1", "on-demand a 2", "spot a 2", "on-demand b 1", "on-demand b 2", "spot b 1", "spot b 2"];

@@ -84,6 +84,20 @@ impl Expression {
         Ok(Self(node))
     }
 
+    /// Whether an expression can be a number on some type: types are checked with placeholders for the variables. What only some
+    /// values make fail, such as a division, is not an error here.
+    pub fn check(text: &str) -> Result<(), ExpressionError> {
+        let placeholder = |kind: VariableKind| match kind {
+            VariableKind::Int => Value::Int(1),
+            VariableKind::Text => Value::Text("m5.large".to_owned()),
+        };
+        let variables = VARIABLES.iter().map(|(name, kind)| (*name, placeholder(*kind))).collect();
+        match Self::parse(text)?.number(&variables) {
+            Ok(_) | Err(ExpressionError::DivisionByZero | ExpressionError::Overflow | ExpressionError::NotFinite) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The value of the expression, doubles truncated.
     pub fn number(&self, variables: &Variables) -> Result<i64, ExpressionError> {
         match evaluate(&self.0, variables)? {

@@ -48,6 +48,10 @@ pub enum KubeletError {
     Undecodable(String),
     #[error("spec.kubelet.maxPods {expression:?} has no value for {instance_type}")]
     MaxPods { expression: String, instance_type: String, source: ExpressionError },
+    #[error("spec.kubelet.{field} {expression:?} has no value for {instance_type}")]
+    Reserved { field: String, expression: String, instance_type: String, source: ExpressionError },
+    #[error("spec.kubelet.{field} {expression:?} gives {amount} for {instance_type}: nothing less than 0 can be reserved")]
+    ReservedNegative { field: String, expression: String, instance_type: String, amount: i64 },
     #[error("spec.kubelet.maxPods {expression:?} gives {pods} for {instance_type}: it must lie between 0 and 2147483647")]
     MaxPodsRange { expression: String, instance_type: String, pods: i64 },
 }
@@ -98,6 +102,50 @@ impl Kubelet {
             image_gc_low_threshold_percent: fields.image_gc_low_threshold_percent,
             cpu_cfs_quota: fields.cpu_cfs_quota,
         })
+    }
+}
+
+/// An expression of a document, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldExpression<'a> {
+    /// Below `spec.kubelet`, such as `kubeReserved.cpu`.
+    pub field: String,
+    pub text: &'a str,
+}
+
+impl Kubelet {
+    /// Its expressions: amounts that are no quantities, and `maxPods` that is no number.
+    pub fn expressions(&self) -> Vec<FieldExpression<'_>> {
+        let mut all = Vec::new();
+        if let Some(MaxPods::Expression(text)) = &self.max_pods {
+            all.push(FieldExpression { field: "maxPods".to_owned(), text });
+        }
+        all.extend(self.reserved_expressions());
+        all
+    }
+
+    fn reserved_expressions(&self) -> impl Iterator<Item = FieldExpression<'_>> {
+        let maps = [("kubeReserved", &self.kube_reserved), ("systemReserved", &self.system_reserved)];
+        maps.into_iter().flat_map(|(field, map)| {
+            let computed = map.iter().filter(|(_, text)| text.parse::<Quantity>().is_err());
+            computed.map(move |(name, text)| FieldExpression { field: format!("{field}.{name}"), text })
+        })
+    }
+
+    /// The first expression that has no valid value on a type. Machines leave out what they cannot compute, so a class is judged
+    /// before (aws 18.4).
+    pub fn evaluate_on(&self, facts: &InstanceTypeFacts, family: AmiFamily, interfaces: u32) -> Result<(), KubeletError> {
+        let pods = resolve(self, facts, family, interfaces, Expressions::Evaluated)?.pods;
+        let variables = variables(facts, pods);
+        for FieldExpression { field, text } in self.reserved_expressions() {
+            let (expression, instance_type) = (text.to_owned(), facts.name.clone());
+            match Expression::parse(text).and_then(|parsed| parsed.number(&variables)) {
+                Ok(amount) if amount < 0 => return Err(KubeletError::ReservedNegative { field, expression, instance_type, amount }),
+                Ok(_) => {}
+                Err(source) => return Err(KubeletError::Reserved { field, expression, instance_type, source }),
+            }
+        }
+        Ok(())
     }
 }
 

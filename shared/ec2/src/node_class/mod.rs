@@ -1,24 +1,29 @@
 //! The resolution of node classes (aws 11, 14, 17, 18): queries to EC2, and the selection among the results.
 
 mod images;
+mod placement;
 mod profile;
 mod queries;
 mod reservations;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
+pub use placement::{PlacementGroupError, PlacementGroups, choose_placement_group};
 pub use profile::{InstanceProfile, instance_profile, profile_path};
 pub use queries::{
     Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
 };
 pub use reservations::{ChosenReservations, choose_reservations};
 
+use crate::facts::Catalog;
 use crate::fleet::is_reserved_tag;
-use crate::kubelet::{Kubelet, MaxPods};
+use crate::instance_types::{Settings, usable_interfaces};
+use crate::kubelet::expression::Expression;
+use crate::kubelet::{Expressions, Kubelet};
 use crate::network::{CapacityReservation, Image, SecurityGroup, Subnet};
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
-use whittle_units::{Quantity, Timestamp};
+use whittle_units::Timestamp;
 
 /// The results for a class. A failed lookup is not an empty one: then the caller keeps the old status.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +33,7 @@ pub struct Found {
     pub images: Vec<Image>,
     /// `None` if reservations are not looked up (gate `ReservedCapacity` off): their status stays.
     pub reservations: Option<Vec<CapacityReservation>>,
+    pub placement_groups: PlacementGroups,
     /// Why the alias of the class has no images, if so.
     pub alias_error: Option<AliasError>,
     /// Name of the profile; `None` while it is unknown.
@@ -50,8 +56,16 @@ pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSec
     groups.into_iter().map(|group| ResolvedSecurityGroup { id: group.id, name: group.name }).collect()
 }
 
+/// What a class is validated with, besides what was found for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks<'a> {
+    pub settings: &'a Settings,
+    /// The region's types; `None` while they are not known.
+    pub catalog: Option<&'a Catalog>,
+}
+
 /// The status of a class after a successful lookup of all its resources.
-pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClassStatus {
+pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Timestamp) -> Ec2NodeClassStatus {
     let mut status = class.status.clone();
     let family = class.spec.family();
     status.subnets = choose_subnets(found.subnets);
@@ -75,18 +89,17 @@ pub fn status(class: &Ec2NodeClass, found: Found, now: Timestamp) -> Ec2NodeClas
         Some(_) => Verdict::yes(),
         None => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
     };
-    let validation = validation(class, family, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
+    let validation = validation(class, checks, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
     // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
     let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
     parts.extend(reservations);
-    // Without this its machines would silently start outside of the group.
-    if class.spec.placement_group_selector.is_some() {
-        let message = "spec.placementGroupSelector is not supported yet, so nothing is launched with this class: take it out of the spec";
-        parts.push((conditions::PLACEMENT_GROUP_READY, Verdict::no("PlacementGroupUnsupported", message)));
-    } else {
-        status.conditions.retain(|condition| condition.type_ != conditions::PLACEMENT_GROUP_READY);
-    }
+    // Without its group a class launches nothing: the machines would silently start outside of it.
+    let placement = match choose_placement_group(class.spec.placement_group_selector.as_ref(), &found.placement_groups) {
+        Ok(_) => Verdict::yes(),
+        Err(error) => Verdict::no(error.reason(), error.to_string()),
+    };
+    parts.push((conditions::PLACEMENT_GROUP_READY, placement));
     parts.extend([
         (conditions::SUBNETS_READY, subnets),
         (conditions::SECURITY_GROUPS_READY, groups),
@@ -132,7 +145,8 @@ impl Verdict {
 }
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
-fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+fn validation(class: &Ec2NodeClass, checks: Checks<'_>, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+    let family = class.spec.family();
     if family == AmiFamily::Al2023 && !has_service_cidr {
         return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
     }
@@ -140,8 +154,17 @@ fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, d
         Ok(kubelet) => kubelet,
         Err(error) => return Verdict::no("InvalidKubeletConfiguration", error.to_string()),
     };
-    if let Some(field) = first_expression(&kubelet) {
-        return Verdict::no("KubeletExpressionsDisabled", format!("{field} holds an expression, and expressions are switched off"));
+    let expressions = kubelet.expressions();
+    if let Some(first) = expressions.first().filter(|_| checks.settings.expressions == Expressions::Ignored) {
+        let remedy = "write a number or a quantity, or set the stack's parameter NodeClassExpressions=true";
+        let message = format!("spec.kubelet.{} holds an expression, and expressions are switched off: {remedy}", first.field);
+        return Verdict::no("KubeletExpressionsDisabled", message);
+    }
+    for expression in &expressions {
+        if let Err(error) = Expression::check(expression.text) {
+            let message = format!("spec.kubelet.{} {:?} cannot be used: {error}", expression.field, expression.text);
+            return Verdict::no("KubeletExpressionInvalid", message);
+        }
     }
     if let Some(verdict) = unsupported(&kubelet, family) {
         return verdict;
@@ -152,6 +175,11 @@ fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, d
     if dependencies.iter().any(|each| each.status == ConditionStatus::Unknown) {
         return Verdict::unknown("DependenciesNotReady", "it is not known yet whether everything the class names is ready");
     }
+    if !expressions.is_empty()
+        && let Some(verdict) = evaluated(class, &kubelet, checks)
+    {
+        return verdict;
+    }
     let tags = class.spec.tags.iter().flatten().map(|(key, _)| key);
     match tags.filter(|key| is_reserved_tag(key)).min() {
         Some(key) => Verdict::no("TagValidationFailed", format!("spec.tags may not set {key}: Whittle needs it to find its machines")),
@@ -159,15 +187,18 @@ fn validation(class: &Ec2NodeClass, family: AmiFamily, has_service_cidr: bool, d
     }
 }
 
-fn first_expression(kubelet: &Kubelet) -> Option<String> {
-    if let Some(MaxPods::Expression(_)) = kubelet.max_pods {
-        return Some("spec.kubelet.maxPods".to_owned());
-    }
-    let maps = [("kubeReserved", &kubelet.kube_reserved), ("systemReserved", &kubelet.system_reserved)];
-    maps.into_iter().find_map(|(field, map)| {
-        let (name, _) = map.iter().find(|(_, text)| text.parse::<Quantity>().is_err())?;
-        Some(format!("spec.kubelet.{field}.{name}"))
-    })
+/// Why the expressions of a class have no value on some type of the region; `None` if they have one on each.
+fn evaluated(class: &Ec2NodeClass, kubelet: &Kubelet, checks: Checks<'_>) -> Option<Verdict> {
+    let Some(catalog) = checks.catalog.filter(|catalog| !catalog.types.is_empty()) else {
+        let message = "the region's instance types are not known yet, on which spec.kubelet's expressions have to be evaluated";
+        return Some(Verdict::unknown("InstanceTypesUnknown", message));
+    };
+    let failing = catalog.types.iter().find_map(|facts| {
+        let interfaces = usable_interfaces(facts, &class.spec, checks.settings.reserved_enis);
+        kubelet.evaluate_on(facts, class.spec.family(), interfaces).err()
+    })?;
+    let cause = std::error::Error::source(&failing).map(|source| format!(": {source}")).unwrap_or_default();
+    Some(Verdict::no("KubeletExpressionEvaluationFailed", format!("{failing}{cause}")))
 }
 
 /// Fields that every family maps (aws 13).

@@ -1,5 +1,5 @@
 use super::*;
-use crate::network::ImageVariant;
+use crate::network::{ImageVariant, PlacementGroup};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::AmiFamily;
@@ -140,7 +140,13 @@ fn an_instance_profile_has_one_name_per_class_and_role() {
     assert!(profile.name.len() <= 128 && profile.tags.len() == 4);
 }
 
-fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, String, String)> {
+/// Checks of the default settings.
+fn standard() -> Checks<'static> {
+    const STANDARD: &Settings = &Settings::standard();
+    Checks { settings: STANDARD, catalog: None }
+}
+
+fn ready_status(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)) -> Vec<(String, String, String)> {
     let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "default", "generation": 3}, "spec": spec})).unwrap();
     let mut found = Found {
         subnets: vec![subnet("subnet-a", 5)],
@@ -150,9 +156,10 @@ fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, St
         alias_error: None,
         instance_profile: Some("profile".into()),
         has_service_cidr: true,
+        placement_groups: PlacementGroups::NotSelected,
     };
     change(&mut found);
-    let status = status(&class, found, OLD.parse().unwrap());
+    let status = status(&class, found, checks, OLD.parse().unwrap());
     assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3) && !condition.reason.is_empty()));
     status
         .conditions
@@ -163,7 +170,11 @@ fn ready_status(spec: Value, change: impl FnOnce(&mut Found)) -> Vec<(String, St
 
 /// The conditions other than `Ready` that are not True, and the status of `Ready`.
 fn unready_conditions(spec: Value, change: impl FnOnce(&mut Found)) -> (Vec<String>, String) {
-    let all = ready_status(spec, change);
+    unready_conditions_under(spec, standard(), change)
+}
+
+fn unready_conditions_under(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)) -> (Vec<String>, String) {
+    let all = ready_status(spec, checks, change);
     let ready = all.iter().find(|(name, _, _)| name == "Ready").unwrap().1.clone();
     let others = all.iter().filter(|(name, status, _)| name != "Ready" && status != "True");
     (others.map(|(name, status, reason)| format!("{name}={status} {reason}")).collect(), ready)
@@ -207,23 +218,74 @@ fn invalid_settings_make_a_class_not_ready() {
 }
 
 #[test]
-fn a_class_with_a_placement_group_selector_is_not_ready() {
+fn expressions_are_judged_on_every_type_of_the_region_where_they_are_switched_on() {
+    let settings = Settings { expressions: Expressions::Evaluated, ..Settings::standard() };
+    let catalog = Catalog { types: crate::facts::offline::types(), ..Catalog::default() };
+    let on = Checks { settings: &settings, catalog: Some(&catalog) };
+    let of = |kubelet: Value| unready_conditions_under(json!({"amiFamily": "AL2023", "kubelet": kubelet}), on, |_| {}).0;
+    assert_eq!(of(json!({"maxPods": "min(110, max_pods * 2)", "kubeReserved": {"cpu": "60 + vcpus", "memory": "1Gi"}})), [""; 0]);
+    for invalid in [json!({"maxPods": "vcpus > 2"}), json!({"maxPods": "cores"}), json!({"kubeReserved": {"cpu": "vcpus +"}})] {
+        assert_eq!(of(invalid.clone()), ["ValidationSucceeded=False KubeletExpressionInvalid"], "{invalid}");
+    }
+    // One type is enough: m5.large has two vCPUs.
+    for failing in [json!({"maxPods": "1 / (vcpus - 2)"}), json!({"kubeReserved": {"cpu": "vcpus - 3"}}), json!({"maxPods": "vcpus - 3"})] {
+        assert_eq!(of(failing.clone()), ["ValidationSucceeded=False KubeletExpressionEvaluationFailed"], "{failing}");
+    }
+    let unknown = Checks { catalog: None, ..on };
+    let seen = unready_conditions_under(json!({"amiFamily": "AL2023", "kubelet": {"maxPods": "vcpus"}}), unknown, |_| {});
+    assert_eq!(seen, (vec!["ValidationSucceeded=Unknown InstanceTypesUnknown".to_owned()], "Unknown".to_owned()));
+    assert_eq!(unready_conditions_under(json!({"amiFamily": "AL2023", "kubelet": {"maxPods": 9}}), unknown, |_| {}).0, [""; 0]);
+}
+
+#[test]
+fn a_reserved_amount_below_nothing_names_its_field_and_the_type() {
+    let kubelet = Kubelet::parse(Some(&json!({"systemReserved": {"memory": "0 - vcpus"}}))).unwrap();
+    let facts = crate::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap();
+    let error = kubelet.evaluate_on(&facts, AmiFamily::Al2023, 3).unwrap_err().to_string();
+    assert!(error.contains("spec.kubelet.systemReserved.memory") && error.contains("-2 for m5.large"), "{error}");
+}
+
+fn group(id: &str, state: &str) -> PlacementGroup {
+    PlacementGroup { id: id.into(), name: "p".into(), strategy: "partition".into(), partition_count: 3, state: state.into() }
+}
+
+/// Reason and message of the condition of a class with this selector, and its group.
+fn placed(selector: Value, groups: PlacementGroups) -> (String, String, Option<String>) {
     let mut class: whittle_api::karpenter::Ec2NodeClass =
-        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"placementGroupSelector": {"name": "p"}}})).unwrap();
-    let now = "2026-03-01T12:00:00Z".parse().unwrap();
-    let find = |status: &whittle_api::karpenter::Ec2NodeClassStatus, name: &str| {
-        status.conditions.iter().find(|condition| condition.type_ == name).cloned()
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"placementGroupSelector": selector}})).unwrap();
+    let chosen = choose_placement_group(class.spec.placement_group_selector.as_ref(), &groups);
+    let found = Found { placement_groups: groups, ..Found::default() };
+    class.status = super::status(&class, found, standard(), "2026-03-01T12:00:00Z".parse().unwrap());
+    let condition = class.status.conditions.iter().find(|condition| condition.type_ == "PlacementGroupReady").unwrap();
+    assert_eq!(condition.status == whittle_api::ConditionStatus::True, chosen.is_ok());
+    (condition.reason.clone(), condition.message.clone(), chosen.ok().flatten().map(|group| group.id))
+}
+
+#[test]
+fn a_class_is_placed_in_the_one_available_group_that_it_selects() {
+    let found = PlacementGroups::Found(vec![group("pg-2", "deleting"), group("pg-1", "available")]);
+    assert_eq!(placed(json!({"name": "p"}), found).2, Some("pg-1".into()), "one of that name is on its way out");
+    let (reason, _, group) = placed(Value::Null, PlacementGroups::NotSelected);
+    assert_eq!((reason.as_str(), group), ("PlacementGroupReady", None), "a class without a selector needs none");
+}
+
+#[test]
+fn a_class_is_never_placed_where_its_selector_finds_no_group_or_several() {
+    let check = |selector: Value, groups: PlacementGroups, reason: &str, words: &[&str]| {
+        let (known, message, group) = placed(selector, groups);
+        assert_eq!((known.as_str(), group), (reason, None));
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
     };
-    class.status = super::status(&class, super::Found::default(), now);
-    let condition = find(&class.status, "PlacementGroupReady").unwrap();
-    assert_eq!((condition.status, condition.reason.as_str()), (whittle_api::ConditionStatus::False, "PlacementGroupUnsupported"));
-    assert!(
-        condition.message.contains("spec.placementGroupSelector") && condition.message.contains("take it out"),
-        "{}",
-        condition.message
-    );
-    assert_eq!(find(&class.status, "Ready").unwrap().status, whittle_api::ConditionStatus::False);
-    class.spec.placement_group_selector = None;
-    let corrected = super::status(&class, super::Found::default(), now);
-    assert_eq!(find(&corrected, "PlacementGroupReady"), None);
+    let none = || PlacementGroups::Found(Vec::new());
+    check(json!({"name": "web"}), none(), "PlacementGroupNotFound", &["name \"web\"", "spec.placementGroupSelector", "create it"]);
+    check(json!({"id": "pg-9"}), none(), "PlacementGroupNotFound", &["id \"pg-9\""]);
+    for state in ["deleting", "deleted", "pending"] {
+        let groups = PlacementGroups::Found(vec![group("pg-1", state)]);
+        check(json!({"id": "pg-1"}), groups, "PlacementGroupNotFound", &["p (pg-1)", state, "name one that is available"]);
+    }
+    let two = PlacementGroups::Found(vec![group("pg-2", "available"), group("pg-1", "available")]);
+    check(json!({"name": "p"}), two, "PlacementGroupResolutionFailed", &["pg-1, pg-2", "by its id"]);
+    let refused = PlacementGroups::Refused("UnauthorizedOperation: no".into());
+    check(json!({"name": "p"}), refused, "PlacementGroupResolutionFailed", &["UnauthorizedOperation"]);
+    check(json!({"name": "p"}), PlacementGroups::NotSelected, "PlacementGroupNotFound", &["\"p\""]);
 }

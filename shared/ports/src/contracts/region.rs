@@ -35,7 +35,12 @@ fn after(now: Timestamp, seconds: i64) -> Timestamp {
 
 async fn the_longer_stock_out_wins(store: &impl RegionStore, now: Timestamp) {
     let stock_out = |zone: &str, seconds, strikes| StockOut {
-        offering: OfferingKey { instance_type: "m5.large".to_owned(), zone: zone.to_owned(), capacity_type: "spot".to_owned() },
+        offering: OfferingKey {
+            instance_type: "m5.large".to_owned(),
+            zone: zone.to_owned(),
+            capacity_type: "spot".to_owned(),
+            ..OfferingKey::default()
+        },
         code: "InsufficientInstanceCapacity".to_owned(),
         until: after(now, seconds),
         strikes,

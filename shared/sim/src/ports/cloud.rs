@@ -2,12 +2,16 @@
 
 use super::{EC2, SimPorts};
 use crate::mutants::Mutant;
-use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{
+    AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::interruption::InstanceStatus;
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    CloudError, CloudErrorKind, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    CloudError, CloudErrorKind, Discovery, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
+    Terminator,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -78,6 +82,12 @@ impl Instances for SimPorts {
             Ok(world.machines_seen(|instance| instance.tags.get(key).is_some_and(|there| there == value)))
         })
         .await
+    }
+}
+
+impl InstanceChecks for SimPorts {
+    async fn failing(&self) -> Result<Vec<InstanceStatus>, CloudError> {
+        self.call(EC2, "DescribeInstanceStatus", |world| Ok(world.region.failing())).await
     }
 }
 
@@ -155,6 +165,9 @@ impl Discovery for SimPorts {
             return Ok(Vec::new());
         }
         self.call(EC2, "DescribeCapacityReservations", |world| Ok(world.region.reservations_of(terms))).await
+    }
+    async fn placement_groups(&self, selector: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
+        self.call(EC2, "DescribePlacementGroups", |world| Ok(world.region.placement_groups_of(selector))).await
     }
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, _: &str) -> String {
         format!("{cluster}_{class}")

@@ -107,7 +107,12 @@ impl Region {
             request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool))).collect();
         pools.sort_by(|(_, a), (_, b)| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
         for (config, pool) in pools {
-            let short = match self.launch_templates.get(&config.launch_template).and_then(|template| template.reservation.as_ref()) {
+            let template = self.launch_templates.get(&config.launch_template);
+            if let Some(error) = template.and_then(|template| self.group_refuses(template, pool)) {
+                errors.push(error);
+                continue;
+            }
+            let short = match template.and_then(|template| template.reservation.as_ref()) {
                 _ if self.refusal.is_some() || self.is_full(&pool.subnet_id) => Some(self.refused(pool)),
                 Some(ReservationTarget::Only(id)) => self.reservation_refuses(id, pool, now),
                 _ if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) => None,
@@ -162,6 +167,8 @@ impl Region {
                 Some(ReservationTarget::Only(id)) => Some(id.clone()),
                 _ => None,
             },
+            placement_group: template.placement_group_id.clone(),
+            partition: self.partition_for(&template),
             private_dns_name: self.private_name(dice),
             launched_at: now,
             tags,

@@ -3,6 +3,7 @@
 mod fleet;
 mod network;
 pub mod notices;
+mod placement;
 mod reservations;
 mod user_data;
 
@@ -20,7 +21,9 @@ use whittle_ec2::facts::{Catalog, Zone, offline, tables};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::kubelet::Kubelet;
+use whittle_ec2::network::PlacementGroup;
 use whittle_units::{ClusterName, InstanceId, Price, Quantity, Resources};
 
 /// The time between the warning and the interruption of a spot machine.
@@ -72,6 +75,10 @@ pub struct Region {
     pub machines: BTreeMap<InstanceId, Machine>,
     /// By id.
     pub reservations: BTreeMap<String, Reservation>,
+    /// Failed checks and scheduled events of machines.
+    pub statuses: BTreeMap<InstanceId, InstanceStatus>,
+    /// By id.
+    pub placement_groups: BTreeMap<String, PlacementGroup>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
     /// By client token, with the time of the call: EC2 forgets tokens.
     fleets: BTreeMap<String, (FleetRequest, FleetAnswer, Timestamp)>,
@@ -196,6 +203,8 @@ impl Region {
             network,
             machines: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            placement_groups: BTreeMap::new(),
             launch_templates: BTreeMap::new(),
             fleets: BTreeMap::new(),
             out_of_stock: BTreeSet::new(),
@@ -247,6 +256,12 @@ impl Region {
     /// The catalog as `refresh` stores it. Encoded once, since nothing changes it.
     pub fn catalog_blob(&self) -> Vec<u8> {
         self.blob.get_or_init(|| self.catalog.encode()).clone()
+    }
+
+    /// The answer of DescribeInstanceStatus: EC2 shows only what runs.
+    pub fn failing(&self) -> Vec<InstanceStatus> {
+        let runs = |id: &InstanceId| self.machines.get(id).is_some_and(|machine| machine.instance.state == InstanceState::Running);
+        self.statuses.iter().filter(|(id, _)| runs(id)).map(|(_, status)| status.clone()).collect()
     }
 
     /// How many machines were ever started.
