@@ -79,6 +79,21 @@ const RULES: &[Rule] = &[
         never: &[KUBE, AWS],
     },
     Rule {
+        package: "whittle-fake-aws",
+        may: &[
+            "whittle-units",
+            "whittle-api",
+            "whittle-ec2",
+            "whittle-claims",
+            "whittle-ports",
+            "whittle-model",
+            "whittle-solver",
+            "whittle-disruption",
+            "whittle-sim",
+        ],
+        never: &[KUBE, AWS],
+    },
+    Rule {
         package: "whittle-runtime",
         may: &[
             "whittle-units",
@@ -247,6 +262,12 @@ mod tests {
     fn the_simulator_depends_on_no_adapter_and_no_sdk() {
         check("whittle-sim", "whittle-aws v0.1.0", &["whittle-sim must not depend on whittle-aws"]);
         check("whittle-sim", "kube-client v5.0.0", &["whittle-sim must never reach kube-client"]);
+        check("whittle-fake-aws", "whittle-sim v0.1.0", &[]);
+        check(
+            "whittle-fake-aws",
+            "whittle-aws v0.1.0\naws-smithy-types v1.0.0",
+            &["whittle-fake-aws must not depend on whittle-aws", "whittle-fake-aws must never reach aws-smithy-types"],
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reading the golden cases of `tests/golden/cloud` (tests only).
 
-use crate::facts::tests::from_describe;
+use crate::facts::describe::from_describe;
 use crate::facts::{Catalog, InstanceTypeFacts, Zone, tables};
 use crate::instance_types::{Context, Settings, Unavailable};
 use crate::kubelet::{Expressions, Kubelet};

@@ -386,6 +386,32 @@ fn one_seed_is_one_story() {
 }
 
 #[test]
+fn the_simulated_ports_keep_the_contracts_of_the_cloud() {
+    let mut simulation = simulation(1);
+    let (ports, place) = {
+        let world = simulation.world();
+        let network = &world.region.network;
+        let place = contracts::CloudPlace {
+            cluster: world.name(),
+            subnets: network.subnets.clone(),
+            group: network.groups[0].clone(),
+            image_id: network.images[3].id.clone(),
+            instance_type: "m5.large".to_owned(),
+        };
+        drop(world);
+        (simulation.ports(), place)
+    };
+    let mut wait = || simulation.run_for(SignedDuration::from_secs(60));
+    let suites = async {
+        contracts::machinery(&ports, &place, &mut wait).await;
+        contracts::fleet_tokens(&ports, &place).await;
+        contracts::network(&ports, &place).await;
+        contracts::instance_profiles(&ports, &place.cluster).await;
+    };
+    assert!(suites.now_or_never().is_some());
+}
+
+#[test]
 fn the_memory_store_keeps_the_contracts_of_the_table() {
     // Ports outside of any function never wait, so that one poll runs a whole suite.
     let simulation = simulation(1);

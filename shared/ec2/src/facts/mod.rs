@@ -2,6 +2,8 @@
 
 mod catalog;
 #[cfg(any(feature = "offline", test))]
+pub mod describe;
+#[cfg(any(feature = "offline", test))]
 pub mod offline;
 pub mod tables;
 

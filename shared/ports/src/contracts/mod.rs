@@ -4,6 +4,7 @@
 //! breaks its port's contract. `now` is the store's own time: nothing here waits.
 
 mod claims;
+mod cloud;
 mod decisions;
 mod erase;
 mod faults;
@@ -14,6 +15,7 @@ mod region;
 mod steady;
 
 pub use claims::{claim_store, many_claims};
+pub use cloud::{CloudPlace, Machinery, fleet_tokens, instance_profiles, machinery, network};
 pub use decisions::decision_log;
 pub use erase::erase;
 pub use faults::{Fault, Faulty};

@@ -26,8 +26,14 @@ impl LaunchTemplates for SimPorts {
 }
 
 impl LaunchTemplateCleanup for SimPorts {
-    async fn launch_templates(&self, _: &ClusterName) -> Result<Vec<String>, CloudError> {
-        self.call(EC2, "DescribeLaunchTemplates", |world| Ok(world.region.launch_templates.keys().cloned().collect())).await
+    async fn launch_templates(&self, cluster: &ClusterName) -> Result<Vec<String>, CloudError> {
+        self.call(EC2, "DescribeLaunchTemplates", |world| {
+            let own = |template: &&LaunchTemplate| {
+                template.tags.get(whittle_api::labels::TAG_CLUSTER).is_some_and(|tag| *tag == cluster.as_str())
+            };
+            Ok(world.region.launch_templates.values().filter(own).map(|template| template.name.clone()).collect())
+        })
+        .await
     }
     async fn delete_launch_template(&self, name: &str) -> Result<(), CloudError> {
         self.call(EC2, "DeleteLaunchTemplate", |world| {
@@ -40,11 +46,7 @@ impl LaunchTemplateCleanup for SimPorts {
 
 impl Fleets for SimPorts {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        self.call(EC2, "CreateFleet", |world| {
-            world.observe_fleet_rate();
-            world.create_fleet(request)
-        })
-        .await
+        self.call(EC2, "CreateFleet", |world| world.start_fleet(request)).await
     }
     async fn fleet(&self, id: &str, _: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
         self.call(EC2, "DescribeFleets", |world| Ok(world.fleet_seen(id))).await
@@ -110,19 +112,10 @@ impl InstanceTags for SimPorts {
 
 impl Terminator for SimPorts {
     async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
-        self.call(EC2, "TerminateInstances", |world| {
-            if let Some(refused) = world.termination_protection_error(id) {
-                return Err(refused);
-            }
-            if world.is_not_yet_visible(id) {
-                return Ok(()); // InvalidInstanceID.NotFound, which counts as ended
-            }
-            world.observe_terminated(id);
-            world.terminate(id);
-            if world.is(Mutant::FinalizersGoEarly) {
-                world.let_all_go(id);
-            }
-            Ok(())
+        self.call(EC2, "TerminateInstances", |world| match world.terminate_on_request(id) {
+            // It counts as ended.
+            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(()),
+            answer => answer,
         })
         .await
     }
@@ -131,22 +124,11 @@ impl Terminator for SimPorts {
 impl Discovery for SimPorts {
     async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
         self.call(EC2, "DescribeCluster", |world| {
-            if *cluster != world.cluster.name {
-                return Err(CloudError {
-                    kind: CloudErrorKind::NotFound,
-                    call: "DescribeCluster",
-                    code: "ResourceNotFoundException".to_owned(),
-                    message: format!("No cluster found for name: {cluster}."),
-                });
-            }
-            Ok(ClusterInfo {
-                name: cluster.clone(),
-                endpoint: world.region.endpoint(),
-                certificate_authority: "c2ltdWxhdGVk".to_owned(),
-                version: world.cluster.version.clone(),
-                service_cidr: "10.100.0.0/16".to_owned(),
-                ipv6: false,
-                vpc: crate::region::VPC.to_owned(),
+            world.cluster_info(cluster).ok_or_else(|| CloudError {
+                kind: CloudErrorKind::NotFound,
+                call: "DescribeCluster",
+                code: "ResourceNotFoundException".to_owned(),
+                message: format!("No cluster found for name: {cluster}."),
             })
         })
         .await

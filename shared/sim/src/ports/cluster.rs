@@ -183,7 +183,7 @@ impl World {
     }
 
     /// The mutant that removes finalizers before the machine has ended.
-    pub(super) fn let_all_go(&mut self, id: &InstanceId) {
+    pub(crate) fn let_all_go(&mut self, id: &InstanceId) {
         let provider = self.region.machines.get(id).map(|machine| machine.instance.provider_id());
         let Some(provider) = provider else { return };
         let of_machine = |node: &&Node| node.spec.provider_id == provider.as_str();

@@ -170,6 +170,11 @@ impl SimPorts {
         lock(&self.world).name()
     }
 
+    /// Looks at the world or changes it, in no time and without faults.
+    pub fn inspect<R>(&self, look: impl FnOnce(&mut World) -> R) -> R {
+        look(&mut lock(&self.world))
+    }
+
     async fn gate(&self, pace: Pace) {
         if let Some(task) = self.task {
             Gate { ports: self, task, pace, until: None }.await;

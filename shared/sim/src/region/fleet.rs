@@ -33,7 +33,8 @@ impl Region {
     /// Whether a pool has capacity.
     pub fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
         let wild = |given: &str, value: &str| given == "*" || given == value;
-        !self.out_of_stock.iter().any(|(t, z, c)| wild(t, instance_type) && wild(z, zone) && wild(c, capacity_type))
+        let out = self.out_of_stock.iter().any(|(t, z, c)| wild(t, instance_type) && wild(z, zone) && wild(c, capacity_type));
+        !out && !self.is_drained(instance_type, zone, capacity_type)
     }
 
     /// Whether a fleet was created with this token: another call with it starts nothing.
@@ -49,6 +50,11 @@ impl Region {
     /// The first answer of a fleet, by its id.
     pub fn fleet(&self, id: &str) -> Option<&FleetAnswer> {
         self.fleets.values().map(|(_, answer, _)| answer).find(|answer| answer.fleet_id == id)
+    }
+
+    /// The request of a fleet, by its id.
+    pub fn fleet_request(&self, id: &str) -> Option<&FleetRequest> {
+        self.fleets.values().find(|(_, answer, _)| answer.fleet_id == id).map(|(request, ..)| request)
     }
 
     /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
@@ -77,6 +83,10 @@ impl Region {
         if let Some((_, pool)) = pool {
             // Errors of other pools do not matter if one pool has capacity.
             answer.errors.clear();
+            if self.supply.tells_all_errors {
+                let pools = request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool)));
+                answer.errors.extend(pools.filter_map(|(config, pool)| self.pool_error(request, config, pool, now)));
+            }
             let missing = u32::from(partial);
             if partial {
                 answer.errors.push(short_of(pool));
@@ -105,25 +115,33 @@ impl Region {
     ) -> Option<(&'a FleetConfig, &'a FleetOverride)> {
         let mut pools: Vec<(&FleetConfig, &FleetOverride)> =
             request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool))).collect();
-        pools.sort_by(|(_, a), (_, b)| (a.price, &a.instance_type, &a.zone).cmp(&(b.price, &b.instance_type, &b.zone)));
+        let rank = |pool: &FleetOverride| self.rank(request, pool);
+        pools.sort_by(|(_, a), (_, b)| (rank(a), &a.instance_type, &a.zone).cmp(&(rank(b), &b.instance_type, &b.zone)));
         for (config, pool) in pools {
-            let template = self.launch_templates.get(&config.launch_template);
-            if let Some(error) = template.and_then(|template| self.group_refuses(template, pool)) {
-                errors.push(error);
-                continue;
-            }
-            let short = match template.and_then(|template| template.reservation.as_ref()) {
-                _ if self.refusal.is_some() || self.is_full(&pool.subnet_id) => Some(self.refused(pool)),
-                Some(ReservationTarget::Only(id)) => self.reservation_refuses(id, pool, now),
-                _ if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) => None,
-                _ => Some(short_of(pool)),
-            };
-            match short {
+            match self.pool_error(request, config, pool, now) {
                 None => return Some((config, pool)),
                 Some(error) => errors.push(error),
             }
         }
         None
+    }
+
+    /// Why no machine can be started in a pool.
+    fn pool_error(&self, request: &FleetRequest, config: &FleetConfig, pool: &FleetOverride, now: Timestamp) -> Option<FleetPoolError> {
+        let template = self.launch_templates.get(&config.launch_template);
+        if let Some(error) = template.and_then(|template| self.group_refuses(template, pool)) {
+            return Some(error);
+        }
+        if self.refusal.is_some() || self.is_full(&pool.subnet_id) {
+            return Some(self.refused(pool));
+        }
+        let profile = template.map_or("", |template| template.instance_profile.as_str());
+        let over_limit = self.limit_error(profile, pool, &request.capacity_type, now);
+        over_limit.or_else(|| match template.and_then(|template| template.reservation.as_ref()) {
+            Some(ReservationTarget::Only(id)) => self.reservation_refuses(id, pool, now),
+            _ if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) => None,
+            _ => Some(short_of(pool)),
+        })
     }
 
     /// Whether a subnet has no free address.
@@ -177,6 +195,7 @@ impl Region {
         let times = if self.overcharge { u64::try_from(self.started).unwrap_or(u64::MAX).saturating_mul(30).saturating_add(1) } else { 1 };
         let price = Price::from_nanos(market.nanos().saturating_mul(times));
         let machine = Machine { instance, launch_template: template, price, never_joins: self.launches_never_join, ended_at: None };
+        self.occupy(&machine, super::supply::Occupancy::Taken);
         self.machines.insert(id.clone(), machine);
         self.started += 1;
         let seconds = dice.between(Stream::Latency, 6, 12);
@@ -191,7 +210,7 @@ impl Region {
         }
     }
 
-    fn market_price(&self, pool: &FleetOverride, capacity_type: &str) -> Price {
+    pub(super) fn market_price(&self, pool: &FleetOverride, capacity_type: &str) -> Price {
         let price = match capacity_type {
             "spot" => self.catalog.spot_price(&pool.instance_type, &pool.zone),
             // Reserved capacity is paid for whether it is used or not.

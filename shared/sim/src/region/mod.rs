@@ -5,10 +5,12 @@ mod network;
 pub mod notices;
 mod placement;
 mod reservations;
+mod supply;
 mod user_data;
 
-pub use network::{Network, VPC};
+pub use network::{Network, ProfileOrigin, VPC, glob};
 pub use reservations::Reservation;
+pub use supply::{PoolRefusal, Supply};
 
 use crate::cluster::JoiningMachine;
 use crate::dice::{Dice, Stream};
@@ -23,7 +25,7 @@ use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::kubelet::Kubelet;
-use whittle_ec2::network::PlacementGroup;
+use whittle_ec2::network::{ClusterInfo, PlacementGroup};
 use whittle_units::{ClusterName, InstanceId, Price, Quantity, Resources};
 
 /// The time between the warning and the interruption of a spot machine.
@@ -86,6 +88,8 @@ pub struct Region {
     pub out_of_stock: BTreeSet<(String, String, String)>,
     /// The error code and message of every pool.
     pub refusal: Option<(String, String)>,
+    /// Its limits.
+    pub supply: Supply,
     changes: BTreeMap<(Timestamp, InstanceId, Change), ()>,
     /// Machines started from now on never join.
     pub launches_never_join: bool,
@@ -209,6 +213,7 @@ impl Region {
             fleets: BTreeMap::new(),
             out_of_stock: BTreeSet::new(),
             refusal: None,
+            supply: Supply::default(),
             changes: BTreeMap::new(),
             launches_never_join: false,
             forget_tokens: false,
@@ -237,6 +242,18 @@ impl Region {
     pub fn endpoint(&self) -> String {
         let suffix = if is_chinese(&self.name) { ".cn" } else { "" };
         format!("https://0123456789ABCDEF0123456789ABCDEF.sk1.{}.eks.amazonaws.com{suffix}", self.name)
+    }
+    /// What EKS says of a cluster in this region.
+    pub fn cluster_info(&self, cluster: &ClusterName, version: &str) -> ClusterInfo {
+        ClusterInfo {
+            name: cluster.clone(),
+            endpoint: self.endpoint(),
+            certificate_authority: "c2ltdWxhdGVk".to_owned(),
+            version: version.to_owned(),
+            service_cidr: "10.100.0.0/16".to_owned(),
+            ipv6: false,
+            vpc: VPC.to_owned(),
+        }
     }
     /// `aws`, `aws-cn` or `aws-us-gov`.
     pub fn partition(&self) -> &'static str {
@@ -361,6 +378,8 @@ impl Region {
             }
             Change::End if machine.instance.state == InstanceState::ShuttingDown => {
                 machine.instance.state = InstanceState::Terminated;
+                let ended = machine.clone();
+                self.occupy(&ended, supply::Occupancy::Returned);
                 effects.push(RegionEffect::Log(format!("machine {id} has ended")));
                 effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "terminated", now)));
                 self.plan(now.checked_add(REMEMBERED).unwrap_or(Timestamp::MAX), id, Change::Forget);

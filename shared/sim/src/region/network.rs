@@ -1,7 +1,7 @@
 //! The region's subnets, security groups, images and profiles.
 
 use jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{AmiFamily, AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::facts::Zone;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
@@ -19,8 +19,22 @@ pub struct Network {
     pub subnets: Vec<Subnet>,
     pub groups: Vec<SecurityGroup>,
     pub images: Vec<Image>,
-    /// Role by instance profile.
+    /// Role by instance profile; empty for one without a role.
     pub profiles: BTreeMap<String, String>,
+    /// How instance profiles were made, where that is known.
+    pub profile_origins: BTreeMap<String, ProfileOrigin>,
+    /// The roles that exist; none named means any.
+    pub roles: BTreeSet<String>,
+    /// The user's own SSM parameters.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What an instance profile was made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileOrigin {
+    pub path: String,
+    pub tags: BTreeMap<String, String>,
+    pub created_at: Option<Timestamp>,
 }
 
 fn tags_match(wanted: &BTreeMap<String, String>, tags: &BTreeMap<String, String>) -> bool {
@@ -28,7 +42,7 @@ fn tags_match(wanted: &BTreeMap<String, String>, tags: &BTreeMap<String, String>
 }
 
 /// Matches `*` and `?` like EC2's filters.
-fn glob(pattern: &str, text: &str) -> bool {
+pub fn glob(pattern: &str, text: &str) -> bool {
     match pattern.as_bytes() {
         [] => text.is_empty(),
         [b'*', ..] => (0..=text.len()).any(|cut| text.is_char_boundary(cut) && glob(&pattern[1..], &text[cut..])),
@@ -51,7 +65,7 @@ impl Network {
         });
         let group =
             SecurityGroup { id: format!("sg-{:017x}", 1), name: format!("eks-cluster-sg-{cluster}"), vpc: VPC.to_owned(), tags: tagged() };
-        let mut network = Self { subnets: subnets.collect(), groups: vec![group], images: Vec::new(), profiles: BTreeMap::new() };
+        let mut network = Self { subnets: subnets.collect(), groups: vec![group], images: Vec::new(), ..Self::default() };
         network.images = family_images(kubernetes_version);
         network
     }
@@ -88,6 +102,28 @@ impl Network {
         self.images.iter().filter(matches).cloned().collect()
     }
 
+    /// The path of an instance profile.
+    pub fn profile_path(&self, profile: &str) -> &str {
+        self.profile_origins.get(profile).map_or("/", |origin| origin.path.as_str())
+    }
+
+    /// Whether a role exists.
+    pub fn has_role(&self, role: &str) -> bool {
+        self.roles.is_empty() || self.roles.contains(role)
+    }
+
+    /// Whether an image is one of Amazon's.
+    pub fn is_amazons(&self, image: &Image) -> bool {
+        image.owner == AMAZON
+    }
+
+    /// The value of an SSM parameter: the user's own, or a public one of Amazon's images.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        let public =
+            || self.images.iter().filter(|image| self.is_amazons(image)).find(|image| public_parameters(image).contains(&name.to_owned()));
+        self.parameters.get(name).map(String::as_str).or_else(|| public().map(|image| image.id.as_str()))
+    }
+
     /// Removes the discovery tag from all subnets or groups, or restores it.
     pub fn tag(&mut self, subnets: bool, groups: bool, cluster: &ClusterName, present: bool) {
         let change = |tags: &mut BTreeMap<String, String>| {
@@ -121,6 +157,9 @@ fn image_matches(image: &Image, term: &AmiSelectorTerm) -> bool {
         && term.ssm_parameter.is_none()
 }
 
+/// The account of Amazon's images for EKS.
+const AMAZON: &str = "602401143452";
+
 /// The tag with the alias family of an image.
 const FAMILY_TAG: &str = "sim/family";
 
@@ -129,11 +168,42 @@ pub(super) fn family_of(image: &Image) -> AmiFamily {
     image.tags.get(FAMILY_TAG).and_then(|alias| AmiFamily::of_alias(alias)).unwrap_or(AmiFamily::Al2)
 }
 
+/// The public parameters that hold an image, as AWS publishes them: its release, and the latest.
+fn public_parameters(image: &Image) -> Vec<String> {
+    let words: Vec<&str> = image.name.split('-').collect();
+    let eks = |version: &str, rest: &str| format!("/aws/service/eks/optimized-ami/{version}/{rest}/image_id");
+    match words.as_slice() {
+        ["amazon", "eks", "node", "al2023", arch, variant, version, release] => {
+            let folder = format!("amazon-linux-2023/{arch}/{variant}");
+            vec![
+                eks(version, &format!("{folder}/recommended")),
+                eks(version, &format!("{folder}/amazon-eks-node-al2023-{arch}-{variant}-{version}-{release}")),
+            ]
+        }
+        ["amazon", "eks", kind @ .., "node", version, release] => {
+            let suffix = kind.first().map(|kind| format!("-{kind}")).unwrap_or_default();
+            let folder = format!("amazon-linux-2{suffix}");
+            let latest = eks(version, &format!("{folder}/recommended"));
+            vec![latest, eks(version, &format!("{folder}/amazon-eks{suffix}-node-{version}-{release}"))]
+        }
+        ["bottlerocket", "aws", "k8s", version, flavour @ .., arch, release] => {
+            let suffix = flavour.first().map(|flavour| format!("-{flavour}")).unwrap_or_default();
+            let arch = if *arch == "aarch64" { "arm64" } else { arch };
+            let folder = format!("/aws/service/bottlerocket/aws-k8s-{version}{suffix}/{arch}");
+            vec![format!("{folder}/latest/image_id"), format!("{folder}/{}/image_id", release.trim_start_matches('v'))]
+        }
+        [windows @ .., _release] if image.name.starts_with("Windows_Server") => {
+            vec![format!("/aws/service/ami-windows-latest/{}/image_id", windows.join("-"))]
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn family_images(version: &str) -> Vec<Image> {
     let date = "2025-06-01T00:00:00Z".parse().unwrap_or(Timestamp::UNIX_EPOCH);
     let image = |number: u32, family: AmiFamily, architecture: &str, name: String| Image {
         id: format!("ami-{number:017x}"),
-        owner: "602401143452".to_owned(),
+        owner: AMAZON.to_owned(),
         architecture: architecture.to_owned(),
         created_at: date,
         deprecated: false,

@@ -162,7 +162,7 @@ impl World {
     }
 
     /// Whether EC2 does not know a machine yet, so that whoever names it is told that there is none.
-    pub(crate) fn is_not_yet_visible(&self, id: &InstanceId) -> bool {
+    pub fn is_not_yet_visible(&self, id: &InstanceId) -> bool {
         self.lag.not_yet_visible.contains(id) && self.lag.hidden.get(id).is_some_and(|(_, until)| self.now() < *until)
     }
 

@@ -267,14 +267,14 @@ impl World {
     }
 
     /// A fleet as a reader sees it: a new one may not be visible yet.
-    pub(crate) fn fleet_seen(&mut self, id: &str) -> Option<FleetAnswer> {
+    pub fn fleet_seen(&mut self, id: &str) -> Option<FleetAnswer> {
         let stale = self.faults.stale_reads;
         let answer = self.region.fleet(id).cloned()?;
         (!self.fault_occurs(stale)).then_some(answer)
     }
 
     /// Machines as a reader sees them: new ones may not be visible yet.
-    pub(crate) fn machines_seen(&mut self, wanted: impl Fn(&Instance) -> bool) -> Vec<Instance> {
+    pub fn machines_seen(&mut self, wanted: impl Fn(&Instance) -> bool) -> Vec<Instance> {
         let stale = self.faults.stale_reads;
         let stale = self.fault_occurs(stale);
         let now = self.now();

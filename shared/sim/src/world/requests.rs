@@ -7,7 +7,8 @@ use crate::story::LineKind;
 use jiff::Timestamp;
 use whittle_claims::{Claim, DecisionRecord, Lease, Revision};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
-use whittle_ports::{CloudError, ClusterEvent, StoreError};
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, StoreError};
 use whittle_units::{ClusterName, InstanceId, Price};
 
 impl World {
@@ -60,6 +61,38 @@ impl World {
         }
         self.observe_limits();
         answer
+    }
+
+    /// What EKS says of a cluster; `None` for another than this one.
+    pub fn cluster_info(&self, name: &ClusterName) -> Option<ClusterInfo> {
+        (*name == self.cluster.name).then(|| self.region.cluster_info(name, &self.cluster.version))
+    }
+
+    /// CreateFleet, as a caller outside sees it.
+    pub fn start_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        self.observe_fleet_rate();
+        self.create_fleet(request)
+    }
+
+    /// TerminateInstances, as a caller outside sees it.
+    pub fn terminate_on_request(&mut self, id: &InstanceId) -> Result<(), CloudError> {
+        if let Some(refused) = self.termination_protection_error(id) {
+            return Err(refused);
+        }
+        if self.is_not_yet_visible(id) {
+            return Err(CloudError {
+                kind: CloudErrorKind::NotFound,
+                call: "TerminateInstances",
+                code: "InvalidInstanceID.NotFound".to_owned(),
+                message: format!("The instance ID '{id}' does not exist"),
+            });
+        }
+        self.observe_terminated(id);
+        self.terminate(id);
+        if self.is(Mutant::FinalizersGoEarly) {
+            self.let_all_go(id);
+        }
+        Ok(())
     }
 
     pub(crate) fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {

@@ -1,0 +1,52 @@
+//! Request limits: token buckets per action, which fill up on the region's clock.
+
+use std::collections::BTreeMap;
+use whittle_units::Timestamp;
+
+/// Size of a bucket and tokens per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rate {
+    size: u32,
+    per_second: u32,
+}
+
+/// The request limits of an account.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    rates: Vec<(&'static str, Rate)>,
+    /// Thousandths of tokens that are left, and since when.
+    left: BTreeMap<String, (u64, Timestamp)>,
+}
+
+impl Limits {
+    /// No limit.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The limits that AWS documents for EC2. CreateFleet has the bucket of launches.
+    pub fn documented() -> Self {
+        let of = |action, size, per_second| (action, Rate { size, per_second });
+        let rates = vec![
+            of("CreateFleet", 5, 2),
+            of("TerminateInstances", 100, 5),
+            of("CreateTags", 100, 10),
+            of("DescribeSpotPriceHistory", 50, 10),
+            of("Describe", 100, 20),
+            of("", 50, 5),
+        ];
+        Self { rates, left: BTreeMap::new() }
+    }
+
+    /// Takes a token for a call. False where there is none.
+    pub(crate) fn grants(&mut self, action: &str, now: Timestamp) -> bool {
+        let Some((_, rate)) = self.rates.iter().find(|(start, _)| action.starts_with(start)) else { return true };
+        let full = u64::from(rate.size) * 1000;
+        let (left, since) = self.left.get(action).copied().unwrap_or((full, now));
+        let passed = u64::try_from(now.duration_since(since).as_millis()).unwrap_or(0);
+        let left = left.saturating_add(passed.saturating_mul(u64::from(rate.per_second))).min(full);
+        let granted = left >= 1000;
+        self.left.insert(action.to_owned(), (if granted { left - 1000 } else { left }, now));
+        granted
+    }
+}

@@ -1,0 +1,131 @@
+//! What the protocols speak for: a region, its cluster and its clock.
+
+use std::collections::BTreeMap;
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
+use whittle_ec2::instance::Instance;
+use whittle_ec2::network::ClusterInfo;
+use whittle_ports::CloudError;
+use whittle_sim::region::{Region, RegionEffect};
+use whittle_sim::{Dice, World};
+use whittle_units::{ClusterName, InstanceId, Timestamp};
+
+/// A region with its clock. Calls with consequences outside the region go through methods of their own.
+pub trait Place {
+    fn now(&self) -> Timestamp;
+    fn region(&mut self) -> &mut Region;
+    /// The cluster of this name.
+    fn cluster(&self, name: &ClusterName) -> Option<ClusterInfo>;
+    fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError>;
+    /// An instant fleet as a reader sees it.
+    fn fleet(&mut self, id: &str) -> Option<FleetAnswer>;
+    /// Instances as a reader sees them.
+    fn instances(&mut self) -> Vec<Instance>;
+    /// Whether calls may name an instance by now.
+    fn knows(&mut self, id: &InstanceId) -> bool;
+    /// Terminates an instance that exists.
+    fn terminate(&mut self, id: &InstanceId) -> Result<(), CloudError>;
+}
+
+impl Place for World {
+    fn now(&self) -> Timestamp {
+        World::now(self)
+    }
+    fn region(&mut self) -> &mut Region {
+        &mut self.region
+    }
+    fn cluster(&self, name: &ClusterName) -> Option<ClusterInfo> {
+        self.cluster_info(name)
+    }
+    fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        self.start_fleet(request)
+    }
+    fn fleet(&mut self, id: &str) -> Option<FleetAnswer> {
+        self.fleet_seen(id)
+    }
+    fn instances(&mut self) -> Vec<Instance> {
+        self.machines_seen(|_| true)
+    }
+    fn knows(&mut self, id: &InstanceId) -> bool {
+        self.region.machines.contains_key(id) && !self.is_not_yet_visible(id)
+    }
+    fn terminate(&mut self, id: &InstanceId) -> Result<(), CloudError> {
+        self.terminate_on_request(id)
+    }
+}
+
+/// A region by itself, with a clock that its owner sets.
+#[derive(Debug)]
+pub struct Lone {
+    pub region: Region,
+    /// By name.
+    pub clusters: BTreeMap<ClusterName, ClusterInfo>,
+    /// The events of the region so far, as EventBridge delivers them.
+    pub events: Vec<String>,
+    now: Timestamp,
+    dice: Dice,
+}
+
+impl Lone {
+    /// The region of a cluster at this time.
+    pub fn new(region: &str, cluster: &ClusterName, now: Timestamp) -> Self {
+        let region = Region::new(region, cluster);
+        let clusters = BTreeMap::from([(cluster.clone(), region.cluster_info(cluster, "1.33"))]);
+        Self { region, clusters, events: Vec::new(), now, dice: Dice::new(1) }
+    }
+
+    /// Sets the clock; everything that is due by then happens.
+    pub fn set_time(&mut self, now: Timestamp) {
+        while let Some(due) = self.region.next_at().filter(|due| *due <= now) {
+            self.now = due.max(self.now);
+            let effects = self.region.step(self.now, &mut self.dice);
+            self.note(effects);
+        }
+        self.now = now.max(self.now);
+    }
+
+    /// Warns a spot instance of its interruption. False if there is none that runs.
+    pub fn interrupt(&mut self, id: &InstanceId) -> bool {
+        let notice = self.region.interrupt(id, self.now);
+        let warned = notice.is_some();
+        self.events.extend(notice);
+        warned
+    }
+
+    fn note(&mut self, effects: Vec<RegionEffect>) {
+        let notice = |effect| match effect {
+            RegionEffect::Notice(text) => Some(text),
+            _ => None,
+        };
+        self.events.extend(effects.into_iter().filter_map(notice));
+    }
+}
+
+impl Place for Lone {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+    fn region(&mut self) -> &mut Region {
+        &mut self.region
+    }
+    fn cluster(&self, name: &ClusterName) -> Option<ClusterInfo> {
+        self.clusters.get(name).cloned()
+    }
+    fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        self.region.create_fleet(request, false, self.now, &mut self.dice)
+    }
+    fn fleet(&mut self, id: &str) -> Option<FleetAnswer> {
+        self.region.fleet(id).cloned()
+    }
+    fn instances(&mut self) -> Vec<Instance> {
+        let visible = |machine: &&whittle_sim::region::Machine| self.region.is_described(machine, self.now);
+        self.region.machines.values().filter(visible).map(|machine| machine.instance.clone()).collect()
+    }
+    fn knows(&mut self, id: &InstanceId) -> bool {
+        self.region.machines.get(id).is_some_and(|machine| self.region.is_described(machine, self.now))
+    }
+    fn terminate(&mut self, id: &InstanceId) -> Result<(), CloudError> {
+        let (_, effects) = self.region.terminate(id, self.now, &mut self.dice);
+        self.note(effects);
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! The contracts of the ports of EC2 and IAM.
+
+use crate::{CloudErrorKind, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::labels;
+use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, TemplateInterface};
+use whittle_ec2::instance::InstanceState;
+use whittle_ec2::network::{SecurityGroup, Subnet};
+use whittle_units::{ClusterName, InstanceId, Price};
+
+/// A region in which instances can be launched.
+#[derive(Clone, Debug)]
+pub struct CloudPlace {
+    pub cluster: ClusterName,
+    /// Subnets in different zones, with the same tag of one key, and a group with that tag too.
+    pub subnets: Vec<Subnet>,
+    pub group: SecurityGroup,
+    pub image_id: String,
+    /// Offered in the zones of all subnets.
+    pub instance_type: String,
+}
+
+/// What the ports that launch, describe and terminate instances allow together.
+pub trait Machinery: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceTags + Terminator {}
+impl<C: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceTags + Terminator> Machinery for C {}
+
+impl CloudPlace {
+    fn tags(&self, batch: &str) -> BTreeMap<String, String> {
+        let pairs = [
+            (labels::TAG_CLUSTER, self.cluster.as_str()),
+            (labels::NODE_POOL, "default"),
+            (labels::EC2_NODE_CLASS, "default"),
+            (labels::TAG_LAUNCH, batch),
+        ];
+        let owned = (format!("{}{}", labels::TAG_CLUSTER_OWNED_PREFIX, self.cluster), "owned".to_owned());
+        pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain([owned]).collect()
+    }
+
+    fn template(&self, batch: &str) -> LaunchTemplate {
+        LaunchTemplate {
+            image_id: self.image_id.clone(),
+            user_data: format!("#!/bin/sh\n# {batch}"),
+            security_group_ids: vec![self.group.id.clone()],
+            interfaces: vec![TemplateInterface::default()],
+            tenancy: "default".to_owned(),
+            tags: self.tags(batch),
+            ..LaunchTemplate::default()
+        }
+        .named()
+    }
+
+    fn request(&self, batch: &str, template: &LaunchTemplate, count: u32) -> FleetRequest {
+        let pool = |subnet: &Subnet| FleetOverride {
+            instance_type: self.instance_type.clone(),
+            zone: subnet.zone.clone(),
+            subnet_id: subnet.id.clone(),
+            image_id: self.image_id.clone(),
+            price: Price::from_dollars(0.096),
+        };
+        FleetRequest {
+            client_token: batch.to_owned(),
+            target_capacity: count,
+            capacity_type: labels::CAPACITY_ON_DEMAND.to_owned(),
+            reservation: None,
+            configs: vec![FleetConfig { launch_template: template.name.clone(), overrides: self.subnets.iter().map(pool).collect() }],
+            tags: self.tags(batch),
+            prioritized: false,
+            context: None,
+        }
+    }
+}
+
+/// Launch templates, fleets and instances. `wait` lets EC2 do what it does by itself within a minute.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contracts.
+pub async fn machinery(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
+    a_template_is_created_once_and_deleted_once(cloud, place).await;
+    a_fleet_launches_what_it_returns(cloud, place, wait).await;
+    an_instance_takes_tags_and_terminates(cloud, place, wait).await;
+    what_does_not_exist_is_no_failure(cloud).await;
+}
+
+async fn a_template_is_created_once_and_deleted_once(cloud: &impl Machinery, place: &CloudPlace) {
+    let template = place.template("contract-template");
+    for _ in 0..2 {
+        cloud.ensure_launch_template(&template).await.expect("a template that exists is no error");
+    }
+    let listed = async |cluster: &ClusterName| cloud.launch_templates(cluster).await.expect("templates are listed");
+    assert_eq!(listed(&place.cluster).await.iter().filter(|name| **name == template.name).count(), 1);
+    let other = ClusterName::new("another-cluster");
+    assert!(!listed(&other).await.contains(&template.name), "only the cluster's own templates are listed");
+    for _ in 0..2 {
+        cloud.delete_launch_template(&template.name).await.expect("a template that is gone is no error");
+    }
+    assert!(!listed(&place.cluster).await.contains(&template.name));
+}
+
+async fn a_fleet_launches_what_it_returns(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
+    let template = place.template("contract-fleet");
+    cloud.ensure_launch_template(&template).await.expect("the template is created");
+    let answer = cloud.create_fleet(&place.request("contract-fleet", &template, 3)).await.expect("the fleet is created");
+    assert_eq!(answer.errors, []);
+    let ids: BTreeSet<InstanceId> = answer.instances.iter().map(|instance| instance.id.clone()).collect();
+    assert_eq!(ids.len(), 3, "{answer:?}");
+    for instance in &answer.instances {
+        let subnet = place.subnets.iter().find(|subnet| subnet.id == instance.subnet_id);
+        assert_eq!(subnet.map(|subnet| &subnet.zone), Some(&instance.zone), "an instance is in one of the named subnets");
+        assert_eq!((instance.instance_type.as_str(), instance.image_id.as_str()), (place.instance_type.as_str(), place.image_id.as_str()));
+        assert_eq!(instance.capacity_type, labels::CAPACITY_ON_DEMAND);
+    }
+    wait();
+    let tagged = cloud.tagged(labels::TAG_LAUNCH, "contract-fleet").await.expect("instances are described");
+    assert_eq!(tagged.iter().map(|instance| instance.id.clone()).collect::<BTreeSet<_>>(), ids, "a launch finds its instances by its tag");
+    let listed = cloud.of_cluster(&place.cluster).await.expect("instances are described");
+    for known in &answer.instances {
+        let described = listed.iter().find(|instance| instance.id == known.id).expect("the cluster's instances are listed");
+        assert!(described.is_alive() && described.capacity_type == known.capacity_type, "{described:?}");
+        assert_eq!(
+            (&described.zone, &described.subnet_id, &described.instance_type),
+            (&known.zone, &known.subnet_id, &known.instance_type)
+        );
+        assert_eq!(described.image_id, place.image_id);
+        let tags = place.tags("contract-fleet");
+        assert!(tags.iter().all(|(key, value)| described.tags.get(key) == Some(value)), "{:?}", described.tags);
+        assert!(!described.private_dns_name.is_empty());
+    }
+    let others = cloud.of_cluster(&ClusterName::new("another-cluster")).await.expect("instances are described");
+    assert!(others.iter().all(|instance| !ids.contains(&instance.id)), "no other cluster lists them");
+}
+
+async fn an_instance_takes_tags_and_terminates(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
+    let template = place.template("contract-end");
+    cloud.ensure_launch_template(&template).await.expect("the template is created");
+    let answer = cloud.create_fleet(&place.request("contract-end", &template, 1)).await.expect("the fleet is created");
+    let [machine] = answer.instances.as_slice() else { panic!("one instance was asked for: {answer:?}") };
+    wait();
+    let named = [("Name".to_owned(), "default/contract".to_owned())];
+    cloud.tag(&machine.id, &named).await.expect("an instance takes tags");
+    let described = async || cloud.instance(&machine.id).await.expect("an instance is described");
+    assert_eq!(described().await.and_then(|instance| instance.tags.get("Name").cloned()).as_deref(), Some("default/contract"));
+    for _ in 0..2 {
+        cloud.terminate(&machine.id).await.expect("an instance that terminates may be terminated again");
+    }
+    wait();
+    // EC2 forgets it after a while.
+    let gone = described().await.is_none_or(|instance| instance.state == InstanceState::Terminated);
+    assert!(gone, "a terminated instance ends within a minute");
+    let listed = cloud.of_cluster(&place.cluster).await.expect("instances are described");
+    assert!(listed.iter().all(|instance| instance.id != machine.id), "a terminated instance counts as absent");
+}
+
+async fn what_does_not_exist_is_no_failure(cloud: &impl Machinery) {
+    let nobody = InstanceId::new("i-0123456789abcdef0");
+    assert_eq!(cloud.instance(&nobody).await.expect("EC2 answers"), None);
+    assert_eq!(cloud.tagged(labels::TAG_LAUNCH, "no such launch").await.expect("EC2 answers"), []);
+    cloud.terminate(&nobody).await.expect("what is gone is terminated");
+    let refused = cloud.tag(&nobody, &[("a".to_owned(), "b".to_owned())]).await.expect_err("what is gone takes no tags");
+    assert_eq!(refused.kind, CloudErrorKind::NotFound);
+}
+
+/// What EC2 promises of client tokens, of templates that are missing, and of instant fleets that it remembers.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn fleet_tokens(cloud: &impl Machinery, place: &CloudPlace) {
+    let template = place.template("contract-token");
+    let request = place.request("contract-token", &template, 2);
+    let early = cloud.create_fleet(&request).await.expect_err("the template does not exist yet");
+    assert_eq!(early.kind, CloudErrorKind::NotFound, "{early}");
+    cloud.ensure_launch_template(&template).await.expect("the template is created");
+    let first = cloud.create_fleet(&request).await.expect("a refused call used up no token");
+    let ids =
+        |answer: &whittle_ec2::fleet::FleetAnswer| answer.instances.iter().map(|instance| instance.id.clone()).collect::<BTreeSet<_>>();
+    let again = cloud.create_fleet(&request).await.expect("a call may be repeated");
+    assert!(ids(&again).is_subset(&ids(&first)), "a repeated call launches nothing");
+    let larger = FleetRequest { target_capacity: 3, ..request.clone() };
+    let mismatch = cloud.create_fleet(&larger).await.expect_err("a token stands for one content");
+    assert_eq!(mismatch.kind, CloudErrorKind::IdempotencyMismatch, "{mismatch}");
+    let known = cloud.fleet(&first.fleet_id, &request).await.expect("a fleet is described").expect("it exists");
+    assert_eq!(ids(&known), ids(&first), "a fleet is described with all that it launched");
+    assert_eq!(cloud.fleet("fleet-00000000-0000-0000-0000-000000000000", &request).await.expect("EC2 answers"), None);
+}
+
+/// Subnets and security groups by their terms.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn network(cloud: &impl Discovery, place: &CloudPlace) {
+    let (key, value) = place.group.tags.iter().next().expect("the place has a tag");
+    let tags = |value: &str| Some(BTreeMap::from([(key.clone(), value.to_owned())]));
+    let all: Vec<Subnet> = place.subnets.clone();
+    for (tags, expected) in [(tags(value), all.len()), (tags("*"), all.len()), (tags("no such value"), 0)] {
+        let terms = [SubnetSelectorTerm { tags: tags.clone(), ..SubnetSelectorTerm::default() }];
+        let found = cloud.subnets(&terms).await.expect("subnets are described");
+        assert_eq!(found.len(), expected, "subnets with {tags:?}: {found:?}");
+        assert!(found.iter().all(|subnet| all.iter().any(|known| known.id == subnet.id && known.zone == subnet.zone)), "{found:?}");
+        assert!(found.iter().all(|subnet| subnet.free_addresses > 0 && !subnet.vpc.is_empty()), "{found:?}");
+        let terms = [SecurityGroupSelectorTerm { tags: tags.clone(), ..SecurityGroupSelectorTerm::default() }];
+        let groups = cloud.security_groups(&terms).await.expect("groups are described");
+        assert_eq!(groups.len(), usize::from(expected > 0), "groups with {tags:?}: {groups:?}");
+    }
+    let by_id = [SubnetSelectorTerm { id: Some(all[0].id.clone()), ..SubnetSelectorTerm::default() }];
+    let found = cloud.subnets(&by_id).await.expect("subnets are described");
+    assert_eq!(found.iter().map(|subnet| &subnet.id).collect::<Vec<_>>(), [&all[0].id]);
+    let unknown = [SubnetSelectorTerm { id: Some("subnet-0123456789abcdef0".to_owned()), ..SubnetSelectorTerm::default() }];
+    assert_eq!(cloud.subnets(&unknown).await.expect("a subnet that is not there is no failure"), []);
+    let named = [SecurityGroupSelectorTerm { name: Some(place.group.name.clone()), ..SecurityGroupSelectorTerm::default() }];
+    let groups = cloud.security_groups(&named).await.expect("groups are described");
+    assert_eq!(groups.iter().map(|group| &group.id).collect::<Vec<_>>(), [&place.group.id]);
+}
+
+/// Instance profiles: made once, with the role of the class, and deleted with it.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
+    let ensure = async |role: &str| cloud.ensure_instance_profile(cluster, "contract", role).await.expect("a profile is ensured");
+    let name = ensure("contract-role").await;
+    assert_eq!(name, cloud.instance_profile_name(cluster, "contract", "contract-role"));
+    assert_eq!(ensure("contract-role").await, name, "it is ensured as often as one likes");
+    assert_eq!(cloud.profile_role(&name).await.expect("IAM answers").as_deref(), Some("contract-role"));
+    for _ in 0..2 {
+        let kept = cloud.release_class(cluster, "contract").await.expect("a class is released, and again");
+        assert_eq!(kept, [""; 0], "no instance uses the profile");
+    }
+}
