@@ -252,7 +252,8 @@ fn nodes_of_unreadable_pools_are_kept() {
         json!({"key": "a", "operator": "Lt", "values": ["1", "2"]}),
     ] {
         let kept = ["NothingCheaper", "PodsWouldNotSchedule"];
-        let answer = decide_json(with_change("pool", "/spec/template/spec/requirements", &Set(json!([requirement]))), PackingArg::Best).unwrap();
+        let answer =
+            decide_json(with_change("pool", "/spec/template/spec/requirements", &Set(json!([requirement]))), PackingArg::Best).unwrap();
         let code = verdict(&answer, "bad")["code"].as_str().unwrap();
         assert!(kept.contains(&code), "{requirement}: {answer:#}");
     }
@@ -316,7 +317,8 @@ fn claims_and_nodes_without_identity() {
 #[test]
 fn pods_with_impossible_requests() {
     for cpu in ["1e30", "999999999999999999999"] {
-        let answer = decide_json(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
+        let answer =
+            decide_json(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
         assert!(["NothingCheaper", "PodsWouldNotSchedule"].contains(&verdict(&answer, "bad")["code"].as_str().unwrap()), "{answer:#}");
         assert_eq!(verdict(&answer, "used")["code"], "Underutilized");
     }
