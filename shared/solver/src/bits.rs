@@ -115,6 +115,8 @@ impl<I: Id> Bits<I> {
     }
 
     /// The first member at or after position `from` that is not in `out` and, if given, is in `only`. Sizes may differ.
+    // For every machine that a pod is tried on: not inlined, a full cluster takes a seventh more instructions.
+    #[inline(always)]
     pub(crate) fn next_without(&self, out: &Self, only: Option<&Self>, from: usize) -> Option<I> {
         let word = |set: &Self, at: usize| set.words.get(at).copied().unwrap_or(0);
         let mut at = from / 64;
