@@ -151,6 +151,17 @@ pub struct Disruption {
     pub budgets: Vec<Budget>,
 }
 
+impl Disruption {
+    /// The settings that older versions have. Fields that came later keep their defaults.
+    pub(crate) fn of_older_version(
+        consolidate_after: NillableDuration,
+        consolidation_policy: ConsolidationPolicy,
+        budgets: Vec<Budget>,
+    ) -> Self {
+        Self { consolidate_after, consolidation_policy, budgets }
+    }
+}
+
 impl Default for Disruption {
     fn default() -> Self {
         Self {
