@@ -14,3 +14,4 @@ mod scenarios;
 mod tools;
 mod uninstall;
 mod unreadable;
+mod wire;

@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod dynamo;
+pub mod fake_aws;
 pub mod kubernetes;
 pub mod wire;
 

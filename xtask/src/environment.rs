@@ -20,20 +20,28 @@ pub(crate) struct Environment {
     pub(crate) ministack: PathBuf,
     /// Python environment with the SAM command line, cfn-lint and cargo-lambda.
     pub(crate) sam: PathBuf,
+    /// Python environment with the models of AWS's services.
+    pub(crate) models: PathBuf,
 }
 
 impl Environment {
     /// The variables by which tests find the tools.
-    pub(crate) fn variables(&self) -> [(&'static str, &Path); 3] {
-        [("WHITTLE_CONTROL_PLANE", &self.control_plane), ("WHITTLE_MINISTACK", &self.ministack), ("WHITTLE_SAM", &self.sam)]
+    pub(crate) fn variables(&self) -> [(&'static str, &Path); 4] {
+        [
+            ("WHITTLE_CONTROL_PLANE", &self.control_plane),
+            ("WHITTLE_MINISTACK", &self.ministack),
+            ("WHITTLE_SAM", &self.sam),
+            ("WHITTLE_MODELS", &self.models),
+        ]
     }
 }
 
 /// Sets up all tools that are missing. Progress goes to stderr.
 pub(crate) fn set_up(root: &Path) -> Result<Environment> {
     let (ministack, sam) = (ministack(root)?, sam(root)?);
+    let models = python::set_up(root, &cache()?, "models")?;
     let control_plane = control_plane::set_up(root, &cache()?)?;
-    Ok(Environment { control_plane, ministack, sam })
+    Ok(Environment { control_plane, ministack, sam, models })
 }
 
 /// The Python environment with the AWS emulator.

@@ -29,7 +29,15 @@ fn element(writer: &mut Writer<Vec<u8>>, start: BytesStart<'_>, content: &Value,
     match content {
         Value::Object(fields) => {
             for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-                element(writer, BytesStart::new(name), value, spelling)?;
+                match value {
+                    // Few lists of EC2 have items of this name.
+                    Value::Array(items) if name == "member" => {
+                        for item in items {
+                            element(writer, BytesStart::new(name), item, spelling)?;
+                        }
+                    }
+                    _ => element(writer, BytesStart::new(name), value, spelling)?,
+                }
             }
         }
         Value::Array(items) => {

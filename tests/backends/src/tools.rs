@@ -8,6 +8,8 @@ pub const CONTROL_PLANE: &str = "WHITTLE_CONTROL_PLANE";
 pub const MINISTACK: &str = "WHITTLE_MINISTACK";
 /// Python environment with the SAM command line, cfn-lint and cargo-lambda.
 pub const SAM: &str = "WHITTLE_SAM";
+/// Python environment with the models of AWS's services: botocore and moto.
+pub const MODELS: &str = "WHITTLE_MODELS";
 /// Set to `1` where every slow test must run.
 pub const SLOW: &str = "WHITTLE_SLOW";
 

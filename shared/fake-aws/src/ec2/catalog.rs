@@ -76,7 +76,10 @@ fn described(facts: &InstanceTypeFacts) -> Value {
             "encryptionInTransitSupported": facts.encryption_in_transit,
         },
         "gpuInfo": devices("gpus", &facts.gpus, gpu),
-        "inferenceAcceleratorInfo": devices("accelerators", &facts.accelerators, accelerator),
+        "inferenceAcceleratorInfo": devices("accelerators", &facts.accelerators, accelerator).map(|mut info| {
+            info["accelerators"] = json!({"member": info["accelerators"].take()});
+            info
+        }),
         "neuronInfo": devices("neuronDevices", &facts.neuron, neuron),
         "nitroEnclavesSupport": if facts.nitro_enclaves { "supported" } else { "unsupported" },
         "placementGroupInfo": {"supportedStrategies": facts.placement_strategies},
@@ -145,7 +148,7 @@ pub(super) fn spot_prices(place: &mut dyn Place, params: &mut Params) -> Result<
         json!({
             "instanceType": name,
             "productDescription": "Linux/UNIX",
-            "spotPrice": format!("{:.6}", price.dollars()),
+            "spotPrice": format!("{:.9}", price.dollars()),
             "timestamp": now.to_string(),
             "availabilityZone": zone,
         })

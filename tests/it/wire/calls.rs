@@ -1,0 +1,220 @@
+//! Every other call of the adapters, over the simulated region behind AWS's protocols: the contracts of the ports, and what is theirs alone.
+
+use super::{judged, lines, run};
+use std::sync::{Arc, Mutex, PoisonError};
+use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm};
+use whittle_aws::{Ec2Discovery, EksAccess, Isolation, Machines};
+use whittle_ec2::facts::Catalog;
+use whittle_ec2::network::CapacityReservation;
+use whittle_fake_aws::{Limits, Lone};
+use whittle_ports::contracts::{self, CloudPlace};
+use whittle_ports::{CloudErrorKind, ClusterAccess, Discovery, LaunchTemplates};
+use whittle_sim::region::{Reservation, glob};
+use whittle_tests::clock::FixedClock;
+use whittle_tests::fake_aws::{FakeAws, Sent};
+use whittle_units::{ClusterName, SignedDuration};
+
+const REGION: &str = "us-east-1";
+
+/// The fake and the adapters in front of it.
+struct Stage {
+    aws: FakeAws,
+    lone: Arc<Mutex<Lone>>,
+    machines: Machines,
+    explorer: Ec2Discovery,
+    cluster: ClusterName,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let clock = Arc::new(FixedClock::new());
+        let cluster = ClusterName::new("demo");
+        let lone = Arc::new(Mutex::new(Lone::new(REGION, &cluster, clock.now)));
+        let aws = FakeAws::new(lone.clone());
+        aws.label("calls");
+        let config = aws.config(REGION);
+        let machines = Machines::new(aws_sdk_ec2::Client::new(&config), clock.clone());
+        let explorer = Ec2Discovery::new(&config, REGION.into(), Isolation::Reachable, clock);
+        Self { aws, lone, machines, explorer, cluster }
+    }
+
+    fn place(&self) -> CloudPlace {
+        let lone = self.lone();
+        let network = &lone.region.network;
+        CloudPlace {
+            cluster: self.cluster.clone(),
+            subnets: network.subnets.clone(),
+            group: network.groups[0].clone(),
+            image_id: network.images[3].id.clone(),
+            instance_type: "m5.large".to_owned(),
+        }
+    }
+
+    fn lone(&self) -> std::sync::MutexGuard<'_, Lone> {
+        self.lone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait(&self) {
+        let mut lone = self.lone();
+        let later = whittle_fake_aws::Place::now(&*lone) + SignedDuration::from_secs(60);
+        lone.set_time(later);
+    }
+
+    async fn contracts(&self) {
+        let place = self.place();
+        contracts::machinery(&self.machines, &place, &mut || self.wait()).await;
+        contracts::fleet_tokens(&self.machines, &place).await;
+        contracts::network(&self.explorer, &place).await;
+        contracts::instance_profiles(&self.explorer, &self.cluster).await;
+    }
+
+    /// Images by each kind of term, every alias among them.
+    async fn images(&self) {
+        let term = |change: fn(&mut AmiSelectorTerm)| {
+            let mut term = AmiSelectorTerm::default();
+            change(&mut term);
+            term
+        };
+        self.lone().region.network.parameters.insert("/images/own".into(), "ami-00000000000000005".into());
+        let cases = [
+            (term(|term| term.alias = Some("al2023@latest".into())), 4),
+            (term(|term| term.alias = Some("al2023@v20250601".into())), 4),
+            (term(|term| term.alias = Some("bottlerocket@latest".into())), 3),
+            (term(|term| term.alias = Some("bottlerocket@v1.40.0".into())), 3),
+            (term(|term| term.alias = Some("windows2022@latest".into())), 1),
+            (term(|term| term.id = Some("ami-00000000000000001".into())), 1),
+            (term(|term| term.id = Some("ami-0123456789abcdef0".into())), 0),
+            (term(|term| term.ssm_parameter = Some("/images/own".into())), 1),
+            (term(|term| term.ssm_parameter = Some("/images/none".into())), 0),
+            (
+                term(|term| {
+                    term.name = Some("amazon-eks-node-al2023-*".into());
+                    term.owner = Some("amazon".into());
+                }),
+                4,
+            ),
+            (
+                term(|term| {
+                    term.name = Some("amazon-eks-node-al2023-*".into());
+                    term.owner = Some("self".into());
+                }),
+                0,
+            ),
+        ];
+        for (term, expected) in cases {
+            let found = self.explorer.images(std::slice::from_ref(&term), "1.33").await.unwrap();
+            let ids: std::collections::BTreeSet<&str> = found.iter().map(|image| image.id.as_str()).collect();
+            assert_eq!(ids.len(), expected, "{term:?}: {found:?}");
+            let names = term.name.as_deref().unwrap_or("*");
+            assert!(found.iter().all(|image| glob(names, &image.name)), "{found:?}");
+        }
+    }
+
+    async fn reservations(&self) {
+        let described = CapacityReservation {
+            id: "cr-0123456789abcdef0".into(),
+            zone: "us-east-1a".into(),
+            instance_type: "m5.large".into(),
+            owner: "000000000000".into(),
+            match_criteria: "targeted".into(),
+            kind: "default".into(),
+            interruptible: true,
+            state: "active".into(),
+            ends_at: Some("2027-03-01T00:00:00Z".parse().unwrap()),
+            free: 0,
+            tags: [("team".to_owned(), "a".to_owned())].into(),
+        };
+        self.lone().region.reserve(Reservation { described: described.clone(), total: 3 });
+        let by_tag = |value: &str| CapacityReservationSelectorTerm {
+            tags: Some([("team".to_owned(), value.to_owned())].into()),
+            ..CapacityReservationSelectorTerm::default()
+        };
+        let by_id = |id: &str| CapacityReservationSelectorTerm { id: Some(id.into()), ..CapacityReservationSelectorTerm::default() };
+        let expected = CapacityReservation { free: 3, ..described };
+        for (term, found) in [
+            (by_tag("a"), true),
+            (by_tag("*"), true),
+            (by_tag("b"), false),
+            (by_id("cr-0123456789abcdef0"), true),
+            (by_id("cr-0123456789abcdef1"), false),
+        ] {
+            let reservations = self.explorer.capacity_reservations(std::slice::from_ref(&term)).await.unwrap();
+            assert_eq!(reservations, if found { vec![expected.clone()] } else { Vec::new() }, "{term:?}");
+        }
+    }
+
+    /// The catalog as it comes over the wire, against the region's own.
+    async fn catalog(&self) {
+        let blob = self.explorer.catalog(None).await.unwrap();
+        let read = Catalog::decode(&blob).unwrap();
+        let own = self.lone().region.catalog.clone();
+        assert_eq!(read.types.len(), own.types.len());
+        for (read, own) in read.types.iter().zip(&own.types) {
+            assert_eq!(read, own);
+        }
+        assert_eq!((&read.offered, &read.spot), (&own.offered, &own.spot));
+        for (name, price) in &own.on_demand {
+            assert_eq!(read.on_demand_price(name), Some(*price), "{name}");
+        }
+    }
+
+    async fn cluster(&self) {
+        let known = self.lone().clusters[&self.cluster].clone();
+        assert_eq!(self.explorer.cluster_info(&self.cluster).await.unwrap(), known);
+        let error = self.explorer.cluster_info(&"other".into()).await.unwrap_err();
+        assert_eq!(error.code, "ResourceNotFoundException");
+        let config = self.aws.config(REGION);
+        let credentials = config.credentials_provider().unwrap();
+        let access = EksAccess::new(aws_sdk_eks::Client::new(&config), credentials, REGION.into(), Arc::new(FixedClock::new()));
+        assert_eq!(access.endpoint(&self.cluster).await.unwrap(), known);
+    }
+}
+
+/// What all these calls send.
+pub(super) fn sent() -> Vec<Sent> {
+    let stage = Stage::new();
+    run(async {
+        stage.cluster().await;
+        stage.images().await;
+        stage.reservations().await;
+    });
+    stage.aws.sent()
+}
+
+#[test]
+fn the_adapters_keep_the_contracts_of_the_cloud_and_aws_knows_every_request() {
+    let stage = Stage::new();
+    run(async {
+        stage.contracts().await;
+        stage.cluster().await;
+        stage.images().await;
+        stage.reservations().await;
+        stage.catalog().await;
+    });
+    let Some((passed, said)) = judged("calls", &lines(&stage.aws.sent()), None) else { return };
+    println!("{said}");
+    assert!(passed, "{said}");
+}
+
+/// A throttled call is no shortage, and a call that is refused for its rights never looks like one that may succeed.
+#[test]
+fn a_refusal_on_the_wire_is_told_by_its_kind() {
+    let stage = Stage::new();
+    let template = whittle_ec2::fleet::LaunchTemplate { tenancy: "default".into(), ..Default::default() }.named();
+    for (status, code, kind) in [
+        (503, "RequestLimitExceeded", CloudErrorKind::Throttled),
+        (403, "UnauthorizedOperation", CloudErrorKind::Unauthorized),
+        (500, "InternalError", CloudErrorKind::Unknown),
+        (503, "Unavailable", CloudErrorKind::Unknown),
+        (400, "InvalidParameterValue", CloudErrorKind::Invalid),
+    ] {
+        let next = vec![(status, code.to_owned())];
+        stage.aws.api.lock().unwrap().refusals.insert("CreateLaunchTemplate".into(), next);
+        let error = run(stage.machines.ensure_launch_template(&template)).unwrap_err();
+        assert_eq!((error.kind, error.code.as_str()), (kind, code));
+    }
+    run(stage.machines.ensure_launch_template(&template)).unwrap();
+    stage.aws.api.lock().unwrap().limits = Limits::documented();
+    let refused = (0..60).filter_map(|_| run(stage.machines.ensure_launch_template(&template)).err()).collect::<Vec<_>>();
+    assert_eq!((refused.len(), refused[0].kind), (10, CloudErrorKind::Throttled), "a bucket of fifty");
+}
