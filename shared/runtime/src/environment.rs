@@ -177,16 +177,7 @@ impl Environment {
         let usual = Settings::default();
         Ok(Self {
             table: required(TABLE)?,
-            queues: QueueUrls {
-                plan: required(QUEUE_PLAN)?,
-                consolidate: required(QUEUE_CONSOLIDATE)?,
-                launch: required(QUEUE_LAUNCH)?,
-                terminate: required(QUEUE_TERMINATE)?,
-                nodes: required(QUEUE_NODES)?,
-                refresh: required(QUEUE_REFRESH)?,
-                sweep: required(QUEUE_SWEEP)?,
-                plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
-            },
+            queues: queue_urls(optional)?,
             relay_secret_parameter: optional(RELAY_SECRET).filter(|_| !signed_only),
             isolation: if is_isolated { Isolation::Isolated } else { Isolation::Reachable },
             settings: Settings {
@@ -230,6 +221,21 @@ impl Environment {
             },
         })
     }
+}
+
+/// The queues, of which none may be missing.
+fn queue_urls(optional: impl Fn(&str) -> Option<String>) -> Result<QueueUrls, EnvironmentError> {
+    let required = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
+    Ok(QueueUrls {
+        plan: required(QUEUE_PLAN)?,
+        consolidate: required(QUEUE_CONSOLIDATE)?,
+        launch: required(QUEUE_LAUNCH)?,
+        terminate: required(QUEUE_TERMINATE)?,
+        nodes: required(QUEUE_NODES)?,
+        refresh: required(QUEUE_REFRESH)?,
+        sweep: required(QUEUE_SWEEP)?,
+        plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::intern::{Sets, Vals};
 use super::machines;
 use super::meter::Meter;
 use super::pod::Class;
-use super::pod_classes;
+use super::pod_classes::{self, Rejected};
 use super::pools::{self, CatalogSet, TopologyDomains};
 use super::problem::{Keys, Problem};
 use super::taints::ToleranceTable;
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use whittle_api::k8s::Pod;
 use whittle_model::requirements::Operator;
-use whittle_model::scheduling::{Input, LeftOut, Options};
+use whittle_model::scheduling::{Input, Options};
 
 /// A problem that can be narrowed to many questions about the same moment.
 pub(crate) struct ReusableProblem<'a> {
@@ -28,7 +28,7 @@ pub(crate) struct ReusableProblem<'a> {
     /// By pod: the machine that it leaves only in a simulation.
     pub(crate) simulated_from: IdVec<PodId, Option<HostId>>,
     /// Rejected pods, with the machine that they leave only in a simulation.
-    pub(crate) refused: Vec<(Option<HostId>, LeftOut)>,
+    pub(crate) refused: Rejected,
     pub(crate) membership: TopologyMembership,
 }
 

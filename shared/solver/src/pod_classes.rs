@@ -20,8 +20,11 @@ use whittle_model::requirements::{Allowed, Operator, Requirements, from_selector
 use whittle_model::scheduling::{Input, LeftOut, Options, Packing, PodRef, PreferencePolicy, Reason, opt_out_fault};
 use whittle_units::Resources;
 
-/// The pods to place, and those rejected beforehand with the machine that they leave only in a simulation.
-pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candidate<'a>>, Vec<(Option<HostId>, LeftOut)>) {
+/// Pods that are rejected before anything is placed, each with the machine that it leaves only in a simulation.
+pub(crate) type Rejected = Vec<(Option<HostId>, LeftOut)>;
+
+/// The pods to place, and the others.
+pub(crate) fn pods_of<'a>(builder: &ProblemBuilder<'a>) -> (IdVec<PodId, Candidate<'a>>, Rejected) {
     let input = builder.input;
     let objects = input.objects;
     // Allocated at full size, to avoid copying it as it grows.

@@ -10,11 +10,12 @@ use super::ids::{DimId, GroupId, HostId, Id as _, IdVec, MachineId};
 use super::intern::Val;
 use super::packing;
 use super::pod::Entry;
+use super::pod_classes::Rejected;
 use super::problem::Problem;
 use super::solve::plan_without_pools;
 use super::topology::Counts;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_model::scheduling::{Input, LeftOut, Options, Packing, Plan};
+use whittle_model::scheduling::{Input, Options, Packing, Plan};
 
 /// A problem from which each question is derived.
 pub struct Prepared<'a> {
@@ -26,11 +27,11 @@ pub struct Prepared<'a> {
     always: Vec<Ranked>,
     /// By machine: its pods that would have to move, in queue order.
     moving: IdVec<HostId, Vec<Ranked>>,
-    refused: Vec<(Option<HostId>, LeftOut)>,
+    refused: Rejected,
     /// Counts with every pod where it is.
     counts: IdVec<GroupId, Counts>,
     /// By NodePool: what its limits leave next to all machines.
-    limits: Vec<(IdVec<DimId, Option<i64>>, Option<i64>)>,
+    limits: Vec<PoolLimits>,
     /// By name: position in the input.
     host_of: BTreeMap<&'a str, HostId>,
     /// By position in the input: position among the machines.
@@ -48,6 +49,12 @@ pub enum RecentNodes {
     Accept,
     /// They accept only pods that are pending anyway.
     Spare,
+}
+
+/// What the limits of a NodePool leave; `None` where there is no limit.
+struct PoolLimits {
+    resources: IdVec<DimId, Option<i64>>,
+    nodes: Option<i64>,
 }
 
 /// An entry with its position in the queue of all pods.
@@ -89,7 +96,7 @@ impl<'a> Prepared<'a> {
             moving,
             refused,
             counts: problem.counts.clone(),
-            limits: problem.pools.iter().map(|pool| (pool.limits.clone(), pool.node_limit)).collect(),
+            limits: problem.pools.iter().map(|pool| PoolLimits { resources: pool.limits.clone(), nodes: pool.node_limit }).collect(),
             host_of: input.nodes.iter().enumerate().map(|(at, node)| (node.name(), HostId::at(at))).collect(),
             machine_of,
             spared: problem.machines.iter().map(|machine| machine.spared).collect(),
@@ -184,10 +191,10 @@ impl<'a> Prepared<'a> {
 
     /// The limits of NodePools without the removed machines.
     fn set_limits_without(&mut self, hosts: &[HostId]) {
-        for (pool, (limits, node_limit)) in self.problem.pools.iter_mut().zip(&self.limits) {
-            pool.limits.clone_from(limits);
-            pool.node_limit = *node_limit;
-            if node_limit.is_none() && limits.iter().all(Option::is_none) {
+        for (pool, PoolLimits { resources, nodes }) in self.problem.pools.iter_mut().zip(&self.limits) {
+            pool.limits.clone_from(resources);
+            pool.node_limit = *nodes;
+            if nodes.is_none() && resources.iter().all(Option::is_none) {
                 continue;
             }
             let own = |host: &&HostId| self.input.nodes[host.position()].node_pool() == Some(pool.source.metadata.name.as_str());

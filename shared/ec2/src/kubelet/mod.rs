@@ -47,9 +47,9 @@ pub enum KubeletError {
     #[error("spec.kubelet cannot be read: {0}")]
     Undecodable(String),
     #[error("spec.kubelet.maxPods {expression:?} has no value for {instance_type}")]
-    MaxPods { expression: String, instance_type: String, source: ExpressionError },
+    MaxPods { expression: String, instance_type: String, source: Box<ExpressionError> },
     #[error("spec.kubelet.{field} {expression:?} has no value for {instance_type}")]
-    Reserved { field: String, expression: String, instance_type: String, source: ExpressionError },
+    Reserved { field: String, expression: String, instance_type: String, source: Box<ExpressionError> },
     #[error("spec.kubelet.{field} {expression:?} gives {amount} for {instance_type}: nothing less than 0 can be reserved")]
     ReservedNegative { field: String, expression: String, instance_type: String, amount: i64 },
     #[error("spec.kubelet.maxPods {expression:?} gives {pods} for {instance_type}: it must lie between 0 and 2147483647")]
@@ -142,7 +142,7 @@ impl Kubelet {
             match Expression::parse(text).and_then(|parsed| parsed.number(&variables)) {
                 Ok(amount) if amount < 0 => return Err(KubeletError::ReservedNegative { field, expression, instance_type, amount }),
                 Ok(_) => {}
-                Err(source) => return Err(KubeletError::Reserved { field, expression, instance_type, source }),
+                Err(source) => return Err(KubeletError::Reserved { field, expression, instance_type, source: source.into() }),
             }
         }
         Ok(())
@@ -207,7 +207,10 @@ fn variables(facts: &InstanceTypeFacts, pods: u32) -> Variables {
 
 fn max_pods(text: &str, facts: &InstanceTypeFacts, default: u32) -> Result<u32, KubeletError> {
     let value = Expression::parse(text).and_then(|expression| expression.number(&variables(facts, default)));
-    let pods = value.map_err(|source| KubeletError::MaxPods { expression: text.to_owned(), instance_type: facts.name.clone(), source })?;
+    let pods = value.map_err(|source| {
+        let (expression, instance_type) = (text.to_owned(), facts.name.clone());
+        KubeletError::MaxPods { expression, instance_type, source: source.into() }
+    })?;
     match u32::try_from(pods) {
         Ok(count) if i32::try_from(count).is_ok() => Ok(count),
         _ => Err(KubeletError::MaxPodsRange { expression: text.to_owned(), instance_type: facts.name.clone(), pods }),
