@@ -31,7 +31,7 @@ impl Stage {
             ..ClaimSpec::default()
         };
         let planned = Claim { spec, ..contracts::planned_claim(&self.name, name, now) };
-        let known = contracts::machine(&id, now);
+        let known = contracts::machine_launched_at(&id, now);
         let machine = Machine { provider_id: ProviderId::of_instance(&known.zone, &id), ..known };
         let claim = step(&planned, &Event::FleetAnswered(machine), now).unwrap();
         self.clusters.apply_mirror(&self.name, &mirror(&claim)).await.unwrap();
@@ -39,7 +39,7 @@ impl Stage {
 
     /// The Node of a machine. If not `ready`, its kubelet never reports.
     fn create_node(&self, name: &str, ready: bool) {
-        let zone = contracts::machine(&InstanceId::new("i-0"), Timestamp::UNIX_EPOCH).zone;
+        let zone = contracts::machine_launched_at(&InstanceId::new("i-0"), Timestamp::UNIX_EPOCH).zone;
         let annotations = if ready { "" } else { "annotations: {test/ready-after: 1h}, " };
         apply(
             &self.plane,

@@ -10,7 +10,8 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::karpenter::{
-    AmiSelectorTerm, CapacityReservationSelectorTerm, NodeClassReference, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+    AmiSelectorTerm, CapacityReservationSelectorTerm, NodeClassReference, PlacementGroupSelector, SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
 };
 use whittle_api::labels;
 use whittle_aws::{Ec2Discovery, Isolation, Machines, QueueUrls, SqsQueues};
@@ -18,7 +19,7 @@ use whittle_claims::{Claim, ClaimSpec, LeftNodes, Machine, Phase, Revision, Sigh
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
     Adapters, ClaimStore, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records, Settings,
     contracts,
@@ -54,6 +55,9 @@ impl Discovery for Cleaner {
         Ok(Vec::new())
     }
     async fn capacity_reservations(&self, _: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
+        Ok(Vec::new())
+    }
+    async fn placement_groups(&self, _: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
         Ok(Vec::new())
     }
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
@@ -147,7 +151,7 @@ impl Stage {
         };
         let planned = store.create(&lease, &claim).await.unwrap();
         store.release(&lease).await.unwrap();
-        let machine = Machine { provider_id: ProviderId::of_instance("us-west-2a", &id), ..contracts::machine(&id, clock.now) };
+        let machine = Machine { provider_id: ProviderId::of_instance("us-west-2a", &id), ..contracts::machine_launched_at(&id, clock.now) };
         claim.phase = Phase::Launched { machine: machine.clone() };
         let launched = store.update(&claim, planned).await.unwrap();
         claim.phase = Phase::Registered { machine, node_name: format!("node-{cluster}"), since: clock.now };

@@ -2,10 +2,10 @@
 
 use super::{judged, lines, run};
 use std::sync::{Arc, Mutex, PoisonError};
-use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm};
+use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector};
 use whittle_aws::{Ec2Discovery, EksAccess, Isolation, Machines};
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::network::CapacityReservation;
+use whittle_ec2::network::{CapacityReservation, PlacementGroup};
 use whittle_fake_aws::{Limits, Lone};
 use whittle_ports::contracts::{self, CloudPlace};
 use whittle_ports::{CloudErrorKind, ClusterAccess, Discovery, LaunchTemplates};
@@ -143,6 +143,28 @@ impl Stage {
         }
     }
 
+    async fn placement_groups(&self) {
+        let group = PlacementGroup {
+            id: "pg-0123456789abcdef0".into(),
+            name: "wide".into(),
+            strategy: "partition".into(),
+            partition_count: 3,
+            state: "available".into(),
+        };
+        self.lone().region.place(group.clone());
+        let by_id = |id: &str| PlacementGroupSelector { id: Some(id.into()), ..PlacementGroupSelector::default() };
+        let by_name = |name: &str| PlacementGroupSelector { name: Some(name.into()), ..PlacementGroupSelector::default() };
+        for (selector, found) in [
+            (by_id("pg-0123456789abcdef0"), true),
+            (by_name("wide"), true),
+            (by_id("pg-0123456789abcdef1"), false),
+            (by_name("narrow"), false),
+        ] {
+            let groups = self.explorer.placement_groups(&selector).await.unwrap();
+            assert_eq!(groups, if found { vec![group.clone()] } else { Vec::new() }, "{selector:?}");
+        }
+    }
+
     /// The catalog as it comes over the wire, against the region's own.
     async fn catalog(&self) {
         let blob = self.explorer.catalog(None).await.unwrap();
@@ -177,6 +199,7 @@ pub(super) fn sent() -> Vec<Sent> {
         stage.cluster().await;
         stage.images().await;
         stage.reservations().await;
+        stage.placement_groups().await;
     });
     stage.aws.sent()
 }
@@ -189,6 +212,7 @@ fn the_adapters_keep_the_contracts_of_the_cloud_and_aws_knows_every_request() {
         stage.cluster().await;
         stage.images().await;
         stage.reservations().await;
+        stage.placement_groups().await;
         stage.catalog().await;
     });
     let Some((passed, said)) = judged("calls", &lines(&stage.aws.sent()), None) else { return };

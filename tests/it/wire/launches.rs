@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedPlacementGroup};
 use whittle_aws::Machines;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, NodeClassRecord, Revision};
 use whittle_ec2::facts::describe::from_describe;
 use whittle_ec2::facts::{Catalog, InstanceTypeFacts, Zone, tables};
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, SecurityGroup, Subnet};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_fake_aws::Limits;
 use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, Leases, Records, Settings};
 use whittle_sim::region::{PoolRefusal, Reservation, VPC};
@@ -97,6 +97,25 @@ impl Case {
         settings
     }
 
+    fn placement_groups(&self) -> Vec<PlacementGroup> {
+        let text = |group: &Value, name: &str| group[name].as_str().unwrap_or_default().to_owned();
+        let given = self.facts["placementGroups"].as_array().into_iter().flatten();
+        given
+            .map(|group| PlacementGroup {
+                id: text(group, "GroupId"),
+                name: text(group, "GroupName"),
+                strategy: text(group, "Strategy"),
+                partition_count: u32::try_from(group["PartitionCount"].as_u64().unwrap_or_default()).unwrap(),
+                state: text(group, "State"),
+            })
+            .collect()
+    }
+
+    fn is_selected(&self, group: &PlacementGroup) -> bool {
+        let selector = self.class.spec.placement_group_selector.as_ref();
+        selector.is_some_and(|selector| selector.id.as_ref() == Some(&group.id) || selector.name.as_ref() == Some(&group.name))
+    }
+
     /// What `refresh` would have found for the class.
     fn record(&self, now: Timestamp) -> NodeClassRecord {
         let status = &self.class.status;
@@ -112,6 +131,7 @@ impl Case {
             free_addresses,
             free_reserved: self.counts("reservations"),
             fence: None,
+            placement_group: self.placement_groups().into_iter().find(|group| self.is_selected(group)).map(resolved),
             resolved_at: now,
             class: self.class.clone(),
         }
@@ -132,6 +152,9 @@ impl Case {
                 message: text(&error["message"]),
             })
             .collect();
+        for group in self.placement_groups() {
+            region.place(group);
+        }
         let network = &mut region.network;
         network.subnets = (record.subnets.iter())
             .map(|subnet| Subnet {
@@ -241,11 +264,13 @@ impl Case {
 
     /// What of the case cannot reach `launch`.
     fn lacking(&self) -> Option<&'static str> {
-        if self.claim.metadata.annotations.contains_key(whittle_api::labels::PRICE_OVERLAY_APPLIED) {
-            return Some("overlaid prices, which take no choice of pools from EC2 (ADR 9)");
-        }
-        (!self.facts["placementGroups"].is_null()).then_some("placement groups")
+        let overlaid = self.claim.metadata.annotations.contains_key(whittle_api::labels::PRICE_OVERLAY_APPLIED);
+        overlaid.then_some("overlaid prices, which take no choice of pools from EC2 (ADR 9)")
     }
+}
+
+fn resolved(group: PlacementGroup) -> ResolvedPlacementGroup {
+    ResolvedPlacementGroup { id: group.id, name: group.name, strategy: group.strategy, partition_count: group.partition_count }
 }
 
 /// A world, and the adapters in front of its region.

@@ -40,6 +40,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         "DescribeSecurityGroups" => network::groups(place, &mut params),
         "DescribeImages" => network::images(place, &mut params),
         "DescribeCapacityReservations" => network::reservations(place, &mut params),
+        "DescribePlacementGroups" => network::placement_groups(place, &mut params),
         "DescribeInstanceTypes" => catalog::types(place, &mut params),
         "DescribeInstanceTypeOfferings" => catalog::offerings(place, &mut params),
         "DescribeSpotPriceHistory" => catalog::spot_prices(place, &mut params),

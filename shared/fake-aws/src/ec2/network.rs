@@ -179,3 +179,37 @@ fn reservation(described: &CapacityReservation, total: u32, free: u32) -> Value 
         "tagSet": tag_set(&described.tags),
     })
 }
+
+/// EC2 does not page these.
+pub(super) fn placement_groups(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
+    let (ids, names) = (params.texts("GroupId")?, params.texts("GroupName")?);
+    let filters = Filters::take(params, &["group-name", "strategy", "state"], true)?;
+    let all = &place.region().placement_groups;
+    let unknown_id = ids.iter().find(|id| !all.contains_key(*id));
+    let unknown_name = names.iter().find(|name| !all.values().any(|group| group.name == **name));
+    if let Some(unknown) = unknown_id.or(unknown_name) {
+        return Err(Fault::new("InvalidPlacementGroup.Unknown", format!("The Placement Group '{unknown}' is unknown.")));
+    }
+    let named =
+        all.values().filter(|group| (ids.is_empty() || ids.contains(&group.id)) && (names.is_empty() || names.contains(&group.name)));
+    let matching = named.filter(|group| {
+        filters.match_all(&std::collections::BTreeMap::new(), |name| {
+            vec![match name {
+                "group-name" => group.name.clone(),
+                "strategy" => group.strategy.clone(),
+                _ => group.state.clone(),
+            }]
+        })
+    });
+    let described = matching.map(|group| {
+        json!({
+            "groupId": group.id,
+            "groupName": group.name,
+            "groupArn": format!("arn:aws:ec2:us-east-1:{ACCOUNT}:placement-group/{}", group.name),
+            "strategy": group.strategy,
+            "state": group.state,
+            "partitionCount": (group.strategy == "partition").then_some(group.partition_count),
+        })
+    });
+    Ok(json!({"placementGroupSet": described.collect::<Vec<_>>()}))
+}
