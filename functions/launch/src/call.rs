@@ -7,7 +7,7 @@ use crate::{Rights, Run};
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use whittle_api::labels;
-use whittle_ec2::fleet::{FleetAnswer, FleetInstance};
+use whittle_ec2::fleet::{FleetAnswer, FleetInstance, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Safeguard, unless_conflict, update_record,
@@ -51,11 +51,8 @@ impl<P: Rights> Run<'_, P> {
             }
             ended = found.ended;
         }
-        for some in batch.templates.chunks(TEMPLATE_CONCURRENCY) {
-            let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
-            if let Some(error) = made.into_iter().find_map(Result::err) {
-                return self.failed(batch, error).await;
-            }
+        if let Err(error) = self.ensure_templates(batch).await {
+            return self.failed(batch, error).await;
         }
         match self.ports.cloud().create_fleet(&batch.request).await {
             Ok(answer) => {
@@ -66,8 +63,23 @@ impl<P: Rights> Run<'_, P> {
                 let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
                 self.settle(batch, &answer, outcome).await
             }
-            Err(error) => self.failed(batch, error).await,
+            Err(error) => {
+                // It may have failed because somebody has deleted a template.
+                self.templates.clear();
+                self.failed(batch, error).await
+            }
         }
+    }
+
+    /// Creates the launch templates of a call, but for those that this run has ensured before.
+    async fn ensure_templates(&mut self, batch: &Batch) -> Result<(), CloudError> {
+        let missing: Vec<&LaunchTemplate> = batch.templates.iter().filter(|template| !self.templates.contains(&template.name)).collect();
+        for some in missing.chunks(TEMPLATE_CONCURRENCY) {
+            let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
+            made.into_iter().collect::<Result<(), CloudError>>()?;
+            self.templates.extend(some.iter().map(|template| template.name.clone()));
+        }
+        Ok(())
     }
 
     /// Whether EC2 shows no instance of a lost call for the second time: a single response may be stale. From then on the call

@@ -69,6 +69,8 @@ pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,
     facts: Facts,
+    /// Names of the launch templates that this run has found or made: batches of equal claims share theirs.
+    templates: BTreeSet<String>,
     report: Report,
 }
 
@@ -91,7 +93,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             return Ok(report);
         }
     };
-    let mut run = Run { ports, cluster, facts, report };
+    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), report };
     run.facts.changed = run.changed(&due).await;
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;

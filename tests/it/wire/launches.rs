@@ -352,4 +352,5 @@ fn five_hundred_equal_claims_are_launched_by_five_fleets() {
         "500 equal claims: {fleets} CreateFleet, {templates} CreateLaunchTemplate, {throttled} throttled, {seconds} rounds of a second"
     );
     assert_eq!((started(&stage), fleets, throttled), (claims.len(), 5, 0));
+    assert!(templates <= 10 && seconds <= 15, "{templates} CreateLaunchTemplate in {seconds} s");
 }
