@@ -19,8 +19,6 @@ const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
 /// EC2 shows terminated instances for an hour. One that it does not show at all has to be missing for this long: its responses
 /// may be stale.
 const CONFIRM_MISSING_FOR: SignedDuration = SignedDuration::from_secs(30);
-/// The message by which a claim records since when its instance is missing.
-const MISSING_SINCE: &str = "EC2 has not shown the instance since ";
 /// Poll interval of a claim whose launch was in progress.
 const LAUNCH_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
@@ -32,6 +30,7 @@ impl<P: Rights> Run<P> {
         let now = self.ports.clock().now();
         let mut next = step(&self.claim.value, &Event::TerminationSent, now)?;
         next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
+        next.instance_missing_since = None;
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         self.report.count("termination_sent");
         write_mirror(self.ports.cluster(), &self.claim.value).await;
@@ -49,13 +48,13 @@ impl<P: Rights> Run<P> {
         if instance.is_none()
             && Safeguard::EndSeenTwice.stops(missing_for(&self.claim.value, self.ports.clock().now()) < CONFIRM_MISSING_FOR)
         {
-            if missing_since(&self.claim.value).is_none() {
-                self.set_terminating_message(&format!("{MISSING_SINCE}{}", self.ports.clock().now())).await?;
+            if self.claim.value.instance_missing_since.is_none() {
+                self.set_instance_missing_since(Some(self.ports.clock().now())).await?;
             }
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }
-        if instance.is_some() && missing_since(&self.claim.value).is_some() {
-            self.set_terminating_message("").await?;
+        if instance.is_some() && self.claim.value.instance_missing_since.is_some() {
+            self.set_instance_missing_since(None).await?;
         }
         if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
             if instance.state != InstanceState::ShuttingDown {
@@ -86,10 +85,11 @@ impl<P: Rights> Run<P> {
         self.release_mirror().await
     }
 
-    /// Sets the message of the claim's InstanceTerminating condition.
-    async fn set_terminating_message(&mut self, message: &str) -> Result<(), HandleError> {
-        let mut next = self.claim.value.clone();
-        next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, message, self.ports.clock().now());
+    /// Records since when EC2 has not shown the instance, and says so in the condition; `None`: it shows it.
+    async fn set_instance_missing_since(&mut self, since: Option<Timestamp>) -> Result<(), HandleError> {
+        let mut next = Claim { instance_missing_since: since, ..self.claim.value.clone() };
+        let message = since.map(|since| format!("EC2 has not shown the instance since {since}")).unwrap_or_default();
+        next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, &message, self.ports.clock().now());
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         Ok(())
     }
@@ -184,13 +184,8 @@ fn may_be_too_young(machine: &Machine, now: Timestamp) -> bool {
     Safeguard::YoungMachineAwaited.stops(now.duration_since(machine.launched_at) < LAUNCH_SETTLED_AFTER)
 }
 
-/// When EC2 first did not show the instance, as recorded on the claim.
-fn missing_since(claim: &Claim) -> Option<Timestamp> {
-    find(&claim.conditions, INSTANCE_TERMINATING)?.message.strip_prefix(MISSING_SINCE)?.parse().ok()
-}
-
 fn missing_for(claim: &Claim, now: Timestamp) -> SignedDuration {
-    missing_since(claim).map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+    claim.instance_missing_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
 }
 
 /// Emits the duration since a known start.

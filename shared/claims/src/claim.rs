@@ -195,6 +195,9 @@ pub struct Claim {
     /// Since when the Node of a terminating machine has been missing in the reads of `terminate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_missing_since: Option<Timestamp>,
+    /// Since when EC2 has not shown the instance of a terminating machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_missing_since: Option<Timestamp>,
 }
 
 impl Claim {

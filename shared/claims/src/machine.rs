@@ -103,6 +103,7 @@ impl Claim {
             pods_fingerprint: None,
             look_again_at: None,
             node_missing_since: None,
+            instance_missing_since: None,
         }
     }
 
@@ -247,7 +248,7 @@ fn clear_termination(claim: &mut Claim) {
         claim.deletion = None;
     }
     claim.conditions.retain(|known| ![DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATING].contains(&known.type_.as_str()));
-    (claim.look_again_at, claim.node_missing_since) = (None, None);
+    (claim.look_again_at, claim.node_missing_since, claim.instance_missing_since) = (None, None, None);
 }
 
 fn node_joined(claim: &mut Claim, name: &str, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {

@@ -89,14 +89,14 @@ fn a_second_machine_is_drained_as_if_it_were_the_first() {
     for type_ in notes {
         ended.note(type_, ConditionStatus::True, type_, "", at(6));
     }
-    (ended.node_missing_since, ended.look_again_at) = (Some(at(6)), Some(at(7)));
+    (ended.node_missing_since, ended.instance_missing_since, ended.look_again_at) = (Some(at(6)), Some(at(6)), Some(at(7)));
     let gone = step(&ended, &Event::MachineGone, at(8)).unwrap();
     let next = step(&gone, &Event::FleetAnswered(labelled("i-2")), at(60)).unwrap();
     assert_eq!((next.phase.name(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
     let asked = next.deletion.unwrap();
     assert_eq!((asked.reason, asked.at, asked.deadline), (DeletionReason::RolledBack, at(60), None), "not by the first one's deadline");
     assert!(next.conditions.iter().all(|known| !notes.contains(&known.type_.as_str())));
-    assert_eq!((next.node_missing_since, next.look_again_at), (None, None));
+    assert_eq!((next.node_missing_since, next.instance_missing_since, next.look_again_at), (None, None, None));
     // One that never had a machine ends as it was asked to.
     let late = run(&[begun(), due(), Event::LaunchAbandoned, answered()]).unwrap();
     assert_eq!(late.deletion.unwrap().deadline, Some(at(5)));

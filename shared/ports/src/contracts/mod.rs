@@ -43,6 +43,7 @@ pub fn planned_claim(cluster: &ClusterName, name: &str, now: Timestamp) -> Claim
         last_pod_event_at: None,
         look_again_at: None,
         node_missing_since: None,
+        instance_missing_since: None,
         pods_fingerprint: None,
     }
 }
