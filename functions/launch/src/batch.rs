@@ -9,8 +9,8 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// Longer than EC2 remembers client tokens, and than any claim waits for its instance.
 const RETENTION: SignedDuration = SignedDuration::from_hours(48);
 
-/// A fleet call with all its parameters. Written by `launch` alone; only `fleet_id`, `open_since` and `looked_at` change after it
-/// is created.
+/// A fleet call with all its parameters. Written by `launch` alone; only `fleet_id`, `open_since`, `looks_first` and `looked_at`
+/// change after it is created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// The client token: stored on claims in `Launching`, and in a tag of the instances.
@@ -34,6 +34,10 @@ pub(crate) struct Batch {
     /// When a response first left instances unaccounted for. The call itself may have been made long after it was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) open_since: Option<Timestamp>,
+    /// Whether instances of another call with its token are looked up before it is made: one may have been lost with the table.
+    /// While this is set, the call has not been made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) looks_first: bool,
     /// When EC2 showed no instance of a call that may have been lost. The call has not been made since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looked_at: Option<Timestamp>,

@@ -45,7 +45,12 @@ impl<P: Rights> Run<'_, P> {
                 // That was another call, so EC2 would start instances for all its members once more.
                 return self.adopt_unstored(batch, &found.alive).await;
             }
-            if which == Call::Lost && Safeguard::OldPlansLookFirst.stops(!self.is_missing_twice(batch).await?) {
+            let waits = match which {
+                Call::Lost => !self.is_missing_twice(batch).await?,
+                Call::New => !self.is_cleared(batch).await?,
+                Call::First | Call::Repeat => false,
+            };
+            if Safeguard::OldPlansLookFirst.stops(waits) {
                 self.report.count("looked_for");
                 return self.retry_lookup(batch).await;
             }
@@ -94,9 +99,16 @@ impl<P: Rights> Run<'_, P> {
         if stored.value.looked_at != batch.looked_at {
             return Ok(false); // another run handles it
         }
-        let updated = Batch { looked_at: (!twice).then_some(now), ..stored.value };
+        let updated = Batch { looked_at: (!twice).then_some(now), looks_first: !twice, ..stored.value };
         let written = unless_conflict(self.ports.store().write(self.cluster, &updated, stored.revision).await)?;
         Ok(twice && written.is_some())
+    }
+
+    /// Records that no other call was found, so that a run that resumes this one repeats it. Whether that was written.
+    async fn is_cleared(&self, batch: &Batch) -> Result<bool, HandleError> {
+        let Some(stored) = self.ports.store().read::<Batch>(self.cluster, &batch.id).await? else { return Ok(false) };
+        let updated = Batch { looks_first: false, ..stored.value };
+        Ok(unless_conflict(self.ports.store().write(self.cluster, &updated, stored.revision).await)?.is_some())
     }
 
     /// Looks up the instances of a call that was made before. EC2 may not show all of them yet.

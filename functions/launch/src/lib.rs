@@ -248,17 +248,18 @@ impl<P: Rights> Run<'_, P> {
         if members.is_empty() {
             return Ok(());
         }
-        let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
-        let Some(batch) = self.store_batch(batch).await? else { return Ok(()) };
         // A claim is launched within seconds of being planned. One that waited longer may have been launched before the table was
         // restored.
         let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
         let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED_AFTER) { unstored_call(oldest) } else { Call::First };
+        let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
+        let Some(batch) = self.store_batch(batch, which).await? else { return Ok(()) };
         self.call(&batch, which).await
     }
 
     /// Stores a new call. `None` if another run stored it first: that run makes it.
-    async fn store_batch(&self, batch: Batch) -> Result<Option<Batch>, HandleError> {
+    async fn store_batch(&self, batch: Batch, which: Call) -> Result<Option<Batch>, HandleError> {
+        let batch = Batch { looks_first: which != Call::First, ..batch };
         let written = unless_conflict(self.ports.store().write(self.cluster, &batch, Revision::ABSENT).await)?;
         Ok(written.map(|_| batch))
     }
@@ -283,22 +284,28 @@ impl<P: Rights> Run<'_, P> {
         if taken.is_empty() {
             return Ok(Vec::new());
         }
+        let ages = claims.iter().filter_map(|claim| match &claim.value.phase {
+            Phase::Launching { since, .. } => Some(now.duration_since(*since)),
+            _ => None,
+        });
+        let age = ages.max().unwrap_or_default();
         if let Some(batch) = self.ports.store().read::<Batch>(self.cluster, id).await? {
             let (members, strays): (Vec<_>, Vec<_>) =
                 taken.into_iter().partition(|claim| batch.value.members.contains(&claim.value.key.name));
             // The call was stored without these, so none of its instances is theirs.
             self.replace_token(strays, id, None, RETRY_DELAY).await?;
             if !members.is_empty() {
-                let which = if batch.value.looked_at.is_some() { Call::Lost } else { Call::Repeat };
+                let which = match (batch.value.looked_at, batch.value.looks_first) {
+                    (Some(_), _) => Call::Lost,
+                    // The run that stored it ended before it knew of the instances of another call.
+                    (None, true) => unstored_call(age),
+                    (None, false) => Call::Repeat,
+                };
                 self.call(&batch.value, which).await?;
             }
             return Ok(Vec::new());
         }
-        let ages = claims.iter().filter_map(|claim| match &claim.value.phase {
-            Phase::Launching { since, .. } => Some(now.duration_since(*since)),
-            _ => None,
-        });
-        let which = unstored_call(ages.max().unwrap_or_default());
+        let which = unstored_call(age);
         let plan = self.facts.plan(taken);
         for (claim, error) in plan.refused {
             self.refuse(claim, &error, requeues).await?;
@@ -307,7 +314,7 @@ impl<P: Rights> Run<'_, P> {
         if let Some(group) = groups.next() {
             let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
             let batch = plan::batch(id, members, &group.node_class, &group.launch, self.ports.clock().now());
-            if let Some(batch) = self.store_batch(batch).await? {
+            if let Some(batch) = self.store_batch(batch, which).await? {
                 self.call(&batch, which).await?;
             }
         }

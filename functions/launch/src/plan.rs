@@ -209,6 +209,7 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
         addresses: launch.addresses_in_flight,
         fleet_id: String::new(),
         open_since: None,
+        looks_first: false,
         looked_at: None,
     }
 }

@@ -255,6 +255,24 @@ fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_mach
     assert_eq!((served(&simulation), simulation.world().region.machines.len()), (2, 2), "and one is bought for the other");
 }
 
+/// As above, but the run that stored the call anew ended before it asked EC2.
+#[test]
+fn a_stored_call_that_nobody_has_looked_for_yet_never_buys_beside_machines_that_carry_its_token() {
+    let (mut simulation, claims, machines) = two_of_one_call();
+    claims.iter().for_each(|claim| forgets(&simulation, claim));
+    simulation.world().region.machines.remove(&machines[1]);
+    simulation.world().region.forget_tokens = true;
+    let ports = simulation.ports();
+    for batch in block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap() {
+        let unseen = Batch { looks_first: true, ..batch.value };
+        block_on(ports.write(&claims[0].key.cluster, &unseen, batch.revision)).unwrap();
+    }
+    simulation.run_until(at(60));
+    run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
+    let served = claims.iter().filter(|claim| simulation.claim(&claim.key).machine().is_some()).count();
+    assert_eq!((served, simulation.world().region.machines.len()), (1, 1));
+}
+
 #[test]
 fn a_call_that_may_have_been_lost_long_ago_is_looked_for_twice_before_it_is_made() {
     let mut simulation = with_class();
