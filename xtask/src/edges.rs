@@ -266,7 +266,7 @@ mod tests {
         check(
             "whittle-fake-aws",
             "whittle-aws v0.1.0\naws-smithy-types v1.0.0",
-            &["whittle-fake-aws must not depend on whittle-aws", "whittle-fake-aws must never reach aws-smithy-types"],
+            &["whittle-fake-aws must never reach aws-smithy-types", "whittle-fake-aws must not depend on whittle-aws"],
         );
     }
 

@@ -36,9 +36,15 @@ fn served() -> TestWorld {
     with_pool(&simulation, node);
     simulation.store(&registered());
     simulation.create(mirror(&registered()));
-    let template = LaunchTemplate { name: "t".into(), ..LaunchTemplate::default() };
-    block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
+    create_template(&simulation);
     simulation
+}
+
+/// A launch template of the cluster.
+fn create_template(simulation: &Simulation) {
+    let tags = [(labels::TAG_CLUSTER.to_owned(), "c".to_owned())].into();
+    let template = LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() };
+    block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
 }
 
 fn templates(simulation: &Simulation) -> usize {
@@ -139,8 +145,7 @@ fn when_the_last_machine_has_gone_templates_classes_and_records_go() {
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.into()];
     simulation.create(class);
-    let template = LaunchTemplate { name: "t".into(), ..LaunchTemplate::default() };
-    block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
+    create_template(&simulation);
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
     simulation.store(&gone);
     ask(&simulation, LeftNodes::Drain, false, false);
