@@ -250,7 +250,7 @@ impl<P: Rights> Run<'_, P> {
         }
         // A claim is launched within seconds of being planned. One that waited longer may have been launched before the table was
         // restored.
-        let oldest = group.claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default();
+        let oldest = oldest(&group.claims, now);
         let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED_AFTER) { unstored_call(oldest) } else { Call::First };
         let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
         let Some(batch) = self.store_batch(batch, which).await? else { return Ok(()) };
@@ -298,7 +298,7 @@ impl<P: Rights> Run<'_, P> {
                 let which = match (batch.value.looked_at, batch.value.looks_first) {
                     (Some(_), _) => Call::Lost,
                     // The run that stored it ended before it knew of the instances of another call.
-                    (None, true) => unstored_call(age),
+                    (None, true) => unstored_call(oldest(&claims, now)),
                     (None, false) => Call::Repeat,
                 };
                 self.call(&batch.value, which).await?;
@@ -425,6 +425,11 @@ async fn complete_writes(
         }
     }
     Ok(done)
+}
+
+/// How long ago the oldest of some claims was planned.
+fn oldest(claims: &[Stored<Claim>], now: Timestamp) -> SignedDuration {
+    claims.iter().map(|claim| now.duration_since(claim.value.created_at)).max().unwrap_or_default()
 }
 
 /// The kind of a call that is not in the store, by the age of its claims.

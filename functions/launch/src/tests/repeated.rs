@@ -234,13 +234,28 @@ fn a_plan_that_is_older_than_its_machines_buys_none_again() {
     assert_eq!(simulation.world().region.machines.len(), 2);
 }
 
-#[test]
-fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_machines_serve() {
-    let (mut simulation, claims, machines) = two_of_one_call();
+/// Two claims that have forgotten the machines of their call. It brought one machine only, and EC2 takes the same name for another
+/// call.
+fn one_of_two_is_there() -> (TestWorld, [Claim; 2]) {
+    let (simulation, claims, machines) = two_of_one_call();
     claims.iter().for_each(|claim| forgets(&simulation, claim));
-    // The call brought one machine only, and EC2 takes the same name for another call.
     simulation.world().region.machines.remove(&machines[1]);
     simulation.world().region.forget_tokens = true;
+    (simulation, claims)
+}
+
+/// Stores the calls as a run does that ends before it has asked EC2.
+fn store_unseen(simulation: &TestWorld, cluster: &ClusterName) {
+    let ports = simulation.ports();
+    for batch in block_on(ports.read_all::<Batch>(cluster)).unwrap() {
+        let unseen = Batch { looks_first: true, ..batch.value };
+        block_on(ports.write(cluster, &unseen, batch.revision)).unwrap();
+    }
+}
+
+#[test]
+fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_machines_serve() {
+    let (mut simulation, claims) = one_of_two_is_there();
     let ports = simulation.ports();
     for batch in block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap() {
         block_on(ports.remove::<Batch>(&claims[0].key.cluster, &batch.value.id, batch.revision)).unwrap();
@@ -258,19 +273,33 @@ fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_mach
 /// As above, but the run that stored the call anew ended before it asked EC2.
 #[test]
 fn a_stored_call_that_nobody_has_looked_for_yet_never_buys_beside_machines_that_carry_its_token() {
-    let (mut simulation, claims, machines) = two_of_one_call();
-    claims.iter().for_each(|claim| forgets(&simulation, claim));
-    simulation.world().region.machines.remove(&machines[1]);
-    simulation.world().region.forget_tokens = true;
-    let ports = simulation.ports();
-    for batch in block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap() {
-        let unseen = Batch { looks_first: true, ..batch.value };
-        block_on(ports.write(&claims[0].key.cluster, &unseen, batch.revision)).unwrap();
-    }
+    let (mut simulation, claims) = one_of_two_is_there();
+    store_unseen(&simulation, &claims[0].key.cluster);
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
     let served = claims.iter().filter(|claim| simulation.claim(&claim.key).machine().is_some()).count();
     assert_eq!((served, simulation.world().region.machines.len()), (1, 1));
+}
+
+#[test]
+fn a_stored_call_for_old_plans_is_looked_for_twice_however_late_its_launch_began() {
+    let (mut simulation, claims) = one_of_two_is_there();
+    simulation.world().region.machines.clear();
+    store_unseen(&simulation, &claims[0].key.cluster);
+    for claim in &claims {
+        let Phase::Launching { client_token, attempts, .. } = simulation.claim(&claim.key).phase else { panic!("{claim:?}") };
+        put(
+            &simulation,
+            &Claim { look_again_at: None, phase: Phase::Launching { client_token, since: at(290), attempts }, ..claim.clone() },
+        );
+    }
+    let names = claims.map(|claim| claim.key.name);
+    simulation.run_until(at(330));
+    let report = run_over(&simulation.ports(), &names);
+    assert_eq!((report.counted("looked_for"), simulation.world().region.machines.len()), (1, 0), "EC2's answer may be behind");
+    simulation.run_until(at(391));
+    run_over(&simulation.ports(), &names);
+    assert_eq!(simulation.world().region.machines.len(), 2);
 }
 
 #[test]
