@@ -2,17 +2,18 @@
 
 use super::catalog_index::index_of;
 use super::groups::Groups;
-use super::ids::{HostId, SetId};
+use super::ids::SetId;
 use super::intern::{Names, Sets, Vals};
 use super::relaxation::SoftTaints;
 use super::taints::TaintTable;
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::NodePool;
-use whittle_api::labels;
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_model::pods::Volumes;
 use whittle_model::requirements::Requirements;
 use whittle_model::scheduling::{Input, Options};
+use whittle_model::state::StateNode;
 
 /// What a problem is assembled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +38,13 @@ pub(crate) struct ProblemBuilder<'a> {
     /// Some NodePool has taints at all.
     pub(crate) pool_taints: bool,
     pub(crate) questions: Questions,
+    /// Those that may create nodes, in trial order.
+    pub(crate) node_pools: Vec<&'a NodePool>,
 }
 
 impl<'a> ProblemBuilder<'a> {
-    pub(crate) fn new(input: &'a Input<'a>, options: &'a Options, pools: &[&NodePool], questions: Questions) -> Self {
+    pub(crate) fn new(input: &'a Input<'a>, options: &'a Options, questions: Questions) -> Self {
+        let pools = ordered(&input.objects.node_pools);
         let is_soft = |taint: &Taint| taint.effect == TaintEffect::PreferNoSchedule;
         let base = pools.iter().find_map(|pool| input.catalog.get(&pool.metadata.name).filter(|types| !types.is_empty()));
         Self {
@@ -60,6 +64,7 @@ impl<'a> ProblemBuilder<'a> {
             },
             pool_taints: pools.iter().any(|p| !p.spec.template.spec.taints.is_empty()),
             questions,
+            node_pools: pools,
         }
     }
 
@@ -71,18 +76,23 @@ impl<'a> ProblemBuilder<'a> {
         (self.sets.id(set), host)
     }
 
+    /// Whether the pass may place pods on the machine.
+    pub(crate) fn is_offered(&self, node: &StateNode) -> bool {
+        let is_candidate = || self.options.simulation.as_ref().is_some_and(|s| s.candidates.contains(node.name()));
+        !node.marked_for_deletion && (self.questions == Questions::Many || !is_candidate())
+    }
+
     pub(crate) fn well_known(&self, key: &str) -> bool {
         self.well_known.contains(key)
     }
 }
 
-/// A pod of the pass, before it is put into a class.
-pub(crate) struct Candidate<'a> {
-    pub(crate) pod: &'a Pod,
-    /// Whether it comes from a simulated candidate and is not pending.
-    pub(crate) avoids_spared: bool,
-    /// The machine that it leaves only in a simulation; `None` for pods that must be placed anyway.
-    pub(crate) simulated_from: Option<HostId>,
+/// NodePools that may create nodes, by descending weight, then descending name.
+fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
+    let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
+    let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
+    out.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
+    out
 }
 
 /// The label keys that instance types define.

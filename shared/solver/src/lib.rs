@@ -24,16 +24,24 @@ mod tally; // pods of a group by machine
 mod catalog; // a list of types in the numbers of one problem
 mod catalog_index; // what follows from a list of types alone
 
-// The problem: everything interned, equal pods joined, counts taken.
+// The problem: everything interned, equal pods joined, counts taken; in the order in which `assemble` builds it.
 mod assemble; // builds it
 mod builder; // what is collected meanwhile
-mod defaults; // cluster-default spread constraints
-mod groups; // collects the topology groups
-mod machines; // nodes that exist
-mod pod; // pods as classes, and the relaxations of a class
+mod pods_to_place; // which pods take part
 mod pod_classes; // from pods to classes
+mod counted_machines; // what nodes that exist contribute to topology
+mod groups; // the topology groups
+mod class_groups; // which groups count which class
 mod pools; // NodePools as templates
-mod problem; // what a solve works on
+mod topology_domains; // the domains that templates provide
+mod topology_membership; // which machines count for which group
+mod machines; // nodes that exist
+mod queue; // the order of the pods
+mod problem; // the result: what a solve works on
+
+// What problems consist of.
+mod defaults; // cluster-default spread constraints
+mod pod; // pods as classes, and the relaxations of a class
 mod relaxation; // which preference is dropped next
 mod selectors; // which label sets a selector selects
 mod topology; // spread, affinity and anti-affinity

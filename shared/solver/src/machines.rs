@@ -1,12 +1,12 @@
-//! Existing machines: what topology counts on them, and their free resources.
+//! Existing machines and their free resources.
 
-use super::builder::{ProblemBuilder, Questions};
+use super::builder::ProblemBuilder;
 use super::catalog::Dims;
-use super::groups::CountedMachine;
 use super::ids::{ClassId, GroupId, HostId, Id as _, IdVec, Key, MachineId, SetId};
 use super::pod::Class;
+use super::pod_classes::Classes;
 use super::problem::{Machine, MachineNow};
-use super::topology::{Group, GroupKind};
+use super::topology::Group;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, TaintEffect};
 use whittle_api::{conditions, labels};
@@ -15,47 +15,8 @@ use whittle_model::requirements::from_labels;
 use whittle_model::state::StateNode;
 use whittle_units::{Quantity, Resources, SignedDuration};
 
-fn is_offered(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
-    let is_candidate = || builder.options.simulation.as_ref().is_some_and(|s| s.candidates.contains(node.name()));
-    !node.marked_for_deletion && (builder.questions == Questions::Many || !is_candidate())
-}
-
-/// What each machine contributes to topology. `in_pass` are the pods that are being placed.
-pub(crate) fn counted(builder: &mut ProblemBuilder<'_>, in_pass: &BTreeSet<*const Pod>) -> IdVec<HostId, CountedMachine> {
-    let input = builder.input;
-    let mut out = IdVec::with_capacity(input.nodes.len());
-    for node in input.nodes {
-        let labels = node.node.as_ref().map(|n| builder.split(&from_labels(&n.metadata.labels)).0);
-        let taints = builder.taint_table.taints(&node.simulated_taints());
-        let mut counted = CountedMachine { labels, taints, offered: is_offered(builder, node), pods: Vec::new(), repels: Vec::new() };
-        let mut by_labels = BTreeMap::new();
-        for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
-            if in_pass.contains(&std::ptr::from_ref(pod)) {
-                continue;
-            }
-            // A terminating pod is no longer counted but repels others until it is gone.
-            if !pod.metadata.is_deleting() {
-                *by_labels.entry(builder.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
-            }
-            let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
-            for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
-                let namespaces = &input.objects.namespaces;
-                let id = builder.groups.term(GroupKind::Inverse, term, &pod.metadata.namespace, None, namespaces, &mut builder.names);
-                counted.repels.push(id);
-            }
-        }
-        counted.pods = by_labels.into_iter().collect();
-        out.push(counted);
-    }
-    out
-}
-
 /// The label keys that some constraint mentions; others make no difference between machines.
-pub(crate) fn relevant_keys(
-    builder: &ProblemBuilder<'_>,
-    classes: &IdVec<ClassId, Class>,
-    groups: &IdVec<GroupId, Group>,
-) -> BTreeSet<Key> {
+fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &IdVec<ClassId, Class>, groups: &IdVec<GroupId, Group>) -> BTreeSet<Key> {
     let mut sets: BTreeSet<SetId> = BTreeSet::new();
     for class in classes {
         sets.extend(class.relaxations.iter().flat_map(|f| [f.full, f.strict]));
@@ -67,13 +28,19 @@ pub(crate) fn relevant_keys(
 }
 
 /// The machines that accept pods, initialized ones first, then by name.
-pub(crate) fn build(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Pod], relevant: &BTreeSet<Key>) -> IdVec<MachineId, Machine> {
+pub(crate) fn build(
+    builder: &mut ProblemBuilder<'_>,
+    classes: &Classes,
+    groups: &IdVec<GroupId, Group>,
+    daemons: &[Pod],
+) -> IdVec<MachineId, Machine> {
+    let relevant = relevant_keys(builder, &classes.list, groups);
     let input = builder.input;
-    let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| is_offered(builder, &input.nodes[*n])).collect();
+    let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| builder.is_offered(&input.nodes[*n])).collect();
     order.sort_by_key(|n| (!input.nodes[*n].initialized(), input.nodes[*n].name()));
     let daemons: Vec<(&Pod, Vec<whittle_model::requirements::Requirements>, Resources)> =
         daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
-    order.into_iter().map(|at| machine(builder, dims, &daemons, relevant, at)).collect()
+    order.into_iter().map(|at| machine(builder, &classes.dims, &daemons, &relevant, at)).collect()
 }
 
 type Daemon<'a> = (&'a Pod, Vec<whittle_model::requirements::Requirements>, Resources);

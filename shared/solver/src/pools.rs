@@ -1,22 +1,19 @@
-//! NodePools as templates of machines, and the topology domains that they could provide.
+//! NodePools as templates of machines.
 
 use super::bits::Bits;
 use super::builder::{ProblemBuilder, Questions};
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
 use super::hash::Map;
-use super::ids::{CatalogId, DimId, GroupId, IdVec, Key, PoolId, SetId, TaintsId, TolerationId, TypeId};
-use super::intern::Val;
+use super::ids::{CatalogId, DimId, IdVec, Key, PoolId, SetId, TaintsId, TypeId};
 use super::objective::cost_per_machine;
 use super::pod::allows_unnamed_host;
-use super::taints::TaintTable;
-use super::topology::Group;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, TaintEffect};
 use whittle_api::karpenter::NodePool;
-use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_api::labels;
 use whittle_model::pods::{self, HostPort};
-use whittle_model::requirements::{Allowed, Operator, from_labels, from_requirements};
+use whittle_model::requirements::{Allowed, from_labels, from_requirements};
 use whittle_model::scheduling::MinValuesPolicy;
 use whittle_units::Resources;
 
@@ -56,14 +53,6 @@ impl Pool<'_> {
     }
 }
 
-/// The catalogs of a problem; NodePools with the same list share one.
-#[derive(Default)]
-pub(crate) struct CatalogSet {
-    pub(crate) catalogs: IdVec<CatalogId, Catalog>,
-    /// By the address of the list.
-    of: BTreeMap<usize, CatalogId>,
-}
-
 /// What the machines of a NodePool could be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Template {
@@ -85,41 +74,29 @@ pub(crate) struct Pools<'a> {
     pub(crate) list: IdVec<PoolId, Pool<'a>>,
     /// In trial order.
     pub(crate) unusable: Vec<UnusablePool<'a>>,
-    /// Whether there are any NodePools, usable or not.
-    pub(crate) any: bool,
-}
-
-/// NodePools that may create nodes, by descending weight, then descending name.
-pub(crate) fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
-    let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
-    let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
-    out.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
-    out
+    /// NodePools with the same list of types share one.
+    pub(crate) catalogs: IdVec<CatalogId, Catalog>,
+    pub(crate) reservations: Reservations,
 }
 
 /// Builds the templates. A NodePool whose own requirements allow no type is unusable.
-pub(crate) fn build<'a>(
-    builder: &mut ProblemBuilder<'_>,
-    pools: &[&'a NodePool],
-    dims: &Dims,
-    daemons: &[Pod],
-    reservations: &mut Reservations,
-    catalog_set: &mut CatalogSet,
-) -> Pools<'a> {
+pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: &[Pod]) -> Pools<'a> {
     let mut list = IdVec::new();
     let mut unusable = Vec::new();
+    let mut catalogs: IdVec<CatalogId, Catalog> = IdVec::new();
+    let mut catalog_of: BTreeMap<usize, CatalogId> = BTreeMap::new();
+    let mut reservations = Reservations::default();
     let ProblemBuilder { well_known, names, .. } = builder;
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
-    for source in pools {
+    for source in builder.node_pools.clone() {
         let Some(types) = builder.input.catalog.get(&source.metadata.name).filter(|t| !t.is_empty()) else {
             unusable.push(UnusablePool { source, template: None });
             continue;
         };
         let at = std::sync::Arc::as_ptr(types) as usize;
-        let catalog = *catalog_set
-            .of
+        let catalog = *catalog_of
             .entry(at)
-            .or_insert_with(|| catalog_set.catalogs.push(Catalog::of(&index_of(types), &mut builder.names, dims, reservations)));
+            .or_insert_with(|| catalogs.push(Catalog::of(&index_of(types), &mut builder.names, dims, &mut reservations)));
         let mut labels = source.spec.template.metadata.labels.clone();
         labels.insert(labels::NODE_POOL.to_owned(), source.metadata.name.clone());
         if source.is_converted_provisioner() {
@@ -135,7 +112,7 @@ pub(crate) fn build<'a>(
             reqs.add(only_while_scheduling.to_owned(), Allowed::one("true".to_owned()));
         }
         let (set, _) = builder.split(&reqs);
-        let catalog_of_pool = &mut catalog_set.catalogs[catalog];
+        let catalog_of_pool = &mut catalogs[catalog];
         let view = catalog_of_pool.view(builder.sets.get(set), |k| well_known.contains(k));
         let strict = builder.options.min_values == MinValuesPolicy::Strict;
         let taints = builder.taint_table.taints(&source.spec.template.spec.taints);
@@ -149,7 +126,7 @@ pub(crate) fn build<'a>(
         let machine_cost = cost_per_machine(builder.input, builder.options, source).nanos();
         list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit, machine_cost });
     }
-    Pools { list, unusable, any: !pools.is_empty() }
+    Pools { list, unusable, catalogs, reservations }
 }
 
 /// Whether `types` have the distinct values that every `minValues` requires.
@@ -222,57 +199,4 @@ fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) 
     }
     let of = |name: &str| limited.0.contains_key(name).then(|| left.get(name).milli());
     (dims.names.iter().map(|n| of(n).filter(|_| n != "nodes")).collect(), of("nodes"))
-}
-
-/// The values that topology keys could have on new machines, and the taints of the templates that provide them.
-pub(crate) struct TopologyDomains {
-    values: BTreeMap<Key, BTreeMap<Val, Vec<TaintsId>>>,
-}
-
-impl TopologyDomains {
-    /// Availability and limits are ignored, even of a NodePool without a usable type.
-    pub(crate) fn of(
-        pools: &Pools<'_>,
-        catalogs: &IdVec<CatalogId, Catalog>,
-        groups: &IdVec<GroupId, Group>,
-        builder: &ProblemBuilder<'_>,
-    ) -> Self {
-        let mut out = Self { values: BTreeMap::new() };
-        let usable = pools.list.iter().map(|pool| Template { catalog: pool.catalog, set: pool.set, taints: pool.taints });
-        let templates: Vec<_> = usable.chain(pools.unusable.iter().filter_map(|pool| pool.template)).collect();
-        let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
-        for key in keys {
-            let values = out.values.entry(key).or_default();
-            for &Template { catalog, set, taints } in &templates {
-                let free = builder.taint_table.taints[taints].is_empty();
-                let mut put = |v: &Val| {
-                    let list = values.entry(*v).or_default();
-                    if free {
-                        *list = vec![taints];
-                    } else if list.iter().all(|t| !builder.taint_table.taints[*t].is_empty()) && !list.contains(&taints) {
-                        list.push(taints);
-                    }
-                };
-                let template = builder.sets.get(set).get(&key);
-                if let Some(a) = template.filter(|a| a.operator() == Operator::In) {
-                    a.listed().iter().for_each(&mut put);
-                }
-                let mut seen: BTreeSet<&Allowed<Val>> = BTreeSet::new();
-                for allowed in catalogs[catalog].sets.iter().filter_map(|s| s.get(&key)) {
-                    if !seen.insert(allowed) {
-                        continue;
-                    }
-                    let both = template.map_or_else(|| allowed.clone(), |t| t.intersect(allowed));
-                    both.members().unwrap_or_default().iter().for_each(&mut put);
-                }
-            }
-        }
-        out
-    }
-
-    /// The domains of `key` that a pod with these tolerations could reach.
-    pub(crate) fn domains(&self, key: Key, reach: Option<TolerationId>, taint_table: &TaintTable) -> Vec<Val> {
-        let reachable = |taints: &[TaintsId]| reach.is_none_or(|r| taints.iter().any(|t| taint_table.tolerated(r, *t)));
-        self.values.get(&key).into_iter().flatten().filter(|(_, taints)| reachable(taints)).map(|(v, _)| *v).collect()
-    }
 }

@@ -5,15 +5,15 @@
 
 use super::assemble::{self, ReusableProblem};
 use super::bits::Bits;
-use super::groups::{CountedIn, TopologyMembership};
 use super::ids::{DimId, GroupId, HostId, Id as _, IdVec, MachineId};
 use super::intern::Val;
 use super::packing;
 use super::pod::Entry;
-use super::pod_classes::Rejected;
+use super::pods_to_place::Rejected;
 use super::problem::Problem;
 use super::solve::plan_without_pools;
 use super::topology::Counts;
+use super::topology_membership::{CountedIn, TopologyMembership};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_model::scheduling::{Input, Options, Packing, Plan};
 
@@ -27,7 +27,7 @@ pub struct Prepared<'a> {
     always: Vec<Ranked>,
     /// By machine: its pods that would have to move, in queue order.
     moving: IdVec<HostId, Vec<Ranked>>,
-    refused: Rejected,
+    rejected: Vec<Rejected>,
     /// Counts with every pod where it is.
     counts: IdVec<GroupId, Counts>,
     /// By NodePool: what its limits leave next to all machines.
@@ -77,7 +77,7 @@ impl<'a> Prepared<'a> {
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;
         }
-        let ReusableProblem { problem, simulated_from, refused, membership } = assemble::build_reusable(input, options);
+        let ReusableProblem { problem, simulated_from, rejected, membership } = assemble::build_reusable(input, options);
         let mut always = Vec::new();
         let mut moving: IdVec<HostId, Vec<Ranked>> = vec![Vec::new(); input.nodes.len()].into();
         for (rank, entry) in problem.queue.iter().enumerate() {
@@ -94,7 +94,7 @@ impl<'a> Prepared<'a> {
             membership,
             always,
             moving,
-            refused,
+            rejected,
             counts: problem.counts.clone(),
             limits: problem.pools.iter().map(|pool| PoolLimits { resources: pool.limits.clone(), nodes: pool.node_limit }).collect(),
             host_of: input.nodes.iter().enumerate().map(|(at, node)| (node.name(), HostId::at(at))).collect(),
@@ -127,8 +127,8 @@ impl<'a> Prepared<'a> {
         queue.extend(hosts.iter().flat_map(|host| &self.moving[*host]));
         queue.sort_unstable_by_key(|ranked| ranked.rank);
         self.problem.queue = queue.into_iter().map(|ranked| ranked.entry).collect();
-        let refused = self.refused.iter().filter(|(simulated_from, _)| simulated_from.is_none_or(|host| hosts.contains(&host)));
-        self.problem.refused = refused.map(|(_, left)| left.clone()).collect();
+        let rejected = self.rejected.iter().filter(|rejected| rejected.simulated_from.is_none_or(|host| hosts.contains(&host)));
+        self.problem.refused = rejected.map(|rejected| rejected.left_out.clone()).collect();
         self.problem.excluded = Bits::none(self.problem.machines.len());
         for machine in hosts.iter().filter_map(|host| self.machine_of[*host]) {
             self.problem.excluded.insert(machine);

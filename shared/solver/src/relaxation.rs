@@ -1,6 +1,8 @@
 //! Relaxing a pod: which of its preferences is dropped next when it cannot be placed.
 
 use whittle_api::k8s::{PodSpec, Toleration};
+use whittle_model::requirements::{Requirements, from_selector, term_requirements};
+use whittle_model::scheduling::PreferencePolicy;
 
 /// After this many relaxations, all remaining preferences are dropped at once. Real pods have a handful.
 pub(crate) const RELAXATIONS_MAX: usize = 128;
@@ -10,6 +12,22 @@ pub(crate) const RELAXATIONS_MAX: usize = 128;
 pub(crate) enum SoftTaints {
     Some,
     None,
+}
+
+/// The pod's requirements on node labels: its node selector and first required term, with the heaviest preference if
+/// preferences count.
+pub(crate) fn requirements_of(spec: &PodSpec, policy: PreferencePolicy) -> Requirements {
+    let mut reqs = from_selector(&spec.node_selector);
+    let Some(affinity) = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()) else { return reqs };
+    if policy == PreferencePolicy::Respect
+        && let Some(at) = heaviest(&affinity.preferred, |t| t.weight)
+    {
+        reqs.add_all(&term_requirements(&affinity.preferred[at].preference));
+    }
+    if let Some(first) = affinity.required.as_ref().and_then(|r| r.node_selector_terms.first()) {
+        reqs.add_all(&term_requirements(first));
+    }
+    reqs
 }
 
 /// Drops one thing, as Karpenter does: the first alternative of the required node affinity, else the heaviest preference, else

@@ -1,0 +1,54 @@
+//! What existing machines and their pods contribute to topology.
+
+use super::builder::ProblemBuilder;
+use super::ids::{GroupId, HostId, IdVec, LabelsId, PodId, SetId, TaintsId};
+use super::pods_to_place::PodToPlace;
+use super::topology::GroupKind;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::Pod;
+use whittle_model::requirements::from_labels;
+
+/// An existing machine, as far as counting is concerned.
+#[derive(Clone, Debug)]
+pub(crate) struct CountedMachine {
+    /// Its labels as requirements; `None` before its Node has joined.
+    pub(crate) labels: Option<SetId>,
+    pub(crate) taints: TaintsId,
+    /// Whether the pass may place pods on it.
+    pub(crate) offered: bool,
+    /// Bound pods that count, by label set.
+    pub(crate) pods: Vec<(LabelsId, u32)>,
+    /// Required anti-affinity groups of bound pods.
+    pub(crate) repels: Vec<GroupId>,
+}
+
+/// What each machine contributes to topology, without the pods that are being placed.
+pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, PodToPlace<'_>>) -> IdVec<HostId, CountedMachine> {
+    let in_pass: BTreeSet<*const Pod> = to_place.iter().map(|p| std::ptr::from_ref(p.pod)).collect();
+    let input = builder.input;
+    let mut out = IdVec::with_capacity(input.nodes.len());
+    for node in input.nodes {
+        let labels = node.node.as_ref().map(|n| builder.split(&from_labels(&n.metadata.labels)).0);
+        let taints = builder.taint_table.taints(&node.simulated_taints());
+        let mut counted = CountedMachine { labels, taints, offered: builder.is_offered(node), pods: Vec::new(), repels: Vec::new() };
+        let mut by_labels = BTreeMap::new();
+        for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
+            if in_pass.contains(&std::ptr::from_ref(pod)) {
+                continue;
+            }
+            // A terminating pod is no longer counted but repels others until it is gone.
+            if !pod.metadata.is_deleting() {
+                *by_labels.entry(builder.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
+            }
+            let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
+            for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
+                let namespaces = &input.objects.namespaces;
+                let id = builder.groups.term(GroupKind::Inverse, term, &pod.metadata.namespace, None, namespaces, &mut builder.names);
+                counted.repels.push(id);
+            }
+        }
+        counted.pods = by_labels.into_iter().collect();
+        out.push(counted);
+    }
+    out
+}
