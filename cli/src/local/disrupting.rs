@@ -189,7 +189,7 @@ fn a_pod_bound_before_the_nodes_are_tainted_is_not_evicted() {
             let pod = world.cluster.objects.pods.get("default/late").expect("it was not evicted");
             assert!(!pod.metadata.is_deleting() && pod.spec.node_name == node, "{moment} ms");
             assert!(is_undisrupted(&world), "{moment} ms");
-            let recorded = |kept: &whittle_claims::DecisionRecord| kept.message.contains("default/late has come since");
+            let recorded = |kept: &whittle_claims::DecisionRecord| kept.message.contains("default/late was bound since");
             kept_after_decision += usize::from(world.store.decisions(&world.name()).iter().any(recorded));
         }
         assert!(kept_after_decision > 0, "some pods arrived after the decision: {left} ms");

@@ -92,7 +92,7 @@ impl<P: Rights> Run<'_, P> {
             self.untaint(&removal.node).await?;
         }
         for arrival in &arrivals {
-            let message = format!("Kept after all: pod {} has come since", arrival.pod);
+            let message = format!("Kept after all: pod {} was bound since", arrival.pod);
             self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
         }
         metrics::validation_failed(&mut self.report, command.method, arrivals.len());

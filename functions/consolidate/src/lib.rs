@@ -115,7 +115,7 @@ impl<P: Rights> Run<'_, P> {
         }
         shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, snapshot.now);
         let acted = self.act(&snapshot, &decision, &mut stored).await;
-        // Reporting comes second: the longer a decision waits, the more pods have arrived meanwhile.
+        // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
         publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
         if !self.settings.shadow {
             let step = observe::write_conditions(self.ports, &snapshot, &decision, &mut self.report).await?;
@@ -149,7 +149,7 @@ impl<P: Rights> Run<'_, P> {
         stored: &mut Stored<Disruptions>,
     ) -> Result<Option<SignedDuration>, HandleError> {
         if self.settings.shadow {
-            // Proposed before shadow mode was switched on: it must not be executed any more.
+            // Proposed before shadow mode was switched on: it must no longer be executed.
             stored.value.resting = None;
             return Ok(None);
         }

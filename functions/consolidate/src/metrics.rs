@@ -11,7 +11,7 @@ use whittle_ports::{Report, metrics};
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, Quantity, SignedDuration};
 
-/// How often state gauges are emitted: passes are more frequent than anybody reads.
+/// How often state gauges are emitted: passes are more frequent than useful.
 pub(crate) const STATES_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
 /// A command was started.
@@ -39,7 +39,7 @@ pub(crate) fn command_started(report: &mut Report, snapshot: &Snapshot, command:
     }
 }
 
-/// A claim was made.
+/// A claim was created.
 pub(crate) fn claim_created(report: &mut Report, reason: &str, pool: &str, relaxed: Option<&String>) {
     let min_values_relaxed = relaxed.map_or("false", String::as_str);
     report.metric(metrics::NodeClaimsCreated { reason, nodepool: pool, min_values_relaxed });

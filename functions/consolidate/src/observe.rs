@@ -45,7 +45,7 @@ pub(crate) enum Step {
 /// Records pod events on claims whose node's pods changed since the last pass (disruption 12), in the store and in the snapshot.
 pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapshot, report: &mut Report) -> Result<Step, HandleError> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    // A pod that cannot be read has neither arrived nor left.
+    // An unreadable pod counts as unchanged.
     for pod in snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
         by_node.entry(pod.spec.node_name.as_str()).or_default().push(pod);
     }

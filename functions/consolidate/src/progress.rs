@@ -79,7 +79,7 @@ impl<P: Rights> Run<'_, P> {
             Readiness::Ready => {
                 let outcome = self.delete_old_claims(snapshot, running, timeout).await?;
                 if outcome == Outcome::Done {
-                    // Before the command leaves its record: rather recorded twice, under one id, than never.
+                    // Before the command is removed from its record: a duplicate under one id is better than none.
                     let (entry, record) = ledger_entry(snapshot, running);
                     self.ports.store().append(&self.lease.cluster, &[record]).await?;
                     metrics::savings(&mut self.report, &entry);
@@ -128,7 +128,7 @@ impl<P: Rights> Run<'_, P> {
         untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await
     }
 
-    /// Requests the deletion of the old claims. One that somebody changed meanwhile is retried in the next step.
+    /// Requests the deletion of the old claims. One that was changed meanwhile is retried in the next step.
     async fn delete_old_claims(&mut self, snapshot: &Snapshot, running: &Running, timeout: SignedDuration) -> Result<Outcome, HandleError> {
         let mut outcome = Outcome::Done;
         for deleting in &running.removals {
@@ -149,7 +149,7 @@ impl<P: Rights> Run<'_, P> {
             if !claim.value.is_ending() {
                 let message = format!("{}: part of command {}", running.method.reason(), running.id);
                 let deletion = claim.value.deletion_for(deletion_reason(running.method), message, snapshot.now);
-                let marked = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await;
+                let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), snapshot.now).await;
                 if unless_conflict(marked)?.is_none() {
                     outcome = Outcome::Waiting;
                     continue;
@@ -216,7 +216,9 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
             None if !running.stored || running.started_at == snapshot.now || snapshot.is_hidden(name) => all = false,
             None => return Readiness::Lost(format!("replacement {name} was deleted")),
             Some(claim) if claim.is_ending() => return Readiness::Lost(format!("replacement {name} failed: {}", failure_text(claim))),
-            Some(claim) if snapshot.is_deleted_by_user(claim) => return Readiness::Lost(format!("replacement {name} was deleted by hand")),
+            Some(claim) if snapshot.is_deleted_by_user(claim) => {
+                return Readiness::Lost(format!("replacement {name} was deleted by a user"));
+            }
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }

@@ -51,7 +51,7 @@ pub(crate) async fn store_verdicts<P: Rights>(
     let claims: BTreeSet<&str> = to_publish.map(|verdict| verdict.node_claim.as_str()).collect();
     for note in decision.events.iter().filter(|note| is_new(note, &new.to_publish, &claims)).take(EVENTS_MAX) {
         if crate::time_left(ports.clock()).is_zero() {
-            break; // the stored verdict says the same
+            break; // the stored verdict is the same
         }
         publish_event(ports.cluster(), cluster, &event_of(note, &snapshot.read)).await.count_failure(report, "events_failed");
     }
@@ -108,7 +108,7 @@ pub(crate) fn changed_pages<'d>(
         let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
         let mut kept = match old {
             Some(old) if verdict.reason.is_stale() || old.code == fresh.code && old.text == fresh.text => {
-                // A node that was not evaluated keeps the age of its verdict, for all to see.
+                // A node that was not evaluated keeps the age of its verdict.
                 let is_evaluated = !matches!(verdict.reason, VerdictReason::Kept(KeepReason::NotReached));
                 if is_evaluated && now.duration_since(old.at) >= REFRESH_AFTER {
                     dirty.insert(number);
@@ -204,7 +204,7 @@ pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool,
 /// Records that a proposal is no longer valid.
 pub(crate) fn record_rejected(report: &mut Report, proposal: &Proposal, rejection: &Rejection, now: Timestamp) {
     let subject = format!("command/{}", proposal.nodes.join(","));
-    report.decide(now, DecisionKind::Kept, subject, format!("{} no longer holds: {}", proposal.method.reason(), rejection.cause));
+    report.decide(now, DecisionKind::Kept, subject, format!("{} is no longer valid: {}", proposal.method.reason(), rejection.cause));
     report.count("rejected");
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn record_refused(report: &mut Report, command: &Command, wrong: &[Vi
     let Some(first) = wrong.first() else { return };
     let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     let more = if wrong.len() > 1 { format!(" (and {} more)", wrong.len() - 1) } else { String::new() };
-    let message = format!("{} is not carried out, a check forbids it: {first}{more}", command.method.reason());
+    let message = format!("{} is not executed, the checker rejects it: {first}{more}", command.method.reason());
     report.decide(now, DecisionKind::Kept, format!("command/{}", nodes.join(",")), message);
     report.count("refused");
 }

@@ -108,8 +108,8 @@ impl Disruptions {
         self.resting.is_none() && self.running.is_empty() && self.surplus.is_empty()
     }
 
-    /// Tracks which pod moves have begun and which are over, by the pods of the snapshot: decisions leave out pods that a
-    /// launching machine is promised to, and a node that waits for its replacement would seem to be empty.
+    /// Tracks which pod moves have begun and which have ended, by the pods of the snapshot: decisions leave out pods that a
+    /// launching machine is meant for, and a node that waits for its replacement would seem to be empty.
     pub(crate) fn track_moves(&mut self, snapshot: &Snapshot) {
         record_drained(&mut self.memory, &snapshot.read, snapshot.now);
     }

@@ -31,7 +31,7 @@ impl<P: Rights> Run<'_, P> {
         stored: &mut Stored<Disruptions>,
     ) -> Result<bool, HandleError> {
         let is_shadowed = |pool: &str| self.settings.shadow || shadow_pools(snapshot).any(|name| name == pool);
-        // Decided before shadow mode was switched on: it must not be done any more.
+        // Decided before shadow mode was switched on: it must no longer be done.
         stored.value.surplus.retain(|surplus| !is_shadowed(&surplus.node_pool));
         if !stored.value.surplus.is_empty() {
             // Any further surplus is decided on a snapshot read after these were deleted.
@@ -80,7 +80,7 @@ impl<P: Rights> Run<'_, P> {
             }
             let claim = claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
             self.ports.store().create(self.lease, &claim).await?;
-            let message = format!("one of the {} that NodePool {} lacks of its replicas", change.launch.len(), change.node_pool);
+            let message = format!("one of {} missing replicas of NodePool {}", change.launch.len(), change.node_pool);
             self.report.decide(snapshot.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
             self.report.count("planned");
             crate::metrics::claim_created(&mut self.report, "provisioned", &change.node_pool, None);
@@ -102,7 +102,7 @@ impl<P: Rights> Run<'_, P> {
         Ok(())
     }
 
-    /// Requests the deletion of the surplus claims in the record; one that somebody changed meanwhile stays in the record for the
+    /// Requests the deletion of the surplus claims in the record; one that was changed meanwhile stays in the record for the
     /// next run. Draining honours budgets and protected pods.
     async fn delete_surplus(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut done = BTreeSet::new();
@@ -118,7 +118,7 @@ impl<P: Rights> Run<'_, P> {
             };
             if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
                 let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, surplus.message.clone(), snapshot.now);
-                let marked = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), snapshot.now).await;
+                let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), snapshot.now).await;
                 if unless_conflict(marked)?.is_none() {
                     continue;
                 }
@@ -144,11 +144,11 @@ fn static_pool_changes(settings: &Settings, snapshot: &Snapshot, known: &Disrupt
     static_changes(disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules })
 }
 
-/// Why nothing is done for a pool now, if so. Pure.
+/// Why a pool is not changed now, if so. Pure.
 pub(crate) fn blocked_reason(settings: &Settings, change: &StaticChange, hidden: &[String]) -> Option<String> {
     if settings.shadow || change.shadow {
         let (more, fewer) = (change.launch.len(), change.delete.len());
-        return Some(format!("would (shadow mode) launch {more} machines and end {fewer}"));
+        return Some(format!("would (shadow mode) launch {more} machines and delete {fewer}"));
     }
     // A claim that cannot be read still has its machine: it must not be launched a second time.
     let of_pool = |name: &&String| name.starts_with(&format!("{}-", change.node_pool));
@@ -172,7 +172,7 @@ fn surplus_claim(snapshot: &Snapshot, change: &StaticChange, claim: &str) -> Sur
     let node_pool = change.node_pool.clone();
     let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == node_pool);
     let replicas = pool.and_then(|pool| pool.spec.replicas).unwrap_or(0);
-    let message = format!("NodePool {node_pool} is to have {replicas} nodes, which are {} fewer", change.delete.len());
+    let message = format!("NodePool {node_pool} has {replicas} replicas, {} fewer than nodes", change.delete.len());
     SurplusClaim { claim: claim.into(), node_pool, message }
 }
 

@@ -63,7 +63,7 @@ fn running(replacements: Vec<Claim>) -> Running {
 }
 
 #[test]
-fn the_record_of_many_commands_stays_far_below_what_an_item_of_the_table_holds() {
+fn the_record_of_many_commands_fits_into_one_item() {
     let mut whole = claim("new-1");
     whole.spec.instance_types = (0..60).map(|number| format!("m5.{number}xlarge")).collect();
     whole.spec.pods = (0..50).map(|number| whittle_claims::PodKey { name: format!("pod-{number}"), ..Default::default() }).collect();
@@ -73,13 +73,13 @@ fn the_record_of_many_commands_stays_far_below_what_an_item_of_the_table_holds()
     let before = size(&command);
     command.drop_stored_specs();
     let names: Vec<&str> = command.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
-    assert_eq!(names, ["new-1", "new-2"], "they are still waited for");
+    assert_eq!(names, ["new-1", "new-2"], "they are still awaited");
     assert!(command.replacements.iter().all(|claim| claim.spec.replaces.as_deref() == Some("c1")));
     assert!(size(&command) * 120 < 400_000 && before * 120 > 400_000, "{before} bytes, then {}", size(&command));
 }
 
 #[test]
-fn old_nodes_go_only_when_every_replacement_is_initialized() {
+fn old_nodes_are_deleted_only_after_every_replacement_is_initialized() {
     let young = claim("new");
     let joined = after(&young, &joined());
     let ready = after(&joined, &[Event::NodeReady]);
@@ -91,7 +91,7 @@ fn old_nodes_go_only_when_every_replacement_is_initialized() {
 }
 
 #[test]
-fn the_ledger_names_what_the_replacements_really_cost() {
+fn the_ledger_has_the_actual_prices_of_replacements() {
     let entered = |price: u64| {
         let young = claim("new");
         let fleet = Machine { price: Price::from_nanos(price), ..machine("i-1") };
@@ -101,24 +101,27 @@ fn the_ledger_names_what_the_replacements_really_cost() {
         serde_json::from_value::<LedgerEntry>(record.detail["ledger"].clone()).unwrap()
     };
     assert_eq!(entered(150).after_nanos, Price::from_nanos(150));
-    assert_eq!(entered(0).after_nanos, Price::from_nanos(100), "without a price, what was expected stands");
-    assert_eq!(entered(150).at, at(60), "when the old machines go");
+    assert_eq!(entered(0).after_nanos, Price::from_nanos(100), "without a price, the expected one is kept");
+    assert_eq!(entered(150).at, at(60), "when the old machines are deleted");
 }
 
 #[test]
 fn a_lost_replacement_rolls_the_command_back() {
     let young = claim("new");
     let command = running(vec![young.clone()]);
-    let deletion = Deletion { reason: DeletionReason::LaunchTimeout, at: at(2), deadline: None, message: "no machine came".to_owned() };
-    let ending = after(&young, &[Event::DeletionAsked(deletion)]);
-    assert!(matches!(readiness(&snapshot_of(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine came")));
+    let deletion =
+        Deletion { reason: DeletionReason::LaunchTimeout, at: at(2), deadline: None, message: "no machine was launched".to_owned() };
+    let ending = after(&young, &[Event::DeletionRequested(deletion)]);
+    assert!(
+        matches!(readiness(&snapshot_of(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine was launched"))
+    );
     assert!(matches!(readiness(&snapshot_of(vec![], at(5)), &command), Readiness::Lost(why) if why.contains("was deleted")));
     let late = at(601);
     assert!(matches!(readiness(&snapshot_of(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
 }
 
 #[test]
-fn commands_finish_in_the_order_in_which_their_replacements_are_ready() {
+fn commands_finish_as_their_replacements_become_ready() {
     let (first, second) = (claim("first"), claim("second"));
     let ready = |young: &Claim| after(&after(young, &joined()), &[Event::NodeReady]);
     let stands = |claims: Vec<Claim>, of: &Claim| readiness(&snapshot_of(claims, at(5)), &running(vec![of.clone()]));
@@ -130,7 +133,7 @@ fn commands_finish_in_the_order_in_which_their_replacements_are_ready() {
 }
 
 #[test]
-fn a_command_may_take_longer_the_more_nodes_are_under_way() {
+fn the_command_timeout_grows_with_the_number_of_nodes() {
     for (nodes, seconds) in
         [(1, 600), (100, 600), (4_000, 600), (10_000, 800), (40_000, 3_200), (45_000, 3_600), (80_000, 3_600), (usize::MAX, 3_600)]
     {
@@ -142,9 +145,9 @@ fn a_command_may_take_longer_the_more_nodes_are_under_way() {
     assert_eq!(stands(10_000), Readiness::Waiting);
 }
 
-/// The claim itself hears of it with the next sweep only: until then the old machine must not go.
+/// The claim records it only after the next sweep: the old machine must not be deleted before.
 #[test]
-fn a_replacement_that_somebody_deletes_counts_as_lost_at_once() {
+fn a_replacement_deleted_by_a_user_counts_as_lost_at_once() {
     let young = claim("new");
     let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
     let command = running(vec![young]);
@@ -158,12 +161,12 @@ fn a_replacement_that_somebody_deletes_counts_as_lost_at_once() {
     let node = Node { metadata: deleted(ready.node_name().unwrap()), ..Node::default() };
     let of_claim = ClusterObjects { node_claims: vec![object("other"), object("new")], ..ClusterObjects::default() };
     for objects in [of_claim, ClusterObjects { nodes: vec![node], ..ClusterObjects::default() }] {
-        assert!(matches!(readiness_with(objects), Readiness::Lost(why) if why.contains("by hand")));
+        assert!(matches!(readiness_with(objects), Readiness::Lost(why) if why.contains("by a user")));
     }
 }
 
 #[test]
-fn a_replacement_that_this_run_stores_is_not_taken_for_deleted() {
+fn a_replacement_stored_by_this_run_does_not_count_as_deleted() {
     let command = Running { started_at: at(5), ..running(vec![claim("new")]) };
     assert_eq!(readiness(&snapshot_of(vec![], at(5)), &command), Readiness::Waiting);
     let unstored = Running { stored: false, ..running(vec![claim("new")]) };
@@ -177,7 +180,7 @@ fn pod(uid: &str, owner: &str) -> Pod {
 }
 
 #[test]
-fn only_workload_pods_make_a_pod_event() {
+fn only_workload_pods_cause_pod_events() {
     let web = pod("1", "ReplicaSet");
     let daemon = pod("2", "DaemonSet");
     let mut ended = pod("3", "Job");
@@ -192,7 +195,7 @@ fn only_workload_pods_make_a_pod_event() {
 }
 
 #[test]
-fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
+fn pods_of_a_replaced_node_count_until_they_are_evicted() {
     let mut staying = pod("1", "ReplicaSet");
     "staying".clone_into(&mut staying.metadata.name);
     let mut replacement = claim("new");
@@ -230,7 +233,7 @@ fn pods_that_are_promised_a_replacement_have_not_moved_before_they_leave() {
 }
 
 #[test]
-fn machines_that_take_pods_of_a_command_are_not_taken_meanwhile() {
+fn nominated_machines_are_not_disrupted() {
     let taking = after(&claim("taking"), &[joined(), vec![Event::NodeReady]].concat());
     let snapshot_at = |now| {
         let shown = whittle_claims::mirror(&taking);
@@ -274,11 +277,11 @@ fn doorbells_do_not_multiply() {
     let mut next = Disruptions::default();
     assert_eq!(schedule_next_pass(&snapshot, &Disruptions::default(), None, &mut next), Some(PASS_INTERVAL));
     let mut again = next.clone();
-    assert_eq!(schedule_next_pass(&snapshot, &next, None, &mut again), None, "one is under way");
+    assert_eq!(schedule_next_pass(&snapshot, &next, None, &mut again), None, "one is pending");
     let sooner = Some(SignedDuration::from_secs(3));
     assert_eq!(schedule_next_pass(&snapshot, &next, sooner, &mut again), sooner, "but not soon enough");
     let idle = snapshot_of(vec![], at(0));
-    assert_eq!(schedule_next_pass(&idle, &next, None, &mut again), None, "nothing of ours runs");
+    assert_eq!(schedule_next_pass(&idle, &next, None, &mut again), None, "the cluster has no machines of ours");
 }
 
 fn change(launch: usize) -> StaticChange {
@@ -287,7 +290,7 @@ fn change(launch: usize) -> StaticChange {
 }
 
 #[test]
-fn a_static_pool_is_let_be_in_shadow_mode_and_while_a_claim_of_it_cannot_be_read() {
+fn a_static_pool_is_not_changed_in_shadow_mode_or_with_unreadable_claims() {
     let live = Settings::default();
     let none: [String; 0] = [];
     assert_eq!(statics::blocked_reason(&live, &change(2), &none), None);
@@ -295,12 +298,12 @@ fn a_static_pool_is_let_be_in_shadow_mode_and_while_a_claim_of_it_cannot_be_read
     let hidden = statics::blocked_reason(&live, &change(2), &["fixed-1".to_owned()]).unwrap();
     assert_eq!(hidden, "its machines cannot be counted: NodeClaim fixed-1 cannot be read");
     let shadow = Settings { shadow: true, ..Settings::default() };
-    assert_eq!(statics::blocked_reason(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and end 0");
+    assert_eq!(statics::blocked_reason(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and delete 0");
     assert!(statics::blocked_reason(&live, &StaticChange { shadow: true, ..change(2) }, &none).is_some());
 }
 
 #[test]
-fn a_static_pool_whose_launch_failed_is_tried_again_after_a_minute() {
+fn a_static_pool_whose_launch_failed_is_retried_after_a_minute() {
     let mut lost = claim("fixed-1");
     lost.spec.node_pool = "fixed".to_owned();
     let lost = after(&lost, &[Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() }]);
@@ -311,40 +314,40 @@ fn a_static_pool_whose_launch_failed_is_tried_again_after_a_minute() {
 }
 
 #[test]
-fn a_claim_that_is_to_end_may_still_get_its_machine() {
+fn a_deleted_claim_may_still_get_its_machine() {
     let mut begun = claim("fixed-1");
     begun.spec.node_pool = "fixed".to_owned();
     let begun = after(&begun, &[Event::LaunchBegun { client_token: "t".to_owned() }]);
     let deletion = Deletion { reason: DeletionReason::ScaledDown, at: at(2), deadline: None, message: String::new() };
-    let ending = after(&begun, &[Event::DeletionAsked(deletion)]);
+    let ending = after(&begun, &[Event::DeletionRequested(deletion)]);
     let surplus = SurplusClaim { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
     let state = Disruptions { surplus: vec![surplus], ..Disruptions::default() };
     let facts = state.facts(&snapshot_of(vec![ending], at(5)));
     assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"));
-    assert!(facts["fixed-2"].in_command, "one that is to go is nobody else's");
-    assert!(state.facts(&snapshot_of(vec![begun.clone()], at(5))).len() == 1, "one that stays is shown");
+    assert!(facts["fixed-2"].in_command, "a surplus claim is excluded from other commands");
+    assert!(state.facts(&snapshot_of(vec![begun.clone()], at(5))).len() == 1, "a pending launch is included");
     assert!(!state.is_idle());
     let mut deleted = mirror(&begun);
     deleted.metadata.deletion_timestamp = Some(at(3));
     let read = ClusterObjects { node_claims: vec![deleted], ..ClusterObjects::default() };
     let claims = vec![Stored { value: begun, revision: Revision(1) }];
     let facts = state.facts(&Snapshot::of(at(5), read, claims, Vec::new(), BTreeMap::new()));
-    assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"), "nor does it matter who asked for its end");
+    assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"), "also if a user requested its deletion");
 }
 
 #[test]
-fn a_pass_makes_as_many_simulations_as_its_time_allows_and_never_too_few_to_come_round() {
+fn the_number_of_simulations_follows_the_time_and_has_a_minimum() {
     let check = |seconds: i64, expected: u32| assert_eq!(simulations(SignedDuration::from_secs(seconds), 6_000), expected, "{seconds} s");
     check(50, 6_000);
     check(20, 3_000);
     check(1, 150);
     check(0, 100);
-    // Five minutes are thirty looks; a thousand nodes have had their turn after ten of the shortest.
+    // Ten passes of the shortest kind cover a thousand nodes.
     assert!(i64::from(SIMULATIONS_MIN) * 300 / PASS_INTERVAL.as_secs() >= 2 * 1_000);
 }
 
 #[test]
-fn a_command_is_overtaken_by_the_shadow_mode_of_any_of_its_pools() {
+fn a_command_is_shadowed_if_any_of_its_pools_is() {
     let command = Running { ledger: LedgerEntry { node_pools: vec!["a".to_owned(), "b".to_owned()], ..ledger() }, ..running(vec![]) };
     let shadowed = |pool: &str| {
         let mut snapshot = snapshot_of(vec![], at(0));
@@ -361,14 +364,14 @@ fn a_command_is_overtaken_by_the_shadow_mode_of_any_of_its_pools() {
 mod golden;
 
 #[test]
-fn commands_that_every_release_stored_stay_readable() {
+fn stored_commands_of_every_release_stay_readable() {
     use whittle_claims::Record;
     let read = golden::check::<Disruptions>(Disruptions::KIND, Disruptions::VERSION);
     assert_eq!((read.running.len(), read.resting.is_some(), read.is_idle()), (1, true, false));
 }
 
 #[test]
-fn a_command_counts_once_and_each_of_its_nodes_with_its_pods() {
+fn a_command_is_counted_once_and_its_nodes_with_their_pods() {
     let removal = |node: &str, pods: &[&str]| Removal {
         node: node.to_owned(),
         node_claim: format!("claim-{node}"),
@@ -405,7 +408,7 @@ fn a_command_counts_once_and_each_of_its_nodes_with_its_pods() {
 }
 
 #[test]
-fn decisions_are_counted_by_what_they_do_why_and_how() {
+fn decisions_are_counted_by_decision_reason_and_type() {
     let check = |method: Method, launched: usize, want: [&str; 3]| {
         let removal = Removal { node: "a".to_owned(), node_pool: "default".to_owned(), ..Removal::default() };
         let command = Command {
@@ -437,7 +440,7 @@ fn decisions_are_counted_by_what_they_do_why_and_how() {
 }
 
 #[test]
-fn nodes_that_no_longer_hold_are_counted_and_none_is_not() {
+fn nodes_that_fail_validation_are_counted_and_zero_is_not() {
     let mut report = Report::default();
     metrics::validation_failed(&mut report, Method::Emptiness, 0);
     assert!(report.metrics.is_empty());
@@ -448,16 +451,16 @@ fn nodes_that_no_longer_hold_are_counted_and_none_is_not() {
 }
 
 #[test]
-fn events_about_a_claim_go_with_its_node_and_those_about_pools_and_pods_are_always_told() {
-    let told = |object: &str| {
+fn events_about_pools_and_pods_are_always_published() {
+    let is_published = |object: &str| {
         let note = DisruptionEvent { object: object.to_owned(), reason: "DisruptionBlocked", message: String::new(), warning: false };
         publish::is_new(&note, &["n"].into(), &["c"].into())
     };
-    assert!(["node/n", "nodeclaim/c", "nodepool/p", "pod/default/p"].into_iter().all(told));
-    assert!(!["node/other", "nodeclaim/n"].into_iter().any(told));
+    assert!(["node/n", "nodeclaim/c", "nodepool/p", "pod/default/p"].into_iter().all(is_published));
+    assert!(!["node/other", "nodeclaim/n"].into_iter().any(is_published));
 }
 
-/// A decision that has something to say about a node, and notes about these objects.
+/// A decision with a verdict about a node, and Events about these objects.
 fn decision(why: KeepReason, notes: &[&str]) -> Decision {
     let note = |object: &&str| DisruptionEvent {
         object: (*object).to_owned(),
@@ -481,7 +484,7 @@ fn decision(why: KeepReason, notes: &[&str]) -> Decision {
 }
 
 #[test]
-fn a_verdict_that_stands_is_told_again_every_quarter_of_an_hour_and_logged_once() {
+fn an_unchanged_verdict_is_published_every_quarter_of_an_hour_and_logged_once() {
     let mut stored = BTreeMap::new();
     let mut look = |minutes: i64, why: KeepReason, notes: &[&str]| {
         let (decision, mut news) = (decision(why, notes), publish::NewVerdicts::default());
@@ -493,14 +496,14 @@ fn a_verdict_that_stands_is_told_again_every_quarter_of_an_hour_and_logged_once(
     assert_eq!(look(0, KeepReason::NothingCheaper, &["node/n", "nodeclaim/c"]), (1, 1));
     assert_eq!(look(1, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
     assert_eq!(look(14, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
-    assert_eq!(look(16, KeepReason::NothingCheaper, &[]), (0, 0), "this pass has nothing to tell: the next has");
+    assert_eq!(look(16, KeepReason::NothingCheaper, &[]), (0, 0), "this pass has no Events: the next has");
     assert_eq!(look(17, KeepReason::NothingCheaper, &["node/n"]), (0, 1));
     assert_eq!(look(18, KeepReason::NothingCheaper, &["node/n"]), (0, 0));
-    assert_eq!(look(19, KeepReason::StaticPool, &["node/n"]), (1, 1), "what is new is told at once");
+    assert_eq!(look(19, KeepReason::StaticPool, &["node/n"]), (1, 1), "a new verdict is published at once");
 }
 
 #[test]
-fn a_command_that_failed_counts_the_replacements_that_never_came_and_one_that_succeeded_what_it_saves() {
+fn failed_commands_count_lost_replacements_and_successful_ones_their_savings() {
     let ready = after(&claim("new"), &[joined(), vec![Event::NodeReady]].concat());
     let command = running(vec![claim("new"), claim("lost")]);
     let mut report = Report::default();

@@ -1,4 +1,4 @@
-//! Handles interruption notices of EC2: recorded, replanned ahead of the loss, handed to `terminate`.
+//! Handles interruption notices of EC2: records them, replans the pods, and sends the claim to `terminate`.
 //!
 //! The only message whose content matters: it is stored on the claim before anything else happens. Unknown instances, repeats and
 //! late notices are harmless.
@@ -93,7 +93,7 @@ impl<P: Rights> Run<'_, P> {
         Ok(false)
     }
 
-    /// Applies a notice to a claim as it was read. `Conflict` when somebody else has written it meanwhile: then nothing was done.
+    /// Applies a notice to a claim as it was read. `Conflict` if it was written meanwhile: then nothing was done.
     async fn apply(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, now)) {
@@ -151,7 +151,7 @@ impl<P: Rights> Run<'_, P> {
         // The notice counts from when AWS sent it, not from when it was received; a clock that runs ahead changes nothing.
         let noticed_at = self.sent_at.map_or(now, |sent| sent.min(now));
         let deletion = claim.value.deletion_for(reason(self.kind), message, noticed_at);
-        advance(self.ports.store(), claim, &Event::DeletionAsked(deletion), now).await
+        advance(self.ports.store(), claim, &Event::DeletionRequested(deletion), now).await
     }
 
     /// Pods are rescheduled while their old machine still runs.
@@ -167,7 +167,7 @@ impl<P: Rights> Run<'_, P> {
         let code = if self.kind == InterruptionKind::SpotInterrupted { "SpotInterruption" } else { "CapacityReservationInterruption" };
         let known = self.ports.store().stock_outs(now).await?;
         let old = known.iter().find(|out| out.offering == offering);
-        self.ports.store().put_stock_outs(&[StockOut::struck(old, offering, code, now)]).await?;
+        self.ports.store().put_stock_outs(&[StockOut::after_failure(old, offering, code, now)]).await?;
         Ok(())
     }
 
@@ -213,12 +213,12 @@ const fn reason(kind: InterruptionKind) -> DeletionReason {
 
 /// Whether a notice leaves a claim that is already being deleted less time.
 fn tightens(claim: &Claim, kind: InterruptionKind, now: Timestamp) -> bool {
-    let asked = claim.deletion_for(reason(kind), "", now).deadline;
+    let deadline = claim.deletion_for(reason(kind), "", now).deadline;
     let known = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
-    match (known, asked) {
+    match (known, deadline) {
         (_, None) => false,
         (None, Some(_)) => true,
-        (Some(known), Some(asked)) => asked < known,
+        (Some(known), Some(deadline)) => deadline < known,
     }
 }
 

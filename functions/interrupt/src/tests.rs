@@ -8,7 +8,7 @@ use whittle_claims::{ClaimSpec, DeletionReason, Event, Machine, OfferingKey};
 use whittle_ec2::interruption::InterruptionKind;
 use whittle_testkit::{after, at, begun, machine, planned};
 
-/// A claim that ends for a reason since second 0, told of `kind` at second 10.
+/// Whether a claim that was deleted at second 0 is changed by a notice of `kind` at second 10.
 #[track_caller]
 fn check(known: DeletionReason, kind: InterruptionKind, expected: bool) {
     let mut claim = planned("n", ClaimSpec::default());
@@ -17,7 +17,7 @@ fn check(known: DeletionReason, kind: InterruptionKind, expected: bool) {
 }
 
 #[test]
-fn a_claim_that_ends_anyway_is_told_only_what_leaves_it_less_time() {
+fn a_deleted_claim_only_takes_notices_that_leave_less_time() {
     check(DeletionReason::Underutilized, InterruptionKind::SpotInterrupted, true);
     check(DeletionReason::SpotInterruption, InterruptionKind::SpotInterrupted, false);
     check(DeletionReason::SpotInterruption, InterruptionKind::SystemStatus, true);
@@ -27,7 +27,7 @@ fn a_claim_that_ends_anyway_is_told_only_what_leaves_it_less_time() {
 }
 
 #[test]
-fn a_machine_that_is_lost_needs_no_budget_and_a_scheduled_change_does() {
+fn only_scheduled_changes_respect_budgets() {
     assert!(reason(InterruptionKind::SpotInterrupted).is_involuntary());
     assert!(reason(InterruptionKind::InstanceTerminated).is_involuntary());
     assert!(!reason(InterruptionKind::ScheduledChange).is_involuntary());
@@ -35,7 +35,7 @@ fn a_machine_that_is_lost_needs_no_budget_and_a_scheduled_change_does() {
 }
 
 #[test]
-fn a_recommendation_ends_a_machine_only_where_its_pool_or_else_the_deployment_says_so() {
+fn a_rebalance_recommendation_acts_only_if_pool_or_deployment_enable_it() {
     let check = |annotations: &[(&str, &str)], otherwise: bool, expected: bool| {
         let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
         pool.metadata.annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -47,18 +47,18 @@ fn a_recommendation_ends_a_machine_only_where_its_pool_or_else_the_deployment_sa
     check(&[(labels::ACT_ON_REBALANCE, "false")], true, false);
     check(&[(labels::ACT_ON_REBALANCE, "yes")], true, false);
     check(&[(labels::ACT_ON_REBALANCE, "true"), (labels::SHADOW, "true")], true, false);
-    assert!(!rebalance_setting(None, true), "a pool that is not there says nothing");
+    assert!(!rebalance_setting(None, true), "a missing pool does not act");
 }
 
 #[test]
-fn what_ec2_takes_back_is_left_alone_for_a_while_be_it_a_spot_pool_or_a_reservation() {
+fn interrupted_spot_pools_and_reservations_become_stock_outs() {
     let planned = planned("n", ClaimSpec::default());
     let labels = [(labels::RESERVATION_ID.to_owned(), "cr-1".to_owned())].into();
     let machine = Machine { capacity_type: "reserved".into(), labels, ..machine("i-1") };
     let claim = after(&planned, &[begun("t"), Event::FleetAnswered(machine)], at(0));
-    let told = |kind| lacking_offering(&claim, kind);
-    assert_eq!(told(InterruptionKind::CapacityReservationInterrupted), Some(OfferingKey::of_reservation("cr-1")));
-    assert_eq!(told(InterruptionKind::SpotInterrupted).map(|key| key.to_string()).as_deref(), Some("spot m5.large in z"));
-    assert_eq!(told(InterruptionKind::InstanceStopped), None);
+    let offering = |kind| lacking_offering(&claim, kind);
+    assert_eq!(offering(InterruptionKind::CapacityReservationInterrupted), Some(OfferingKey::of_reservation("cr-1")));
+    assert_eq!(offering(InterruptionKind::SpotInterrupted).map(|key| key.to_string()).as_deref(), Some("spot m5.large in z"));
+    assert_eq!(offering(InterruptionKind::InstanceStopped), None);
     assert_eq!(lacking_offering(&planned, InterruptionKind::SpotInterrupted), None);
 }

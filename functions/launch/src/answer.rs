@@ -20,14 +20,14 @@ use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
 pub(crate) const CONCURRENCY: usize = 16;
 /// Time to write the mirrors of one chunk of claims.
 const TIME_PER_MIRRORS: SignedDuration = SignedDuration::from_secs(3);
-/// Delay before EC2 is asked again about the instances of a fleet.
+/// Delay before the instances of a fleet are looked up again.
 const FLEET_POLL_DELAY: SignedDuration = SignedDuration::from_secs(15);
 /// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
 const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// Attempts to assign an instance to a claim that others write concurrently.
 const ASSIGN_ATTEMPTS_MAX: usize = 3;
 
-/// Whether EC2 has accounted for every instance of a call, be it with an error.
+/// Whether EC2 has accounted for every instance of a call, if only by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Complete,
@@ -55,9 +55,9 @@ impl<P: Rights> Run<'_, P> {
         if let Outcome::Incomplete { since } = outcome
             && Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < OUTCOME_TIMEOUT)
         {
-            // Instances that no response named may be running: look for them before others are bought.
+            // Instances that no response listed may be running: look them up before others are launched.
             self.report.count("untold");
-            let message = "EC2 has not told what became of the fleet; it is asked again";
+            let message = "EC2 has not reported the outcome of the fleet yet; it is checked again";
             return self.keep_waiting(batch, CreateReason::LaunchFailed, message, FLEET_POLL_DELAY).await;
         }
         let waiting = self.waiting(batch).await?;
@@ -81,17 +81,17 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Assigns the instances of a call that is not in the store. Members that get none are retried under a client token of their
-    /// own.
+    /// Assigns the instances of a call that is not in the store. Members that get none are retried under a new client
+    /// token.
     pub(crate) async fn adopt_unstored(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
         self.assign_instances(batch, instances).await?;
         let waiting = self.waiting(batch).await?;
         self.replace_token(waiting, &batch.id, None, RETRY_DELAY).await
     }
 
-    /// Schedules a second look for the instances of a call that is not in the store, before it is made.
+    /// Schedules a second lookup of the instances of a call that is not in the store, before it is made.
     pub(crate) async fn retry_lookup(&self, batch: &Batch) -> Result<(), HandleError> {
-        let message = "the plan is older than its launch; EC2 is asked once more whether it has brought machines already";
+        let message = "the plan is older than its launch; EC2 is checked again for instances that were started already";
         self.keep_waiting(batch, CreateReason::LaunchFailed, message, USER_ACTION_RETRY_DELAY).await
     }
 
@@ -100,7 +100,7 @@ impl<P: Rights> Run<'_, P> {
         self.report.count("quota");
         let (about, reason) = (Involved::owner(claim), CreateReason::of(&format!("{code}: {message}")));
         let advice = reason.advice();
-        let text = format!("{advice}; ask for a higher one in Service Quotas, or limit the pool. EC2 says {code}: {message}");
+        let text = format!("{advice}; request an increase in Service Quotas, or set limits on the pool. EC2 reports {code}: {message}");
         tracing::warn!(cluster = %claim.key.cluster, nodepool = %claim.spec.node_pool, code, "{advice}");
         publish_event(self.ports.cluster(), &claim.key.cluster, &ClusterEvent::warning(about, "QuotaExceeded", text)).await;
     }
@@ -115,7 +115,7 @@ impl<P: Rights> Run<'_, P> {
         tracing::error!(cluster = %claim.key.cluster, nodepool = pool, reason = reason.as_str(), "a launch was refused: {advice}{remedy}");
         self.report.count("refused");
         self.report.metric(metrics::LaunchesRefused { nodepool: pool, reason: reason.as_str() });
-        let text = format!("{advice}{remedy}. EC2 says {error_text}");
+        let text = format!("{advice}{remedy}. EC2 reports {error_text}");
         publish_event(self.ports.cluster(), &claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
     }
 
@@ -220,7 +220,7 @@ impl<P: Rights> Run<'_, P> {
                 Some(claim) => taken.push(claim),
                 None => {
                     // `sweep` terminates it after seeing it twice.
-                    tracing::warn!(instance = %instance.id, batch = %batch.id, "a machine came that no claim waits for");
+                    tracing::warn!(instance = %instance.id, batch = %batch.id, "surplus instance: no claim waits for it");
                     self.report.count("surplus");
                 }
             }
@@ -321,7 +321,7 @@ impl<P: Rights> Run<'_, P> {
         if again.is_empty() { Ok(()) } else { self.requeue(again, delay).await }
     }
 
-    /// Stores changed claims and returns those that nobody else had changed since they were read.
+    /// Stores changed claims and returns those that had not been changed since they were read.
     pub(crate) async fn save_all(&self, changed: Vec<(Stored<Claim>, Claim)>) -> Result<Vec<ClaimName>, HandleError> {
         let mut saved = Vec::new();
         for some in changed.chunks(CONCURRENCY) {
@@ -381,7 +381,7 @@ fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
     }
 }
 
-/// Whether retries are futile until somebody has changed the account, its permissions or the node class.
+/// Whether retries are futile until the account, its permissions or the node class are changed.
 const fn needs_user_action(reason: CreateReason) -> bool {
     matches!(
         reason,

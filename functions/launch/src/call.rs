@@ -27,7 +27,7 @@ pub(crate) enum Call {
     Repeat,
     /// Not in the store. Instances with its token are looked up first: another call with that token may have been made.
     New,
-    /// Not in the store, and so old that a call may have been lost when the table was restored: EC2 is asked twice.
+    /// Not in the store, and so old that a call may have been lost when the table was restored: EC2 is checked twice.
     Lost,
 }
 
@@ -42,7 +42,7 @@ impl<P: Rights> Run<'_, P> {
                 return self.settle(batch, &answer, Outcome::Complete).await;
             }
             if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(found.is_any()) {
-                // That was another call, so EC2 would start instances for all its members once more.
+                // That was another call, so EC2 would start instances for all its members again.
                 return self.adopt_unstored(batch, &found.alive).await;
             }
             let waits = match which {
@@ -69,14 +69,14 @@ impl<P: Rights> Run<'_, P> {
                 self.settle(batch, &answer, outcome).await
             }
             Err(error) => {
-                // It may have failed because somebody has deleted a template.
+                // It may have failed because a template was deleted.
                 self.templates.clear();
                 self.failed(batch, error).await
             }
         }
     }
 
-    /// Creates the launch templates of a call, but for those that this run has ensured before.
+    /// Creates the launch templates of a call, except those that this run has already ensured.
     async fn ensure_templates(&mut self, batch: &Batch) -> Result<(), CloudError> {
         let missing: Vec<&LaunchTemplate> = batch.templates.iter().filter(|template| !self.templates.contains(&template.name)).collect();
         for some in missing.chunks(TEMPLATE_CONCURRENCY) {
@@ -136,7 +136,7 @@ impl<P: Rights> Run<'_, P> {
             match self.ports.cloud().fleet(&answer.fleet_id, &batch.request).await {
                 Ok(known) => merge(&mut answer, known.unwrap_or_default()),
                 Err(error) => {
-                    tracing::warn!(%error, batch = %batch.id, fleet = %answer.fleet_id, "EC2 does not tell what became of a fleet")
+                    tracing::warn!(%error, batch = %batch.id, fleet = %answer.fleet_id, "the outcome of a fleet is unknown")
                 }
             }
         }

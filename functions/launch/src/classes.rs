@@ -15,19 +15,19 @@ impl<P: Rights> Run<'_, P> {
         let meant: BTreeMap<String, &NodeClassRecord> =
             due.iter().filter_map(|claim| self.facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
         let (ports, cluster) = (self.ports, self.cluster);
-        let asked = meant.into_iter().map(|(name, record)| async move {
+        let lookups = meant.into_iter().map(|(name, record)| async move {
             let kind = if record.class.is_converted_template() { ObjectKind::NodeTemplate } else { ObjectKind::NodeClass };
             (name, record, ports.cluster().look_up(cluster, kind, &record.class.metadata.name).await)
         });
         let mut changed = BTreeSet::new();
-        for (name, record, answer) in join_all(asked).await {
+        for (name, record, answer) in join_all(lookups).await {
             match answer {
                 Ok(presence) if has_changed(record, &presence) => {
                     changed.insert(name);
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(%cluster, class = %name, %error, "it is not known whether the class was changed: launches go by its last look");
+                    tracing::warn!(%cluster, class = %name, %error, "cannot check whether the class has changed: launching from its last refresh");
                     self.report.count("classes_unseen");
                 }
             }

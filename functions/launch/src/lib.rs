@@ -272,7 +272,7 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("no_token");
             return Ok(names);
         }
-        // Recording the attempt first stops a second run of the same doorbell.
+        // Recording the attempt first stops a concurrent run for the same doorbell.
         let (begun, now) = (Event::LaunchBegun { client_token: id.to_owned() }, self.ports.clock().now());
         let mut writes = Vec::new();
         for claim in &claims {
@@ -297,7 +297,7 @@ impl<P: Rights> Run<'_, P> {
             if !members.is_empty() {
                 let which = match (batch.value.looked_at, batch.value.looks_first) {
                     (Some(_), _) => Call::Lost,
-                    // The run that stored it ended before it knew of the instances of another call.
+                    // The run that stored it ended before it found the instances of another call.
                     (None, true) => unstored_call(oldest(&claims, now)),
                     (None, false) => Call::Repeat,
                 };
@@ -403,7 +403,7 @@ fn has_time(clock: &impl Clock) -> bool {
     clock.has_time_for(TIME_PER_CALL)
 }
 
-/// Completes the writes of one call, a chunk at a time. Claims that others have moved are counted and left out; every write that
+/// Completes the writes of one call, a chunk at a time. Claims that other runs have changed are counted and left out; every write that
 /// was begun has completed before an error is returned.
 async fn complete_writes(
     writes: Vec<impl Future<Output = Result<Stored<Claim>, HandleError>>>,

@@ -77,7 +77,7 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let lasting =
         FleetAnswer { errors: answer.errors.iter().filter(|error| lacks_capacity(batch, error)).cloned().collect(), ..answer.clone() };
     let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
-    // A lack within a placement group concerns nobody outside of it.
+    // Missing capacity within a placement group does not affect launches outside of it.
     let pools = closed.pools.into_iter().map(|pool| OfferingKey {
         instance_type: pool.instance_type,
         zone: pool.zone,
@@ -97,7 +97,7 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     };
     let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
     let lacking = pools.chain(whole).chain(reservations).map(|key| stock_out(key.clone(), code_of(&key), known, now));
-    passing.into_iter().map(|(key, code)| StockOut::for_now(key, code, now)).chain(lacking).collect()
+    passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).chain(lacking).collect()
 }
 
 /// Whether an error means that EC2 lacks capacity: an account quota, subnet addresses and the rules of a placement group do not.
@@ -137,7 +137,7 @@ fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> 
 pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
     let error = FleetPoolError { code: code.to_owned(), message: message.to_owned(), instance_type: String::new(), zone: String::new() };
     if !lacks_capacity(batch, &error) {
-        return shared_stock_outs(batch, &error).into_iter().map(|key| StockOut::for_now(key, code, now)).collect();
+        return shared_stock_outs(batch, &error).into_iter().map(|key| StockOut::with_fixed_wait(key, code, now)).collect();
     }
     if batch.request.capacity_type == labels::CAPACITY_RESERVED {
         let ids: BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
@@ -158,5 +158,5 @@ pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, kn
 
 fn stock_out(key: OfferingKey, code: &str, known: &[StockOut], now: Timestamp) -> StockOut {
     let old = known.iter().find(|out| out.offering == key);
-    StockOut::struck(old, key.clone(), code, now)
+    StockOut::after_failure(old, key.clone(), code, now)
 }

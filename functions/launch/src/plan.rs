@@ -60,7 +60,7 @@ impl Facts {
     }
     /// The class that a claim refers to.
     pub(crate) fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
-        NodeClassRecord::meant(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")
+        NodeClassRecord::referenced(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")
     }
 
     /// The launch of a single claim.
@@ -77,7 +77,7 @@ impl Facts {
         if !record.is_ready() {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message: record.problems.join("; ") });
         }
-        // Whatever the stored class says of itself: a machine outside of its group cannot be moved into it.
+        // Even if the stored class is ready: a machine outside of its group cannot be moved into it.
         if record.lacks_placement_group() {
             let message = "its placement group is not known".to_owned();
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message });

@@ -26,8 +26,8 @@ fn launching() -> Claim {
     after(&planned(), &[begun("t")], at(0))
 }
 
-fn to_end(claim: &Claim) -> Claim {
-    after(claim, &[Event::DeletionAsked(deletion(DeletionReason::Requested, at(0)))], at(0))
+fn deleted(claim: &Claim) -> Claim {
+    after(claim, &[Event::DeletionRequested(deletion(DeletionReason::Requested, at(0)))], at(0))
 }
 
 #[track_caller]
@@ -36,7 +36,7 @@ fn check_due(claim: &Claim, now: i64, expected: bool) {
 }
 
 #[test]
-fn a_launch_is_taken_up_when_it_is_new_or_was_left_behind() {
+fn a_launch_is_due_when_it_is_new_or_abandoned() {
     check_due(&planned(), 0, true);
     check_due(&launching(), 29, false);
     check_due(&launching(), 30, true);
@@ -46,9 +46,9 @@ fn a_launch_is_taken_up_when_it_is_new_or_was_left_behind() {
 }
 
 #[test]
-fn what_is_to_end_is_never_launched() {
-    check_due(&to_end(&planned()), 1000, false);
-    check_due(&to_end(&launching()), 1000, false);
+fn a_deleted_claim_is_never_launched() {
+    check_due(&deleted(&planned()), 1000, false);
+    check_due(&deleted(&launching()), 1000, false);
     check_due(&after(&launching(), &[out_of_capacity()], at(0)), 1000, false);
 }
 
@@ -81,7 +81,7 @@ fn stored(members: &[&str]) -> Batch {
 }
 
 #[test]
-fn the_name_of_a_batch_follows_from_its_claims_alone() {
+fn the_id_of_a_batch_depends_on_its_claims_alone() {
     let cluster = ClusterName::new("c");
     assert_eq!(id_of(&cluster, &names(&["a", "b"])), id_of(&cluster, &names(&["b", "a"])));
     assert_ne!(id_of(&cluster, &names(&["a", "b"])), id_of(&cluster, &names(&["a"])));
@@ -89,45 +89,45 @@ fn the_name_of_a_batch_follows_from_its_claims_alone() {
 }
 
 #[test]
-fn a_call_asks_for_as_many_machines_as_it_has_members_and_names_them() {
+fn a_call_requests_one_instance_per_member_and_tags_the_batch() {
     let two = stored(&["a", "b"]);
     assert_eq!(two.request.target_capacity, 2);
     assert_eq!(two.request.tags[labels::TAG_LAUNCH], two.id);
-    assert!(!two.request.tags.contains_key(labels::TAG_NODE_CLAIM), "a tag of the fleet cannot tell two machines apart");
+    assert!(!two.request.tags.contains_key(labels::TAG_NODE_CLAIM), "a fleet tag cannot distinguish two instances");
     let one = stored(&["a"]);
     assert_eq!(one.request.tags[labels::TAG_NODE_CLAIM], "a");
     assert_ne!(one.request.client_token, two.request.client_token);
 }
 
 #[test]
-fn the_same_batch_is_the_same_call() {
+fn equal_batches_make_equal_calls() {
     assert_eq!(stored(&["a", "b"]).request, stored(&["a", "b"]).request);
     let kept = stored(&["a"]);
     let read: Batch = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
     assert_eq!(read, kept);
     assert_eq!(read.launch().reservations.len(), 1);
     assert_eq!(read.name(), read.id);
-    assert!(read.expires_at().unwrap() > at(24 * 3600), "EC2 must have forgotten the token before we do");
+    assert!(read.expires_at().unwrap() > at(24 * 3600), "the record outlives EC2's memory of the token");
 }
 
 #[test]
-fn a_name_that_is_used_again_by_hand_is_another_launch() {
+fn a_recreated_standalone_nodeclaim_gets_a_new_token() {
     let token = |uid: Option<&str>| {
         let mut claim = planned();
         claim.spec.standalone_uid = uid.map(str::to_owned);
         id_of(&ClusterName::new("c"), &[crate::plan::token_of(&claim)])
     };
-    assert_eq!(token(Some("uid-1")), token(Some("uid-1")), "whoever begins it begins the same");
+    assert_eq!(token(Some("uid-1")), token(Some("uid-1")), "every run derives the same token");
     assert_ne!(token(Some("uid-1")), token(Some("uid-2")));
     assert_ne!(token(Some("uid-1")), token(None));
-    assert_eq!(token(None), id_of(&ClusterName::new("c"), &[planned().key.name]), "as every release named it");
+    assert_eq!(token(None), id_of(&ClusterName::new("c"), &[planned().key.name]), "the same id as in every release");
 }
 
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 
 #[test]
-fn calls_and_doorbells_that_every_release_stored_stay_readable_and_are_written_again_as_they_were() {
+fn stored_calls_and_doorbells_of_every_release_round_trip() {
     let read = golden::check::<Batch>(Batch::KIND, Batch::VERSION);
     assert_eq!((read.members.len(), read.request.target_capacity), (2, 2));
     let next = golden::check::<NextTry>(NextTry::KIND, NextTry::VERSION);

@@ -65,7 +65,7 @@ pub(crate) async fn look_up<C: Discovery>(
     Ok(Lookup { found, free_addresses, fence: FenceFacts { role, vpcs } })
 }
 
-/// What EC2 says about the placement group of a class. A refusal concerns this class alone, and its status shows it.
+/// Looks up the placement group of a class. A refusal concerns this class alone, and its status shows it.
 async fn placement_groups<C: Discovery>(cloud: &C, class: &Ec2NodeClass) -> Result<PlacementGroups, CloudError> {
     let Some(selector) = &class.spec.placement_group_selector else { return Ok(PlacementGroups::NotSelected) };
     match cloud.placement_groups(selector).await {
@@ -80,8 +80,8 @@ async fn placement_groups<C: Discovery>(cloud: &C, class: &Ec2NodeClass) -> Resu
 /// The Event for a class whose lookup AWS refuses. The stored results stay valid: dropping an image or a subnet would replace all
 /// of its nodes.
 pub(crate) fn refused_event(class: &Ec2NodeClass, error: &CloudError) -> ClusterEvent {
-    let remedy = "let the role of refresh make this call; SSM parameters of your own belong into the stack's parameter ImageParameters";
-    let message = format!("{error}. Until that is mended nothing new of the class is seen: {remedy}");
+    let remedy = "allow this call for the role of refresh; list your own SSM parameters in the stack's parameter ImageParameters";
+    let message = format!("{error}. Until this is fixed, the class keeps its last resolved state: {remedy}");
     ClusterEvent::warning(Involved::object(class), "LookupRefused", message)
 }
 

@@ -27,13 +27,13 @@ pub(crate) fn with_finalizer(class: &Ec2NodeClass) -> Ec2NodeClass {
 
 /// Whether a class of the other kind has the same name as the one of `record`: a legacy and a current object may share theirs.
 fn has_namesake(record: &str, objects: &ClusterObjects) -> bool {
-    let name = NodeClassRecord::given_name(record);
+    let name = NodeClassRecord::class_name(record);
     objects.node_classes.iter().any(|class| class.metadata.name == name && NodeClassRecord::name_of(class) != record)
 }
 
 /// Whether the class of a record may exist although it cannot be read.
 fn is_hidden(record: &str, objects: &ClusterObjects) -> bool {
-    let name = NodeClassRecord::given_name(record);
+    let name = NodeClassRecord::class_name(record);
     let kind = if name == record { Ec2NodeClass::KIND } else { "AWSNodeTemplate" };
     objects.lacks_kind(kind) || objects.is_unreadable(kind, name)
 }
@@ -41,7 +41,7 @@ fn is_hidden(record: &str, objects: &ClusterObjects) -> bool {
 /// Names of the claims that use the class of a record, including those of other controllers, and those that may: `unreadable` are
 /// claims in the table that cannot be read.
 pub(crate) fn users(record: &str, claims: &[Stored<Claim>], unreadable: &[String], objects: &ClusterObjects) -> Vec<String> {
-    let (class, twin) = (NodeClassRecord::given_name(record), has_namesake(record, objects));
+    let (class, twin) = (NodeClassRecord::class_name(record), has_namesake(record, objects));
     let converted = class != record;
     let uses = |claim: &&Claim| claim.spec.node_class.name == class && (!twin || (claim.spec.owner.kind == "Provisioner") == converted);
     let ours = claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live()).filter(uses);
@@ -64,7 +64,7 @@ fn closed(known: &NodeClassRecord, class: Option<&Ec2NodeClass>, now: whittle_un
     let mut record = known.clone();
     let deleted_at = class.and_then(|class| class.metadata.deletion_timestamp).or(known.class.metadata.deletion_timestamp).unwrap_or(now);
     record.class.metadata.deletion_timestamp = Some(deleted_at);
-    record.problems = vec![if class.is_some() { "the class is being deleted" } else { "the class does not exist any more" }.to_owned()];
+    record.problems = vec![if class.is_some() { "the class is being deleted" } else { "the class no longer exists" }.to_owned()];
     record
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct ClassDeletions<'a, P> {
     pub(crate) unreadable: &'a [String],
     pub(crate) records: &'a [Stored<NodeClassRecord>],
     /// Whittle is being uninstalled from the cluster: every class is released.
-    pub(crate) leaves: Option<LeftNodes>,
+    pub(crate) uninstalling: Option<LeftNodes>,
 }
 
 impl<P: Rights> ClassDeletions<'_, P> {
@@ -88,7 +88,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
     /// Classes that are being deleted, and records of classes that no longer exist.
     fn deleted_classes(&self) -> Vec<(String, Option<&Ec2NodeClass>)> {
         let classes = &self.objects.node_classes;
-        let ends = |class: &&Ec2NodeClass| self.leaves.is_some() || class.metadata.is_deleting();
+        let ends = |class: &&Ec2NodeClass| self.uninstalling.is_some() || class.metadata.is_deleting();
         let there = |name: &str| classes.iter().any(|class| NodeClassRecord::name_of(class) == name && !ends(&class));
         let deleting = classes.iter().filter(ends).filter(|class| !there(&NodeClassRecord::name_of(class)));
         let mut names: Vec<_> = deleting.map(|class| (NodeClassRecord::name_of(class), Some(class))).collect();
@@ -106,12 +106,12 @@ impl<P: Rights> ClassDeletions<'_, P> {
         if !self.run.is_missing_twice(name).await? {
             return Ok(false);
         }
-        let given = NodeClassRecord::given_name(name);
+        let given = NodeClassRecord::class_name(name);
         let kind = if given == name { ObjectKind::NodeClass } else { ObjectKind::NodeTemplate };
         Ok(self.run.ports.cluster().look_up(self.run.cluster, kind, given).await? == Presence::NotFound)
     }
 
-    /// Advances the deletion of every such class. A failed one holds up no other.
+    /// Advances the deletion of every such class. A failure does not block the others.
     pub(crate) async fn run(&self, done: &mut Done) -> Result<(), HandleError> {
         let listed = |name: &str| self.objects.node_classes.iter().any(|class| NodeClassRecord::name_of(class) == name);
         let is_there = |name: &str| listed(name) || is_hidden(name, self.objects);
@@ -132,7 +132,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
         if let Some(known) = self.record(name) {
             let record = closed(&known.value, class, now);
             if record != known.value {
-                if class.is_none() && self.leaves.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(name).await?) {
+                if class.is_none() && self.uninstalling.is_none() && Safeguard::ClassMissedTwice.stops(!self.is_gone(name).await?) {
                     done.wait_for("classes_missed");
                     return Ok(());
                 }
@@ -155,11 +155,11 @@ impl<P: Rights> ClassDeletions<'_, P> {
         // Created resources are found by the class's name: those of a namesake are kept.
         let mut stay = Vec::new();
         if !has_namesake(name, self.objects) {
-            stay = self.run.ports.cloud().release_class(self.run.cluster, NodeClassRecord::given_name(name)).await?;
+            stay = self.run.ports.cloud().release_class(self.run.cluster, NodeClassRecord::class_name(name)).await?;
         }
         // A machine without a claim may be an orphan that is about to be terminated; those that are kept on purpose keep their
         // profile.
-        if !stay.is_empty() && self.leaves != Some(LeftNodes::Keep) {
+        if !stay.is_empty() && self.uninstalling != Some(LeftNodes::Keep) {
             done.report.count("classes_held");
             if let Some(class) = class {
                 publish_event(self.run.ports.cluster(), self.run.cluster, &in_use_event(class, &stay)).await;
@@ -177,8 +177,8 @@ impl<P: Rights> ClassDeletions<'_, P> {
         done.report.count("classes_ended");
         let mut deleted = Report::default();
         let text = match stay.as_slice() {
-            [] => "no claim uses it; what was made for it has been deleted".to_owned(),
-            stay => format!("no claim uses it; instance profile {} stays, because machines run with it", stay.join(", ")),
+            [] => "no claim uses it; its resources have been deleted".to_owned(),
+            stay => format!("no claim uses it; instance profile {} is kept, because machines run with it", stay.join(", ")),
         };
         deleted.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
         self.run.ports.store().append(self.run.cluster, &deleted.decisions).await?;
@@ -196,6 +196,6 @@ fn waiting_event(class: &Ec2NodeClass, users: &[String]) -> ClusterEvent {
 }
 
 fn in_use_event(class: &Ec2NodeClass, profiles: &[String]) -> ClusterEvent {
-    let message = format!("machines still run with instance profile {}: end them, or give them another one", profiles.join(", "));
+    let message = format!("machines still run with instance profile {}: terminate them, or replace their profile", profiles.join(", "));
     ClusterEvent::normal(Involved::object(class), "InstanceProfileInUse", message)
 }

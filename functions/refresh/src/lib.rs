@@ -45,7 +45,7 @@ pub(crate) struct Done {
     pub(crate) report: Report,
     /// Pending pods may schedule after what has changed: `schedule` runs.
     changed: bool,
-    /// A class was closed or missed: this function runs again.
+    /// A class was closed or missing: this function runs again.
     classes_wait: bool,
 }
 
@@ -75,13 +75,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let settings = &Settings { shadow: settings.shadow || karpenter_runs, ..settings.clone() };
     let run = Run { settings, ..run };
     let mut failure = None;
-    let leaves = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|asked| asked.value.nodes);
-    for class in objects.node_classes.iter().filter(|class| leaves.is_none() && !class.metadata.is_deleting()) {
+    let uninstalling = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|record| record.value.nodes);
+    for class in objects.node_classes.iter().filter(|class| uninstalling.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
-        // Before EC2 is asked: an instance that is started meanwhile is then in EC2's count or in ours.
-        let asked_at = ports.clock().now();
+        // Before the lookup in EC2: an instance that is started meanwhile is then in EC2's count or in ours.
+        let started_at = ports.clock().now();
         match classes::look_up(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(lookup) => run.resolve(&info, &class, (lookup, asked_at), &mut done).await?,
+            Ok(lookup) => run.resolve(&info, &class, (lookup, started_at), &mut done).await?,
             // The stored results are kept; the next run retries.
             Err(error) => {
                 done.report.count("classes_failed");
@@ -95,7 +95,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was launched with one of them is seen.
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
-    let deletions = ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, leaves };
+    let deletions =
+        ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, uninstalling };
     if let Err(error) = deletions.run(&mut done).await {
         failure.get_or_insert(error);
     }
@@ -144,13 +145,13 @@ impl<P: Rights> Run<'_, P> {
         &self,
         info: &ClusterInfo,
         class: &whittle_api::karpenter::Ec2NodeClass,
-        (lookup, asked_at): (classes::Lookup, Timestamp),
+        (lookup, started_at): (classes::Lookup, Timestamp),
         done: &mut Done,
     ) -> Result<(), HandleError> {
         let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &NodeClassRecord::name_of(class)).await?;
         let stored = known.as_ref().map(|known| &known.value);
         let region = self.region_of(class).await?;
-        let (updated, record) = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, asked_at);
+        let (updated, record) = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, started_at);
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
         match known.filter(only_time_differs) {

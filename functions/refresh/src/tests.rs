@@ -1,4 +1,4 @@
-//! The whole handler over the memory adapters, in a world where nothing moves by itself.
+//! The whole handler over the memory adapters, in a world where only the test acts.
 
 mod placement;
 
@@ -28,7 +28,7 @@ fn cluster() -> ClusterName {
     ClusterName::new("c")
 }
 
-/// A world with a class, a pool of it and a launch template of it, looked at once.
+/// A world with a class, its pool and its launch template, after one run.
 fn world() -> TestWorld {
     let simulation = TestWorld::still(now());
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
@@ -67,7 +67,7 @@ fn record(simulation: &Simulation) -> Option<NodeClassRecord> {
 }
 
 #[test]
-fn a_class_that_cannot_be_read_or_is_missing_from_lists_is_not_closed() {
+fn an_unreadable_or_unlisted_class_is_not_closed() {
     for named in [true, false] {
         let mut simulation = world();
         simulation.world().hide_always("EC2NodeClass", "default", named);
@@ -78,7 +78,7 @@ fn a_class_that_cannot_be_read_or_is_missing_from_lists_is_not_closed() {
         assert!(record(&simulation).unwrap().is_ready() || !record(&simulation).unwrap().class.metadata.is_deleting());
         assert_eq!(made(&simulation), (1, 1));
         assert_eq!(pool_reason(&simulation), if named { "NodeClassUnreadable" } else { "NodeClassNotFound" });
-        // It can be read again.
+        // It is readable again.
         simulation.world().show_all();
         run(&simulation);
         assert!(!record(&simulation).unwrap().class.metadata.is_deleting());
@@ -86,7 +86,7 @@ fn a_class_that_cannot_be_read_or_is_missing_from_lists_is_not_closed() {
 }
 
 #[test]
-fn a_node_claim_of_another_controller_that_cannot_be_read_holds_every_class() {
+fn an_unreadable_nodeclaim_of_another_controller_blocks_the_deletion_of_every_class() {
     let mut simulation = world();
     let theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
     simulation.world().cluster.objects.create(theirs, now());
@@ -100,7 +100,7 @@ fn a_node_claim_of_another_controller_that_cannot_be_read_holds_every_class() {
     assert_eq!(made(&simulation), (1, 1));
 }
 
-/// Templates and profiles that are left.
+/// The number of templates and profiles.
 fn made(simulation: &Simulation) -> (usize, usize) {
     let world = simulation.world();
     (world.region.launch_templates.len(), world.region.network.profiles.len())
@@ -125,7 +125,7 @@ fn end_claim(simulation: &Simulation, claim: &Claim) {
 }
 
 #[test]
-fn a_class_is_held_from_its_first_look_on() {
+fn a_class_gets_the_finalizer_in_its_first_run() {
     let simulation = world();
     assert_eq!(class(&simulation).unwrap().metadata.finalizers, [labels::NODE_CLASS_FINALIZER]);
     assert!(record(&simulation).is_some());
@@ -133,7 +133,7 @@ fn a_class_is_held_from_its_first_look_on() {
 }
 
 #[test]
-fn shadow_mode_makes_no_instance_profile_and_plans_as_if_there_were_one() {
+fn shadow_mode_creates_no_instance_profile_and_plans_with_its_name() {
     let simulation = TestWorld::still(now());
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.spec.role = Some("node".into());
@@ -146,19 +146,19 @@ fn shadow_mode_makes_no_instance_profile_and_plans_as_if_there_were_one() {
 }
 
 #[test]
-fn a_class_in_use_is_held_until_its_last_claim_has_ended() {
+fn a_class_in_use_is_kept_until_its_last_claim_has_ended() {
     let simulation = world();
     let claim = keep_claim(&simulation);
     delete_class(&simulation);
     for _ in 0..3 {
         run(&simulation);
         assert!(class(&simulation).is_some());
-        assert_eq!(made(&simulation), (1, 1), "nothing is deleted that a machine may still need");
+        assert_eq!(made(&simulation), (1, 1), "resources that a machine may need are kept");
     }
-    let told = simulation.world().cluster.events.iter().any(|kept| {
+    let event = simulation.world().cluster.events.iter().any(|kept| {
         kept.event.reason == "WaitingOnNodeClaimTermination" && kept.event.message.contains("default-1") && !kept.event.warning
     });
-    assert!(told);
+    assert!(event);
     assert_eq!(pool_reason(&simulation), "NodeClassTerminating");
     end_claim(&simulation, &claim);
     assert_eq!(run(&simulation).counted("classes_ended"), 1);
@@ -166,7 +166,7 @@ fn a_class_in_use_is_held_until_its_last_claim_has_ended() {
 }
 
 #[test]
-fn a_class_stays_while_a_claim_that_cannot_be_read_may_use_it() {
+fn a_class_is_kept_while_an_unreadable_claim_may_use_it() {
     let simulation = world();
     let claim = keep_claim(&simulation);
     delete_class(&simulation);
@@ -175,19 +175,19 @@ fn a_class_stays_while_a_claim_that_cannot_be_read_may_use_it() {
         run(&simulation);
         assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
     }
-    let told = simulation.world().cluster.events.iter().any(|kept| kept.event.message.contains("default-1"));
-    assert!(told, "its name is told, which is all that is known of it");
+    let event = simulation.world().cluster.events.iter().any(|kept| kept.event.message.contains("default-1"));
+    assert!(event, "the Event contains its name");
 }
 
 #[test]
-fn a_class_is_closed_to_launches_before_anything_of_it_is_deleted() {
+fn a_class_is_closed_to_launches_before_its_resources_are_deleted() {
     let simulation = world();
     delete_class(&simulation);
     let first = run(&simulation);
     assert_eq!((first.counted("classes_closed"), first.counted("classes_ended")), (1, 0));
     assert!(!record(&simulation).unwrap().is_ready());
     assert_eq!(made(&simulation), (1, 1));
-    // A claim that was made meanwhile holds it.
+    // A claim that was created meanwhile uses it.
     let claim = keep_claim(&simulation);
     assert_eq!(run(&simulation).counted("classes_held"), 1);
     end_claim(&simulation, &claim);
@@ -196,7 +196,7 @@ fn a_class_is_closed_to_launches_before_anything_of_it_is_deleted() {
 }
 
 #[test]
-fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_are_gone() {
+fn a_class_without_its_finalizer_is_cleaned_up_after_its_claims() {
     let mut simulation = world();
     let claim = keep_claim(&simulation);
     simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
@@ -207,7 +207,7 @@ fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_a
     run(&simulation);
     run(&simulation);
     assert_eq!(made(&simulation), (1, 1));
-    assert!(!record(&simulation).unwrap().is_ready(), "nothing is launched with it any more");
+    assert!(!record(&simulation).unwrap().is_ready(), "nothing is launched with it");
     assert_eq!(pool_reason(&simulation), "NodeClassNotFound");
     end_claim(&simulation, &claim);
     run(&simulation);
@@ -215,7 +215,7 @@ fn a_class_whose_finalizer_was_taken_off_by_hand_is_cleaned_up_when_its_claims_a
 }
 
 #[test]
-fn a_class_that_one_answer_lacks_is_open_until_another_lacks_it_too() {
+fn a_class_is_closed_only_if_two_responses_lack_it() {
     let mut simulation = world();
     let lacking = |simulation: &Simulation| {
         let whole = class(simulation).unwrap();
@@ -230,13 +230,13 @@ fn a_class_that_one_answer_lacks_is_open_until_another_lacks_it_too() {
     let first = lacking(&simulation);
     assert_eq!((first.counted("classes_missed"), first.counted("classes_closed")), (1, 0));
     let closed = |simulation: &Simulation| record(simulation).unwrap().class.metadata.is_deleting();
-    assert!(!closed(&simulation), "launches go on");
-    // It is there again: the next miss is a first one.
+    assert!(!closed(&simulation), "launches continue");
+    // It has reappeared: the next response without it is a first one.
     run(&simulation);
     simulation.run_for(crate::missing_classes::CONFIRM_AFTER * 2);
     assert_eq!(lacking(&simulation).counted("classes_missed"), 1);
     assert!(!closed(&simulation));
-    // Twice in one moment is once.
+    // Two responses at the same time count once.
     assert_eq!(lacking(&simulation).counted("classes_closed"), 0);
     simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
     assert_eq!(lacking(&simulation).counted("classes_closed"), 1);
@@ -251,37 +251,37 @@ fn start_machine(simulation: &TestWorld) -> InstanceId {
 }
 
 #[test]
-fn a_profile_that_a_machine_runs_with_is_not_deleted() {
+fn a_profile_in_use_is_not_deleted() {
     let simulation = world();
     let machine = start_machine(&simulation);
     delete_class(&simulation);
     run(&simulation);
     assert_eq!(run(&simulation).counted("classes_held"), 1);
-    assert_eq!(made(&simulation), (0, 1), "the template may go, nothing is launched with it any more");
+    assert_eq!(made(&simulation), (0, 1), "the template is deleted, nothing is launched with it");
     assert!(class(&simulation).is_some());
-    let told = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "InstanceProfileInUse");
-    assert!(told);
+    let event = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "InstanceProfileInUse");
+    assert!(event);
     simulation.world().region.machines.remove(&machine);
     assert_eq!(run(&simulation).counted("classes_ended"), 1);
     assert_eq!((class(&simulation), made(&simulation)), (None, (0, 0)));
 }
 
 #[test]
-fn machines_that_are_kept_keep_their_profile_when_whittle_leaves() {
+fn kept_machines_keep_their_profile_after_an_uninstallation() {
     let simulation = world();
     start_machine(&simulation);
     let left = Uninstall { asked_at: now(), nodes: LeftNodes::Keep };
     block_on(simulation.ports().write(&cluster(), &left, Revision::ABSENT)).unwrap();
     run(&simulation);
     let report = run(&simulation);
-    assert_eq!(report.counted("classes_ended"), 1, "nothing waits for machines that nobody ends");
-    assert!(report.decisions.last().unwrap().message.contains("stays"), "{report:?}");
+    assert_eq!(report.counted("classes_ended"), 1, "kept machines are not waited for");
+    assert!(report.decisions.last().unwrap().message.contains("is kept"), "{report:?}");
     assert_eq!(made(&simulation), (0, 1));
     assert!(class(&simulation).unwrap().metadata.finalizers.is_empty());
 }
 
 #[test]
-fn a_claim_of_another_controller_holds_the_class_too() {
+fn a_claim_of_another_controller_blocks_the_deletion_of_the_class() {
     let simulation = world();
     let mut theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
     theirs.spec.node_class_ref = reference();
@@ -293,7 +293,7 @@ fn a_claim_of_another_controller_holds_the_class_too() {
 }
 
 #[test]
-fn in_shadow_mode_no_class_is_held_and_none_released() {
+fn shadow_mode_neither_adds_nor_removes_finalizers() {
     let simulation = world();
     delete_class(&simulation);
     let ports = simulation.ports();
@@ -305,7 +305,7 @@ fn in_shadow_mode_no_class_is_held_and_none_released() {
     assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
 }
 
-/// Buys a reservation, or changes it, and has the class name it.
+/// Creates or changes a reservation, and has the class select it.
 fn reserve(simulation: &Simulation, kind: &str, total: u32, ends_at: Timestamp) {
     let mut world = simulation.world();
     let described = CapacityReservation {
@@ -329,10 +329,10 @@ fn later(minutes: i64) -> Timestamp {
 }
 
 #[test]
-fn the_reservations_of_a_class_are_found_shown_and_counted() {
+fn the_reservations_of_a_class_are_resolved_into_status_and_record() {
     let simulation = world();
     reserve(&simulation, "default", 3, later(600));
-    assert!(run(&simulation).counted("changed") > 0, "pods that wait may start in it");
+    assert!(run(&simulation).counted("changed") > 0, "pending pods may start in it");
     let shown = class(&simulation).unwrap().status;
     let [found] = shown.capacity_reservations.as_slice() else { panic!("{:?}", shown.capacity_reservations) };
     assert_eq!((found.id.as_str(), found.reservation_type.as_str(), found.state.as_str()), ("cr-1", "default", "active"));
@@ -346,7 +346,7 @@ fn the_reservations_of_a_class_are_found_shown_and_counted() {
 }
 
 #[test]
-fn every_look_at_reservations_is_dated_and_wakes_nobody_unless_something_changed() {
+fn every_lookup_of_reservations_is_dated_and_only_changes_trigger_schedule() {
     let mut simulation = world();
     reserve(&simulation, "default", 3, later(600));
     run(&simulation);
@@ -362,7 +362,7 @@ fn every_look_at_reservations_is_dated_and_wakes_nobody_unless_something_changed
 }
 
 #[test]
-fn the_end_of_a_block_that_is_extended_moves_with_the_next_look() {
+fn an_extended_block_is_updated_by_the_next_run() {
     let simulation = world();
     reserve(&simulation, "capacity-block", 1, later(40));
     run(&simulation);
@@ -377,7 +377,7 @@ fn the_end_of_a_block_that_is_extended_moves_with_the_next_look() {
 }
 
 #[test]
-fn a_reservation_that_ended_or_that_no_term_names_leaves_the_status() {
+fn an_ended_or_unselected_reservation_is_removed_from_the_status() {
     let simulation = world();
     reserve(&simulation, "default", 3, later(600));
     run(&simulation);
@@ -394,7 +394,7 @@ fn a_reservation_that_ended_or_that_no_term_names_leaves_the_status() {
 }
 
 #[test]
-fn with_the_gate_off_reservations_are_not_looked_at() {
+fn without_the_feature_gate_reservations_are_not_looked_up() {
     let simulation = world();
     simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.status = Default::default());
     reserve(&simulation, "default", 3, later(600));
@@ -408,7 +408,7 @@ fn with_the_gate_off_reservations_are_not_looked_at() {
     assert!(conditions::find(&shown.conditions, conditions::SUBNETS_READY).is_some());
 }
 
-/// A world whose class was never looked at, changed before it is; the settings are of a deployment that serves two clusters.
+/// A world with an unresolved class and some change; the settings are of a deployment that serves two clusters.
 fn fenced(change: impl FnOnce(&mut whittle_sim::World)) -> (TestWorld, Settings) {
     let simulation = world();
     {
@@ -439,7 +439,7 @@ fn with_role(role: &str) -> impl FnOnce(&mut whittle_sim::World) {
     }
 }
 
-/// The class says why, nothing can be launched with it, and what it says holds the object, the field and the remedy.
+/// The class is not ready, and its status names the object, the field and the remedy.
 #[track_caller]
 fn check_refused((shown, record): &(Ec2NodeClass, NodeClassRecord), part: &str, reason: &str, words: &[&str]) {
     assert!(!record.is_ready(), "{record:?}");
@@ -460,7 +460,7 @@ fn a_class_never_gets_the_node_role_of_another_cluster() {
     let words = ["KarpenterNodeRole-other", "spec.role", "ClusterNodeRoles"];
     check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &words);
     assert_eq!((seen.1.instance_profile.as_str(), &seen.0.status.instance_profile), ("", &None));
-    assert!(simulation.world().region.network.profiles.is_empty(), "no profile is made for it");
+    assert!(simulation.world().region.network.profiles.is_empty(), "no profile is created for it");
 
     let (simulation, settings) = fenced(with_role("KarpenterNodeRole-c"));
     let (_, record) = run_under(&simulation, &settings);
@@ -468,7 +468,7 @@ fn a_class_never_gets_the_node_role_of_another_cluster() {
 }
 
 #[test]
-fn an_instance_profile_is_no_way_round_the_roles() {
+fn an_instance_profile_must_contain_a_permitted_role() {
     for (holds, permitted) in [("admin", false), ("KarpenterNodeRole-other", false), ("", false), ("KarpenterNodeRole-c", true)] {
         let (simulation, settings) = fenced(|world| {
             world.region.network.profiles.insert("p".into(), holds.into());
@@ -487,7 +487,7 @@ fn an_instance_profile_is_no_way_round_the_roles() {
 }
 
 #[test]
-fn a_class_never_reaches_into_the_vpc_of_another_cluster() {
+fn a_class_never_uses_the_vpc_of_another_cluster() {
     let words = ["vpc-other", "spec.subnetSelectorTerms", "spec.securityGroupSelectorTerms"];
     for change in [
         |world: &mut whittle_sim::World| world.region.network.subnets[0].vpc = "vpc-other".into(),
@@ -502,21 +502,21 @@ fn a_class_never_reaches_into_the_vpc_of_another_cluster() {
 }
 
 #[test]
-fn a_refusal_stands_still_until_it_is_mended() {
+fn a_refusal_is_written_once() {
     let (mut simulation, settings) = fenced(with_role("KarpenterNodeRole-other"));
     let (first, _) = run_under(&simulation, &settings);
     simulation.run_for(SignedDuration::from_mins(5));
     let (second, _) = run_under(&simulation, &settings);
     assert_eq!(second.status.conditions, first.status.conditions, "no write every five minutes");
     with_role("KarpenterNodeRole-c")(&mut simulation.world());
-    let (mended, record) = run_under(&simulation, &settings);
-    assert!(record.is_ready() && conditions::is_true(&mended.status.conditions, conditions::READY));
+    let (fixed, record) = run_under(&simulation, &settings);
+    assert!(record.is_ready() && conditions::is_true(&fixed.status.conditions, conditions::READY));
 }
 
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 
-/// EC2, whose calls are counted.
+/// EC2 with counted calls.
 struct Counting<'a> {
     ec2: &'a SimPorts,
     catalogs: AtomicU32,
@@ -529,7 +529,7 @@ impl<'a> Counting<'a> {
     fn over(ec2: &'a SimPorts) -> Self {
         Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false, refuses_groups: false }
     }
-    /// How often the catalog was read, and reservations.
+    /// The number of reads of the catalog and of reservations.
     fn counts(&self) -> (u32, u32) {
         (self.catalogs.load(Ordering::Relaxed), self.reservations.load(Ordering::Relaxed))
     }
@@ -581,7 +581,7 @@ impl Discovery for Counting<'_> {
     }
 }
 
-/// Minutes between two runs, and how often the catalog and the reservations were read in all.
+/// Runs every `every` minutes, and the expected number of catalog reads.
 #[track_caller]
 fn check_reads(every: i64, runs: u32, catalogs: u32) {
     let mut simulation = world();
@@ -596,15 +596,15 @@ fn check_reads(every: i64, runs: u32, catalogs: u32) {
 }
 
 #[test]
-fn reservations_are_looked_at_every_time_and_a_catalog_that_was_read_lately_is_left_alone() {
-    // The world's own first look at its beginning counts as well.
+fn reservations_are_read_in_every_run_and_a_fresh_catalog_is_not() {
+    // Includes the world's initial run.
     check_reads(1, 3, 0);
     check_reads(1, 12, 3);
     check_reads(5, 4, 4);
 }
 
 #[test]
-fn types_and_prices_are_read_as_often_as_the_settings_say_and_reservations_still_every_time() {
+fn the_catalog_is_read_as_often_as_configured() {
     let mut simulation = world();
     let ports = simulation.ports();
     let ec2 = Counting::over(&ports);
@@ -618,7 +618,7 @@ fn types_and_prices_are_read_as_often_as_the_settings_say_and_reservations_still
 }
 
 #[test]
-fn a_class_computes_its_kubelet_settings_only_where_the_deployment_allows_it() {
+fn computed_kubelet_settings_need_the_feature_gate() {
     let (simulation, settings) = fenced(|world| {
         with_role("KarpenterNodeRole-c")(world);
         world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
@@ -639,7 +639,7 @@ fn a_class_computes_its_kubelet_settings_only_where_the_deployment_allows_it() {
 }
 
 #[test]
-fn a_catalog_that_is_missing_or_cannot_be_read_is_read_anew() {
+fn a_missing_or_unreadable_catalog_is_read_again() {
     let simulation = world();
     let ports = simulation.ports();
     let ec2 = Counting::over(&ports);
@@ -656,23 +656,23 @@ fn a_catalog_that_is_missing_or_cannot_be_read_is_read_anew() {
     assert_eq!(block_on(RegionStore::catalog(&ports)).unwrap().unwrap().value, stored.value);
 }
 
-/// With one term fewer all machines of its images would drift.
+/// Without one term, all machines of its images would drift.
 #[test]
-fn a_refused_lookup_is_told_on_the_class_and_changes_nothing_of_what_is_known() {
+fn a_refused_lookup_is_an_event_and_keeps_the_stored_results() {
     let simulation = world();
     let (known, ports) = (record(&simulation).unwrap(), simulation.ports());
     let ec2 = Counting { refuses_images: true, ..Counting::over(&ports) };
     let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-    assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err(), "the function's alarm rings");
+    assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err(), "the function's error alarm fires");
     assert_eq!(record(&simulation).unwrap(), known);
     let world = simulation.world();
-    let told = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused").unwrap();
-    assert_eq!((told.event.kind.as_str(), told.event.name.as_str()), ("EC2NodeClass", "default"));
-    assert!(told.event.message.contains("/mine") && told.event.message.contains("ImageParameters"), "{}", told.event.message);
+    let event = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused").unwrap();
+    assert_eq!((event.event.kind.as_str(), event.event.name.as_str()), ("EC2NodeClass", "default"));
+    assert!(event.event.message.contains("/mine") && event.event.message.contains("ImageParameters"), "{}", event.event.message);
 }
 
 #[test]
-fn what_every_release_remembered_stays_readable() {
+fn stored_records_of_every_release_stay_readable() {
     use crate::catalog_age::CatalogRead;
     use crate::missing_classes::MissingClass;
     use whittle_claims::Record;

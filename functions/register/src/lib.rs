@@ -75,7 +75,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             Err(error)
                 if error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_)) =>
             {
-                tracing::info!(claim = %before.key, "left for the next look");
+                tracing::info!(claim = %before.key, "Node or claim changed meanwhile: retrying in the next run");
                 report.count("left_for_later");
                 waiting = true;
             }
@@ -145,7 +145,7 @@ impl<P: Rights> Run<'_, P> {
         {
             let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
             let deletion = claim.value.deletion_for(reason, message.clone(), now);
-            claim = advance(self.ports.store(), &claim, &Event::DeletionAsked(deletion), now).await?;
+            claim = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), now).await?;
             let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());
             report.decide(now, DecisionKind::LaunchFailed, format!("nodeclaim/{name}"), message);
             count_disruption(report, &claim.value);
@@ -164,7 +164,7 @@ impl<P: Rights> Run<'_, P> {
         if claim.machine().is_some() {
             return Ok(false);
         }
-        let mirror = self.objects.node_claims.iter().find(|mirror| claim.is_shown_by(mirror));
+        let mirror = self.objects.node_claims.iter().find(|mirror| claim.is_mirrored_by(mirror));
         let owned =
             |node: &Node| mirror.is_some_and(|mirror| node.metadata.owner_references.iter().any(|owner| owner.uid == mirror.metadata.uid));
         if mirror.is_some_and(|mirror| !mirror.status.provider_id.is_empty()) || self.objects.nodes.iter().any(owned) {
@@ -192,15 +192,15 @@ impl<P: Rights> Run<'_, P> {
         save(self.ports.store(), &claim, next).await
     }
 
-    /// Labels the machine with the partition that EC2 chose for it, if it tells (aws 7.8).
-    async fn learn_partition(&self, claim: Stored<Claim>) -> Result<Stored<Claim>, HandleError> {
+    /// Labels the machine with the partition that EC2 chose for it, if EC2 reports it (aws 7.8).
+    async fn set_partition(&self, claim: Stored<Claim>) -> Result<Stored<Claim>, HandleError> {
         let Some(id) = claim.value.machine().map(|machine| machine.instance_id.clone()) else { return Ok(claim) };
         let partition = self.ports.cloud().instance(&id).await?.and_then(|instance| instance.partition);
         let mut next = claim.value.clone();
         match partition {
-            Some(partition) => next.learn_partition(partition),
+            Some(partition) => next.set_partition(partition),
             None => {
-                let message = "EC2 has not told yet which partition of the placement group the machine is in";
+                let message = "EC2 has not reported the partition of the instance yet";
                 let now = self.ports.clock().now();
                 next.note(REGISTERED, ConditionStatus::Unknown, "PlacementGroupPartitionUnknown", message, now);
             }
@@ -209,18 +209,20 @@ impl<P: Rights> Run<'_, P> {
     }
 
     async fn register(&self, claim: Stored<Claim>, node: &Node, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
-        // The Node gets all of its labels at once: pods choose by them.
-        let claim = if claim.value.awaits_partition() { self.learn_partition(claim).await? } else { claim };
+        // The Node gets all of its labels at once: pods select by them.
+        let claim = if claim.value.awaits_partition() { self.set_partition(claim).await? } else { claim };
         if claim.value.awaits_partition() {
             return Ok(claim);
         }
         let key = &claim.value.key;
         let name = &node.metadata.name;
         let mirror_uid =
-            self.objects.node_claims.iter().find(|mirror| claim.value.is_shown_by(mirror)).map(|mirror| mirror.metadata.uid.as_str());
+            self.objects.node_claims.iter().find(|mirror| claim.value.is_mirrored_by(mirror)).map(|mirror| mirror.metadata.uid.as_str());
         if decide::lacks_unregistered_taint(node) {
-            let message =
-                format!("Node {name} joined without taint {}: pods may have landed before its labels", labels::UNREGISTERED_TAINT);
+            let message = format!(
+                "Node {name} joined without taint {}: pods may have been bound before its labels were set",
+                labels::UNREGISTERED_TAINT
+            );
             let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
             publish_event(self.ports.cluster(), &key.cluster, &event).await;
         }
@@ -288,7 +290,7 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Whether two Nodes once had this machine's id: registration is not retried, the timeout decides.
+/// Whether two Nodes have had this machine's provider id: registration is not retried, the timeout decides.
 fn has_ambiguous_nodes(claim: &Claim) -> bool {
     whittle_api::conditions::find(&claim.conditions, REGISTERED).is_some_and(|condition| condition.status == ConditionStatus::False)
 }

@@ -9,7 +9,7 @@ use whittle_ports::{HandleError, Report, Update, update_record};
 /// Attempts to store measurements against concurrent runs; after that they are dropped: the next node reports the same.
 const WRITE_ATTEMPTS_MAX: usize = 3;
 
-/// What the node of a claim reports, if the claim has just been initialized: its kubelet has then told all of its capacity.
+/// What the node of a claim reports, if the claim has just been initialized: its kubelet has then reported all of its capacity.
 pub(crate) fn measurement(before: &Claim, after: &Claim, nodes: &[Node]) -> Option<Measurement> {
     let is_new = !matches!(before.phase, Phase::Initialized { .. }) && matches!(after.phase, Phase::Initialized { .. });
     let node = nodes.iter().find(|node| is_new && Some(node.metadata.name.as_str()) == after.node_name())?;

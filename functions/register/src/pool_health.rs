@@ -21,7 +21,7 @@ pub(crate) fn outcome(before: &Claim, after: &Claim) -> Option<LaunchOutcome> {
             .deletion
             .as_ref()
             .is_some_and(|deletion| matches!(deletion.reason, DeletionReason::LaunchTimeout | DeletionReason::RegistrationTimeout));
-    given_up.then(|| LaunchOutcome::given_up(after))
+    given_up.then(|| LaunchOutcome::timed_out(after))
 }
 
 /// The pool that owns a claim. A later pool of the same name is another one.

@@ -39,7 +39,7 @@ fn ready(mut node: Node) -> Node {
 }
 
 #[test]
-fn a_node_is_found_by_its_provider_id_alone() {
+fn nodes_are_matched_by_provider_id_alone() {
     let other = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
     assert_eq!(nodes_of(&claim(), &[other, node()]).len(), 1);
     let planned = Claim::planned(claim().key, "uid".into(), ClaimSpec::default(), now());
@@ -67,7 +67,7 @@ fn without_a_mirror_no_owner_is_set() {
 }
 
 #[test]
-fn what_is_there_is_not_written_again() {
+fn an_up_to_date_node_is_not_patched() {
     let patch = registration(&claim(), &node(), Some("real-uid")).unwrap();
     let mut synced = node();
     synced.metadata.labels.extend(patch.labels);
@@ -79,7 +79,7 @@ fn what_is_there_is_not_written_again() {
 }
 
 #[test]
-fn a_taint_of_the_same_key_and_effect_is_kept_as_it_is() {
+fn a_taint_with_the_same_key_and_effect_is_kept() {
     let mut node = node();
     node.spec.taints.push(Taint { value: "mine".into(), ..Taint::new("dedicated", TaintEffect::NoSchedule) });
     let patch = registration(&claim(), &node, None).unwrap();
@@ -92,17 +92,17 @@ fn check_sync(label: &str, added: usize) {
     node.metadata.labels.insert(labels::DO_NOT_SYNC_TAINTS.into(), label.into());
     let patch = registration(&claim(), &node, None).unwrap();
     assert_eq!(patch.add_taints.len(), added, "{label}");
-    assert_eq!(patch.remove_taints.len(), 1, "the unregistered taint goes in any case");
+    assert_eq!(patch.remove_taints.len(), 1, "the unregistered taint is always removed");
 }
 
 #[test]
-fn taints_are_not_synced_where_the_node_says_so() {
+fn taint_sync_can_be_disabled_on_the_node() {
     check_sync("true", 0);
     check_sync("false", 2);
 }
 
 #[test]
-fn a_node_that_joined_without_its_guard_is_noticed() {
+fn a_node_without_the_unregistered_taint_is_detected() {
     assert!(!lacks_unregistered_taint(&node()));
     assert!(lacks_unregistered_taint(&ready(node())));
     let mut registered = ready(node());
@@ -142,7 +142,7 @@ fn a_node_initializes_when_nothing_is_missing() {
 mod golden;
 
 #[test]
-fn the_next_look_that_every_release_stored_stays_readable() {
+fn stored_next_runs_of_every_release_stay_readable() {
     use crate::poll::NextRun;
     use whittle_claims::Record;
     golden::check::<NextRun>(NextRun::KIND, NextRun::VERSION);

@@ -45,13 +45,13 @@ pub struct Response {
 pub enum Refusal {
     #[error("the request is not authenticated: sign it, or use the secret path")]
     NotAuthenticated,
-    #[error("the path holds the stored secret: each cluster has one of its own now, which infra/README.md tells how to make")]
+    #[error("the path contains the stored secret: each cluster now has its own, see infra/README.md for how to derive it")]
     OldPath,
     #[error("cluster {0:?} is not served here: add it to the stack's parameter Clusters")]
     UnknownCluster(String),
     #[error("the body has more than {BODY_BYTES_MAX} bytes")]
     TooLarge,
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     NotAReview(String),
 }
 
@@ -102,7 +102,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'
         Err(refusal) => {
             report.count("refused");
             if refusal == Refusal::OldPath {
-                tracing::warn!(%refusal, "a webhook of an earlier release calls");
+                tracing::warn!(%refusal, "request from a webhook of an earlier release");
             }
             let body = serde_json::json!({"message": refusal.to_string()}).to_string();
             return Ok((Response { status: refusal.status(), body }, report));

@@ -19,7 +19,7 @@ fn ask(path: &str, body: &[u8], signed_by: Option<&str>) -> Result<Verdict, Refu
 }
 
 #[track_caller]
-fn check_bell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
+fn check_doorbell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
     let verdict = ask(&format!("/{DEMO}/demo"), &review(resource, dry_run), None).unwrap();
     assert_eq!(verdict.doorbell, want, "{resource}");
     assert_eq!(verdict.response.status, 200);
@@ -28,22 +28,22 @@ fn check_bell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
 }
 
 #[test]
-fn every_review_is_allowed_and_rings_for_its_resource() {
+fn every_review_is_allowed_and_sends_the_doorbell_of_its_resource() {
     let cluster = ClusterName::new("demo");
-    check_bell("events", false, Some(Doorbell::Schedule { cluster: cluster.clone() }));
-    check_bell("nodes", false, Some(Doorbell::Register { cluster: cluster.clone() }));
-    check_bell("nodeclaims", false, Some(Doorbell::Sweep { cluster: cluster.clone() }));
-    check_bell("ec2nodeclasses", false, Some(Doorbell::Refresh { cluster }));
-    check_bell("secrets", false, None);
+    check_doorbell("events", false, Some(Doorbell::Schedule { cluster: cluster.clone() }));
+    check_doorbell("nodes", false, Some(Doorbell::Register { cluster: cluster.clone() }));
+    check_doorbell("nodeclaims", false, Some(Doorbell::Sweep { cluster: cluster.clone() }));
+    check_doorbell("ec2nodeclasses", false, Some(Doorbell::Refresh { cluster }));
+    check_doorbell("secrets", false, None);
 }
 
 #[test]
-fn a_dry_run_rings_nothing() {
-    check_bell("events", true, None);
+fn a_dry_run_sends_no_doorbell() {
+    check_doorbell("events", true, None);
 }
 
 #[test]
-fn only_the_secret_path_or_a_signature_lets_in() {
+fn only_the_secret_path_or_a_signature_authenticates() {
     let body = review("events", false);
     assert!(ask(&format!("/{DEMO}/demo"), &body, None).is_ok());
     assert!(ask("/demo", &body, Some("arn:aws:iam::1:role/relay")).is_ok());
@@ -54,7 +54,7 @@ fn only_the_secret_path_or_a_signature_lets_in() {
 }
 
 #[test]
-fn an_empty_secret_lets_nobody_in() {
+fn an_empty_secret_authenticates_nothing() {
     let open = Settings { relay_secrets: vec![String::new()], ..settings() };
     let body = review("events", false);
     for path in ["/demo", "//demo", "/ /demo", &format!("/{}/demo", cluster_secret("", "demo"))] {
@@ -63,7 +63,7 @@ fn an_empty_secret_lets_nobody_in() {
 }
 
 #[test]
-fn a_stranger_learns_neither_clusters_nor_sizes() {
+fn an_unauthenticated_caller_learns_neither_clusters_nor_sizes() {
     let huge = vec![b' '; BODY_BYTES_MAX + 1];
     assert_eq!(ask("/nope/other", &huge, None), Err(Refusal::NotAuthenticated));
     let other = format!("/{}/other", cluster_secret(SECRET, "other"));
@@ -72,14 +72,14 @@ fn a_stranger_learns_neither_clusters_nor_sizes() {
 }
 
 #[test]
-fn what_is_no_review_is_refused_without_a_bell() {
+fn an_invalid_body_is_refused_without_a_doorbell() {
     for body in [&b"{}"[..], b"", b"null", b"{\"request\":{}}", b"\xff\xfe"] {
         assert!(matches!(ask(&format!("/{DEMO}/demo"), body, None), Err(Refusal::NotAReview(_))));
     }
 }
 
 #[test]
-fn a_clusters_secret_is_what_openssl_makes_of_the_stored_one() {
+fn a_cluster_secret_equals_the_hmac_of_openssl() {
     assert_eq!(cluster_secret(SECRET, "demo"), DEMO);
     // RFC 4231, test cases 2 and 1.
     let known = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
@@ -89,7 +89,7 @@ fn a_clusters_secret_is_what_openssl_makes_of_the_stored_one() {
 }
 
 #[test]
-fn the_reader_of_one_clusters_webhook_cannot_ring_for_another() {
+fn the_secret_of_one_cluster_does_not_authenticate_another() {
     let two = Settings { clusters: vec!["demo".into(), "prod".into()], ..settings() };
     let body = review("events", false);
     let ask = |path: &str| decide(&two, Request { path, body: &body, signed_by: None });
@@ -98,14 +98,14 @@ fn the_reader_of_one_clusters_webhook_cannot_ring_for_another() {
 }
 
 #[test]
-fn a_path_of_an_earlier_release_is_refused_and_named() {
+fn a_path_of_an_earlier_release_is_refused_with_its_own_error() {
     assert_eq!(ask("/s3cret-path/demo", &review("events", false), None), Err(Refusal::OldPath));
     assert_eq!(ask("/s3cret-pat/demo", &review("events", false), None), Err(Refusal::NotAuthenticated));
     assert!(!Refusal::OldPath.to_string().contains(SECRET));
 }
 
 #[test]
-fn a_replaced_secret_is_accepted_beside_the_new_one() {
+fn a_replaced_secret_is_accepted_during_rotation() {
     let both = Settings { relay_secrets: vec!["new".to_owned(), SECRET.to_owned()], ..settings() };
     let body = review("events", false);
     let ask = |secret: &str| decide(&both, Request { path: &format!("/{secret}/demo"), body: &body, signed_by: None });
@@ -114,7 +114,7 @@ fn a_replaced_secret_is_accepted_beside_the_new_one() {
 }
 
 #[test]
-fn a_signed_caller_is_held_to_its_cluster_where_callers_are_named() {
+fn a_signed_caller_is_restricted_to_its_clusters() {
     let clusters = [ClusterName::new("demo"), ClusterName::new("prod")];
     let relay_callers = whittle_ports::NamePatterns::parse("demo=relay-demo", &clusters).unwrap();
     let named = Settings { clusters: clusters.to_vec(), relay_callers, ..settings() };

@@ -145,7 +145,7 @@ fn checked(input: &Input<'_>, options: &Options, cluster: &ClusterName) -> Resul
         return Ok(plan);
     }
     let packing = plan.packing;
-    tracing::error!(%cluster, packing, violation = %wrong[0], count = wrong.len(), "part of a plan was refused by the checker");
+    tracing::error!(%cluster, packing, violation = %wrong[0], count = wrong.len(), "the checker rejected part of a plan");
     let (rest, wrong) = whittle_checker::without_violations(input, options, plan);
     let rest = refuse_wrong(&wrong, cluster).map(|()| rest);
     if options.packing == Packing::Reference {
@@ -166,6 +166,6 @@ fn refuse_wrong(violations: &[Violation], cluster: &ClusterName) -> Result<(), H
         return Ok(());
     }
     let texts: Vec<String> = violations.iter().take(SHOWN).map(ToString::to_string).collect();
-    tracing::error!(%cluster, count = violations.len(), "the plan was refused by the checker");
+    tracing::error!(%cluster, count = violations.len(), "the checker rejected the plan");
     Err(HandleError::PlanRefused { cluster: cluster.as_str().to_owned(), reason: texts.join("; ") })
 }

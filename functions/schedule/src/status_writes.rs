@@ -78,14 +78,14 @@ pub(crate) fn empty_pools(snapshot: &Snapshot, plan: &Plan) -> Vec<ClusterEvent>
     if plan.pods == 0 {
         return Vec::new();
     }
-    plan.unusable_pools.iter().filter_map(|says| empty_pool(snapshot, says)).collect()
+    plan.unusable_pools.iter().filter_map(|rejection| empty_pool(snapshot, rejection)).collect()
 }
 
-fn empty_pool(snapshot: &Snapshot, says: &PoolRejection) -> Option<ClusterEvent> {
-    let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == says.node_pool)?;
-    let message = match &says.cause {
+fn empty_pool(snapshot: &Snapshot, rejection: &PoolRejection) -> Option<ClusterEvent> {
+    let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == rejection.node_pool)?;
+    let message = match &rejection.cause {
         Cause::MinValues { .. } => {
-            format!("NodePool requirements filtered out all compatible available instance types due to minValues: {}", says.cause)
+            format!("NodePool requirements filtered out all compatible available instance types due to minValues: {}", rejection.cause)
         }
         cause => format!("NodePool requirements filtered out all compatible available instance types: {cause}"),
     };

@@ -44,7 +44,7 @@ fn snapshot(pods: Vec<Pod>) -> Snapshot {
     Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four()].into()))]))
 }
 
-/// One run as the function makes it, with what an earlier one left.
+/// One run of the function, with the state of earlier ones.
 fn run(pods: &[Pod], unplaced: &mut Unplaced, round: &mut Round, budget: u64) -> Plan {
     let snapshot = snapshot(pods.to_vec());
     let input = snapshot.input();
@@ -63,7 +63,7 @@ fn run(pods: &[Pod], unplaced: &mut Unplaced, round: &mut Round, budget: u64) ->
 }
 
 #[test]
-fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
+fn gauges_distinguish_ignored_waiting_and_unschedulable_pods() {
     use whittle_model::scheduling::Cause;
     use whittle_ports::{Amount, Report};
     let left = |name: &str, reason: Reason| LeftOut { pod: PodRef::of(&pod(name, 1)), reason };
@@ -89,7 +89,7 @@ fn gauges_tell_apart_who_is_ignored_who_waits_and_who_has_no_place() {
     }
 }
 
-/// How long the longest wait is shown to be, in seconds.
+/// The gauge of the longest wait, in seconds.
 fn longest_wait(pods: Vec<Pod>) -> Option<i64> {
     use whittle_ports::{Amount, Report};
     let snapshot = snapshot(pods);
@@ -103,15 +103,15 @@ fn longest_wait(pods: Vec<Pod>) -> Option<i64> {
 }
 
 #[test]
-fn no_pod_that_waits_is_hidden_by_another_or_by_its_plan() {
+fn the_longest_wait_includes_planned_and_unschedulable_pods() {
     let waiting = |name: &str, cpu: i64, seconds: i64| {
         let mut pod = pod(name, cpu);
         pod.status.conditions[0].last_transition_time = Some(now() - whittle_units::SignedDuration::from_secs(seconds));
         pod.metadata.creation_timestamp = Some(now() - whittle_units::SignedDuration::from_secs(9_000));
         pod
     };
-    assert_eq!(longest_wait(vec![waiting("large", 40, 1_000), waiting("small", 1, 30)]), Some(1_000), "one has no place");
-    assert_eq!(longest_wait(vec![waiting("small", 1, 2_000), waiting("other", 1, 30)]), Some(2_000), "planned for, over and over");
+    assert_eq!(longest_wait(vec![waiting("large", 40, 1_000), waiting("small", 1, 30)]), Some(1_000), "one is unschedulable");
+    assert_eq!(longest_wait(vec![waiting("small", 1, 2_000), waiting("other", 1, 30)]), Some(2_000), "planned repeatedly");
     assert_eq!(longest_wait(vec![]), None);
     let mut bound = waiting("bound", 1, 5_000);
     bound.spec.node_name = "n".into();
@@ -119,8 +119,8 @@ fn no_pod_that_waits_is_hidden_by_another_or_by_its_plan() {
 }
 
 #[test]
-fn who_asked_to_be_left_alone_gets_no_warning() {
-    let shunning = |name: &str| {
+fn opted_out_pods_get_no_warning() {
+    let opted_out = |name: &str| {
         let mut pod = pod(name, 1);
         let never = whittle_api::SelectorRequirement { key: labels::NODE_POOL.into(), operator: "DoesNotExist".into(), values: Vec::new() };
         let term = whittle_api::k8s::NodeSelectorTerm { match_expressions: vec![never], ..Default::default() };
@@ -129,9 +129,9 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
         pod.spec.affinity = Some(whittle_api::k8s::Affinity { node_affinity, ..Default::default() });
         pod
     };
-    let mut also_odd = shunning("odd");
+    let mut also_odd = opted_out("odd");
     also_odd.spec.node_selector.insert(labels::HOSTNAME.into(), "there".into());
-    let snapshot = snapshot(vec![shunning("shuns"), also_odd, pod("large", 40)]);
+    let snapshot = snapshot(vec![opted_out("shuns"), also_odd, pod("large", 40)]);
     let input = snapshot.input();
     let plan = checked(&input, &whittle_snapshot::options(&Settings::default()), &ClusterName::new("c")).unwrap();
     let warned: Vec<String> = write::events(&plan, &[], &snapshot).into_iter().map(|event| event.name).collect();
@@ -139,21 +139,21 @@ fn who_asked_to_be_left_alone_gets_no_warning() {
 }
 
 #[test]
-fn a_pool_hears_when_what_it_says_of_its_machines_cost_counts_for_nothing() {
-    let told = |text: &str, pods: usize| {
+fn an_invalid_machine_cost_is_an_event_on_the_pool() {
+    let events = |text: &str, pods: usize| {
         let mut snapshot = snapshot(Vec::new());
         snapshot.objects.node_pools[0].metadata.annotations.insert(labels::MACHINE_COST.to_owned(), text.to_owned());
         status_writes::invalid_costs(&snapshot, &Plan { pods, ..Plan::default() })
     };
-    assert_eq!((told("0.2", 1).len(), told("cheap", 0).len()), (0, 0), "nothing is wrong, or nothing is asked");
-    let [event] = &told("cheap", 1)[..] else { panic!("one event") };
+    assert_eq!((events("0.2", 1).len(), events("cheap", 0).len()), (0, 0), "no error, or no pods");
+    let [event] = &events("cheap", 1)[..] else { panic!("one event") };
     assert_eq!((event.name.as_str(), event.reason.as_str()), ("default", "MachineCostInvalid"));
     assert!(event.message.contains("whittle.dev/machine-cost") && event.message.contains("\"cheap\""), "{}", event.message);
 }
 
-/// ADR 0019: of the doubt that the rules leave, the rest of the plan knows nothing.
+/// ADR 0019: a rejected part does not affect the rest of the plan.
 #[test]
-fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
+fn a_rejected_part_is_dropped_and_the_rest_stays_as_cheap() {
     use whittle_api::k8s::{Affinity, PodAffinity, PodAffinityTerm};
     let large = |name: &str, affinity: Option<Affinity>| {
         let mut pod = pod(name, 15);
@@ -172,7 +172,7 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
     elsewhere.requirements[1] = Requirement::is_in(labels::ZONE, ["b"]);
     small.offerings.push(elsewhere);
     small.requirements[1] = Requirement::is_in(labels::ZONE, ["a", "b"]);
-    // Twice as dear as four small ones: only the plain packing fills it with what these could take.
+    // Twice the price of four small ones: only first fit decreasing uses it.
     let mut sixteen = InstanceType { name: "sixteen".into(), ..small.clone() };
     sixteen.requirements[2] = Requirement::is_in(labels::INSTANCE_TYPE, ["sixteen"]);
     sixteen.capacity = Resources::from([("cpu", Quantity::from_units(16)), ("pods", Quantity::from_units(10))]);
@@ -188,7 +188,7 @@ fn a_part_that_is_doubted_is_left_out_and_the_rest_stays_as_cheap_as_it_is() {
 }
 
 #[test]
-fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
+fn runs_out_of_budget_continue_where_the_last_one_stopped() {
     let mut pods: Vec<Pod> = (0..4).map(|n| pod(&format!("giant-{n}"), 100 + n)).collect();
     pods.extend((0..40).map(|n| pod(&format!("small-{n:02}"), 3)));
     let (mut unplaced, mut round) = (Unplaced::default(), Round::default());
@@ -199,7 +199,7 @@ fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
         placed.extend(plan.claims.iter().flat_map(|claim| &claim.pods).map(|pod| pod.name.clone()));
         pods.retain(|pod| !placed.contains(&pod.metadata.name));
         if plan.cursor.is_none() && !plan.left_out.iter().any(|left| left.reason == Reason::OutOfBudget) {
-            assert!(runs > 3, "the budget was no limit");
+            assert!(runs > 3, "the budget was not limiting");
             break;
         }
     }
@@ -207,20 +207,20 @@ fn runs_that_are_too_short_go_on_where_the_last_one_stopped() {
 }
 
 #[test]
-fn a_run_with_nothing_new_says_nothing_again_and_one_with_news_does() {
+fn unchanged_reasons_are_not_published_again() {
     let pods = [pod("giant", 100)];
     let (mut unplaced, mut round) = (Unplaced::default(), Round::default());
-    let told = |plan: &Plan| write::events(plan, &[], &snapshot(Vec::new())).len();
+    let events = |plan: &Plan| write::events(plan, &[], &snapshot(Vec::new())).len();
     let first = run(&pods, &mut unplaced, &mut round, 1000);
-    assert_eq!((told(&first), first.work > 0), (1, true));
+    assert_eq!((events(&first), first.work > 0), (1, true));
     let second = run(&pods, &mut unplaced, &mut round, 1000);
-    assert_eq!((told(&second), second.work), (0, 0), "it is not even looked at");
+    assert_eq!((events(&second), second.work), (0, 0), "no work is done for it");
     assert_eq!(second.left_out[0].reason.to_string(), first.left_out[0].reason.to_string());
     let changed = [pod("giant", 101)];
-    assert_eq!(told(&run(&changed, &mut unplaced, &mut round, 1000)), 1);
+    assert_eq!(events(&run(&changed, &mut unplaced, &mut round, 1000)), 1);
 }
 
-/// A plan that ran out of budget after `considered` pods found no place.
+/// A plan that ran out of budget after `considered` unschedulable pods.
 fn cut_off(considered: usize) -> Plan {
     let pod = |n: usize| PodRef { namespace: "default".into(), name: format!("p-{n}"), uid: format!("6f1c9e1e-0000-4000-8000-{n:012}") };
     let left = |n: usize, reason: Reason| LeftOut { pod: pod(n), reason };
@@ -231,7 +231,7 @@ fn cut_off(considered: usize) -> Plan {
 }
 
 #[test]
-fn a_turn_knows_all_pods_that_had_it_however_many() {
+fn a_round_records_any_number_of_pods() {
     let plan = cut_off(50_000);
     let round = Round::after(&plan);
     let pages = round.pages();
@@ -239,12 +239,12 @@ fn a_turn_knows_all_pods_that_had_it_however_many() {
     assert!(pages.iter().all(|page| serde_json::to_string(page).unwrap().len() < 300_000), "each fits into one item");
     let pods: Vec<Pod> = plan.left_out.iter().map(|left| pod(&left.pod.uid, 1)).collect();
     assert_eq!(Round::joined(&pages).cursor(&pods), plan.cursor.unwrap());
-    assert_eq!(Round::after(&Plan::default()).pages(), [], "a round that is over leaves nothing");
+    assert_eq!(Round::after(&Plan::default()).pages(), [], "a finished round has no pages");
 }
 
 #[test]
-fn runs_of_a_round_never_ask_a_pod_twice_before_all_others() {
-    // Each pod is of a kind of its own: alike ones are refused together.
+fn a_round_considers_no_pod_twice_before_all_others() {
+    // All pods differ: equal ones are rejected together.
     let pods: Vec<Pod> = (0..9000).map(|n| pod(&format!("giant-{n:05}"), 100 + n)).collect();
     let (mut unplaced, mut round) = (Unplaced::default(), Round::default());
     let first = run(&pods, &mut unplaced, &mut round, 5900);
@@ -252,17 +252,17 @@ fn runs_of_a_round_never_ask_a_pod_twice_before_all_others() {
         plan.left_out.iter().filter(|left| left.reason != Reason::OutOfBudget).map(|left| left.pod.uid.clone()).collect()
     };
     let (before, waiting) = (had(&first), 9000 - had(&first).len());
-    assert!(before.len() > 8000 && waiting > 0, "{} had their turn", before.len());
+    assert!(before.len() > 8000 && waiting > 0, "{} were considered", before.len());
     let second = run(&pods, &mut Unplaced::default(), &mut round, u64::try_from(waiting / 2).unwrap());
     assert!(!had(&second).is_empty());
-    assert!(had(&second).is_disjoint(&before), "{} were asked again", had(&second).intersection(&before).count());
+    assert!(had(&second).is_disjoint(&before), "{} were considered again", had(&second).intersection(&before).count());
 }
 
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 
 #[test]
-fn what_every_release_left_to_the_next_run_stays_readable() {
+fn stored_state_of_every_release_stays_readable() {
     use crate::state::{RoundPage, Unplaced};
     use whittle_claims::Record;
     golden::check::<Unplaced>(Unplaced::KIND, Unplaced::VERSION);

@@ -10,7 +10,7 @@ use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
 use whittle_solver::buffers;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// The condition of a pod that tells whether the scheduler has found a node for it.
+/// The condition of a pod that records whether the scheduler has found a node for it.
 const POD_SCHEDULED: &str = "PodScheduled";
 /// Events of one run; the decision log has all of them.
 pub(crate) const EVENTS_MAX: usize = 100;
@@ -66,20 +66,20 @@ pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan
 /// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss.
 pub(crate) fn record_left_out(report: &mut Report, left: &LeftOut, now: Timestamp) {
     let mut detail = serde_json::json!({ "category": left.reason.category() });
-    if let Reason::Pools(says) | Reason::NoTemplates(says) = &left.reason {
-        detail["nodePools"] = says.iter().map(pool_detail).collect();
+    if let Reason::Pools(rejection) | Reason::NoTemplates(rejection) = &left.reason {
+        detail["nodePools"] = rejection.iter().map(pool_detail).collect();
     }
     report.explain(now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), left.reason.to_string(), detail);
     report.count("left_out");
 }
 
-fn pool_detail(says: &PoolRejection) -> serde_json::Value {
+fn pool_detail(rejection: &PoolRejection) -> serde_json::Value {
     const RULED_OUT_MAX: usize = 5;
-    let ruled_out = says.ruled_out.iter().take(RULED_OUT_MAX);
+    let ruled_out = rejection.ruled_out.iter().take(RULED_OUT_MAX);
     serde_json::json!({
-        "nodePool": says.node_pool, "category": says.cause.category(), "message": says.cause.to_string(),
+        "nodePool": rejection.node_pool, "category": rejection.cause.category(), "message": rejection.cause.to_string(),
         "ruledOut": ruled_out.map(|r| format!("{} rules out {} of {} instance types", r.constraint, r.types, r.of)).collect::<Vec<_>>(),
-        "nearest": says.nearest.as_ref().map(|miss| serde_json::json!({
+        "nearest": rejection.nearest.as_ref().map(|miss| serde_json::json!({
             "resource": miss.resource, "needed": miss.needed.to_string(), "largest": miss.largest.to_string(), "instanceType": miss.instance_type,
         })),
     })

@@ -1,5 +1,5 @@
 //! Machines and NodeClaims of Whittle that the table does not know, because it was lost, recreated or restored to an earlier time
-//! (ADR 0025). A serving machine gets its claim back, as observed; a NodeClaim without a machine is released. Nothing is launched
+//! (ADR 0025). A serving machine's claim is restored from what is observed; a NodeClaim without a machine is released. Nothing is launched
 //! or evicted for that.
 
 use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput, is_ready};
@@ -12,7 +12,7 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Ph
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_model::state::is_ephemeral;
-use whittle_ports::{ClusterEvent, Involved, Safeguard, machine_to_end};
+use whittle_ports::{ClusterEvent, Involved, Safeguard, machine_to_terminate};
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 
 /// By then a launch that was in progress when the table was lost has completed.
@@ -47,7 +47,7 @@ pub(crate) fn is_ours(instance: &Instance, objects: &ClusterObjects) -> bool {
     launched || objects.node_claims.iter().any(|node_claim| node_claim.status.provider_id == id.as_str() && is_marked(node_claim))
 }
 
-/// Whether the user hands a machine of Karpenter over: by its NodePool, or by its NodeClaim alone.
+/// Whether the user hands over a machine of Karpenter: by its NodePool, or by its NodeClaim alone.
 fn is_handed_over(instance: &Instance, objects: &ClusterObjects) -> bool {
     let asks = |meta: &ObjectMeta| meta.annotation(labels::ADOPT) == Some("true");
     let (id, name) = (instance.provider_id(), instance.tags.get(labels::NODE_POOL));
@@ -109,7 +109,7 @@ fn is_of_aws(node_claim: &NodeClaim) -> bool {
     group.is_empty() || group == labels::AWS_DOMAIN
 }
 
-/// Managed NodeClaims without claim and machine: nobody will advance them. A standalone one gets a new claim.
+/// Managed NodeClaims without claim and machine: nothing will advance them. A standalone one gets a new claim.
 pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
     // The NodeClaim of a failed launch has no finalizer any more.
     let stays = |node_claim: &&NodeClaim| is_marked(node_claim) && !node_claim.metadata.is_deleting();
@@ -126,8 +126,8 @@ pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, o
         if !sightings.is_confirmed(format!("nodeclaim/{name} without claim and machine"), ABANDONED_AFTER) {
             continue;
         }
-        let by_hand = node_claim.node_pool().is_none() && node_claim.metadata.owner_references.is_empty();
-        if !by_hand || !node_claim.status.provider_id.is_empty() || input.leaves {
+        let is_standalone = node_claim.node_pool().is_none() && node_claim.metadata.owner_references.is_empty();
+        if !is_standalone || !node_claim.status.provider_id.is_empty() || input.uninstalling {
             sightings.retain_denial(&format!("nodeclaim/{name}"));
             out.abandoned.push(name.clone());
         } else if standalone::is_class_known(&node_claim.spec.node_class_ref.name, input) {
@@ -151,7 +151,7 @@ pub(crate) fn has_machine(node_claim: &NodeClaim, input: &SweepInput<'_>) -> boo
 /// Whether the cluster shows a machine for a claim that has none: the table is older than the cluster. One that belongs to
 /// another claim does not count.
 pub(crate) fn is_older_than_machine(claim: &Claim, input: &SweepInput<'_>) -> bool {
-    let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_shown_by(node_claim));
+    let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim));
     let id = node_claim.map_or("", |node_claim| node_claim.status.provider_id.as_str());
     let runs = || input.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id);
     let anothers = || input.claims.iter().filter_map(|other| other.value.machine()).any(|machine| machine.provider_id.as_str() == id);
@@ -162,12 +162,12 @@ pub(crate) fn is_older_than_machine(claim: &Claim, input: &SweepInput<'_>) -> bo
 /// without it, its pods would not be evicted.
 pub(crate) fn node_of_mirror(claim: &Claim, input: &SweepInput<'_>) -> Option<String> {
     let machine = claim.machine().filter(|_| claim.is_live() && claim.node_name().is_none())?;
-    let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_shown_by(node_claim))?;
+    let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim))?;
     let of_machine = node_claim.status.provider_id == machine.provider_id.as_str() && !node_claim.status.node_name.is_empty();
     of_machine.then(|| node_claim.status.node_name.clone())
 }
 
-/// A machine gets its claim back at the second sighting. While no list shows any NodeClaim, the one that has its name may
+/// A machine's claim is restored at the second sighting. While no list shows any NodeClaim, the one with its name may
 /// reappear: another name would leave two for one machine.
 pub(crate) fn confirm(found: Adoptable, objects: &ClusterObjects, sightings: &mut Sightings<'_>, out: &mut Findings) {
     let nameless = found.name() == found.own_name() && objects.node_claims.is_empty();
@@ -185,7 +185,7 @@ pub(crate) enum Place {
     Waiting,
     /// In place of a claim of the same name that ended without a machine.
     Ended,
-    /// Under a name of its own.
+    /// Under a new name.
     New,
 }
 
@@ -220,9 +220,9 @@ impl Adoptable {
         prices: Option<&Catalog>,
         now: Timestamp,
     ) -> Result<Claim, IllegalStep> {
-        let by_hand = self.pool().is_empty().then(|| self.object.as_ref().map(|object| object.metadata.uid.clone())).flatten();
-        let uid = by_hand.clone().unwrap_or(uid);
-        let mut claim = Claim::planned(key, uid, ClaimSpec { standalone_uid: by_hand, ..self.spec(objects) }, now);
+        let is_standalone = self.pool().is_empty().then(|| self.object.as_ref().map(|object| object.metadata.uid.clone())).flatten();
+        let uid = is_standalone.clone().unwrap_or(uid);
+        let mut claim = Claim::planned(key, uid, ClaimSpec { standalone_uid: is_standalone, ..self.spec(objects) }, now);
         let made = self.object.as_ref().and_then(|object| object.metadata.creation_timestamp);
         claim.created_at = made.unwrap_or(self.instance.launched_at);
         claim.last_pod_event_at = self.object.as_ref().and_then(|object| object.status.last_pod_event_time);
@@ -340,7 +340,7 @@ impl Adoptable {
     }
 
     fn machine(&self, prices: Option<&Catalog>) -> Machine {
-        let mut machine = machine_to_end(&self.instance);
+        let mut machine = machine_to_terminate(&self.instance);
         let status = self.object.as_ref().map(|object| &object.status).filter(|status| !status.capacity.is_empty());
         let of_node = self.node.as_ref().map(|node| (&node.status.capacity, &node.status.allocatable));
         if let Some((capacity, allocatable)) = status.map(|status| (&status.capacity, &status.allocatable)).or(of_node) {
@@ -366,7 +366,7 @@ fn cloned((key, value): (&String, &String)) -> (String, String) {
     (key.clone(), value.clone())
 }
 
-/// Labels that follow from the machine, and change if it leaves its reservation.
+/// Labels that follow from the machine, and change if it uninstalling its reservation.
 fn is_of_machine(key: &str) -> bool {
     key != labels::NODE_POOL && labels::WELL_KNOWN.contains(&labels::normalized(key))
 }

@@ -9,7 +9,7 @@ use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, Deletio
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, machine_to_end, metrics, release_lease, save,
+    ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, machine_to_terminate, metrics, release_lease, save,
     unless_conflict,
 };
 use whittle_snapshot::warm;
@@ -21,7 +21,7 @@ pub(crate) const CLAIM_LEASE: SignedDuration = SignedDuration::from_secs(10);
 /// Restoring claims takes one lease; what takes longer is left to the next sweep.
 pub(crate) const ADOPTION_LEASE: SignedDuration = SignedDuration::from_secs(30);
 
-/// The value of the launch tag on instances that somebody else started: `terminate` may not terminate any without that tag.
+/// The value of the launch tag on instances that Whittle did not start: `terminate` may not terminate any without that tag.
 const ADOPTED: &str = "adopted";
 
 /// Current prices, as far as known.
@@ -31,7 +31,7 @@ pub(crate) async fn prices<P: Rights>(ports: P) -> Option<Arc<Catalog>> {
 }
 
 /// Restores the claim of a serving machine: the one that waits for it, one in place of an ended one of the same name, or one
-/// under a name of its own.
+/// under a new name.
 pub(crate) async fn adopt_machine<P: Rights>(
     ports: P,
     lease: &Lease,
@@ -58,33 +58,28 @@ pub(crate) async fn adopt_machine<P: Rights>(
         None => ports.store().create(lease, &fresh()?).await,
     };
     if unless_conflict(kept)?.is_none() {
-        return Ok(()); // the next sweep does what is left
+        return Ok(()); // the next sweep continues
     }
     report.count("adopted");
     let nodepool = found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
     report.metric(metrics::NodeClaimsAdopted { nodepool });
-    report.decide(
-        now,
-        DecisionKind::Kept,
-        format!("nodeclaim/{name}"),
-        format!("instance {id} serves and no claim knew it: it is adopted"),
-    );
+    report.decide(now, DecisionKind::Kept, format!("nodeclaim/{name}"), format!("adopted instance {id}, which serves without a claim"));
     Ok(())
 }
 
 impl<P: Rights> Executor<'_, P> {
     /// Gives an orphan a claim that is being deleted: the one that it was launched for, if that has ended without it, otherwise
-    /// one of its own.
+    /// a new one.
     pub(crate) async fn collect(&self, instance: &Instance, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let ended_without = |claim: &&Stored<Claim>| {
             instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
         };
-        let machine = machine_to_end(instance);
+        let machine = machine_to_terminate(instance);
         let name = if let Some(claim) = self.claims.iter().find(ended_without) {
             let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
             if next.machine().is_none() {
-                // The claim says that this machine has ended, EC2 that it runs: a new claim terminates it again.
+                // By its claim this machine has ended, but EC2 shows it running: a new claim terminates it again.
                 self.adopt_orphan(instance, now).await?
             } else {
                 save(self.ports.store(), claim, next).await?;
@@ -106,7 +101,7 @@ impl<P: Rights> Executor<'_, P> {
         let spec = ClaimSpec { node_pool: instance.tags.get(labels::NODE_POOL).cloned().unwrap_or_default(), ..ClaimSpec::default() };
         let mut claim =
             Claim::planned(ClaimKey { cluster: self.cluster.clone(), name: name.clone() }, self.ports.clock().unique(), spec, now);
-        let machine = machine_to_end(instance);
+        let machine = machine_to_terminate(instance);
         let node = self.objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
         claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
         claim.deletion = Some(Deletion {

@@ -39,7 +39,7 @@ pub(crate) struct SweepInput<'a> {
     pub(crate) unreadable: &'a [String],
     pub(crate) objects: &'a ClusterObjects,
     pub(crate) instances: &'a [Instance],
-    /// What EC2's own checks say of instances of the region.
+    /// Results of EC2's status checks of instances in the region.
     pub(crate) statuses: &'a [InstanceStatus],
     pub(crate) templates: &'a [String],
     /// Launch templates of calls in progress.
@@ -50,7 +50,7 @@ pub(crate) struct SweepInput<'a> {
     /// Whether unhealthy nodes are replaced.
     pub(crate) repair: bool,
     /// Whittle is being uninstalled from the cluster: nothing new is launched for it.
-    pub(crate) leaves: bool,
+    pub(crate) uninstalling: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Ending {
     /// The Node condition that caused it.
     pub(crate) condition: Option<&'static str>,
     /// When a user requested it, and the deadline that they set.
-    pub(crate) asked_at: Option<Timestamp>,
+    pub(crate) requested_at: Option<Timestamp>,
     pub(crate) stated: Option<Timestamp>,
     /// An object whose absence has to be confirmed by name: its absence from lists is not enough.
     pub(crate) gone: Option<Missing>,
@@ -72,7 +72,7 @@ pub(crate) struct Ending {
 impl Ending {
     pub(crate) fn new(claim: &Claim, reason: DeletionReason, message: impl Into<String>) -> Self {
         let claim = claim.key.name.clone();
-        Self { claim, reason, message: message.into(), condition: None, asked_at: None, stated: None, gone: None }
+        Self { claim, reason, message: message.into(), condition: None, requested_at: None, stated: None, gone: None }
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     let known = input.sightings.iter().filter(|known| known.expires_at > input.now).map(|known| (known.subject.as_str(), known)).collect();
     let mut sightings = Sightings { known, current: BTreeSet::new(), note: Vec::new(), now: input.now };
     for claim in input.claims.iter().map(|stored| &stored.value) {
-        // The cluster's objects are all that is known of a machine until its claim has it back: a claim that ends without it
+        // The cluster's objects are all that is known of a machine until its claim is restored: a claim that ends without it
         // would release the NodeClaim and leak the machine.
         let unjoined = adopt::node_of_mirror(claim, input).map(|node| (claim.key.name.clone(), node));
         let behind = Safeguard::BehindAwaited.stops(adopt::is_older_than_machine(claim, input) || unjoined.is_some());
@@ -194,12 +194,12 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     }
     // Whether the pool of an unreadable claim has reappeared is unknown.
     input.unreadable.iter().for_each(|name| sightings.retain(missing_pool(name)));
-    if !input.leaves {
+    if !input.uninstalling {
         standalone::find_unclaimed(input, &mut sightings, &mut out);
     }
     let class_goes = input.objects.node_classes.iter().any(|class| awaits_release(&class.metadata, input.claims));
-    let class_came = !input.leaves && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));
-    out.refresh |= class_goes || class_came || reservations::is_refresh_due(input);
+    let class_is_new = !input.uninstalling && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));
+    out.refresh |= class_goes || class_is_new || reservations::is_refresh_due(input);
     reservations::find_left(input, &mut out);
     health::checks(input, &mut sightings, &mut out);
     health::repair(input, &mut sightings, &mut out);
@@ -252,16 +252,16 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
     let name = claim.key.name.as_str();
     let requested = |meta: &ObjectMeta, message| {
         let stated = meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
-        Some(Ending { asked_at: meta.deletion_timestamp, stated, ..Ending::new(claim, DeletionReason::Requested, message) })
+        Some(Ending { requested_at: meta.deletion_timestamp, stated, ..Ending::new(claim, DeletionReason::Requested, message) })
     };
     match unreadable::mirror_of(claim, input.objects) {
         MirrorState::There(meta) if meta.is_deleting() => return requested(meta, "the NodeClaim was deleted"),
         MirrorState::There(_) | MirrorState::Unknown => {}
         MirrorState::Missing => {
-            // One sighting is enough: the API server is asked for it by name.
+            // One sighting is enough: it is then requested from the API server by name.
             if let Some(uid) = claim.spec.standalone_uid.clone() {
                 let gone = Missing { kind: ObjectKind::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
-                let message = "the NodeClaim that was made by hand does not exist any more";
+                let message = "the standalone NodeClaim does not exist any more";
                 return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
             }
         }
@@ -320,7 +320,7 @@ fn report_missing_pool(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Si
     *out.missing_pool.entry(pool.name.clone()).or_default() += 1;
     if sightings.is_due(format!("nodepool/{} missing", pool.name), REPEAT_EVENT_AFTER) {
         let (name, patience) = (&pool.name, unreadable::patience(input.objects));
-        let message = format!("NodePool {name} is not there: its nodes are drained unless it comes back within {patience:#}");
+        let message = format!("NodePool {name} is missing: its nodes are drained unless it reappears within {patience:#}");
         out.events.push(ClusterEvent::warning(Involved::claim(claim), "NodePoolNotFound", message));
     }
 }
@@ -371,7 +371,7 @@ fn find_lost_doorbells(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings
 
 /// Finds mirrors that differ from their claims; that of an ended claim has to be released.
 fn check_mirror(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
-    let node_claim = objects.node_claims.iter().find(|node_claim| claim.is_shown_by(node_claim));
+    let node_claim = objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim));
     let name = claim.key.name.clone();
     match node_claim {
         // A user gave a standalone NodeClaim the name of a claim that has ended.

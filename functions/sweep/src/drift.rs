@@ -27,7 +27,7 @@ pub(crate) fn find_drift<'c>(
         let converted = claim.spec.owner.kind == "Provisioner";
         let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
         let pool = objects.node_pools.iter().find(of_claim)?;
-        let class = NodeClassRecord::meant(classes, &claim.spec.node_class.name, converted);
+        let class = NodeClassRecord::referenced(classes, &claim.spec.node_class.name, converted);
         let class = class.filter(|class| !class.class.metadata.is_deleting());
         let mut next = claim.clone();
         rehash(&mut next, pool, class);
@@ -139,7 +139,7 @@ mod tests {
         ResolvedAmi { id: id.into(), requirements: vec![Requirement::is_in("kubernetes.io/arch", [arch])], ..ResolvedAmi::default() }
     }
 
-    /// A machine that is what its pool and its class ask for.
+    /// A machine that matches its pool and its class.
     fn scene() -> Scene {
         let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
         let class = NodeClassRecord {
@@ -177,19 +177,19 @@ mod tests {
         Scene { claim, pool, class, instance }
     }
 
-    fn judged(scene: &Scene) -> Option<Claim> {
+    fn with_drift(scene: &Scene) -> Option<Claim> {
         let objects = ClusterObjects { node_pools: vec![scene.pool.clone()], ..ClusterObjects::default() };
         let claims = [Stored { value: scene.claim.clone(), revision: Revision(1) }];
         let found = find_drift(&claims, &objects, std::slice::from_ref(&scene.class), std::slice::from_ref(&scene.instance), at(60));
         found.into_iter().next().map(|(_, next)| next)
     }
 
-    /// The reason that a machine gets for a change.
+    /// Checks the drift reason after a change.
     #[track_caller]
     fn check(change: impl FnOnce(&mut Scene), reason: Option<&str>) {
         let mut changed = scene();
         change(&mut changed);
-        let next = judged(&changed);
+        let next = with_drift(&changed);
         let drifted = next.as_ref().and_then(|next| conditions::find(&next.conditions, conditions::DRIFTED));
         assert_eq!(drifted.map(|drifted| drifted.reason.as_str()), reason);
     }
@@ -198,7 +198,7 @@ mod tests {
         Some(ResolvedPlacementGroup { id: id.into(), ..ResolvedPlacementGroup::default() })
     }
 
-    /// Its machine runs in the placement group that its class selects.
+    /// Puts the machine into the placement group of its class.
     fn in_group(scene: &mut Scene) {
         scene.class.placement_group = group("pg-1");
         scene.class.class.spec.placement_group_selector = Some(PlacementGroupSelector { name: Some("web".into()), id: None });
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn each_difference_from_the_class_has_its_reason() {
-        assert_eq!(judged(&scene()), None, "nothing is written while nothing differs");
+        assert_eq!(with_drift(&scene()), None, "no write without a difference");
         check(|scene| scene.class.hash = "8".into(), Some("NodeClassDrift"));
         check(|scene| scene.class.amis[1].id = "ami-2".into(), Some("AMIDrift"));
         check(|scene| scene.class.amis.insert(0, image("ami-2", "amd64")), Some("AMIDrift"));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_difference() {
+    fn unknown_values_are_no_drift() {
         check(|scene| scene.class.amis.clear(), None);
         check(|scene| scene.class.subnets.clear(), None);
         check(|scene| scene.class.security_groups.clear(), None);
@@ -278,18 +278,18 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_of_the_cloud_goes_when_its_cause_has_gone_and_one_of_the_pool_stays() {
+    fn cloud_drift_is_cleared_with_its_cause_and_pool_drift_stays() {
         let mut back = scene();
         conditions::set(&mut back.claim.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", at(5));
-        assert!(conditions::find(&judged(&back).unwrap().conditions, conditions::DRIFTED).is_none());
+        assert!(conditions::find(&with_drift(&back).unwrap().conditions, conditions::DRIFTED).is_none());
         let mut of_pool = scene();
         conditions::set(&mut of_pool.claim.conditions, conditions::DRIFTED, ConditionStatus::True, "NodePoolDrifted", "", at(5));
         of_pool.class.hash = "8".into();
-        assert_eq!(judged(&of_pool), None);
+        assert_eq!(with_drift(&of_pool), None);
     }
 
     #[test]
-    fn hashes_of_another_version_become_those_of_today_unless_the_claim_has_drifted() {
+    fn hashes_of_another_version_are_rewritten_unless_the_claim_has_drifted() {
         let old = |scene: &mut Scene| {
             for (key, value) in [
                 (labels::NODE_POOL_HASH, "1"),
@@ -302,9 +302,9 @@ mod tests {
         };
         let mut aged = scene();
         old(&mut aged);
-        assert_eq!(judged(&aged).unwrap(), scene().claim, "it is as if it had been made today");
+        assert_eq!(with_drift(&aged).unwrap(), scene().claim, "same as a claim created by this release");
         conditions::set(&mut aged.claim.conditions, conditions::DRIFTED, ConditionStatus::True, "NodePoolDrifted", "", at(5));
-        let kept = judged(&aged).unwrap().annotations;
+        let kept = with_drift(&aged).unwrap().annotations;
         assert_eq!((kept[labels::NODE_POOL_HASH].as_str(), kept[labels::NODE_CLASS_HASH].as_str()), ("1", "2"));
         assert_eq!((kept[labels::NODE_POOL_HASH_VERSION].as_str(), kept[labels::NODE_CLASS_HASH_VERSION].as_str()), ("v3", "v6"));
     }

@@ -113,13 +113,13 @@ impl<P: Rights> Executor<'_, P> {
 
     async fn delete_claims(&mut self, endings: &[Ending], report: &mut Report) {
         let mut freed = false;
-        let mut asked = BTreeMap::new();
+        let mut requested = BTreeMap::new();
         for ending in endings {
             if !self.has_time() {
                 break;
             }
             if let Some(missing) = &ending.gone
-                && !self.is_confirmed_gone(missing, &mut asked).await
+                && !self.is_confirmed_gone(missing, &mut requested).await
             {
                 report.count("endings_doubted");
                 continue;
@@ -148,8 +148,8 @@ impl<P: Rights> Executor<'_, P> {
     }
 
     /// Whether an object that lists lack is gone according to a request by name.
-    async fn is_confirmed_gone(&mut self, missing: &Missing, asked: &mut BTreeMap<Missing, bool>) -> bool {
-        if let Some(known) = asked.get(missing) {
+    async fn is_confirmed_gone(&mut self, missing: &Missing, requested: &mut BTreeMap<Missing, bool>) -> bool {
+        if let Some(known) = requested.get(missing) {
             return *known;
         }
         let answer = self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await;
@@ -161,7 +161,7 @@ impl<P: Rights> Executor<'_, P> {
             }
             Some(Presence::KindNotServed) | None => false,
         };
-        asked.insert(missing.clone(), gone);
+        requested.insert(missing.clone(), gone);
         gone
     }
 
@@ -246,10 +246,10 @@ impl<P: Rights> Executor<'_, P> {
 /// Requests the deletion of a claim and sends the doorbell. Returns whether its pods have to be scheduled again.
 async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report: &mut Report) -> Result<bool, HandleError> {
     let now = ports.clock().now();
-    let asked_at = ending.asked_at.map_or(now, |asked| asked.min(now));
-    let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), asked_at);
+    let requested_at = ending.requested_at.map_or(now, |requested| requested.min(now));
+    let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), requested_at);
     deletion.deadline = ending.stated.or(deletion.deadline);
-    let next = step(&claim.value, &Event::DeletionAsked(deletion), now)?;
+    let next = step(&claim.value, &Event::DeletionRequested(deletion), now)?;
     let Some(ended) = unless_conflict(save(ports.store(), claim, next).await)? else {
         return Ok(false); // the next sweep checks it again
     };
@@ -303,7 +303,7 @@ async fn demote<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut Report)
         return Ok(()); // the next sweep checks it again
     };
     report.count("demoted");
-    let message = "its machine has left its capacity reservation and serves on as on-demand";
+    let message = "its instance has left its capacity reservation and continues as on-demand";
     report.decide(now, DecisionKind::Kept, format!("nodeclaim/{}", saved.value.key.name), message);
     write_mirror(ports.cluster(), &saved.value).await;
     Ok(())

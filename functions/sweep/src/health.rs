@@ -32,7 +32,7 @@ pub(crate) fn repair(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
     if !input.repair {
         return;
     }
-    // Claims are authoritative; NodeClaims of another controller still say whose their nodes are.
+    // Claims are authoritative; NodeClaims of other controllers still determine the owners of their nodes.
     let ours = input.claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live());
     let mirrors: Vec<NodeClaim> = ours.map(mirror).collect();
     let theirs =

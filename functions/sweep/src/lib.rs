@@ -48,9 +48,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if settings.shadow {
         return Ok(report);
     }
-    let asked = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
-    if let Some(asked) = &asked {
-        report = uninstall::continue_uninstall(ports, cluster, &asked.value).await?;
+    let uninstallation = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
+    if let Some(uninstallation) = &uninstallation {
+        report = uninstall::continue_uninstall(ports, cluster, &uninstallation.value).await?;
     }
     // Instances first: one that is launched while we read is then not seen without its claim.
     let instances = ports.cloud().of_cluster(cluster).await?;
@@ -79,10 +79,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         sightings: &known,
         classes: &classes,
         repair: settings.node_repair,
-        leaves: asked.is_some(),
+        uninstalling: uninstallation.is_some(),
         now,
     });
-    if Safeguard::LeftUnjudged.stops(asked.is_some_and(|asked| asked.value.nodes == LeftNodes::Keep)) {
+    if Safeguard::LeftUnjudged.stops(uninstallation.is_some_and(|uninstallation| uninstallation.value.nodes == LeftNodes::Keep)) {
         findings = findings.of_objects();
     }
     if !unreadable.is_empty() {
@@ -108,12 +108,12 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     outcome.and(stored_drift).map(|()| report)
 }
 
-/// What EC2's own checks say of instances. A sweep does without them rather than not at all.
+/// Results of EC2's status checks. If they are unavailable, the sweep continues without them.
 async fn failing<P: Rights>(ports: P, report: &mut Report) -> Vec<InstanceStatus> {
     match ports.cloud().failing().await {
         Ok(statuses) => statuses,
         Err(error) => {
-            tracing::warn!(%error, "EC2's checks of instances are not known");
+            tracing::warn!(%error, "EC2's status checks are unavailable");
             report.count("checks_unseen");
             Vec::new()
         }

@@ -1,4 +1,4 @@
-//! Releases objects whose machine has ended. Our finalizer is all that keeps an instance from being leaked: EC2 is asked for it
+//! Releases objects whose machine has ended. Our finalizer is all that keeps an instance from being leaked: EC2 is queried for it
 //! by id, and has to deny it twice.
 
 use crate::Rights;
@@ -38,7 +38,7 @@ impl<P: Rights> Executor<'_, P> {
             let outcome = self.keep_failure(ports.cluster().delete_mirror(cluster, name, "").await);
             if outcome.is_some() && self.keep_failure(ports.cluster().release_mirror(cluster, name, "").await).is_some() {
                 report.count("forsaken_released");
-                let message = "no claim and no machine is behind it: the NodeClaim is let go";
+                let message = "it has neither claim nor machine: the NodeClaim is released";
                 report.decide(ports.clock().now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
             }
         }
@@ -115,7 +115,7 @@ impl<P: Rights> Executor<'_, P> {
         found.is_none_or(|found| found.iter().any(|instance| self.should_be_listed(instance)))
     }
 
-    /// Whether an instance belongs into the listing of this cluster. One that is tagged with another cluster, or none, is not
+    /// Whether an instance belongs in the listing of this cluster. One that is tagged with another cluster, or none, is not
     /// ours to wait for.
     fn should_be_listed(&self, instance: &Instance) -> bool {
         let cluster = instance.tags.get(labels::TAG_CLUSTER).map(String::as_str);

@@ -50,24 +50,24 @@ pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'
 pub(crate) fn is_class_known(class: &str, input: &SweepInput<'_>) -> bool {
     let hidden = input.objects.is_unreadable(Ec2NodeClass::KIND, class) || input.objects.lacks_kind(Ec2NodeClass::KIND);
     let there = hidden || input.objects.node_classes.iter().any(|one| one.metadata.name == class);
-    !there || NodeClassRecord::meant(input.classes, class, false).is_some()
+    !there || NodeClassRecord::referenced(input.classes, class, false).is_some()
 }
 
 /// The claim of a standalone NodeClaim. It follows from the object alone, so that every run creates the same one.
 pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Timestamp) -> Claim {
-    let (meta, asked) = (&node_claim.metadata, &node_claim.spec);
+    let (meta, spec) = (&node_claim.metadata, &node_claim.spec);
     let mut annotations = meta.annotations.clone();
     annotations.retain(|key, _| key != LAST_APPLIED && key != labels::MANAGED);
     let spec = ClaimSpec {
-        node_class: asked.node_class_ref.clone(),
+        node_class: spec.node_class_ref.clone(),
         labels: labels_of(node_claim),
         annotations,
-        requirements: asked.requirements.clone(),
-        taints: asked.taints.clone(),
-        startup_taints: asked.startup_taints.clone(),
-        requests: asked.resources.requests.clone(),
-        expire_after: asked.expire_after.clone(),
-        termination_grace_period: asked.termination_grace_period.clone(),
+        requirements: spec.requirements.clone(),
+        taints: spec.taints.clone(),
+        startup_taints: spec.startup_taints.clone(),
+        requests: spec.resources.requests.clone(),
+        expire_after: spec.expire_after.clone(),
+        termination_grace_period: spec.termination_grace_period.clone(),
         price: Price::ZERO,
         standalone_uid: Some(meta.uid.clone()),
         ..ClaimSpec::default()
@@ -78,8 +78,10 @@ pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Times
 
 /// Labels from single-valued requirements, overridden by the object's own; well-known ones are left to the machine.
 fn labels_of(node_claim: &NodeClaim) -> BTreeMap<String, String> {
-    let only = node_claim.spec.requirements.iter().filter_map(|asked| match (asked.operator, asked.values.as_slice()) {
-        (Operator::In, [only]) if !labels::WELL_KNOWN.contains(&labels::normalized(&asked.key)) => Some((asked.key.clone(), only.clone())),
+    let only = node_claim.spec.requirements.iter().filter_map(|requirement| match (requirement.operator, requirement.values.as_slice()) {
+        (Operator::In, [only]) if !labels::WELL_KNOWN.contains(&labels::normalized(&requirement.key)) => {
+            Some((requirement.key.clone(), only.clone()))
+        }
         _ => None,
     });
     let mut all: BTreeMap<String, String> = only.collect();
@@ -106,7 +108,7 @@ impl<P: Rights> Executor<'_, P> {
         }
         let name = claim.key.name.clone();
         report.count("answered");
-        report.decide(now, DecisionKind::Planned, format!("nodeclaim/{name}"), "somebody made the NodeClaim by hand: it gets a machine");
+        report.decide(now, DecisionKind::Planned, format!("nodeclaim/{name}"), "standalone NodeClaim: a machine is launched for it");
         match self.ports.cluster().apply_mirror(self.cluster, &mirror(&claim)).await {
             Ok(()) => {}
             Err(ClusterError::NotFound { .. }) => return Ok(()),
@@ -120,5 +122,5 @@ impl<P: Rights> Executor<'_, P> {
 /// while its machine runs.
 pub(crate) fn may_launch(claim: &Claim, node_claim: &[NodeClaim]) -> bool {
     let held = |object: &NodeClaim| object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
-    claim.spec.standalone_uid.is_none() || node_claim.iter().any(|object| claim.is_shown_by(object) && held(object))
+    claim.spec.standalone_uid.is_none() || node_claim.iter().any(|object| claim.is_mirrored_by(object) && held(object))
 }

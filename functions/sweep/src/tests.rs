@@ -35,8 +35,8 @@ fn begun() -> Event {
 fn registered() -> Claim {
     after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")])
 }
-fn to_end() -> Event {
-    Event::DeletionAsked(deletion(DeletionReason::Requested, at(10)))
+fn deletion_requested() -> Event {
+    Event::DeletionRequested(deletion(DeletionReason::Requested, at(10)))
 }
 
 fn instance(id: &str) -> Instance {
@@ -54,7 +54,7 @@ fn node(ready: bool) -> Node {
     node
 }
 
-/// A cluster in which one claim is well: pool, mirror, Node and instance are there.
+/// A cluster with one healthy claim: pool, mirror, Node and instance exist.
 #[derive(Clone)]
 struct Scene {
     claims: Vec<Claim>,
@@ -66,7 +66,7 @@ struct Scene {
     in_use: InUse,
     classes: Vec<NodeClassRecord>,
     repair: bool,
-    leaves: bool,
+    uninstalling: bool,
 }
 
 /// The object of a claim as the API server keeps it.
@@ -99,7 +99,7 @@ fn scene(claim: Claim) -> Scene {
         in_use: InUse { is_whole: true, ..InUse::default() },
         classes: Vec::new(),
         repair: false,
-        leaves: false,
+        uninstalling: false,
     }
 }
 
@@ -117,7 +117,7 @@ impl Scene {
             sightings,
             classes: &self.classes,
             repair: self.repair,
-            leaves: self.leaves,
+            uninstalling: self.uninstalling,
             now: at(now),
         })
     }
@@ -140,9 +140,9 @@ fn check_ends(scene: &Scene, reason: DeletionReason) {
     assert_eq!(ends, [reason]);
 }
 
-/// Nothing at the first sight nor 29 s later; the claim ends 30 s later.
+/// Nothing at the first sighting nor 29 s later; the claim ends 30 s later.
 #[track_caller]
-fn check_ends_at_second_sight(scene: &Scene, reason: DeletionReason) {
+fn check_ends_at_second_sighting(scene: &Scene, reason: DeletionReason) {
     let (first, early) = scene.twice(29);
     assert!(first.end.is_empty() && early.end.is_empty(), "{first:?} {early:?}");
     let (_, second) = scene.twice(30);
@@ -156,12 +156,12 @@ fn check_never_ends(scene: &Scene) {
 }
 
 #[test]
-fn where_all_is_well_nothing_is_done() {
+fn a_consistent_cluster_has_no_findings() {
     assert_eq!(scene(registered()).compare(&[], 100), Findings::default());
 }
 
 #[test]
-fn deletion_by_hand_is_honoured_at_once() {
+fn deletion_by_a_user_is_honoured_at_once() {
     check_ends(
         &change(scene(registered()), |s| s.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90))),
         DeletionReason::Requested,
@@ -187,26 +187,26 @@ fn the_deletion_of_another_node_with_the_same_provider_id_ends_nothing() {
 }
 
 #[test]
-fn the_claims_of_a_pool_go_with_it() {
+fn claims_of_a_deleted_pool_are_deleted() {
     check_ends(
         &change(scene(registered()), |s| s.objects.node_pools[0].metadata.deletion_timestamp = Some(at(90))),
         DeletionReason::NodePoolDeleted,
     );
-    check_ends_at_second_sight(
+    check_ends_at_second_sighting(
         &change(scene(registered()), |s| s.objects.node_pools[0].metadata.name = "renamed".into()),
         DeletionReason::NodePoolDeleted,
     );
-    check_ends_at_second_sight(
+    check_ends_at_second_sighting(
         &change(scene(registered()), |s| s.objects.node_pools[0].metadata.uid = "another".into()),
         DeletionReason::NodePoolDeleted,
     );
 }
 
 #[test]
-fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools() {
+fn a_provisioner_and_a_nodepool_of_one_name_are_two_pools() {
     let mut claim = registered();
     claim.spec.owner.kind = "Provisioner".into();
-    check_ends_at_second_sight(&scene(claim.clone()), DeletionReason::NodePoolDeleted);
+    check_ends_at_second_sighting(&scene(claim.clone()), DeletionReason::NodePoolDeleted);
     let converted = change(scene(claim), |s| {
         s.objects.node_pools[0].metadata.annotations.insert(labels::CONVERTED_FROM.into(), "Provisioner".into());
     });
@@ -228,20 +228,20 @@ fn conditions_follow_the_generation_of_the_object_which_grows_when_it_is_deleted
 }
 
 #[test]
-fn an_instance_counts_as_lost_only_when_its_kubelet_is_silent_too() {
+fn an_instance_counts_as_lost_only_if_its_kubelet_is_silent() {
     let lost = change(scene(registered()), |s| s.instances.clear());
     check_never_ends(&lost);
-    check_ends_at_second_sight(&change(lost.clone(), |s| s.objects.nodes = vec![node(false)]), DeletionReason::InstanceGone);
-    check_ends_at_second_sight(&change(lost, |s| s.objects.nodes.clear()), DeletionReason::InstanceGone);
+    check_ends_at_second_sighting(&change(lost.clone(), |s| s.objects.nodes = vec![node(false)]), DeletionReason::InstanceGone);
+    check_ends_at_second_sighting(&change(lost, |s| s.objects.nodes.clear()), DeletionReason::InstanceGone);
     let ending = change(scene(registered()), |s| {
         s.instances[0].state = InstanceState::ShuttingDown;
         s.objects.nodes = vec![node(false)];
     });
-    check_ends_at_second_sight(&ending, DeletionReason::InstanceGone);
+    check_ends_at_second_sighting(&ending, DeletionReason::InstanceGone);
 }
 
 #[test]
-fn a_missing_node_alone_ends_nothing_nor_does_an_unregistered_claim() {
+fn a_missing_node_or_an_unregistered_claim_deletes_nothing() {
     check_never_ends(&change(scene(registered()), |s| s.objects.nodes.clear()));
     let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
     let unregistered = change(scene(launched), |s| {
@@ -252,17 +252,17 @@ fn a_missing_node_alone_ends_nothing_nor_does_an_unregistered_claim() {
 }
 
 #[test]
-fn an_expired_claim_ends_once() {
+fn an_expired_claim_is_deleted_once() {
     let mut claim = registered();
     claim.spec.expire_after = NillableDuration::from_secs(100);
     check_ends(&scene(claim.clone()), DeletionReason::Expired);
     assert!(scene(claim.clone()).compare(&[], 99).end.is_empty());
-    let ending = step(&claim, &to_end(), at(20)).unwrap();
+    let ending = step(&claim, &deletion_requested(), at(20)).unwrap();
     assert!(scene(ending).compare(&[], 200).end.is_empty());
 }
 
 #[test]
-fn deletion_by_hand_keeps_the_deadline_that_was_stated() {
+fn deletion_by_a_user_keeps_its_deadline() {
     let deleted = |stated: &str| {
         change(scene(registered()), |s| {
             let meta = &mut s.objects.node_claims[0].metadata;
@@ -271,13 +271,13 @@ fn deletion_by_hand_keeps_the_deadline_that_was_stated() {
         })
     };
     let end = deleted(&at(500).to_string()).compare(&[], 100).end.remove(0);
-    assert_eq!((end.asked_at, end.stated), (Some(at(90)), Some(at(500))));
+    assert_eq!((end.requested_at, end.stated), (Some(at(90)), Some(at(500))));
     let end = deleted("soon").compare(&[], 100).end.remove(0);
-    assert_eq!((end.reason, end.stated), (DeletionReason::Requested, None), "what is no time forces nothing");
+    assert_eq!((end.reason, end.stated), (DeletionReason::Requested, None), "an invalid time is no deadline");
 }
 
 #[test]
-fn a_contradiction_that_goes_away_starts_anew() {
+fn a_resolved_contradiction_starts_over() {
     let lost = change(scene(registered()), |s| {
         s.instances.clear();
         s.objects.nodes = vec![node(false)];
@@ -293,17 +293,17 @@ fn a_contradiction_that_goes_away_starts_anew() {
 #[track_caller]
 fn check_orphans(scene: &Scene, expected: &[&str]) {
     let (first, second) = scene.twice(30);
-    assert!(first.orphans.is_empty(), "never at first sight");
+    assert!(first.orphans.is_empty(), "never at the first sighting");
     assert_eq!(second.orphans.iter().map(|orphan| orphan.id.as_str()).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn an_instance_of_ours_without_a_claim_is_collected_at_its_second_sight() {
+fn an_orphan_is_collected_at_the_second_sighting() {
     check_orphans(&change(scene(registered()), |s| s.instances.push(instance("i-9"))), &["i-9"]);
 }
 
 #[test]
-fn an_instance_that_somebody_accounts_for_is_no_orphan() {
+fn an_instance_with_an_owner_is_no_orphan() {
     let with = |instance: Instance| change(scene(registered()), |s| s.instances.push(instance));
     let tagged = |key: &str, value: &str| {
         let mut instance = instance("i-9");
@@ -313,11 +313,11 @@ fn an_instance_that_somebody_accounts_for_is_no_orphan() {
     let mut foreign = instance("i-9");
     foreign.tags.remove(labels::EC2_NODE_CLASS);
     check_orphans(&with(foreign), &[]);
-    // Karpenter's, or one that somebody tagged.
+    // Karpenter's, or one that a user tagged.
     let mut foreign = instance("i-9");
     foreign.tags.remove(labels::TAG_LAUNCH);
     check_orphans(&with(foreign), &[]);
-    // Another cluster's as well, by its tags.
+    // Tagged as another cluster's, too.
     check_orphans(&with(tagged("kubernetes.io/cluster/other", "owned")), &[]);
     check_orphans(&with(tagged("kubernetes.io/cluster/c", "owned")), &["i-9"]);
     check_orphans(&with(Instance { state: InstanceState::Terminated, ..instance("i-9") }), &[]);
@@ -328,20 +328,20 @@ fn an_instance_that_somebody_accounts_for_is_no_orphan() {
     check_orphans(&change(with(instance("i-9")), |s| s.objects.node_claims.push(other)), &[]);
     // It might belong to a claim that this version cannot read.
     check_orphans(&change(with(instance("i-9")), |s| s.unreadable = vec!["default-7".into()]), &[]);
-    // Its launch is still under way.
+    // Its launch is in progress.
     let launching = change(scene(after(&[begun()])), |s| s.instances = vec![tagged(labels::TAG_LAUNCH, "batch")]);
     check_orphans(&launching, &[]);
     check_orphans(&change(launching, |s| s.instances = vec![tagged(labels::TAG_LAUNCH, "other")]), &["i-9"]);
 }
 
 #[test]
-fn lost_doorbells_are_rung_again_when_they_are_overdue() {
+fn overdue_doorbells_are_sent_again() {
     let launch = |claim: &Claim, now| scene(claim.clone()).compare(&[], now).launch.len();
     assert_eq!((launch(&planned(), 9), launch(&planned(), 10)), (0, 1));
     let mut launching = after(&[begun()]);
     launching.look_again_at = Some(at(60));
     assert_eq!((launch(&launching, 69), launch(&launching, 70)), (0, 1));
-    let mut ending = step(&registered(), &to_end(), at(10)).unwrap();
+    let mut ending = step(&registered(), &deletion_requested(), at(10)).unwrap();
     let terminate = |claim: &Claim, now| scene(claim.clone()).compare(&[], now).terminate.len();
     assert_eq!((terminate(&ending, 19), terminate(&ending, 20)), (0, 1));
     ending.look_again_at = Some(at(60));
@@ -358,9 +358,9 @@ fn mirrors_follow_their_claims() {
         s.objects.node_claims[0].metadata.labels.insert("users".into(), "own".into());
     });
     assert!(labelled.compare(&[], 100).mirrors.is_empty(), "others may add labels");
-    let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
+    let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested(), Event::TerminationSent, Event::MachineGone]);
     let left = scene(gone).compare(&[], 100);
-    assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the object of an ended claim has to go");
+    assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the mirror of an ended claim has to be released");
 }
 
 fn held(meta: &mut ObjectMeta) {
@@ -369,7 +369,7 @@ fn held(meta: &mut ObjectMeta) {
 }
 
 #[test]
-fn objects_that_only_our_finalizer_holds_are_released_when_claim_and_machine_are_gone() {
+fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
     let orphaned = change(scene(registered()), |s| {
         s.claims.clear();
         s.instances.clear();
@@ -390,18 +390,18 @@ fn objects_that_only_our_finalizer_holds_are_released_when_claim_and_machine_are
     let theirs = theirs.twice(30).1;
     assert!(theirs.release_mirrors.is_empty() && theirs.release_nodes.is_empty(), "another provider's, under the same finalizer");
     let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
-    assert!(speaking.release_nodes.is_empty(), "its kubelet speaks");
+    assert!(speaking.release_nodes.is_empty(), "its kubelet is alive");
 }
 
 #[test]
-fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
+fn an_unresolved_class_is_refreshed_before_the_next_tick() {
     let due = |change_it: fn(&mut Scene)| {
         change(change(reservations::reserved(), |s| s.objects.node_classes = vec![s.classes[0].class.clone()]), change_it)
     };
     let refreshes = |change_it| due(change_it).compare(&[], 100).refresh;
-    assert!(!refreshes(|_| {}), "it is known");
+    assert!(!refreshes(|_| {}), "it is resolved");
     assert!(refreshes(|s| s.classes.clear()));
-    assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "another of its name was deleted before");
+    assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "a predecessor of the same name was deleted");
     assert!(refreshes(|s| s.objects.node_classes[0].metadata.name = "other".into()));
     let edited = |seen: Option<i64>, now: Option<i64>| {
         let mut scene = due(|_| {});
@@ -409,22 +409,22 @@ fn a_class_that_nobody_has_looked_at_is_resolved_before_the_next_tick() {
         scene.objects.node_classes[0].metadata.generation = now;
         scene.compare(&[], 100).refresh
     };
-    assert!(edited(Some(1), Some(2)), "its spec was changed since");
+    assert!(edited(Some(1), Some(2)), "its spec has changed since");
     assert!(!edited(Some(2), Some(2)) && !edited(Some(2), None) && !edited(Some(3), Some(2)));
     for never in [
-        (|s: &mut Scene| s.leaves = true) as fn(&mut Scene),
+        (|s: &mut Scene| s.uninstalling = true) as fn(&mut Scene),
         |s| s.objects.node_classes[0].metadata.deletion_timestamp = Some(at(80)),
         |s| s.objects.node_classes.clear(),
     ] {
         let mut scene = due(never);
         scene.classes.clear();
-        assert!(!scene.compare(&[], 100).refresh, "nothing is launched of it");
+        assert!(!scene.compare(&[], 100).refresh, "nothing is launched with it");
     }
 }
 
 #[test]
-fn a_machine_whose_class_is_gone_serves_on() {
-    // Neither the class nor what it resolved to is there in any of these scenes.
+fn a_machine_of_a_missing_class_is_kept() {
+    // Neither the class nor its record exists in these scenes.
     let scene = scene(registered());
     assert!(scene.objects.node_classes.is_empty() && scene.classes.is_empty());
     check_never_ends(&scene);
@@ -435,7 +435,7 @@ fn a_machine_whose_class_is_gone_serves_on() {
 }
 
 #[test]
-fn a_node_without_a_provider_id_is_nobodys_and_stays_as_it_is() {
+fn a_node_without_a_provider_id_is_left_alone() {
     let stray = change(scene(registered()), |s| {
         let mut node = node(false);
         node.metadata.name = "stray".into();
@@ -452,22 +452,22 @@ fn a_node_without_a_provider_id_is_nobodys_and_stays_as_it_is() {
 }
 
 #[test]
-fn launch_templates_go_when_nothing_has_used_them_for_a_while() {
+fn unused_launch_templates_are_deleted_after_a_while() {
     let idle = change(scene(registered()), |s| s.templates = vec!["t".into()]);
     assert!(idle.twice(599).1.delete_templates.is_empty());
     assert_eq!(idle.twice(600).1.delete_templates, ["t"]);
     let busy = change(idle.clone(), |s| s.claims.push(planned()));
-    assert_eq!(busy.twice(600).1.delete_templates, ["t"], "although the cluster launches: nothing names it");
+    assert_eq!(busy.twice(600).1.delete_templates, ["t"], "no call in progress uses it");
     let named = change(idle.clone(), |s| s.in_use.names = ["t".to_owned()].into());
-    assert!(named.twice(600).1.delete_templates.is_empty(), "a call names it");
+    assert!(named.twice(600).1.delete_templates.is_empty(), "a call uses it");
     let unknown = change(idle, |s| s.in_use.is_whole = false);
     let (first, second) = unknown.twice(600);
-    assert!(second.delete_templates.is_empty(), "somebody may need it");
-    assert!(!second.forget.iter().any(|subject| first.note.iter().any(|noted| noted.subject == *subject)), "its clock goes on");
+    assert!(second.delete_templates.is_empty(), "an unknown call may need it");
+    assert!(!second.forget.iter().any(|subject| first.note.iter().any(|noted| noted.subject == *subject)), "its sighting is kept");
 }
 
 #[test]
-fn a_sweep_shows_what_pools_have_and_cost() {
+fn a_sweep_emits_usage_and_cost_of_pools() {
     let mut report = whittle_ports::Report::default();
     let mut dear = registered();
     if let whittle_claims::Phase::Registered { machine, .. } = &mut dear.phase {
@@ -496,7 +496,7 @@ fn a_sweep_shows_what_pools_have_and_cost() {
 }
 
 #[test]
-fn nothing_that_stands_still_or_cannot_be_read_is_left_out_of_what_alarms_watch() {
+fn stuck_and_unreadable_objects_are_in_the_alarmed_gauges() {
     let mut report = whittle_ports::Report::default();
     let mut nameless = planned();
     nameless.spec.node_pool.clear();
@@ -526,7 +526,7 @@ fn nothing_that_stands_still_or_cannot_be_read_is_left_out_of_what_alarms_watch(
 mod golden;
 
 #[test]
-fn the_templates_of_a_call_are_read_from_what_every_release_stored() {
+fn templates_of_stored_calls_of_every_release_are_readable() {
     use whittle_claims::Record as _;
     let call = golden::check::<LaunchedFrom>(LaunchedFrom::KIND, LaunchedFrom::VERSION);
     assert_eq!(call.name(), "b-1");

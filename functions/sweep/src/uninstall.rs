@@ -115,14 +115,13 @@ fn plan(remaining: &Remaining, nodes: LeftNodes) -> Vec<String> {
         let (name, node) = (&claim.value.key.name, claim.value.node_name().unwrap_or("no node yet"));
         lines.push(match nodes {
             LeftNodes::Drain => format!("would drain and end NodeClaim {name} ({node})"),
-            LeftNodes::Keep => format!("would let go of NodeClaim {name} ({node}), its machine runs on"),
+            LeftNodes::Keep => format!("would release NodeClaim {name} ({node}), its instance keeps running"),
         });
     }
-    lines.extend(remaining.objects.iter().map(|(name, _)| format!("would release NodeClaim {name}, which no claim stands behind")));
+    lines.extend(remaining.objects.iter().map(|(name, _)| format!("would release NodeClaim {name}, which has no claim")));
     lines.extend(remaining.templates.iter().map(|name| format!("would delete launch template {name}")));
-    lines.extend(
-        remaining.classes.iter().map(|name| format!("would delete what was made for EC2NodeClass {name} and take its finalizer off")),
-    );
+    lines
+        .extend(remaining.classes.iter().map(|name| format!("would delete the resources of EC2NodeClass {name} and remove its finalizer")));
     lines.extend(remaining.unreadable.iter().map(|name| format!("cannot read claim {name}: uninstall with the release that wrote it")));
     if lines.is_empty() {
         lines.push("nothing is left".to_owned());
@@ -167,7 +166,11 @@ async fn read_remaining<P: Rights>(ports: P, cluster: &ClusterName) -> Result<(R
 }
 
 /// Does the next steps.
-pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterName, asked: &Uninstall) -> Result<Report, HandleError> {
+pub(crate) async fn continue_uninstall<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    uninstallation: &Uninstall,
+) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let now = ports.clock().now();
     let (remaining, objects) = read_remaining(ports, cluster).await?;
@@ -176,8 +179,8 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
         if !ports.clock().has_time_for(TIME_PER_STEP) {
             break;
         }
-        let outcome = match (asked.nodes, &claim.value.phase) {
-            // A launch in progress is awaited: its machine is released when it is known. Nobody else sends its doorbell any more.
+        let outcome = match (uninstallation.nodes, &claim.value.phase) {
+            // A launch in progress is awaited: its machine is released when it is known. Nothing else sends its doorbell any more.
             (LeftNodes::Keep, Phase::Launching { .. }) if Safeguard::LeavingAwaitsLaunches.stops(may_launch(&claim.value, now)) => {
                 let claims = vec![claim.value.key.name.clone()];
                 send(ports, Doorbell::Launch { cluster: cluster.clone(), claims }).await
@@ -195,14 +198,14 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
             failure.get_or_insert(error);
         }
     }
-    if asked.nodes == LeftNodes::Keep && remaining.claims.is_empty() && remaining.unreadable.is_empty() {
+    if uninstallation.nodes == LeftNodes::Keep && remaining.claims.is_empty() && remaining.unreadable.is_empty() {
         // Machines without a claim belong to an earlier table.
         for instance in remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
             let outcome = tag_released(ports, cluster, &instance.id, &instance.provider_id(), &objects).await;
             failure = failure.or(outcome.err());
         }
     }
-    let kept = remaining.objects.iter().filter(|_| asked.nodes == LeftNodes::Keep);
+    let kept = remaining.objects.iter().filter(|_| uninstallation.nodes == LeftNodes::Keep);
     for (name, is_released) in kept.take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
         let outcome = match is_released {
             true => release(ports, cluster, name, "").await,
@@ -221,7 +224,7 @@ pub(crate) async fn continue_uninstall<P: Rights>(ports: P, cluster: &ClusterNam
     }
     let line = if remaining.is_nothing() {
         ports.store().erase(cluster, RECORD_KINDS).await?;
-        "nothing is left: take the cluster out of the stack's Clusters, or delete the stack".to_owned()
+        "nothing is left: remove the cluster from the stack's parameter Clusters, or delete the stack".to_owned()
     } else {
         remaining.summary()
     };
@@ -249,7 +252,7 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut R
     if claim.value.deletion.is_none() {
         let now = ports.clock().now();
         let deletion = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
-        save(ports.store(), claim, step(&claim.value, &Event::DeletionAsked(deletion), now)?).await?;
+        save(ports.store(), claim, step(&claim.value, &Event::DeletionRequested(deletion), now)?).await?;
         report.count("ended");
     }
     send(ports, terminate_doorbell(&key.cluster, &key.name)).await
@@ -321,7 +324,7 @@ async fn release_machine<P: Rights>(
         now,
         DecisionKind::Kept,
         format!("nodeclaim/{}", key.name),
-        format!("instance {} runs on unmanaged", machine.instance_id),
+        format!("instance {} keeps running, unmanaged", machine.instance_id),
     );
     Ok(())
 }

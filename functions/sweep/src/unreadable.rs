@@ -59,7 +59,7 @@ pub(crate) fn patience(objects: &ClusterObjects) -> SignedDuration {
 
 /// The state of the NodeClaim of a claim.
 pub(crate) fn mirror_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> MirrorState<'a> {
-    if let Some(node_claim) = objects.node_claims.iter().find(|node_claim| claim.is_shown_by(node_claim)) {
+    if let Some(node_claim) = objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim)) {
         return MirrorState::There(&node_claim.metadata);
     }
     let name = claim.key.name.as_str();

@@ -14,7 +14,7 @@ const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// What a run does with a node's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drain {
-    /// Pods that have to leave before the node may be deleted.
+    /// Pods that have to be gone before the node may be deleted.
     pub(crate) waiting: usize,
     /// To be evicted now, through the eviction API, which respects PodDisruptionBudgets: the first group that is not empty.
     pub(crate) evict: Vec<PodKey>,

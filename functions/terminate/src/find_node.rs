@@ -14,7 +14,7 @@ use whittle_units::SignedDuration;
 /// How long a Node has to be missing: a response of the API server may be stale or incomplete.
 const NODE_MISSING_FOR: SignedDuration = SignedDuration::from_secs(10);
 
-/// The same if EC2, which may leave an instance out of its responses for a while, does not tell the Node's name either.
+/// The same if EC2, which may omit an instance from its responses for a while, does not report the Node's name either.
 const INSTANCE_MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 impl<P: Rights> Run<P> {
@@ -32,7 +32,7 @@ impl<P: Rights> Run<P> {
         // A claim that is older than its NodeClaim knows less about the machine than the NodeClaim does.
         let of_claim = |mirror: &&NodeClaim| {
             let machine = self.claim.value.machine().map(|machine| machine.provider_id.as_str());
-            self.claim.value.is_shown_by(mirror) && machine == Some(mirror.status.provider_id.as_str())
+            self.claim.value.is_mirrored_by(mirror) && machine == Some(mirror.status.provider_id.as_str())
         };
         let mut named = objects.node_claims.iter().filter(of_claim).map(|mirror| &mirror.status.node_name);
         if let Some(node) = named.find(|node| !node.is_empty()).filter(|_| Safeguard::NodeLookedFor.stops(true)) {
@@ -106,8 +106,8 @@ impl<P: Rights> Run<P> {
 #[derive(Debug, PartialEq, Eq)]
 enum NodeByName {
     Found(String),
-    /// EC2 does not show the instance now, and so not its name either.
+    /// EC2 does not show the instance now, so its name is unknown.
     InstanceNotShown,
-    /// No Node has its name, or only another machine's.
+    /// No Node has its name, or only that of another machine.
     NotFound,
 }

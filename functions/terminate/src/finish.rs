@@ -10,7 +10,7 @@ use whittle_ec2::instance::InstanceState;
 use whittle_ports::metrics::GaugeMetric;
 use whittle_ports::{
     Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report, Safeguard, Scope,
-    Terminator, advance, is_owned, machine_to_end, metrics, save, write_mirror,
+    Terminator, advance, is_owned, machine_to_terminate, metrics, save, write_mirror,
 };
 use whittle_units::{ProviderId, SignedDuration, Timestamp};
 
@@ -72,7 +72,7 @@ impl<P: Rights> Run<P> {
         let ended = advance(self.ports.store(), &self.claim, &Event::MachineGone, now).await?;
         let pool = self.claim.value.spec.node_pool.clone();
         self.claim = ended;
-        let message = format!("instance {} has ended", machine.instance_id);
+        let message = format!("instance {} has terminated", machine.instance_id);
         self.report.decide(now, DecisionKind::Terminated, format!("nodeclaim/{}", self.claim.value.key.name), message);
         self.report.count("terminated");
         let (nodepool, zone) = (pool.as_str(), machine.zone.as_str());
@@ -145,7 +145,7 @@ impl<P: Rights> Run<P> {
         };
         match self.ports.cloud().instance(&id).await? {
             Some(instance) if instance.is_alive() => {
-                tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim shows a machine that its claim does not know: it stays");
+                tracing::warn!(claim = %claim.key, instance = %id, "the NodeClaim names an instance that its claim does not know: not released");
                 Ok(Some(Next::Done))
             }
             // The NodeClaim is only deleted after its instance has terminated.
@@ -168,7 +168,7 @@ impl<P: Rights> Run<P> {
         }
         for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
             if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? {
-                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_to_end(&instance)), now).await?;
+                self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_to_terminate(&instance)), now).await?;
                 self.report.count("late_machines");
                 return Ok(Next::RequeueAfter(SHORT_DELAY));
             }

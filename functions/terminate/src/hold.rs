@@ -20,7 +20,7 @@ const POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(2);
 /// What the pods of a machine wait for, with the delay until the next check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nothing, or no longer: they are drained.
+    /// Nothing (any more): they are drained.
     Drain,
     /// Their replacement may not have been planned yet.
     AwaitingSpotPlan(SignedDuration),
@@ -65,14 +65,14 @@ fn latest_start(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -
 
 /// Whether a claim was planned since the notice and is not ready for pods yet.
 pub(crate) fn is_awaited(claim: &Claim, since: Timestamp) -> bool {
-    let coming = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
-    coming && claim.deletion.is_none() && claim.created_at >= since
+    let launching = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
+    launching && claim.deletion.is_none() && claim.created_at >= since
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{NODE, grace, leaving, owned_by, planned, pod, tolerating};
+    use crate::tests::{NODE, grace, owned_by, planned, pod, terminating, tolerating};
     use whittle_claims::{Event, step};
     use whittle_testkit::at;
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_stay_for_the_plan_then_for_its_machine_while_time_is_left_to_evict_them() {
+    fn pods_wait_for_the_plan_then_its_machine_while_time_remains() {
         let pods = [pod("a")];
         check(&warned(120), &pods, 0, Stage::AwaitingSpotPlan(POLL_INTERVAL));
         check(&warned(120), &pods, 7, Stage::AwaitingSpotPlan(POLL_INTERVAL));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pod_is_held_that_needs_the_time_to_end_or_whose_loss_is_no_spot_interruption() {
+    fn pods_that_need_the_time_and_other_reasons_are_not_held() {
         check(&warned(120), &[grace(pod("a"), 95)], 0, Stage::Drain);
         check(&warned(40), &[pod("a")], 0, Stage::Drain);
         let pods = [pod("a")];
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_machine_that_ends_without_a_command_stay_until_a_plan_would_have_been_made() {
+    fn pods_of_a_machine_deleted_without_a_command_wait_for_a_plan() {
         let ended = |reason, deadline: Option<i64>| Deletion { reason, deadline: deadline.map(at), ..warned(0) };
         let pods = [pod("a")];
         for reason in [DeletionReason::Expired, DeletionReason::Requested, DeletionReason::NodePoolDeleted, DeletionReason::Rebalance] {
@@ -118,7 +118,7 @@ mod tests {
             check(&ended(reason, Some(300)), &pods, 7, Stage::AwaitingPlan(POLL_INTERVAL));
             check(&ended(reason, Some(300)), &pods, 8, Stage::Drain);
             check(&ended(reason, Some(60)), &pods, 4, Stage::AwaitingPlan(SignedDuration::from_secs(1)));
-            check(&ended(reason, Some(60)), &pods, 5, Stage::Drain); // its grace, and the time to evict it
+            check(&ended(reason, Some(60)), &pods, 5, Stage::Drain); // its grace period and the time to evict it
             check(&ended(reason, None), &[], 0, Stage::Drain);
         }
         for reason in [DeletionReason::Empty, DeletionReason::Drifted, DeletionReason::Unhealthy, DeletionReason::InstanceStopped] {
@@ -127,22 +127,22 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_other_machine_holds_nothing() {
+    fn pods_that_need_no_machine_hold_nothing() {
         check(&warned(120), &[], 0, Stage::Drain);
         check(&warned(120), &[owned_by(pod("a"), "DaemonSet", "apps/v1")], 0, Stage::Drain);
         check(&warned(120), &[tolerating(pod("a"), "", "Exists")], 0, Stage::Drain);
-        check(&warned(120), &[leaving(pod("a"), 30)], 0, Stage::Drain);
+        check(&warned(120), &[terminating(pod("a"), 30)], 0, Stage::Drain);
         check(&warned(120), &[Pod { spec: whittle_api::k8s::PodSpec::default(), ..pod("elsewhere") }], 0, Stage::Drain);
     }
 
     #[test]
-    fn only_machines_that_are_new_and_coming_are_awaited() {
-        let coming = Claim { created_at: at(2), ..planned() };
-        assert!(is_awaited(&coming, at(0)));
-        assert!(!is_awaited(&coming, at(3)), "older than the notice");
+    fn only_new_launching_machines_are_awaited() {
+        let launching = Claim { created_at: at(2), ..planned() };
+        assert!(is_awaited(&launching, at(0)));
+        assert!(!is_awaited(&launching, at(3)), "older than the notice");
         let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
-        assert!(!is_awaited(&step(&coming, &failed, at(4)).unwrap(), at(0)));
-        let given_up = step(&coming, &Event::DeletionAsked(Deletion { reason: DeletionReason::Empty, ..warned(9) }), at(4)).unwrap();
+        assert!(!is_awaited(&step(&launching, &failed, at(4)).unwrap(), at(0)));
+        let given_up = step(&launching, &Event::DeletionRequested(Deletion { reason: DeletionReason::Empty, ..warned(9) }), at(4)).unwrap();
         assert!(!is_awaited(&given_up, at(0)));
     }
 }

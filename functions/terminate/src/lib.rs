@@ -27,7 +27,7 @@ rights! {
     Queues: Queues,
 }
 
-/// Requeue delay while pods leave, or right after a deletion.
+/// Requeue delay while pods terminate, or right after a deletion.
 const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Requeue delay while EC2 terminates the instance, or every remaining pod is blocked by a budget or its owner.
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
@@ -65,7 +65,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
     }
     let next = match outcome {
         Ok(next) => next,
-        // Somebody else changed the claim or the Node: the next run reads their change.
+        // The claim or the Node was changed concurrently: the next run reads the change.
         Err(error) if error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Illegal(_)) => {
             run.report.count("left_for_later");
             if let HandleError::Cluster(error) = &error {
@@ -75,11 +75,11 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
         }
         // Nothing is lost by retrying later; a failure would cost minutes, and finally move the message to the dead-letter queue.
         Err(HandleError::Cloud(error)) if !is_refused(&error) => {
-            tracing::warn!(%error, claim = %claim, "EC2 did not answer: asked again with the next look");
+            tracing::warn!(%error, claim = %claim, "EC2 did not respond: retrying in the next run");
             run.report.count("cloud_unanswered");
             Next::RequeueAfter(POLL_DELAY)
         }
-        // Termination protection or a missing permission: every attempt fails until somebody fixes it.
+        // Termination protection or a missing permission: every attempt fails until it is fixed.
         Err(HandleError::Cloud(error)) => {
             run.report_refusal(&error).await;
             Next::RequeueAfter(REFUSED_DELAY)
@@ -92,7 +92,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
     Ok(run.report)
 }
 
-/// Whether a call will fail until somebody fixes its cause; every other failure may be transient.
+/// Whether a call will fail until its cause is fixed; every other failure may be transient.
 fn is_refused(error: &CloudError) -> bool {
     matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid)
 }
@@ -147,7 +147,7 @@ impl<P: Rights> Run<P> {
                 self.report.count("node_not_seen");
                 return Ok(Next::RequeueAfter(POLL_DELAY));
             }
-            // Somebody deleted the Node: its pods are lost, but the instance must not be.
+            // The Node was deleted: its pods are lost, but the instance must not leak.
             return self.end_machine().await;
         };
         self.record_node_found().await?;

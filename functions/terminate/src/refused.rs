@@ -1,4 +1,4 @@
-//! Errors of EC2 or the API server that persist until somebody fixes their cause: what is reported, where, and the remedy.
+//! Errors of EC2 or the API server that persist until their cause is fixed: what is reported, where, and the remedy.
 
 use crate::{Rights, Run};
 use whittle_claims::Claim;
@@ -12,15 +12,15 @@ const TERMINATE_CALL: &str = "TerminateInstances";
 
 /// The reason for the metric, and the remedy for the user.
 fn cause(error: &CloudError) -> (&'static str, String) {
-    let role = "let the role of terminate make this call";
+    let role = "allow this call for the role of terminate";
     match (&error.kind, error.code.as_str(), error.call) {
-        (_, TERMINATION_PROTECTED, _) => ("TerminationProtection", "switch the instance's termination protection off".to_owned()),
+        (_, TERMINATION_PROTECTED, _) => ("TerminationProtection", "disable termination protection of the instance".to_owned()),
         (CloudErrorKind::Unauthorized, _, call) => {
             let advice = CreateReason::of(&format!("{}: {}", error.code, error.message)).advice();
-            let tags = "; it may end what has the tags eks:eks-cluster-name, karpenter.sh/nodepool and whittle.dev/launch: put them back";
+            let tags = "; it may terminate instances with the tags eks:eks-cluster-name, karpenter.sh/nodepool and whittle.dev/launch: restore them";
             ("Unauthorized", format!("{advice}: {role}{}", if call == TERMINATE_CALL { tags } else { "" }))
         }
-        _ => ("Refused", "see what EC2 says, or end the instance by hand".to_owned()),
+        _ => ("Refused", "see EC2's message, or terminate the instance manually".to_owned()),
     }
 }
 
@@ -32,10 +32,10 @@ impl<P: Rights> Run<P> {
         let machine = claim.machine().map(|machine| format!("instance {}", machine.instance_id));
         let what = machine.unwrap_or_else(|| format!("what was launched for NodeClaim {}", claim.key.name));
         let (reason, remedy) = cause(error);
-        tracing::error!(claim = %claim.key, what, reason, %error, remedy, "EC2 refuses to end the machine");
+        tracing::error!(claim = %claim.key, what, reason, %error, remedy, "EC2 refuses to terminate the instance");
         self.report.count("refused");
         self.report.metric(metrics::TerminationsRefused { nodepool: &claim.spec.node_pool, reason });
-        let message = format!("EC2 refuses the end of {what}: {error}. To do: {remedy}");
+        let message = format!("EC2 refuses to terminate {what}: {error}. Remedy: {remedy}");
         for about in [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)].into_iter().flatten() {
             let event = ClusterEvent::warning(about, "FailedTermination", message.clone());
             publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
@@ -49,6 +49,6 @@ pub(crate) fn report_cluster_error(claim: &Claim, error: &ClusterError, report: 
     if matches!(error, ClusterError::Conflict { .. } | ClusterError::NotFound { .. } | ClusterError::EvictionForbidden { .. }) {
         return;
     }
-    tracing::error!(claim = %claim.key, %error, "the API server stops the end of a NodeClaim");
+    tracing::error!(claim = %claim.key, %error, "the API server blocks the termination of a NodeClaim");
     report.metric(metrics::FailedRuns);
 }

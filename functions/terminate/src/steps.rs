@@ -63,7 +63,7 @@ impl<P: Rights> Run<P> {
             return Ok(Next::RequeueAfter(DRAIN_AT_LEAST - watched));
         }
         if self.set_condition(DRAINED, ConditionStatus::True, DRAINED, now).await? {
-            self.report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "no pod is left that has to go");
+            self.report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "all drainable pods are gone");
             self.report.metric(metrics::NodesDrained { nodepool: &self.claim.value.spec.node_pool });
             self.report.count("drained");
         }
@@ -190,7 +190,7 @@ impl<P: Rights> Run<P> {
                     moved = true;
                     self.report.count("forced");
                     self.report.metric(metrics::PodsDrained { reason });
-                    let message = format!("Deleted the pod to meet the termination deadline of its node, {grace} s granted");
+                    let message = format!("Deleted the pod to meet the termination deadline of its node, with a grace period of {grace} s");
                     self.publish(ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)).await;
                 }
                 Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
@@ -231,7 +231,7 @@ impl<P: Rights> Run<P> {
             }
         }
         if let Some(error) = failed.first() {
-            tracing::warn!(%error, failed = failed.len(), "pods that could not be moved");
+            tracing::warn!(%error, failed = failed.len(), "pods could not be evicted or deleted");
             held.extend(failed.iter().map(ToString::to_string));
             self.report.count("evictions_failed");
         }
@@ -291,7 +291,7 @@ pub(crate) fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 
 /// An instance without a response from EC2 counts as running: its drain continues, as in an outage.
 fn runs_without_answer(error: &CloudError) -> bool {
-    tracing::warn!(%error, "EC2 did not say whether a machine runs");
+    tracing::warn!(%error, "EC2 did not report whether an instance runs");
     true
 }
 

@@ -54,7 +54,7 @@ fn protected(pod: Pod, key: &str, value: &str) -> Pod {
     })
 }
 
-pub(crate) fn leaving(pod: Pod, seconds: i64) -> Pod {
+pub(crate) fn terminating(pod: Pod, seconds: i64) -> Pod {
     with(pod, |pod| pod.metadata.deletion_timestamp = Some(at(seconds)))
 }
 
@@ -62,7 +62,7 @@ fn names(keys: &[whittle_claims::PodKey]) -> Vec<&str> {
     keys.iter().map(|key| key.name.as_str()).collect()
 }
 
-/// Looks at the pods at second 100.
+/// Plans the drain of these pods at second 100.
 #[track_caller]
 fn check(pods: &[Pod], waiting: usize, evict: &[&str]) -> Drain {
     let drain = plan(pods, NODE, None, at(100));
@@ -73,7 +73,7 @@ fn check(pods: &[Pod], waiting: usize, evict: &[&str]) -> Drain {
 }
 
 #[test]
-fn groups_leave_one_after_the_other() {
+fn groups_are_evicted_in_order() {
     let daemon = |name| owned_by(pod(name), "DaemonSet", "apps/v1");
     let all = [critical(daemon("d")), critical(pod("c")), daemon("b"), pod("a"), pod("a2")];
     check(&all, 5, &["a", "a2"]);
@@ -83,12 +83,12 @@ fn groups_leave_one_after_the_other() {
 }
 
 #[test]
-fn a_pod_on_its_way_holds_the_later_groups_and_is_not_evicted_again() {
-    check(&[leaving(pod("a"), 90), critical(pod("c"))], 2, &[]);
+fn a_terminating_pod_blocks_later_groups_and_is_not_evicted_again() {
+    check(&[terminating(pod("a"), 90), critical(pod("c"))], 2, &[]);
 }
 
 #[test]
-fn pods_that_belong_to_the_node_stay() {
+fn pods_that_belong_to_the_node_are_not_drained() {
     check(&[tolerating(pod("a"), labels::DISRUPTED_TAINT, "Exists")], 0, &[]);
     check(&[tolerating(pod("a"), labels::DISRUPTED_TAINT, "Equal")], 0, &[]);
     check(&[tolerating(pod("a"), "", "Exists")], 0, &[]);
@@ -98,7 +98,7 @@ fn pods_that_belong_to_the_node_stay() {
 }
 
 #[test]
-fn pods_that_only_tolerate_unschedulable_leave() {
+fn pods_that_only_tolerate_unschedulable_are_drained() {
     check(&[tolerating(pod("a"), "node.kubernetes.io/unschedulable", "Exists")], 1, &["a"]);
     check(&[pod("a")], 1, &["a"]);
 }
@@ -114,8 +114,8 @@ fn a_protected_pod_is_waited_for_and_never_evicted() {
 
 #[test]
 fn a_stuck_pod_is_not_waited_for() {
-    check(&[leaving(pod("a"), 40)], 1, &[]);
-    check(&[leaving(pod("a"), 39)], 0, &[]);
+    check(&[terminating(pod("a"), 40)], 1, &[]);
+    check(&[terminating(pod("a"), 39)], 0, &[]);
 }
 
 /// The pods forced at `now` under a deadline at 300 s, with their seconds.
@@ -132,7 +132,7 @@ pub(crate) fn grace(pod: Pod, seconds: i64) -> Pod {
 }
 
 #[test]
-fn a_pod_gets_its_whole_grace_before_the_deadline_and_not_more() {
+fn a_pod_is_deleted_in_time_for_its_whole_grace_period() {
     let quiet = [grace(protected(pod("a"), labels::DO_NOT_DISRUPT, "true"), 60)];
     let early = check_forced(&quiet, 90, &[]);
     assert_eq!(early.next_force_at, Some(at(240)));
@@ -143,26 +143,26 @@ fn a_pod_gets_its_whole_grace_before_the_deadline_and_not_more() {
 }
 
 #[test]
-fn the_order_of_groups_does_not_hold_back_what_is_due() {
+fn a_forced_deletion_ignores_the_order_of_groups() {
     let pods = [pod("blocked"), critical(grace(pod("big"), 600))];
     let drain = check_forced(&pods, 10, &[("big", 290)]);
     assert_eq!(names(&drain.evict), ["blocked"]);
 }
 
 #[test]
-fn past_the_deadline_pods_get_one_second_and_never_none() {
+fn past_the_deadline_pods_get_one_second_never_zero() {
     check_forced(&[pod("a")], 400, &[("a", 1)]);
     check_forced(&[grace(pod("a"), 0)], 301, &[("a", 1)]);
 }
 
 #[test]
-fn a_pod_that_would_leave_after_the_deadline_is_deleted_again() {
-    check_forced(&[leaving(grace(pod("a"), 6000), 6000)], 90, &[("a", 210)]);
-    check_forced(&[leaving(pod("a"), 120)], 90, &[]);
+fn a_pod_terminating_past_the_deadline_is_deleted_again() {
+    check_forced(&[terminating(grace(pod("a"), 6000), 6000)], 90, &[("a", 210)]);
+    check_forced(&[terminating(pod("a"), 120)], 90, &[]);
 }
 
 #[test]
-fn without_a_grace_period_of_its_own_a_pod_is_only_evicted() {
+fn a_pod_without_a_grace_period_is_only_evicted() {
     let drain = check_forced(&[with(pod("a"), |pod| pod.spec.termination_grace_period_seconds = None)], 299, &[]);
     assert_eq!(names(&drain.evict), ["a"]);
 }
@@ -185,7 +185,7 @@ fn using(pod: Pod, claim: &str) -> Pod {
 }
 
 #[test]
-fn volumes_of_pods_that_stay_and_inline_volumes_are_not_waited_for() {
+fn volumes_of_undrained_pods_and_inline_volumes_are_not_waited_for() {
     let mut volume_claim =
         PersistentVolumeClaim { metadata: ObjectMeta::namespaced("default", "data"), ..PersistentVolumeClaim::default() };
     volume_claim.spec.volume_name = "pv-1".into();

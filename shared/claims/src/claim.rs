@@ -220,7 +220,7 @@ impl Claim {
         self.machine().is_some_and(is_empty)
     }
     /// Labels its machine with the partition that EC2 chose. One that is known already stays.
-    pub fn learn_partition(&mut self, partition: u32) {
+    pub fn set_partition(&mut self, partition: u32) {
         if self.awaits_partition()
             && let Some(machine) = self.phase.machine_mut()
         {
@@ -233,7 +233,7 @@ impl Claim {
     }
     /// Whether an object of the cluster is the mirror of this claim. A standalone one may have a successor of the same name,
     /// which is not.
-    pub fn is_shown_by(&self, shown: &NodeClaim) -> bool {
+    pub fn is_mirrored_by(&self, shown: &NodeClaim) -> bool {
         let same_name = shown.metadata.name == self.key.name.as_str();
         same_name && self.spec.standalone_uid.as_ref().is_none_or(|uid| *uid == shown.metadata.uid)
     }

@@ -35,7 +35,7 @@ pub enum Event {
     /// instance left it.
     ReservationLeft,
     /// The deletion of the claim was requested.
-    DeletionAsked(Deletion),
+    DeletionRequested(Deletion),
     /// EC2 was asked to terminate the instance.
     TerminationSent,
     /// The machine is released and keeps running: the only way to forget one that has not ended, on the user's request.
@@ -57,7 +57,7 @@ impl Event {
             Self::NodeJoined { .. } => "NodeJoined",
             Self::NodeReady => "NodeReady",
             Self::ReservationLeft => "ReservationLeft",
-            Self::DeletionAsked(_) => "DeletionAsked",
+            Self::DeletionRequested(_) => "DeletionRequested",
             Self::TerminationSent => "TerminationSent",
             Self::LetGo => "LetGo",
             Self::MachineGone => "MachineGone",
@@ -155,7 +155,7 @@ pub fn step(claim: &Claim, event: &Event, now: Timestamp) -> Result<Claim, Illeg
         Event::NodeJoined { node_name } => node_joined(&mut next, node_name, event, now)?,
         Event::NodeReady => node_ready(&mut next, event, now)?,
         Event::ReservationLeft => reservation_left(&mut next),
-        Event::DeletionAsked(deletion) => deletion_asked(&mut next, deletion, now),
+        Event::DeletionRequested(deletion) => request_deletion(&mut next, deletion, now),
         Event::TerminationSent | Event::MachineGone | Event::LetGo => ending(&mut next, event, now)?,
     }
     Ok(next)
@@ -292,7 +292,7 @@ fn reservation_left(claim: &mut Claim) {
 }
 
 /// The first reason is kept; of two deadlines the earlier applies.
-fn deletion_asked(claim: &mut Claim, asked: &Deletion, now: Timestamp) {
+fn request_deletion(claim: &mut Claim, asked: &Deletion, now: Timestamp) {
     if !claim.is_live() {
         return;
     }

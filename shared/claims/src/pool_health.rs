@@ -26,7 +26,7 @@ pub enum LaunchOutcome {
 impl LaunchOutcome {
     /// The outcome of a claim that is given up by a timeout.
     #[must_use]
-    pub fn given_up(claim: &Claim) -> Self {
+    pub fn timed_out(claim: &Claim) -> Self {
         let launched = conditions::find(&claim.conditions, LAUNCHED);
         match launched.filter(|launched| launched.status != ConditionStatus::True) {
             Some(launched) => Self::Failed { reason: launched.reason.clone(), message: launched.message.clone() },

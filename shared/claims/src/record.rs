@@ -78,13 +78,13 @@ impl NodeClassRecord {
     }
     /// The name of the class whose record is called `record`.
     #[must_use]
-    pub fn given_name(record: &str) -> &str {
+    pub fn class_name(record: &str) -> &str {
         record.strip_prefix(TEMPLATE_PREFIX).unwrap_or(record)
     }
     /// The record of the class that a name refers to: from a Provisioner to a class that was converted from an AWSNodeTemplate,
     /// otherwise to one that was not. If only one has that name, it is that one.
     #[must_use]
-    pub fn meant<'a>(records: &'a [Self], name: &str, by_converted: bool) -> Option<&'a Self> {
+    pub fn referenced<'a>(records: &'a [Self], name: &str, by_converted: bool) -> Option<&'a Self> {
         let mut named = records.iter().filter(|record| record.class.metadata.name == name);
         named.clone().find(|record| record.class.is_converted_template() == by_converted).or_else(|| named.next())
     }

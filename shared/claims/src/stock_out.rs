@@ -116,7 +116,7 @@ impl StockOut {
     /// The stock-out after one more failure at `now`: 3 minutes, doubling to 30. A failure while the offering is already
     /// unavailable (a late response) counts as the same one.
     #[must_use]
-    pub fn struck(old: Option<&Self>, offering: OfferingKey, code: &str, now: Timestamp) -> Self {
+    pub fn after_failure(old: Option<&Self>, offering: OfferingKey, code: &str, now: Timestamp) -> Self {
         let strikes = match old {
             Some(old) if old.until > now => old.strikes,
             Some(old) if old.is_remembered(now) => old.strikes.saturating_add(1),
@@ -129,7 +129,7 @@ impl StockOut {
     /// The stock-out of a resource that other machines of the account free again, such as addresses and quotas: the wait is the
     /// same after every failure.
     #[must_use]
-    pub fn for_now(offering: OfferingKey, code: &str, now: Timestamp) -> Self {
+    pub fn with_fixed_wait(offering: OfferingKey, code: &str, now: Timestamp) -> Self {
         let stay = if offering.quota().is_some() { SHARED_WAIT } else { FIRST_WAIT };
         let until = now.checked_add(stay).unwrap_or(Timestamp::MAX);
         Self { offering, code: code.to_owned(), until, strikes: 1 }
@@ -162,7 +162,7 @@ mod tests {
     fn check(failures: &[i64], expected: i64) {
         let mut known: Option<StockOut> = None;
         for failure in failures {
-            known = Some(StockOut::struck(known.as_ref(), offering(), "ICE", minute(*failure)));
+            known = Some(StockOut::after_failure(known.as_ref(), offering(), "ICE", minute(*failure)));
         }
         let (last, known) = (*failures.last().unwrap(), known.unwrap());
         assert_eq!(known.until, minute(last + expected), "{failures:?}");
@@ -191,7 +191,7 @@ mod tests {
         let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
         for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
             for number in [0, 1, 2, 3, 5, 8] {
-                let out = StockOut::for_now(key.clone(), "code", minute(number));
+                let out = StockOut::with_fixed_wait(key.clone(), "code", minute(number));
                 assert_eq!((out.until, out.strikes), (minute(number + minutes), 1), "{key}");
             }
         }

@@ -29,7 +29,7 @@ fn deletion(reason: DeletionReason) -> Deletion {
     Deletion { reason, at: at(50), deadline: None, message: String::new() }
 }
 fn asked() -> Event {
-    Event::DeletionAsked(deletion(DeletionReason::Requested))
+    Event::DeletionRequested(deletion(DeletionReason::Requested))
 }
 fn failed() -> Event {
     Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: "none left".into() }
@@ -83,7 +83,7 @@ fn a_late_answer_names_a_running_machine_and_is_drained() {
 
 #[test]
 fn a_second_machine_is_drained_as_if_it_were_the_first() {
-    let due = || Event::DeletionAsked(Deletion { deadline: Some(at(5)), ..deletion(DeletionReason::SpotInterruption) });
+    let due = || Event::DeletionRequested(Deletion { deadline: Some(at(5)), ..deletion(DeletionReason::SpotInterruption) });
     let notes = [conditions::DRAINED, conditions::VOLUMES_DETACHED, conditions::INSTANCE_TERMINATING];
     let mut ended = run(&[begun(), answered(), joined(), due(), Event::TerminationSent]).unwrap();
     for type_ in notes {
@@ -146,7 +146,7 @@ fn a_node_that_joins_while_its_claim_ends_is_drained_too() {
 fn the_first_reason_of_an_end_stays_and_the_earlier_deadline_holds() {
     let spot = Deletion { reason: DeletionReason::SpotInterruption, at: at(60), deadline: Some(at(180)), message: String::new() };
     let late = Deletion { deadline: Some(at(900)), ..spot.clone() };
-    let claim = run(&[begun(), answered(), asked(), Event::DeletionAsked(spot), Event::DeletionAsked(late)]).unwrap();
+    let claim = run(&[begun(), answered(), asked(), Event::DeletionRequested(spot), Event::DeletionRequested(late)]).unwrap();
     let deletion = claim.deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::Requested, Some(at(180))));
 }
@@ -322,7 +322,7 @@ fn the_mirror_of_a_claim_that_ended_can_go_and_one_that_ends_shows_its_deadline(
     let mut claim = run(&[begun(), answered()]).unwrap();
     claim.spec.termination_grace_period = Some(GoDuration::from_secs(60));
     let deletion = claim.deletion_for(DeletionReason::Requested, "", at(100));
-    let draining = step(&claim, &Event::DeletionAsked(deletion), at(100)).unwrap();
+    let draining = step(&claim, &Event::DeletionRequested(deletion), at(100)).unwrap();
     let shown = mirror(&draining);
     assert_eq!(shown.metadata.deletion_timestamp, Some(at(100)));
     assert_eq!(shown.metadata.annotation(labels::TERMINATION_TIMESTAMP), Some("2027-01-15T08:02:40Z"));

@@ -67,7 +67,7 @@ impl Claim {
     }
 
     /// When the table may delete the claim; `None` while it is live.
-    pub fn forgotten_at(&self) -> Option<Timestamp> {
+    pub fn deletable_at(&self) -> Option<Timestamp> {
         match &self.phase {
             Phase::Failed { since, .. } | Phase::Gone { since, .. } => since.checked_add(RETENTION_AFTER_END).ok(),
             Phase::Planned

@@ -25,7 +25,7 @@ fn what(key: &ClaimKey) -> String {
 
 fn claim_item(claim: &Claim, revision: Revision, write: &str) -> Item {
     let item = item::of_value(&keys::claim(&claim.key), VERSION, claim);
-    let mut item = item::with_revision(item, revision, write, claim.forgotten_at());
+    let mut item = item::with_revision(item, revision, write, claim.deletable_at());
     if let Some(instance) = claim.instance() {
         item.insert(attribute::INSTANCE.to_owned(), text(instance.as_str()));
     }
@@ -36,7 +36,7 @@ fn pointer_item(instance: &InstanceId, claim: &Claim) -> Item {
     let mut item = item::of_key(&keys::instance(instance));
     item.insert(attribute::CLUSTER.to_owned(), text(claim.key.cluster.as_str()));
     item.insert(attribute::NAME.to_owned(), text(claim.key.name.as_str()));
-    if let Some(at) = claim.forgotten_at() {
+    if let Some(at) = claim.deletable_at() {
         item.insert(attribute::TTL.to_owned(), number(at.as_second()));
     }
     item

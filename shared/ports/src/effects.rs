@@ -39,7 +39,7 @@ pub async fn publish_event<K: StatusWriter>(api: &K, cluster: &ClusterName, even
 
 /// The machine of a claim that is only made so that its instance is drained: its capacity does not matter any more. Pure.
 #[must_use]
-pub fn machine_to_end(instance: &Instance) -> Machine {
+pub fn machine_to_terminate(instance: &Instance) -> Machine {
     Machine {
         instance_id: instance.id.clone(),
         provider_id: instance.provider_id(),

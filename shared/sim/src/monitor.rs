@@ -170,7 +170,7 @@ impl World {
     /// Whether a claim is to be deleted, by the table or because somebody deleted its NodeClaim or Node.
     pub(crate) fn is_to_end(&self, claim: &Claim) -> bool {
         let objects = &self.cluster.objects;
-        let object = objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_shown_by(shown));
+        let object = objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_mirrored_by(shown));
         let node = claim.node_name().and_then(|name| objects.get::<Node>(name));
         let deleted = object.is_some_and(|object| object.metadata.is_deleting()) || node.is_some_and(|node| node.metadata.is_deleting());
         claim.deletion.is_some() || deleted
@@ -335,7 +335,7 @@ impl World {
             }
             DeletionReason::Requested if self.is_uninstalling() => None,
             DeletionReason::Requested => {
-                let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_shown_by(shown));
+                let shown = self.cluster.objects.get::<NodeClaim>(claim.key.name.as_str()).filter(|shown| claim.is_mirrored_by(shown));
                 let node = claim.node_name().and_then(|name| self.cluster.objects.get::<Node>(name));
                 let stays = shown.is_some_and(|shown| !shown.metadata.is_deleting());
                 (stays && node.is_none_or(|node| !node.metadata.is_deleting()) && (node.is_some() || claim.node_name().is_none()))

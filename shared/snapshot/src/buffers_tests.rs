@@ -55,7 +55,7 @@ fn room_that_a_machine_is_on_its_way_for_is_not_asked_for_again_and_not_given_aw
 #[test]
 fn a_claim_that_is_to_end_promises_nothing() {
     let deletion = Deletion { reason: DeletionReason::Empty, at: now(), deadline: None, message: String::new() };
-    let deleted = step(&claim(&[1]), &Event::DeletionAsked(deletion), now()).unwrap();
+    let deleted = step(&claim(&[1]), &Event::DeletionRequested(deletion), now()).unwrap();
     let snapshot = snapshot_of(ClusterObjects::default(), &[deleted]).with_buffers(vec![buffer(1)]);
     assert_eq!(uids(snapshot.input().virtual_pods), ["u-1"]);
 }

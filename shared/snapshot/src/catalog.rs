@@ -43,7 +43,7 @@ pub(crate) fn of_pools(
         .collect();
     let of_pool = |pool: &NodePool| {
         let class = &pool.spec.template.spec.node_class_ref.name;
-        let record = NodeClassRecord::meant(classes, class, pool.is_converted_provisioner())?;
+        let record = NodeClassRecord::referenced(classes, class, pool.is_converted_provisioner())?;
         Some((pool.metadata.name.clone(), by_class.get(&record.name())?.clone()))
     };
     let usable = |pool: &&NodePool| whittle_api::runtime::node_pool(pool).errors.is_empty();

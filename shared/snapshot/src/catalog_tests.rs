@@ -26,7 +26,7 @@ fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
 fn a_full_subnet_and_a_used_up_quota_are_told_apart_from_offerings() {
     let now = at(0);
     let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"), OfferingKey::of_reservation("cr-1")];
-    let outs = keys.map(|key| StockOut::for_now(key, "code", now));
+    let outs = keys.map(|key| StockOut::with_fixed_wait(key, "code", now));
     let closed = unavailable(&outs, now);
     assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "{closed:?}");
     assert_eq!(closed.subnets, ["subnet-1".to_owned()].into());

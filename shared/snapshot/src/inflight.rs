@@ -84,7 +84,7 @@ impl<'o> Deleted<'o> {
     }
     /// When the deletion of a claim's NodeClaim or Node was requested.
     pub(crate) fn requested_at(&self, claim: &Claim) -> Option<Timestamp> {
-        let object = self.node_claims.iter().find(|object| claim.is_shown_by(object)).map(|object| &object.metadata);
+        let object = self.node_claims.iter().find(|object| claim.is_mirrored_by(object)).map(|object| &object.metadata);
         let is_mirror = |meta: &&&ObjectMeta| {
             let uid = claim.object_uid();
             meta.name == claim.key.name.as_str() && (uid.is_empty() || uid == meta.uid)

@@ -98,7 +98,7 @@ fn a_claim_that_failed_or_is_to_end_promises_nothing() {
     check(&step(&planned(), &failed, now()).unwrap(), &[pod("a")], &["a"], None);
     let begun = step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, now()).unwrap();
     let deletion = Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() };
-    let ending = step(&begun, &Event::DeletionAsked(deletion), now()).unwrap();
+    let ending = step(&begun, &Event::DeletionRequested(deletion), now()).unwrap();
     check(&ending, &[pod("a")], &["a"], None);
 }
 
@@ -135,7 +135,7 @@ fn a_machine_is_going_while_its_replacement_is_under_way() {
     check_being_replaced(&[], &["old"]);
     check_being_replaced(&launched, &["old"]);
     check_being_replaced(&ready, &[]);
-    check_being_replaced(&[Event::DeletionAsked(lost)], &[]);
+    check_being_replaced(&[Event::DeletionRequested(lost)], &[]);
 }
 
 #[test]
@@ -146,7 +146,8 @@ fn a_machine_is_promised_to_its_pods_from_its_launch_until_it_takes_pods() {
         Event::NodeJoined { node_name: "node".into() },
         Event::NodeReady,
     ];
-    let ends = Event::DeletionAsked(Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() });
+    let ends =
+        Event::DeletionRequested(Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() });
     let after = |events: &[&Event]| events.iter().fold(planned(), |claim, event| step(&claim, event, now()).unwrap());
     let stored = |value: Claim| Stored { value, revision: Revision(1) };
     let promised = |events: &[&Event]| promises(&[stored(after(events))]).into_values().collect::<Vec<String>>();

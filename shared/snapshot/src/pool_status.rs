@@ -82,7 +82,7 @@ fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> (ConditionStatus,
 
 fn node_class(pool: &NodePool, classes: &[NodeClassRecord]) -> (ConditionStatus, &'static str, String) {
     let name = &pool.spec.template.spec.node_class_ref.name;
-    let Some(record) = NodeClassRecord::meant(classes, name, pool.is_converted_provisioner()) else {
+    let Some(record) = NodeClassRecord::referenced(classes, name, pool.is_converted_provisioner()) else {
         return (ConditionStatus::False, "NodeClassReadinessUnknown", format!("EC2NodeClass {name} has not been resolved yet"));
     };
     if record.class.metadata.is_deleting() {

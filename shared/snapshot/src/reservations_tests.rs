@@ -82,7 +82,7 @@ fn claims_that_are_not_reserved_or_have_failed_hold_nothing() {
 #[test]
 fn the_latest_look_of_any_class_counts_and_a_reservation_that_refused_has_nothing() {
     let classes = [class(50, &[("cr-1", 5), ("cr-2", 4)]), class(60, &[("cr-1", 2)]), class(40, &[("cr-1", 9)])];
-    let out = StockOut::struck(None, OfferingKey::of_reservation("cr-2"), "ReservationCapacityExceeded", at(0));
+    let out = StockOut::after_failure(None, OfferingKey::of_reservation("cr-2"), "ReservationCapacityExceeded", at(0));
     check(&classes, Vec::new(), std::slice::from_ref(&out), &[("cr-1", 2), ("cr-2", 0)], &[("cr-1", 2), ("cr-2", 0)]);
     let over = StockOut { until: at(99), ..out };
     check(&classes, Vec::new(), &[over], &[("cr-1", 2), ("cr-2", 4)], &[("cr-1", 2), ("cr-2", 4)]);

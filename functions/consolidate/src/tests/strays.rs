@@ -1,4 +1,4 @@
-//! Nodes that are closed although nothing is to happen to them.
+//! Nodes that are tainted although they belong to no command.
 
 use super::{after, claim, joined};
 use crate::execute::disrupted_taint;
@@ -14,8 +14,8 @@ use whittle_sim::Simulation;
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{TestWorld, at, deletion};
 
-/// A claim whose Node is closed: is it still so after a look for strays that had read it before `meanwhile`?
-fn is_closed(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
+/// Whether a tainted Node is still tainted after a check for strays that had read it before `meanwhile`.
+fn is_tainted(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
     let serving = after(&claim("a"), &[joined(), vec![Event::NodeReady]].concat());
     let cluster = serving.key.cluster.clone();
     let simulation = TestWorld::still(at(0));
@@ -36,25 +36,25 @@ fn is_closed(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
 }
 
 #[test]
-fn a_node_that_no_command_names_is_opened_again() {
-    let (closed, report) = is_closed(|_, _| {});
+fn a_node_of_no_command_is_untainted() {
+    let (closed, report) = is_tainted(|_, _| {});
     assert_eq!((closed, report.counted("unmarked")), (false, 1));
 }
 
 #[test]
-fn a_node_that_is_being_drained_by_now_is_never_opened() {
-    let (closed, report) = is_closed(|simulation, claim| {
+fn a_node_that_is_being_drained_by_now_is_never_untainted() {
+    let (closed, report) = is_tainted(|simulation, claim| {
         let deletion = deletion(DeletionReason::SpotInterruption, at(1));
         let ports = simulation.ports();
         let read = block_on(ports.get(&claim.key)).unwrap().unwrap();
-        block_on(ports.update(&step(&read.value, &Event::DeletionAsked(deletion), at(1)).unwrap(), read.revision)).unwrap();
+        block_on(ports.update(&step(&read.value, &Event::DeletionRequested(deletion), at(1)).unwrap(), read.revision)).unwrap();
     });
     assert_eq!((closed, report.counted("unmarked")), (true, 0));
 }
 
 #[test]
-fn a_node_that_somebody_has_changed_since_it_was_read_waits_for_the_next_look() {
-    let (closed, report) = is_closed(|simulation, _| {
+fn a_node_changed_since_it_was_read_waits_for_the_next_pass() {
+    let (closed, report) = is_tainted(|simulation, _| {
         simulation.world().cluster.objects.change::<Node>("n", |node| {
             node.metadata.labels.insert("changed".into(), "since".into());
         });
@@ -63,7 +63,7 @@ fn a_node_that_somebody_has_changed_since_it_was_read_waits_for_the_next_look() 
 }
 
 #[test]
-fn a_node_whose_claim_cannot_be_read_by_now_is_never_opened() {
-    let (closed, report) = is_closed(|simulation, claim| simulation.world().store.spoil_claim(&claim.key));
+fn a_node_whose_claim_is_unreadable_by_now_is_never_untainted() {
+    let (closed, report) = is_tainted(|simulation, claim| simulation.world().store.spoil_claim(&claim.key));
     assert_eq!((closed, report.counted("unmarked")), (true, 0));
 }

@@ -13,7 +13,7 @@ use whittle_sim::{Function, SimPorts};
 use whittle_testkit::{TestWorld, after, at, default_spec, deletion, joined, machine};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
-/// The table, in which somebody else writes the claim before each of the first `busy` updates of it.
+/// A claim store in which another writer changes the claim before each of its first `busy` updates.
 struct Busy {
     inner: SimPorts,
     busy: AtomicU32,
@@ -36,7 +36,7 @@ impl ClaimStore for Busy {
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         if self.busy.load(Ordering::Relaxed) > 0 {
             self.busy.fetch_sub(1, Ordering::Relaxed);
-            let there = self.inner.get(&claim.key).await?.expect("it is there");
+            let there = self.inner.get(&claim.key).await?.expect("the claim exists");
             self.inner.update(&(self.theirs)(&there.value), there.revision).await?;
         }
         self.inner.update(claim, expected).await
@@ -77,18 +77,18 @@ pub(super) fn serving() -> Claim {
     after(&planned, &[Event::FleetAnswered(machine), joined("node-1")], at(-3600))
 }
 
-/// As consolidate and terminate do at every look.
+/// A write as `consolidate` and `terminate` make in every run.
 fn stamped(claim: &Claim) -> Claim {
     let last = claim.last_pod_event_at.unwrap_or(at(0));
     Claim { last_pod_event_at: last.checked_add(SignedDuration::from_secs(1)).ok(), ..claim.clone() }
 }
 
-/// Somebody else ends the claim, without any deadline.
+/// A concurrent deletion of the claim, without a deadline.
 fn drained(claim: &Claim) -> Claim {
-    after(claim, &[Event::DeletionAsked(deletion(DeletionReason::Underutilized, at(0)))], at(0))
+    after(claim, &[Event::DeletionRequested(deletion(DeletionReason::Underutilized, at(0)))], at(0))
 }
 
-/// The spot notice of a claim that somebody else writes `busy` times meanwhile: what becomes of both.
+/// Handles a spot notice of a claim that is written `busy` times meanwhile: the outcome, the claim, and the doorbells.
 fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Report, HandleError>, Claim, Vec<Function>) {
     let simulation = TestWorld::still(at(0));
     simulation.store(claim);
@@ -101,35 +101,35 @@ fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Repo
 }
 
 #[test]
-fn a_notice_is_not_lost_to_others_who_write_its_claim() {
+fn a_notice_survives_concurrent_writes_of_its_claim() {
     for busy in 0..=4 {
-        let (outcome, claim, rung) = notice(&serving(), busy, stamped);
-        assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} others");
+        let (outcome, claim, doorbells) = notice(&serving(), busy, stamped);
+        assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} concurrent writes");
         let deletion = claim.deletion.unwrap();
         assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))));
-        assert_eq!(rung, [Function::Schedule, Function::Terminate]);
+        assert_eq!(doorbells, [Function::Schedule, Function::Terminate]);
     }
 }
 
 #[test]
-fn a_notice_whose_tries_are_used_up_comes_again() {
-    let (outcome, claim, rung) = notice(&serving(), 5, stamped);
+fn a_notice_out_of_attempts_is_redelivered() {
+    let (outcome, claim, doorbells) = notice(&serving(), 5, stamped);
     assert_eq!(outcome.unwrap_err().disposition(), Disposition::RetryLater);
-    assert_eq!((claim.deletion, rung), (None, Vec::new()), "nothing was done that the next try would not do");
+    assert_eq!((claim.deletion, doorbells), (None, Vec::new()), "nothing was done that the next attempt would not do");
 }
 
 #[test]
-fn the_deadline_of_a_notice_is_not_lost_to_those_who_drain_the_claim_already() {
+fn the_deadline_of_a_notice_survives_a_drain_in_progress() {
     let draining = drained(&serving());
     for busy in 0..=4 {
         let (outcome, claim, _) = notice(&draining, busy, stamped);
-        assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} others");
+        assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} concurrent writes");
         assert_eq!(claim.deletion.unwrap().deadline, Some(at(120)));
     }
 }
 
 #[test]
-fn a_notice_holds_beside_another_end_that_is_stored_at_the_same_moment() {
+fn a_notice_applies_despite_a_concurrent_deletion() {
     let (outcome, claim, _) = notice(&serving(), 1, drained);
     assert_eq!(outcome.unwrap().counted("ended"), 1);
     let deletion = claim.deletion.unwrap();
@@ -137,12 +137,12 @@ fn a_notice_holds_beside_another_end_that_is_stored_at_the_same_moment() {
 }
 
 #[test]
-fn a_notice_that_was_stored_but_not_told_rings_when_it_comes_again() {
+fn a_redelivered_notice_sends_missing_doorbells() {
     let deletion = serving().deletion_for(DeletionReason::SpotInterruption, "", at(0));
-    let told = step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap();
-    let (outcome, _, rung) = notice(&told, 0, stamped);
-    assert_eq!((outcome.unwrap().counted("repeats"), rung), (1, vec![Function::Schedule, Function::Terminate]));
-    let looked_at = Claim { look_again_at: Some(at(1)), ..told };
-    let (outcome, _, rung) = notice(&looked_at, 0, stamped);
-    assert_eq!((outcome.unwrap().counted("repeats"), rung), (1, Vec::new()), "somebody has it in hand");
+    let deleted = step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap();
+    let (outcome, _, doorbells) = notice(&deleted, 0, stamped);
+    assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, vec![Function::Schedule, Function::Terminate]));
+    let with_next_run = Claim { look_again_at: Some(at(1)), ..deleted };
+    let (outcome, _, doorbells) = notice(&with_next_run, 0, stamped);
+    assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, Vec::new()), "it is being handled already");
 }

@@ -1,4 +1,4 @@
-//! A notice that is quicker than the answer of the launch.
+//! A notice that arrives before the response of the launch.
 
 use super::contended::{key, serving};
 use futures::executor::block_on;
@@ -23,18 +23,18 @@ fn holding(claim: &Claim) -> TestWorld {
     simulation
 }
 
-fn told(ports: &SimPorts, sent_at: Timestamp) -> Result<Report, HandleError> {
+fn notice(ports: &SimPorts, sent_at: Timestamp) -> Result<Report, HandleError> {
     let adapters = Adapters { store: ports, cloud: &(), cluster: ports, queues: ports, clock: ports };
     let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
     block_on(crate::handle(adapters, &settings, &notices::spot_interruption("i-1", sent_at)))
 }
 
 #[test]
-fn a_notice_of_a_machine_whose_launch_is_under_way_reaches_its_claim_when_it_comes_again() {
+fn a_notice_during_the_launch_reaches_the_claim_when_redelivered() {
     let mut simulation = holding(&launching());
     let ports = simulation.ports();
     let sent_at = ports.now();
-    assert_eq!(told(&ports, sent_at).unwrap_err().disposition(), Disposition::RetryLater);
+    assert_eq!(notice(&ports, sent_at).unwrap_err().disposition(), Disposition::RetryLater);
     let known = serving().machine().unwrap().clone();
     block_on(async {
         let read = ports.get(&key()).await.unwrap().unwrap();
@@ -42,13 +42,13 @@ fn a_notice_of_a_machine_whose_launch_is_under_way_reaches_its_claim_when_it_com
         ports.update(&launched, read.revision).await.unwrap();
     });
     simulation.run_for(SignedDuration::from_secs(60));
-    assert_eq!(told(&ports, sent_at).unwrap().counted("ended"), 1);
+    assert_eq!(notice(&ports, sent_at).unwrap().counted("ended"), 1);
     let deletion = simulation.claim(&key()).deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))), "it counts from when it was sent");
 }
 
 #[test]
-fn a_notice_of_a_machine_that_is_not_ours_ends_nothing_and_is_dropped() {
+fn a_notice_of_a_foreign_machine_is_dropped() {
     for (claim, age) in [(launching(), 90), (planned(), 0), (serving(), 0)] {
         let serves = claim.machine().is_some();
         let mut claim = claim;
@@ -57,12 +57,12 @@ fn a_notice_of_a_machine_that_is_not_ours_ends_nothing_and_is_dropped() {
         }
         let simulation = holding(&claim);
         let ports = simulation.ports();
-        let report = told(&ports, at(-age)).unwrap();
+        let report = notice(&ports, at(-age)).unwrap();
         assert_eq!((report.counted("unknown_instances"), report.counted("ended")), (1, 0), "{serves}");
         assert_eq!(simulation.claim(&key()), claim);
         assert_eq!(simulation.doorbells(), []);
     }
     let simulation = holding(&launching());
-    assert!(told(&simulation.ports(), at(0)).is_err());
-    assert_eq!(simulation.claim(&key()), launching(), "a claim that waits is not ended for a machine that may be anybody's");
+    assert!(notice(&simulation.ports(), at(0)).is_err());
+    assert_eq!(simulation.claim(&key()), launching(), "a waiting claim is not deleted for a machine that may not be its own");
 }

@@ -1,4 +1,4 @@
-//! A class that somebody changes after it was looked at.
+//! A class that changes after its last refresh.
 
 use super::over_sim::{keep, run_over};
 use super::repeated::with_class;
@@ -10,13 +10,13 @@ use whittle_sim::Function;
 use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;
 
-fn another_spec(class: &mut Ec2NodeClass) {
+fn change_spec(class: &mut Ec2NodeClass) {
     class.spec.role = Some("another".into());
     class.metadata.generation = class.metadata.generation.map(|known| known + 1);
 }
 
-/// The class is looked at again.
-fn look(simulation: &TestWorld) {
+/// Refreshes the class.
+fn refresh(simulation: &TestWorld) {
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     let class = simulation.get::<Ec2NodeClass>("gone").unwrap();
     block_on(async {
@@ -25,39 +25,39 @@ fn look(simulation: &TestWorld) {
     });
 }
 
-fn rung(simulation: &TestWorld, function: Function) -> usize {
+fn doorbells(simulation: &TestWorld, function: Function) -> usize {
     simulation.world().queues.waiting().filter(|message| message.function == function).count()
 }
 
 #[test]
-fn nothing_is_launched_as_a_class_was_before_its_change_and_its_claims_wait_for_the_next_look() {
+fn claims_of_a_changed_class_wait_for_its_refresh() {
     let mut simulation = with_class();
     let claims = [1, 2].map(|number| keep(&simulation, number));
-    simulation.change::<Ec2NodeClass>("gone", another_spec);
+    simulation.change::<Ec2NodeClass>("gone", change_spec);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 2);
     assert!(simulation.world().region.machines.is_empty());
     for claim in &claims {
         let waits = simulation.claim(&claim.key);
         assert_eq!((waits.phase, waits.deletion), (Phase::Planned, None));
     }
-    assert_eq!((rung(&simulation, Function::Refresh), rung(&simulation, Function::Launch)), (1, 1));
+    assert_eq!((doorbells(&simulation, Function::Refresh), doorbells(&simulation, Function::Launch)), (1, 1));
     simulation.run_until(at(5));
     run_over(&simulation.ports(), &[]);
-    assert_eq!(rung(&simulation, Function::Refresh), 0, "it was asked for once");
-    look(&simulation);
+    assert_eq!(doorbells(&simulation, Function::Refresh), 0, "requested only once");
+    refresh(&simulation);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
     let hash = &simulation.claim(&claims[0].key).annotations[whittle_api::labels::NODE_CLASS_HASH];
-    assert_eq!(hash, "new", "of the class that it was launched from");
+    assert_eq!(hash, "new", "the hash of the refreshed class");
 }
 
 #[test]
-fn a_class_that_was_deleted_or_made_anew_launches_nothing_before_it_is_looked_at() {
+fn a_deleted_or_recreated_class_launches_nothing_before_its_refresh() {
     let changes: [fn(&mut Ec2NodeClass); 2] = [
         |class| class.metadata.uid = "another".into(),
         |class| {
             class.metadata.deletion_timestamp = Some(at(0));
             class.metadata.generation = class.metadata.generation.map(|known| known + 1);
-            class.metadata.finalizers = vec!["somebody/holds-it".into()];
+            class.metadata.finalizers = vec!["example.com/hold".into()];
         },
     ];
     for change in changes {
@@ -74,7 +74,7 @@ fn a_class_that_was_deleted_or_made_anew_launches_nothing_before_it_is_looked_at
 }
 
 #[test]
-fn neither_a_status_nor_an_api_server_that_is_away_keeps_a_machine_from_being_launched() {
+fn status_changes_and_api_server_outages_do_not_block_launches() {
     let simulation = with_class();
     keep(&simulation, 1);
     simulation.change::<Ec2NodeClass>("gone", |class| {
@@ -83,7 +83,7 @@ fn neither_a_status_nor_an_api_server_that_is_away_keeps_a_machine_from_being_la
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
     keep(&simulation, 2);
-    simulation.change::<Ec2NodeClass>("gone", another_spec);
+    simulation.change::<Ec2NodeClass>("gone", change_spec);
     simulation.world().cluster.name = "unreachable".into();
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("launched"), report.counted("classes_unseen")), (1, 1));

@@ -1,4 +1,4 @@
-//! Many claims of one call, where every call to table, cluster, queue and EC2 takes its time.
+//! Many claims of one call, where every call to table, cluster, queue and EC2 has latency.
 
 use super::over_sim::{keep_as, with_functions};
 use super::repeated::ready;
@@ -28,11 +28,11 @@ impl Functions for Launches {
 }
 
 /// A hundred claims and the doorbell for them.
-fn hundred() -> TestWorld {
+fn hundred_claims() -> TestWorld {
     let simulation = ready(with_functions(Arc::new(Launches)));
     let of_one_type = |claim: &mut Claim| {
-        let asked = [(labels::INSTANCE_TYPE, TYPE), (labels::CAPACITY_TYPE, "on-demand")];
-        claim.spec.requirements = asked.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
+        let wanted = [(labels::INSTANCE_TYPE, TYPE), (labels::CAPACITY_TYPE, "on-demand")];
+        claim.spec.requirements = wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
     };
     let claims = (0..100).map(|number| keep_as(&simulation, number, of_one_type).key.name).collect();
     block_on(simulation.ports().send_now(Doorbell::Launch { cluster: ClusterName::new("c"), claims })).unwrap();
@@ -44,8 +44,8 @@ fn claims(simulation: &Simulation) -> Vec<Claim> {
 }
 
 #[test]
-fn a_hundred_machines_are_asked_for_and_given_away_within_the_time_of_one_call() {
-    let mut simulation = hundred();
+fn a_hundred_instances_are_launched_and_assigned_within_the_time_of_one_call() {
+    let mut simulation = hundred_claims();
     simulation.run_for(SignedDuration::from_secs(20));
     assert_eq!(simulation.world().region.started(), 100);
     let machines: Vec<_> = claims(&simulation).iter().filter_map(|claim| claim.machine().cloned()).collect();
@@ -55,13 +55,13 @@ fn a_hundred_machines_are_asked_for_and_given_away_within_the_time_of_one_call()
 }
 
 #[test]
-fn a_hundred_claims_that_get_no_machine_are_given_up_soon_and_each_is_told_once() {
-    let mut simulation = hundred();
+fn a_hundred_claims_without_capacity_fail_quickly_with_one_event_each() {
+    let mut simulation = hundred_claims();
     let zones = ["a", "b", "c", "d"].map(|zone| format!("us-west-2{zone}"));
     simulation.world().region.out_of_stock.extend(zones.map(|zone| (TYPE.to_owned(), zone, "on-demand".to_owned())));
     simulation.run_for(SignedDuration::from_millis(2_500));
     let failed = claims(&simulation).iter().filter(|claim| matches!(claim.phase, Phase::Failed { .. })).count();
     let world = simulation.world();
-    let told = world.cluster.events.iter().filter(|kept| kept.event.reason == "InsufficientCapacityError").count();
-    assert_eq!((failed, told, world.region.started()), (100, 100, 0));
+    let events = world.cluster.events.iter().filter(|kept| kept.event.reason == "InsufficientCapacityError").count();
+    assert_eq!((failed, events, world.region.started()), (100, 100, 0));
 }

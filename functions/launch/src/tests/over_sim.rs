@@ -1,4 +1,4 @@
-//! The whole handler over the memory adapters, in a world where nothing moves by itself.
+//! The whole handler over the memory adapters, in a world where only the test acts.
 
 use super::planned;
 use crate::plan::Facts;
@@ -21,7 +21,7 @@ pub(super) fn without_classes() -> TestWorld {
     with_functions(Arc::new(NoFunctions))
 }
 
-/// The same, in which something runs by itself.
+/// The same, with functions that run in response to messages.
 pub(super) fn with_functions(functions: Arc<dyn Functions>) -> TestWorld {
     let cluster = ClusterName::new("c");
     let simulation = TestWorld::with_functions(cluster.as_str(), at(0), functions);
@@ -39,7 +39,7 @@ pub(super) fn keep(simulation: &TestWorld, number: usize) -> Claim {
     keep_as(simulation, number, |_| {})
 }
 
-/// Puts a class into the cluster and what was found for it into the table.
+/// Creates a class in the cluster and its record in the table.
 pub(super) fn know(simulation: &Simulation, mut record: NodeClassRecord) {
     let name = record.class.metadata.name.clone();
     let mut world = simulation.world();
@@ -65,7 +65,7 @@ pub(super) fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
 }
 
 #[test]
-fn a_claim_whose_class_is_gone_is_given_up_and_its_pods_are_planned_anew() {
+fn a_claim_of_a_missing_class_fails_and_its_pods_are_replanned() {
     let simulation = without_classes();
     let claim = keep(&simulation, 1);
     run_over(&simulation.ports(), std::slice::from_ref(&claim.key.name));
@@ -74,16 +74,16 @@ fn a_claim_whose_class_is_gone_is_given_up_and_its_pods_are_planned_anew() {
     assert_eq!(after.deletion.map(|deletion| deletion.reason), Some(DeletionReason::InsufficientCapacity));
     let world = simulation.world();
     assert!(world.region.machines.is_empty(), "nothing was launched");
-    let mut told: Vec<(&str, &str)> =
+    let mut events: Vec<(&str, &str)> =
         world.cluster.events.iter().map(|kept| (kept.event.reason.as_str(), kept.event.kind.as_str())).collect();
-    told.sort_unstable();
-    assert_eq!(told, [("", "NodeClaim"), ("InsufficientCapacityError", "NodeClaim")]);
+    events.sort_unstable();
+    assert_eq!(events, [("", "NodeClaim"), ("InsufficientCapacityError", "NodeClaim")]);
     drop(world);
     assert_eq!(simulation.doorbells(), [Function::Schedule, Function::Terminate]);
 }
 
 #[test]
-fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
+fn a_claim_of_an_unready_class_fails_without_an_event() {
     let simulation = without_classes();
     let claim = keep(&simulation, 1);
     know(&simulation, NodeClassRecord { problems: vec!["it names no subnet".to_owned()], ..resolved_class("gone") });
@@ -95,7 +95,7 @@ fn a_claim_whose_class_is_not_ready_is_given_up_without_an_event() {
 }
 
 #[test]
-fn a_class_of_which_not_all_is_known_yet_ends_no_claim() {
+fn a_class_with_unknown_readiness_fails_no_claim() {
     let simulation = super::repeated::with_class();
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     let known = |problems: &[&str]| {
@@ -119,7 +119,7 @@ fn a_class_of_which_not_all_is_known_yet_ends_no_claim() {
 }
 
 #[test]
-fn a_price_overlay_takes_no_choice_of_spot_pools_from_ec2() {
+fn a_price_overlay_does_not_restrict_the_choice_of_spot_pools() {
     let simulation = super::repeated::with_class();
     let claim = keep_as(&simulation, 1, |claim| {
         claim.spec.annotations.insert(labels::PRICE_OVERLAY_APPLIED.into(), "true".into());
@@ -131,7 +131,7 @@ fn a_price_overlay_takes_no_choice_of_spot_pools_from_ec2() {
 }
 
 #[test]
-fn a_claim_that_asks_for_efa_gets_a_machine_that_has_it_and_no_other_does() {
+fn only_claims_that_request_efa_get_efa_interfaces() {
     for asks in [true, false] {
         let simulation = super::repeated::with_class();
         let claim = keep_as(&simulation, 1, |claim| {
@@ -147,19 +147,19 @@ fn a_claim_that_asks_for_efa_gets_a_machine_that_has_it_and_no_other_does() {
 }
 
 #[test]
-fn each_machine_of_a_large_answer_is_stored_once() {
+fn each_instance_of_a_large_response_is_stored_once() {
     let simulation = super::repeated::with_class();
     for number in 0..100 {
         keep(&simulation, number);
     }
-    // Every call takes a tenth of a second of the run.
+    // Every call takes 100 ms.
     let ports = simulation.ports().with_time_left(SignedDuration::from_millis(50), SignedDuration::from_secs(60));
     let report = run_over(&ports, &[]);
     assert_eq!((report.counted("launched"), report.counted("surplus")), (100, 0));
     let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
     let machines: std::collections::BTreeSet<_> =
         claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.instance_id.clone()).collect();
-    assert_eq!((machines.len(), simulation.world().region.started()), (100, 100), "one machine for each, and none twice");
+    assert_eq!((machines.len(), simulation.world().region.started()), (100, 100), "one instance for each claim");
 }
 
 /// A class that is ready in every zone.
@@ -191,9 +191,9 @@ pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord
     }
 }
 
-/// Whatever the stored class says of itself: settings may be newer than it.
+/// Even if the stored class is ready: settings may be newer than its refresh.
 #[test]
-fn nothing_is_launched_with_a_role_or_a_vpc_of_another_cluster() {
+fn a_role_or_vpc_of_another_cluster_is_never_used() {
     let facts = |role: &str, vpc: &str| Some(whittle_claims::FenceFacts { role: Some(role.into()), vpcs: vec![vpc.into()] });
     for (fence, launches) in [
         (facts("KarpenterNodeRole-c", "vpc-c"), true),
@@ -213,7 +213,7 @@ fn nothing_is_launched_with_a_role_or_a_vpc_of_another_cluster() {
 }
 
 #[test]
-fn a_claim_whose_class_reaches_beyond_its_cluster_is_given_up() {
+fn a_claim_whose_class_refers_to_another_cluster_fails() {
     let simulation = without_classes();
     let claim = keep(&simulation, 1);
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
@@ -229,7 +229,7 @@ fn a_claim_whose_class_reaches_beyond_its_cluster_is_given_up() {
     assert!(simulation.world().region.machines.is_empty(), "nothing was launched");
 }
 
-/// What a claim comes to that wants `least` different types: how many types the call names, or nothing where it is refused.
+/// How many types the call has for a claim that requires `least` different ones; `None` if it is refused.
 fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
     let simulation = without_classes();
     let blob = simulation.world().region.catalog_blob();
@@ -269,47 +269,48 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
 }
 
 #[test]
-fn a_call_names_sixty_types_and_more_values_than_these_have_only_bind_where_they_must() {
+fn a_call_has_at_most_sixty_types_and_strict_min_values_beyond_that_fail() {
     assert_eq!(types_of_the_call(60, MinValuesPolicy::Strict), Some(60));
     assert_eq!(types_of_the_call(61, MinValuesPolicy::Strict), None);
     assert_eq!(types_of_the_call(61, MinValuesPolicy::BestEffort), Some(60));
 }
 
 #[test]
-fn nothing_is_launched_before_types_and_cluster_are_known() {
+fn nothing_is_launched_without_a_catalog_and_cluster_facts() {
     let simulation = without_classes();
     simulation.world().store = whittle_sim::world::store::Store::default();
     let claim = keep(&simulation, 1);
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!(report.counted("facts_missing"), 1);
     assert_eq!(simulation.claim(&claim.key).phase, Phase::Planned);
-    assert_eq!(simulation.world().queues.waiting().count(), 1, "it is tried again");
+    assert_eq!(simulation.world().queues.waiting().count(), 1, "it is retried");
 }
 
 #[test]
-fn doorbells_that_come_twice_while_nothing_can_be_launched_do_not_multiply() {
+fn repeated_doorbells_do_not_multiply_while_launches_fail() {
     let mut simulation = without_classes();
     simulation.world().store = whittle_sim::world::store::Store::default();
     let [first, second, third] = [1, 2, 3].map(|number| keep(&simulation, number).key.name);
-    let rung = |simulation: &TestWorld| simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
+    let doorbells =
+        |simulation: &TestWorld| simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
     let both = [first.clone(), second.clone()];
     for _ in 0..3 {
         run_over(&simulation.ports(), &both);
     }
     run_over(&simulation.ports(), std::slice::from_ref(&first));
-    assert_eq!(rung(&simulation), 1, "one bell for what is rung again and again");
+    assert_eq!(doorbells(&simulation), 1, "one pending doorbell for repeated ones");
     run_over(&simulation.ports(), &[second.clone(), third.clone()]);
-    assert_eq!(rung(&simulation), 2, "nothing names the third so far");
+    assert_eq!(doorbells(&simulation), 2, "no doorbell names the third yet");
     let last = simulation.world().queues.waiting().last().unwrap().input.clone();
     let Input::Doorbell(Doorbell::Launch { claims, .. }) = last else { panic!("{last:?}") };
-    assert_eq!(claims, [first.clone(), second, third], "it names whatever waits");
+    assert_eq!(claims, [first.clone(), second, third], "it names all waiting claims");
     simulation.run_until(at(3));
     run_over(&simulation.ports(), &[first]);
-    assert_eq!(rung(&simulation), 1, "once they came, the next is rung");
+    assert_eq!(doorbells(&simulation), 1, "a new one after they were delivered");
 }
 
 #[test]
-fn a_run_whose_time_is_up_hands_the_rest_over() {
+fn a_run_out_of_time_requeues_the_rest() {
     let simulation = without_classes();
     for number in 0..12 {
         keep(&simulation, number);
@@ -320,6 +321,6 @@ fn a_run_whose_time_is_up_hands_the_rest_over() {
     assert!(done > 0 && done < 12 && ports.is_in_time(), "{done} of them until {}", ports.now());
     assert_eq!(report.counted("handed_over"), 12 - done);
     let launches = simulation.world().queues.waiting().filter(|message| message.function == Function::Launch).count();
-    assert_eq!(launches, 1, "one bell for all that are left");
+    assert_eq!(launches, 1, "one doorbell for all remaining claims");
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 12 - done);
 }

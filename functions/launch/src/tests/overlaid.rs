@@ -1,4 +1,4 @@
-//! Resources that a NodeOverlay adds: EC2 knows nothing of them, so that only the plan can tell.
+//! Resources that a NodeOverlay adds: EC2 does not know them, only the plan does.
 
 use super::over_sim::{keep_as, run_over};
 use super::repeated::with_class;
@@ -14,8 +14,8 @@ fn of(name: &str, amount: i64) -> Resources {
     Resources::from([(name, Quantity::from_units(amount))])
 }
 
-/// A claim that asks for a device and may become any of two types, of which `extra` are said to have some.
-fn asking(simulation: &TestWorld, extra: &[&str]) -> Claim {
+/// A claim that requests a device and allows two types; an overlay adds devices to those in `extra`.
+fn requesting_device(simulation: &TestWorld, extra: &[&str]) -> Claim {
     keep_as(simulation, 1, |claim| {
         let types = ["m5.large", "m5.xlarge"];
         claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, types)];
@@ -27,33 +27,33 @@ fn asking(simulation: &TestWorld, extra: &[&str]) -> Claim {
 }
 
 #[test]
-fn what_an_overlay_adds_is_launched_as_it_was_planned_and_shown_by_the_claim() {
+fn overlay_capacity_of_the_plan_is_kept_on_the_claim() {
     let simulation = with_class();
-    let claim = asking(&simulation, &["m5.large", "m5.xlarge"]);
+    let claim = requesting_device(&simulation, &["m5.large", "m5.xlarge"]);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
     let status = mirror(&simulation.claim(&claim.key)).status;
     let has = [status.capacity.get(DEVICE), status.allocatable.get(DEVICE)].map(Quantity::units_floor);
     assert_eq!(has, [4, 4], "{status:?}");
-    assert!(status.allocatable.get("cpu").units_floor() > 0, "beside what EC2 knows of");
+    assert!(status.allocatable.get("cpu").units_floor() > 0, "besides EC2's own resources");
 }
 
 #[test]
-fn a_type_without_the_capacity_that_was_planned_is_never_launched() {
+fn a_type_without_the_planned_capacity_is_never_launched() {
     for (extra, launched) in [(&["m5.xlarge"][..], Some("m5.xlarge")), (&[], None)] {
         let simulation = with_class();
-        let claim = asking(&simulation, extra);
+        let claim = requesting_device(&simulation, extra);
         run_over(&simulation.ports(), &[]);
         let after = simulation.claim(&claim.key);
         assert_eq!(after.machine().map(|machine| machine.instance_type.as_str()), launched, "{:?}", after.phase);
         assert_eq!(matches!(after.phase, Phase::Failed { .. }), launched.is_none());
         let reason = after.deletion.map(|deletion| deletion.reason);
-        assert_eq!(reason, launched.is_none().then_some(DeletionReason::InsufficientCapacity), "its pods are planned anew");
+        assert_eq!(reason, launched.is_none().then_some(DeletionReason::InsufficientCapacity), "its pods are replanned");
         assert_eq!(simulation.world().region.machines.len(), usize::from(launched.is_some()));
     }
 }
 
 #[test]
-fn huge_pages_of_an_overlay_are_taken_from_memory_and_less_than_ec2_says_counts_too() {
+fn overlay_huge_pages_reduce_memory_and_overlays_may_reduce_capacity() {
     let simulation = with_class();
     let claim = keep_as(&simulation, 1, |claim| {
         claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["g4dn.xlarge"])];

@@ -55,7 +55,7 @@ fn groups(simulation: &TestWorld) -> Vec<Option<String>> {
 }
 
 #[test]
-fn machines_of_a_class_start_in_its_placement_group_and_say_so() {
+fn instances_start_in_the_placement_group_of_their_class() {
     let simulation = with_group("cluster", 0);
     let claim = in_group(&simulation, 1);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
@@ -66,7 +66,7 @@ fn machines_of_a_class_start_in_its_placement_group_and_say_so() {
 }
 
 #[test]
-fn a_machine_gets_the_partition_that_its_claim_asks_for_and_otherwise_waits_to_hear_of_it() {
+fn a_requested_partition_is_set_and_otherwise_it_is_learned_later() {
     let simulation = with_group("partition", 3);
     let asking = keep_as(&simulation, 1, |claim| {
         claim.spec.node_class.name = "placed".into();
@@ -84,13 +84,13 @@ fn a_machine_gets_the_partition_that_its_claim_asks_for_and_otherwise_waits_to_h
 }
 
 #[test]
-fn nothing_is_ever_launched_outside_of_the_group_of_a_class_whose_group_is_not_known() {
+fn a_class_whose_placement_group_is_unknown_never_launches() {
     let simulation = with_class();
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
     let mut class = class_in(&catalog);
     class.class.metadata.name = "placed".into();
     class.class.spec.placement_group_selector = Some(PlacementGroupSelector { name: Some("web".into()), id: None });
-    assert!(class.is_ready(), "whatever the record says of itself");
+    assert!(class.is_ready(), "although the record is ready");
     know(&simulation, class);
     let claim = in_group(&simulation, 1);
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 0);
@@ -100,16 +100,16 @@ fn nothing_is_ever_launched_outside_of_the_group_of_a_class_whose_group_is_not_k
 }
 
 #[test]
-fn a_full_spread_group_closes_its_zone_for_its_own_machines_and_for_nobody_else() {
+fn a_full_spread_group_blocks_its_zone_for_its_own_instances_only() {
     let simulation = with_group("spread", 0);
     for number in 0..7 {
         in_group(&simulation, number);
     }
-    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 7, "EC2 takes seven in a zone");
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 7, "EC2 allows seven per zone");
     let eighth = in_group(&simulation, 8);
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("launched"), report.counted("failed")), (0, 1));
-    assert!(matches!(simulation.claim(&eighth.key).phase, Phase::Failed { .. }), "its pods are planned anew, elsewhere");
+    assert!(matches!(simulation.claim(&eighth.key).phase, Phase::Failed { .. }), "its pods are replanned, elsewhere");
     let outs = known(&simulation);
     assert_eq!(outs.iter().map(|out| &out.offering).collect::<Vec<_>>(), [&OfferingKey::of_full_group("pg-1", ZONE)]);
     let closed = unavailable(&outs, simulation.world().now());
@@ -130,7 +130,7 @@ fn a_full_spread_group_closes_its_zone_for_its_own_machines_and_for_nobody_else(
 }
 
 #[test]
-fn a_lack_within_a_placement_group_is_remembered_for_that_group_alone() {
+fn a_stock_out_within_a_placement_group_applies_to_that_group_only() {
     let simulation = with_group("partition", 2);
     let lacking = ["m5.large", "c5.large"].map(|name| (name.to_owned(), ZONE.to_owned(), "on-demand".to_owned()));
     simulation.world().region.out_of_stock.extend(lacking.clone());

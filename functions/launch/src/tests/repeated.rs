@@ -1,4 +1,4 @@
-//! A call that is repeated because nobody knows its answer, after some of its machines have ended.
+//! A call that is repeated because its response is unknown, after some of its instances have ended.
 
 use super::over_sim::{class_in, keep, know, run_over, without_classes};
 use crate::batch::Batch;
@@ -56,17 +56,17 @@ fn end(simulation: &Simulation, id: &InstanceId) {
     simulation.world().region.machines.get_mut(id).unwrap().instance.state = InstanceState::Terminated;
 }
 
-/// The claim as it was before it heard of its machine.
-fn forgets(simulation: &Simulation, claim: &Claim) {
+/// Reverts the claim to its state before its instance was assigned.
+fn revert_to_launching(simulation: &Simulation, claim: &Claim) {
     let token = simulation.world().region.machines.values().next().unwrap().instance.tags[whittle_api::labels::TAG_LAUNCH].clone();
     let begun = Claim { look_again_at: None, phase: Phase::Launching { client_token: token, since: at(0), attempts: 1 }, ..claim.clone() };
     put(simulation, &begun);
 }
 
-/// The claim's machine served and ended.
-fn ends(simulation: &Simulation, claim: &Claim) {
+/// Ends the claim after its instance has served.
+fn end_claim(simulation: &Simulation, claim: &Claim) {
     let deletion = deletion(DeletionReason::Requested, at(0));
-    let events = [Event::DeletionAsked(deletion), Event::TerminationSent, Event::MachineGone];
+    let events = [Event::DeletionRequested(deletion), Event::TerminationSent, Event::MachineGone];
     put(simulation, &after(claim, &events, at(0)));
     end(simulation, &claim.machine().unwrap().instance_id);
 }
@@ -78,44 +78,44 @@ fn again(simulation: &mut TestWorld, key: &ClaimKey, seconds: i64) -> Claim {
 }
 
 #[test]
-fn a_machine_that_ended_under_another_claim_of_the_call_is_given_to_nobody() {
+fn an_instance_that_ended_under_another_claim_is_not_assigned_again() {
     for (first, second) in [(0, 1), (1, 0)] {
         for is_shown in [true, false] {
             let (mut simulation, claims, machines) = two_of_one_call();
-            forgets(&simulation, &claims[second]);
-            ends(&simulation, &claims[first]);
+            revert_to_launching(&simulation, &claims[second]);
+            end_claim(&simulation, &claims[first]);
             if !is_shown {
-                // As if EC2 did not know of it any more: its answer to the same call names it all the same.
+                // EC2 no longer shows it, but still returns it for the same client token.
                 simulation.world().region.machines.get_mut(&machines[first]).unwrap().instance.tags.clear();
             }
             let claim = again(&mut simulation, &claims[second].key, 60);
             assert_eq!(claim.machine().map(|machine| &machine.instance_id), Some(&machines[second]), "{:?}", claim.phase);
-            assert_eq!(simulation.world().region.machines.len(), 2, "nothing was started for it again");
+            assert_eq!(simulation.world().region.machines.len(), 2, "no other instance was started");
         }
     }
 }
 
 #[test]
-fn a_machine_that_ended_before_its_claim_knew_of_it_is_replaced_by_another_call() {
+fn an_instance_that_ended_before_it_was_assigned_is_replaced_by_a_new_call() {
     let (mut simulation, claims, machines) = two_of_one_call();
-    forgets(&simulation, &claims[1]);
+    revert_to_launching(&simulation, &claims[1]);
     end(&simulation, &machines[1]);
     let waits = again(&mut simulation, &claims[1].key, 60);
     assert!(matches!(waits.phase, Phase::Launching { .. }), "{:?}", waits.phase);
-    assert_eq!(simulation.world().region.machines.len(), 2, "the old call brings nothing new, and is not answered by a machine that ended");
+    assert_eq!(simulation.world().region.machines.len(), 2, "the old call starts nothing, and an ended instance is not assigned");
     let served = again(&mut simulation, &claims[1].key, 120);
     let machine = served.machine().unwrap();
     assert!(!machines.contains(&machine.instance_id), "{machine:?}");
     assert_eq!(simulation.world().region.machines.len(), 3);
-    assert_eq!(simulation.claim(&claims[0].key).machine().unwrap().instance_id, machines[0], "its neighbour keeps what it has");
+    assert_eq!(simulation.claim(&claims[0].key).machine().unwrap().instance_id, machines[0], "the other claim keeps its instance");
     assert_eq!(again(&mut simulation, &claims[1].key, 600).phase, served.phase);
-    assert_eq!(simulation.world().region.machines.len(), 3, "a claim buys one machine");
+    assert_eq!(simulation.world().region.machines.len(), 3, "one instance is launched for the claim");
 }
 
-/// Both claims of a call forget their machines, EC2 does not show these by their tag, and a repeat of the call names none.
-fn nobody_names_the_machines() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
+/// Both claims lose their instances, EC2 does not find these by tag, and a repeated call returns none.
+fn instances_missing_from_responses() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
     let (simulation, claims, machines) = two_of_one_call();
-    claims.iter().for_each(|claim| forgets(&simulation, claim));
+    claims.iter().for_each(|claim| revert_to_launching(&simulation, claim));
     let mut world = simulation.world();
     machines.iter().for_each(|id| world.region.machines.get_mut(id).unwrap().instance.tags.clear());
     world.faults.empty_repeats = 1000;
@@ -124,8 +124,8 @@ fn nobody_names_the_machines() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
 }
 
 #[test]
-fn a_repeat_that_names_no_machine_buys_none_but_asks_the_fleet() {
-    let (mut simulation, claims, machines) = nobody_names_the_machines();
+fn a_repeated_call_without_instances_describes_the_fleet() {
+    let (mut simulation, claims, machines) = instances_missing_from_responses();
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
     let named = claims.map(|claim| simulation.claim(&claim.key).machine().unwrap().instance_id.clone());
@@ -134,93 +134,93 @@ fn a_repeat_that_names_no_machine_buys_none_but_asks_the_fleet() {
 }
 
 #[test]
-fn while_ec2_shows_nothing_of_a_fleet_nothing_is_bought_in_its_place() {
-    let (mut simulation, claims, _) = nobody_names_the_machines();
+fn an_unknown_fleet_is_not_replaced_before_the_timeout() {
+    let (mut simulation, claims, _) = instances_missing_from_responses();
     // The fleet is not shown either.
     simulation.world().faults.stale_reads = 1000;
     let first = simulation.claim(&claims[0].key).phase;
     let names = claims.clone().map(|claim| claim.key.name);
-    let mut look = |seconds| {
+    let mut run_at = |seconds| {
         simulation.run_until(at(seconds));
         let report = run_over(&simulation.ports(), &names);
         let phase = simulation.claim(&claims[0].key).phase;
         (report.counted("untold"), phase, simulation.world().region.started())
     };
-    // Two minutes from the first answer that left them open, however old the stored call is.
+    // Two minutes from the first incomplete response, however old the stored call is.
     for seconds in [60, 80, 100, 140, 179] {
-        let (untold, phase, started) = look(seconds);
-        assert_eq!((untold, started), (1, 2), "at {seconds}");
+        let (incomplete, phase, started) = run_at(seconds);
+        assert_eq!((incomplete, started), (1, 2), "at {seconds}");
         let (Phase::Launching { client_token, .. }, Phase::Launching { client_token: before, .. }) = (&phase, &first) else {
             panic!("{phase:?}")
         };
         assert_eq!(client_token, before, "at {seconds}");
     }
-    // By now EC2 would have shown them: they never started.
-    assert_eq!(look(200).2, 2);
-    assert_eq!(look(240).2, 4);
+    // EC2 would show them by now: they never started.
+    assert_eq!(run_at(200).2, 2);
+    assert_eq!(run_at(240).2, 4);
 }
 
 #[test]
-fn an_answer_that_says_why_machines_are_missing_is_not_waited_for() {
+fn a_response_that_explains_missing_instances_is_final() {
     let simulation = with_class();
     let claims = [keep(&simulation, 1), keep(&simulation, 2)];
     simulation.world().faults.partial_fleets = 1000;
     let report = run_over(&simulation.ports(), &[]);
     assert_eq!((report.counted("launched"), report.counted("failed"), report.counted("untold")), (1, 1, 0));
     let given_up = claims.iter().filter(|claim| simulation.claim(&claim.key).deletion.is_some()).count();
-    assert_eq!(given_up, 1, "its pods are planned anew at once");
+    assert_eq!(given_up, 1, "its pods are replanned at once");
 }
 
 #[test]
-fn a_fleet_that_fails_keeps_its_claims_together() {
+fn claims_of_a_failed_fleet_stay_in_one_batch() {
     let mut simulation = with_class();
     let claims: Vec<Claim> = (0..30).map(|number| keep(&simulation, number)).collect();
     simulation.world().region.refusal = Some(("InvalidParameterValue".to_owned(), "iamInstanceProfile.name is invalid".to_owned()));
     assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 30);
     let names: Vec<_> = claims.iter().map(|claim| claim.key.name.clone()).collect();
-    let bells: Vec<_> = simulation
+    let doorbells: Vec<_> = simulation
         .world()
         .queues
         .waiting()
         .filter(|message| message.function == whittle_sim::Function::Launch)
         .map(|message| message.input.clone())
         .collect();
-    let [whittle_sim::Input::Doorbell(whittle_claims::Doorbell::Launch { claims: rung, .. })] = bells.as_slice() else {
-        panic!("{bells:?}")
+    let [whittle_sim::Input::Doorbell(whittle_claims::Doorbell::Launch { claims: doorbell_claims, .. })] = doorbells.as_slice() else {
+        panic!("{doorbells:?}")
     };
-    assert_eq!(*rung, names, "one doorbell for all of them");
+    assert_eq!(*doorbell_claims, names, "one doorbell for all of them");
     simulation.world().region.refusal = None;
     simulation.run_until(at(40));
     assert_eq!(run_over(&simulation.ports(), &names).counted("launched"), 30);
     let world = simulation.world();
     let calls: std::collections::BTreeSet<_> =
         world.region.machines.values().map(|machine| machine.instance.tags[whittle_api::labels::TAG_LAUNCH].clone()).collect();
-    assert_eq!((calls.len(), world.region.started()), (1, 30), "one call, one machine for each");
+    assert_eq!((calls.len(), world.region.started()), (1, 30), "one call, one instance for each claim");
 }
 
 #[test]
-fn a_claim_that_cannot_be_read_keeps_no_machine_from_its_neighbours_and_none_is_bought_for_it() {
+fn an_unreadable_claim_blocks_no_other_and_is_not_launched_again() {
     for hidden in [0, 1] {
         let (mut simulation, claims, machines) = two_of_one_call();
-        forgets(&simulation, &claims[1 - hidden]);
+        revert_to_launching(&simulation, &claims[1 - hidden]);
         simulation.world().store.spoil_claim(&claims[hidden].key);
         let claim = again(&mut simulation, &claims[1 - hidden].key, 60);
         assert!(claim.machine().is_some_and(|machine| machines.contains(&machine.instance_id)), "{:?}", claim.phase);
-        assert_eq!(simulation.world().region.machines.len(), 2, "nothing was started again");
+        assert_eq!(simulation.world().region.machines.len(), 2, "no instance was started again");
         let all = run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
-        assert_eq!((all.counted("launched"), simulation.world().region.machines.len()), (0, 2), "one that cannot be read stops nobody");
+        assert_eq!((all.counted("launched"), simulation.world().region.machines.len()), (0, 2), "an unreadable claim blocks no other");
     }
 }
 
 #[test]
-fn a_plan_that_is_older_than_its_machines_buys_none_again() {
+fn a_plan_older_than_its_instances_launches_none_again() {
     let (mut simulation, claims, machines) = two_of_one_call();
     simulation.run_until(at(60));
     let lost = |claim: &Claim| Claim { phase: Phase::Planned, conditions: Vec::new(), ..claim.clone() };
     for claim in &claims {
         put(&simulation, &lost(claim));
     }
-    // The call that was stored is lost with the rest, and what is asked for has changed since: EC2 would start others.
+    // The stored call is lost, too, and its parameters have changed: EC2 would start other instances.
     let ports = simulation.ports();
     let batches = block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap();
     for batch in &batches {
@@ -234,18 +234,18 @@ fn a_plan_that_is_older_than_its_machines_buys_none_again() {
     assert_eq!(simulation.world().region.machines.len(), 2);
 }
 
-/// Two claims that have forgotten the machines of their call. It brought one machine only, and EC2 takes the same name for another
-/// call.
-fn one_of_two_is_there() -> (TestWorld, [Claim; 2]) {
+/// Two claims that lost the instances of their call. It launched only one, and EC2 would accept its token for a
+/// new call.
+fn one_of_two_launched() -> (TestWorld, [Claim; 2]) {
     let (simulation, claims, machines) = two_of_one_call();
-    claims.iter().for_each(|claim| forgets(&simulation, claim));
+    claims.iter().for_each(|claim| revert_to_launching(&simulation, claim));
     simulation.world().region.machines.remove(&machines[1]);
     simulation.world().region.forget_tokens = true;
     (simulation, claims)
 }
 
-/// Stores the calls as a run does that ends before it has asked EC2.
-fn store_unseen(simulation: &TestWorld, cluster: &ClusterName) {
+/// Stores the calls like a run that dies before it calls EC2.
+fn store_without_call(simulation: &TestWorld, cluster: &ClusterName) {
     let ports = simulation.ports();
     for batch in block_on(ports.read_all::<Batch>(cluster)).unwrap() {
         let unseen = Batch { looks_first: true, ..batch.value };
@@ -254,8 +254,8 @@ fn store_unseen(simulation: &TestWorld, cluster: &ClusterName) {
 }
 
 #[test]
-fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_machines_serve() {
-    let (mut simulation, claims) = one_of_two_is_there();
+fn a_call_lost_with_the_table_is_not_repeated_for_claims_with_instances() {
+    let (mut simulation, claims) = one_of_two_launched();
     let ports = simulation.ports();
     for batch in block_on(ports.read_all::<Batch>(&claims[0].key.cluster)).unwrap() {
         block_on(ports.remove::<Batch>(&claims[0].key.cluster, &batch.value.id, batch.revision)).unwrap();
@@ -264,17 +264,17 @@ fn a_call_that_was_lost_with_the_table_buys_nothing_for_the_claims_that_its_mach
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &names);
     let served = |simulation: &TestWorld| claims.iter().filter(|claim| simulation.claim(&claim.key).machine().is_some()).count();
-    assert_eq!((served(&simulation), simulation.world().region.machines.len()), (1, 1), "what is there is given away first");
+    assert_eq!((served(&simulation), simulation.world().region.machines.len()), (1, 1), "existing instances are assigned first");
     simulation.run_until(at(120));
     run_over(&simulation.ports(), &names);
-    assert_eq!((served(&simulation), simulation.world().region.machines.len()), (2, 2), "and one is bought for the other");
+    assert_eq!((served(&simulation), simulation.world().region.machines.len()), (2, 2), "and one is launched for the other");
 }
 
-/// As above, but the run that stored the call anew ended before it asked EC2.
+/// As above, but the run that stored the new call died before it called EC2.
 #[test]
-fn a_stored_call_that_nobody_has_looked_for_yet_never_buys_beside_machines_that_carry_its_token() {
-    let (mut simulation, claims) = one_of_two_is_there();
-    store_unseen(&simulation, &claims[0].key.cluster);
+fn a_stored_call_is_not_made_before_instances_with_its_token_are_looked_up() {
+    let (mut simulation, claims) = one_of_two_launched();
+    store_without_call(&simulation, &claims[0].key.cluster);
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
     let served = claims.iter().filter(|claim| simulation.claim(&claim.key).machine().is_some()).count();
@@ -282,10 +282,10 @@ fn a_stored_call_that_nobody_has_looked_for_yet_never_buys_beside_machines_that_
 }
 
 #[test]
-fn a_stored_call_for_old_plans_is_looked_for_twice_however_late_its_launch_began() {
-    let (mut simulation, claims) = one_of_two_is_there();
+fn a_stored_call_for_old_plans_is_looked_up_twice() {
+    let (mut simulation, claims) = one_of_two_launched();
     simulation.world().region.machines.clear();
-    store_unseen(&simulation, &claims[0].key.cluster);
+    store_without_call(&simulation, &claims[0].key.cluster);
     for claim in &claims {
         let Phase::Launching { client_token, attempts, .. } = simulation.claim(&claim.key).phase else { panic!("{claim:?}") };
         put(
@@ -296,24 +296,24 @@ fn a_stored_call_for_old_plans_is_looked_for_twice_however_late_its_launch_began
     let names = claims.map(|claim| claim.key.name);
     simulation.run_until(at(330));
     let report = run_over(&simulation.ports(), &names);
-    assert_eq!((report.counted("looked_for"), simulation.world().region.machines.len()), (1, 0), "EC2's answer may be behind");
+    assert_eq!((report.counted("looked_for"), simulation.world().region.machines.len()), (1, 0), "EC2's response may be stale");
     simulation.run_until(at(391));
     run_over(&simulation.ports(), &names);
     assert_eq!(simulation.world().region.machines.len(), 2);
 }
 
 #[test]
-fn a_call_that_may_have_been_lost_long_ago_is_looked_for_twice_before_it_is_made() {
+fn a_call_that_may_have_been_lost_is_looked_up_twice_before_it_is_made() {
     let mut simulation = with_class();
     let claim = keep(&simulation, 1);
-    let mut look = |seconds| {
+    let mut run_at = |seconds| {
         simulation.run_until(at(seconds));
         let report = run_over(&simulation.ports(), std::slice::from_ref(&claim.key.name));
         let started = simulation.world().region.started();
         (report.counted("looked_for"), started)
     };
-    assert_eq!(look(300), (1, 0), "EC2's answer may be behind");
-    assert_eq!(look(310), (0, 0), "too early");
-    assert_eq!(look(331), (0, 1));
-    assert_eq!(look(600), (0, 1), "once");
+    assert_eq!(run_at(300), (1, 0), "EC2's response may be stale");
+    assert_eq!(run_at(310), (0, 0), "too early");
+    assert_eq!(run_at(331), (0, 1));
+    assert_eq!(run_at(600), (0, 1), "once");
 }

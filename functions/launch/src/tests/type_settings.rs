@@ -31,7 +31,7 @@ fn size(machine: &Machine) -> (i64, i64) {
 }
 
 #[test]
-fn reserved_interfaces_and_the_hypervisors_share_of_memory_reach_the_machine() {
+fn reserved_enis_and_vm_memory_overhead_apply_to_the_machine() {
     // Three interfaces of ten addresses, 8 GiB.
     assert_eq!(size(&launched(&Settings::default())), (29, 7577));
     let settings = Settings { reserved_enis: 1, vm_memory_overhead_ppm: 50_000, ..Settings::default() };
@@ -39,7 +39,7 @@ fn reserved_interfaces_and_the_hypervisors_share_of_memory_reach_the_machine() {
 }
 
 #[test]
-fn memory_that_nodes_of_the_image_reported_replaces_the_estimate_and_that_of_another_image_does_not() {
+fn measured_memory_replaces_the_estimate_for_the_same_image_only() {
     for (image_id, mebibytes) in [("ami-1", 7690), ("ami-2", 7577)] {
         let simulation = with_class();
         let by_type = [("m5.large".to_owned(), Quantity::from_mebibytes(7690))].into();

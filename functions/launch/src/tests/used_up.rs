@@ -1,4 +1,4 @@
-//! What is used up: subnets and quotas, which say nothing about the machines that EC2 has.
+//! Exhausted subnets and quotas, which say nothing about EC2's capacity.
 
 use super::over_sim::{class_in, keep, keep_as, run_over};
 use super::repeated::with_class;
@@ -17,7 +17,7 @@ use whittle_units::ClusterName;
 
 const ZONE: &str = "us-west-2a";
 
-/// A class with two subnets in each zone, of which the first had so many free addresses and the second a few less.
+/// A class with two subnets in each zone: the first has `addresses` free addresses, the second a few less.
 fn with_two_subnets(addresses: u32) -> TestWorld {
     let simulation = with_class();
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
@@ -42,7 +42,7 @@ fn known(simulation: &Simulation) -> Vec<StockOut> {
     block_on(simulation.ports().stock_outs(now)).unwrap()
 }
 
-/// Where the machines stand.
+/// The number of instances by subnet.
 fn subnets_of(simulation: &Simulation) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for machine in simulation.world().region.machines.values() {
@@ -52,7 +52,7 @@ fn subnets_of(simulation: &Simulation) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn a_full_subnet_shuts_no_type_of_its_zone_and_the_next_launch_takes_another() {
+fn a_full_subnet_blocks_no_type_of_its_zone_and_the_next_launch_uses_another() {
     let simulation = with_two_subnets(100);
     let first = format!("subnet-{ZONE}");
     let full = Subnet { id: first.clone(), zone: ZONE.into(), ..Subnet::default() };
@@ -72,7 +72,7 @@ fn a_full_subnet_shuts_no_type_of_its_zone_and_the_next_launch_takes_another() {
 }
 
 #[test]
-fn the_calls_of_one_run_do_not_all_fill_the_subnet_that_had_most_addresses() {
+fn calls_of_one_run_do_not_all_use_the_same_subnet() {
     let simulation = with_two_subnets(2000);
     for number in 0..250 {
         keep_as(&simulation, number, in_zone);
@@ -87,7 +87,7 @@ fn the_calls_of_one_run_do_not_all_fill_the_subnet_that_had_most_addresses() {
 }
 
 #[test]
-fn what_was_taken_since_a_subnet_was_counted_is_taken_off_and_nothing_twice() {
+fn addresses_used_since_the_count_are_subtracted_once() {
     let simulation = with_class();
     let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
     let class =
@@ -98,7 +98,7 @@ fn what_was_taken_since_a_subnet_was_counted_is_taken_off_and_nothing_twice() {
 }
 
 #[test]
-fn a_used_up_quota_is_one_memory_of_a_minute_and_the_pool_says_so() {
+fn an_exhausted_quota_is_one_stock_out_of_a_minute_and_an_event_on_the_pool() {
     let mut simulation = with_class();
     let message = "You have requested more vCPU capacity than your current vCPU limit of 32 allows";
     simulation.world().region.refusal = Some(("VcpuLimitExceeded".into(), message.into()));
@@ -119,13 +119,13 @@ fn a_used_up_quota_is_one_memory_of_a_minute_and_the_pool_says_so() {
         assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "other families and on-demand machines stay open");
     }
     let world = simulation.world();
-    let told = world.cluster.events.iter().find(|kept| kept.event.reason == "QuotaExceeded").unwrap();
-    assert_eq!((told.event.kind.as_str(), told.event.name.as_str(), told.event.warning), ("NodePool", "default", true));
-    assert!(told.event.message.contains("Service Quotas") && told.event.message.contains(message), "{}", told.event.message);
+    let event = world.cluster.events.iter().find(|kept| kept.event.reason == "QuotaExceeded").unwrap();
+    assert_eq!((event.event.kind.as_str(), event.event.name.as_str(), event.event.warning), ("NodePool", "default", true));
+    assert!(event.event.message.contains("Service Quotas") && event.event.message.contains(message), "{}", event.event.message);
 }
 
 #[test]
-fn without_room_for_another_fleet_no_offering_is_shut_and_no_claim_is_given_up() {
+fn the_fleet_quota_blocks_no_offering_and_fails_no_claim() {
     let mut simulation = with_class();
     simulation.world().region.refusal = Some(("MaxFleetCountExceeded".into(), "too many fleets".into()));
     let claim = keep(&simulation, 1);
@@ -139,7 +139,7 @@ fn without_room_for_another_fleet_no_offering_is_shut_and_no_claim_is_given_up()
 }
 
 #[test]
-fn a_launch_that_a_person_has_to_make_possible_reaches_one() {
+fn a_launch_that_needs_user_action_is_reported() {
     for (code, message, reason, words) in [
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "no role", "SpotSLRCreationFailed", "create-service-linked-role"),
         ("UnauthorizedOperation", "with an explicit deny in a service control policy", "Unauthorized", "service control policy"),
@@ -152,11 +152,11 @@ fn a_launch_that_a_person_has_to_make_possible_reaches_one() {
         let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_launches_refused_total").unwrap();
         assert_eq!((counted.labels["reason"].as_str(), counted.labels["nodepool"].as_str()), (reason, "default"));
         let world = simulation.world();
-        let told = world.cluster.events.iter().find(|kept| kept.event.reason == "LaunchRefused").unwrap();
-        assert_eq!((told.event.kind.as_str(), told.event.warning), ("NodePool", true));
-        assert!(told.event.message.contains(words), "{}", told.event.message);
+        let event = world.cluster.events.iter().find(|kept| kept.event.reason == "LaunchRefused").unwrap();
+        assert_eq!((event.event.kind.as_str(), event.event.warning), ("NodePool", true));
+        assert!(event.event.message.contains(words), "{}", event.event.message);
     }
-    // What passes by itself is nobody's.
+    // A transient failure is not reported.
     let simulation = with_class();
     simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
     keep(&simulation, 1);
@@ -164,7 +164,7 @@ fn a_launch_that_a_person_has_to_make_possible_reaches_one() {
 }
 
 #[test]
-fn a_full_spread_group_shuts_nothing_for_others() {
+fn a_full_spread_group_blocks_nothing_for_others() {
     let simulation = with_class();
     let message = "You have reached the limit of instances in this spread placement group";
     simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), message.into()));

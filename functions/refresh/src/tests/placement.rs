@@ -14,7 +14,7 @@ fn group(id: &str, state: &str) -> PlacementGroup {
     PlacementGroup { id: id.into(), name: "web".into(), strategy: "partition".into(), partition_count: 3, state: state.into() }
 }
 
-/// A world whose class selects the placement group `web`, and has everything else.
+/// A world whose class selects the placement group `web` and is otherwise ready.
 fn selecting(groups: Vec<PlacementGroup>) -> (TestWorld, Settings) {
     fenced(move |world: &mut World| {
         with_role("KarpenterNodeRole-c")(world);
@@ -42,7 +42,7 @@ fn events_of(simulation: &TestWorld, reason: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_class_in_a_placement_group_is_ready_and_its_group_is_kept_for_launches() {
+fn a_class_in_a_placement_group_is_ready_and_its_group_is_recorded() {
     let (simulation, settings) = selecting(vec![group("pg-1", "available")]);
     let (class, record) = run_under(&simulation, &settings);
     assert_eq!(condition(&class).0, ConditionStatus::True);
@@ -51,11 +51,11 @@ fn a_class_in_a_placement_group_is_ready_and_its_group_is_kept_for_launches() {
     assert_eq!((kept.id.as_str(), kept.strategy.as_str(), kept.partitions()), ("pg-1", "partition", 3));
     select(&mut simulation.world(), None);
     let (class, record) = run_under(&simulation, &settings);
-    assert_eq!((condition(&class).0, record.placement_group), (ConditionStatus::True, None), "it selects none any more");
+    assert_eq!((condition(&class).0, record.placement_group), (ConditionStatus::True, None), "it no longer selects one");
 }
 
 #[test]
-fn a_class_whose_group_cannot_be_used_is_not_ready_and_says_why_and_others_go_on() {
+fn a_class_with_an_unusable_group_is_not_ready_with_a_reason() {
     for (groups, reason, words) in [
         (vec![], "PlacementGroupNotFound", "create it in this region"),
         (vec![group("pg-1", "deleting")], "PlacementGroupNotFound", "is deleting"),
@@ -76,10 +76,10 @@ fn a_class_whose_group_cannot_be_used_is_not_ready_and_says_why_and_others_go_on
         assert!(message.contains(words), "{message}");
         assert!(!conditions::is_true(&class.status.conditions, conditions::READY));
         assert!(!record.is_ready() && record.lacks_placement_group());
-        assert!(record.problems.iter().any(|problem| problem.contains(words)), "launches are refused with it: {:?}", record.problems);
+        assert!(record.problems.iter().any(|problem| problem.contains(words)), "launches with it are refused: {:?}", record.problems);
         assert_eq!(events_of(&simulation, reason), [message]);
         run_under(&simulation, &settings);
-        assert_eq!(events_of(&simulation, reason).len(), 1, "it is said once");
+        assert_eq!(events_of(&simulation, reason).len(), 1, "one Event");
         let other = block_on(simulation.ports().read::<NodeClassRecord>(&cluster(), "other")).unwrap().unwrap().value;
         assert!(other.is_ready(), "{:?}", other.problems);
     }
@@ -87,7 +87,7 @@ fn a_class_whose_group_cannot_be_used_is_not_ready_and_says_why_and_others_go_on
 
 /// Otherwise every machine of the group would drift.
 #[test]
-fn a_refused_question_keeps_the_known_group_and_lets_nothing_launch() {
+fn a_refused_lookup_keeps_the_group_and_blocks_launches() {
     let (simulation, settings) = selecting(vec![group("pg-1", "available")]);
     let (_, known) = run_under(&simulation, &settings);
     let ports = simulation.ports();
@@ -95,7 +95,7 @@ fn a_refused_question_keeps_the_known_group_and_lets_nothing_launch() {
     let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
     block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
     let record = super::record(&simulation).unwrap();
-    assert!(!record.is_ready(), "nobody knows whether the group is still there");
+    assert!(!record.is_ready(), "it is unknown whether the group still exists");
     assert_eq!(record.placement_group, known.placement_group);
     let (_, reason, message) = condition(&super::class(&simulation).unwrap());
     assert_eq!(reason, "PlacementGroupResolutionFailed");

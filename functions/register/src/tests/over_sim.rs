@@ -1,4 +1,4 @@
-//! The whole handler over the memory adapters, in a world where nothing moves by itself.
+//! The whole handler over the memory adapters, in a world where only the test acts.
 
 use super::{claim, node, ready};
 use futures::executor::block_on;
@@ -16,7 +16,7 @@ use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
-/// A world with a pool, at the moment that claims of these tests are made at.
+/// A world with a pool, at the creation time of the tests' claims.
 fn still() -> TestWorld {
     let simulation = TestWorld::still(super::now());
     simulation.create(pool_named("default"));
@@ -51,7 +51,7 @@ fn planned(name: &str) -> Claim {
 }
 
 #[test]
-fn two_launches_that_time_out_make_the_pool_unhealthy_and_say_why() {
+fn two_launch_timeouts_make_the_pool_unhealthy() {
     let mut simulation = still();
     let erred = Event::LaunchErred { reason: "UnauthorizedOperation".into(), message: "no".into() };
     simulation.store(&step(&planned("a"), &erred, super::now()).unwrap());
@@ -68,7 +68,7 @@ fn two_launches_that_time_out_make_the_pool_unhealthy_and_say_why() {
 }
 
 #[test]
-fn machines_that_do_not_join_make_the_pool_unhealthy_and_one_that_joins_does_not_mend_it() {
+fn registration_timeouts_make_the_pool_unhealthy_and_one_success_does_not_heal_it() {
     let mut simulation = still();
     let id = |claim: &mut Claim, id: &str| {
         if let Phase::Launched { machine } = &mut claim.phase {
@@ -99,13 +99,13 @@ fn a_node_that_joins_makes_its_pool_healthy_once() {
     simulation.store(&owned(claim(), "a"));
     simulation.create(ready(node()));
     let report = run(&simulation);
-    assert_eq!((report.counted("registered"), report.counted("initialized")), (1, 0), "startup taints were put on it");
+    assert_eq!((report.counted("registered"), report.counted("initialized")), (1, 0), "its startup taints still exist");
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::True);
     assert_eq!(run(&simulation).counted("registered"), 0);
 }
 
 #[test]
-fn the_health_of_a_pool_that_was_made_anew_is_not_touched_by_claims_of_the_old_one() {
+fn claims_of_a_deleted_pool_do_not_change_the_health_of_its_successor() {
     let simulation = still();
     let mut stranger = owned(claim(), "a");
     stranger.spec.owner.uid = "of-the-old-pool".into();
@@ -116,7 +116,7 @@ fn the_health_of_a_pool_that_was_made_anew_is_not_touched_by_claims_of_the_old_o
 }
 
 #[test]
-fn a_claim_registers_although_its_pool_is_gone() {
+fn a_claim_registers_without_its_pool() {
     let simulation = still();
     let now = super::now();
     simulation.world().cluster.objects.delete::<NodePool>("default", now);
@@ -126,14 +126,14 @@ fn a_claim_registers_although_its_pool_is_gone() {
 }
 
 #[test]
-fn two_nodes_of_one_machine_register_none_and_the_timeout_decides() {
+fn two_nodes_with_one_provider_id_do_not_register() {
     let (mut simulation, twins) = twins();
     assert_eq!(simulation.claim(&twins.key).phase.name(), "Launched");
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
     assert_eq!(simulation.claim(&twins.key).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
     run(&simulation);
-    assert_eq!(simulation.claim(&twins.key).node_name(), None, "which of them is the machine's is not clear, so none is drained");
+    assert_eq!(simulation.claim(&twins.key).node_name(), None, "it is unclear which one is the machine's, so none is drained");
 }
 
 /// Two Nodes carry the provider id of one machine, and `register` has seen them.
@@ -149,24 +149,24 @@ fn twins() -> (TestWorld, Claim) {
 }
 
 #[test]
-fn a_second_node_that_is_gone_by_the_timeout_ends_no_machine() {
+fn a_duplicate_node_that_is_deleted_before_the_timeout_ends_no_machine() {
     let (mut simulation, twins) = twins();
     let shown = |simulation: &TestWorld| conditions::find(&simulation.claim(&twins.key).conditions, REGISTERED).cloned().unwrap();
     assert_eq!((shown(&simulation).status, shown(&simulation).reason.as_str()), (ConditionStatus::False, "MultipleNodesFound"));
     let now = super::now();
     simulation.world().cluster.objects.delete::<Node>("m", now);
     run(&simulation);
-    assert_eq!(shown(&simulation).status, ConditionStatus::False, "not looked at again");
+    assert_eq!(shown(&simulation).status, ConditionStatus::False, "not retried before the timeout");
     assert_eq!(simulation.claim(&twins.key).deletion, None);
     simulation.run_for(SignedDuration::from_mins(15));
     run(&simulation);
     let after = simulation.claim(&twins.key);
-    assert_eq!((after.deletion.as_ref(), after.node_name()), (None, Some("n")), "the one that is left registers");
+    assert_eq!((after.deletion.as_ref(), after.node_name()), (None, Some("n")), "the remaining one registers");
     assert_eq!(shown(&simulation).status, ConditionStatus::True);
 }
 
 #[test]
-fn a_node_without_a_provider_id_is_nobodys() {
+fn a_node_without_a_provider_id_is_ignored() {
     let simulation = still();
     let waiting = owned(claim(), "a");
     simulation.store(&waiting);
@@ -177,11 +177,11 @@ fn a_node_without_a_provider_id_is_nobodys() {
     assert_eq!(simulation.claim(&waiting.key).phase.name(), "Launched");
     let world = simulation.world();
     let there = world.cluster.objects.get::<Node>("n").unwrap();
-    assert_eq!((&there.spec, &there.metadata.labels), (&nameless.spec, &nameless.metadata.labels), "it is left as it is");
+    assert_eq!((&there.spec, &there.metadata.labels), (&nameless.spec, &nameless.metadata.labels), "it is unchanged");
 }
 
 #[test]
-fn what_is_taken_off_a_registered_node_does_not_come_back() {
+fn removed_labels_and_taints_of_a_registered_node_are_not_restored() {
     let simulation = still();
     let own = owned(claim(), "a");
     simulation.store(&own);
@@ -198,7 +198,7 @@ fn what_is_taken_off_a_registered_node_does_not_come_back() {
     assert_eq!(report.counted("initialized"), 1);
     let world = simulation.world();
     let node = world.cluster.objects.get::<Node>("n").unwrap();
-    assert!(node.spec.taints.is_empty(), "a startup taint that was removed stays away");
+    assert!(node.spec.taints.is_empty(), "a removed startup taint is not restored");
     assert_eq!((node.metadata.label("team"), node.metadata.label(labels::INITIALIZED)), (None, Some("true")));
     let shown = world.cluster.objects.get::<NodeClaim>("a").unwrap();
     assert!(conditions::is_true(&shown.status.conditions, INITIALIZED));
@@ -206,7 +206,7 @@ fn what_is_taken_off_a_registered_node_does_not_come_back() {
 }
 
 #[test]
-fn a_node_that_is_no_longer_ready_stays_initialized() {
+fn a_node_that_becomes_unready_stays_initialized() {
     let simulation = still();
     let own = owned(claim(), "a");
     simulation.store(&own);
@@ -220,7 +220,7 @@ fn a_node_that_is_no_longer_ready_stays_initialized() {
 }
 
 #[test]
-fn a_startup_taint_that_nobody_removes_ends_nothing() {
+fn a_startup_taint_that_is_never_removed_ends_no_machine() {
     let mut simulation = still();
     let own = owned(claim(), "a");
     simulation.store(&own);
@@ -235,7 +235,7 @@ fn a_startup_taint_that_nobody_removes_ends_nothing() {
 }
 
 #[test]
-fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
+fn a_run_out_of_time_leaves_the_rest_to_the_next() {
     let simulation = still();
     for number in 0..12 {
         let mut one = owned(claim(), &format!("c-{number}"));
@@ -259,12 +259,12 @@ fn a_run_whose_time_is_up_leaves_the_rest_to_the_next() {
             return;
         }
         assert_eq!(report.counted("handed_over"), 1);
-        assert_eq!(simulation.world().queues.waiting().count(), 1, "somebody looks again");
+        assert_eq!(simulation.world().queues.waiting().count(), 1, "another run is scheduled");
     }
     panic!("only {registered} of 12 registered");
 }
 
-/// The memory that is remembered after a node of a machine for which so much was estimated has reported so much, in MiB.
+/// The memory that is stored after a node has reported `reported` instead of `estimated`, in MiB.
 fn measured(estimated: i64, reported: i64) -> Option<MeasuredMemory> {
     let simulation = still();
     let mut own = owned(claim(), "a");
@@ -280,13 +280,13 @@ fn measured(estimated: i64, reported: i64) -> Option<MeasuredMemory> {
 }
 
 #[test]
-fn the_memory_that_a_new_node_reports_is_remembered_for_its_type_and_image() {
+fn reported_memory_is_stored_by_type_and_image() {
     let known = measured(7577, 7690).unwrap();
     assert_eq!(known.by_type, [("m5.large".to_owned(), Quantity::from_mebibytes(7690))].into());
 }
 
 #[test]
-fn a_node_never_makes_its_type_look_half_as_large_or_twice_as_large_as_it_is() {
+fn implausible_reported_memory_is_ignored() {
     for reported in [0, 1, 3788, 15_155] {
         assert_eq!(measured(7577, reported), None, "{reported}");
     }
@@ -300,12 +300,12 @@ fn placed(simulation: &TestWorld, partition: Option<u32>) -> Claim {
     machine.labels.insert(labels::PLACEMENT_GROUP_PARTITION.into(), String::new());
     simulation.store(&own);
     simulation.create(node());
-    tell_partition(simulation, &own, partition);
+    set_partition(simulation, &own, partition);
     own
 }
 
-/// What EC2 says of the machine.
-fn tell_partition(simulation: &TestWorld, claim: &Claim, partition: Option<u32>) {
+/// Sets the partition that EC2 reports for the instance.
+fn set_partition(simulation: &TestWorld, claim: &Claim, partition: Option<u32>) {
     let placed = Instance { placement_group: Some("pg-1".into()), partition, ..instance_of(claim.machine().unwrap()) };
     simulation.start_machine(placed);
 }
@@ -329,18 +329,18 @@ fn a_node_is_never_registered_without_its_partition() {
     assert_eq!(run(&simulation).counted("registered"), 0);
     let waiting = simulation.claim(&own.key);
     assert!(matches!(waiting.phase, Phase::Launched { .. }) && waiting.awaits_partition());
-    let told = conditions::find(&waiting.conditions, REGISTERED).unwrap();
-    assert_eq!((told.status, told.reason.as_str()), (ConditionStatus::Unknown, "PlacementGroupPartitionUnknown"));
+    let condition = conditions::find(&waiting.conditions, REGISTERED).unwrap();
+    assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::Unknown, "PlacementGroupPartitionUnknown"));
     let labels_of_node = simulation.world().cluster.objects.get::<Node>("n").unwrap().metadata.labels.clone();
-    assert_eq!(labels_of_node.get(labels::REGISTERED), None, "no pod comes before the label");
-    assert!(simulation.doorbells().contains(&whittle_sim::Function::Register), "it looks again");
-    tell_partition(&simulation, &own, Some(1));
+    assert_eq!(labels_of_node.get(labels::REGISTERED), None, "no pod is bound before the label is set");
+    assert!(simulation.doorbells().contains(&whittle_sim::Function::Register), "another run is scheduled");
+    set_partition(&simulation, &own, Some(1));
     simulation.run_for(SignedDuration::from_secs(5));
     assert_eq!(run(&simulation).counted("registered"), 1);
 }
 
 #[test]
-fn an_instance_gets_the_names_that_it_lacks_once() {
+fn missing_tags_are_added_to_an_instance_once() {
     let simulation = still();
     let own = owned(claim(), "a");
     simulation.store(&own);
@@ -358,7 +358,7 @@ fn an_instance_gets_the_names_that_it_lacks_once() {
 }
 
 #[test]
-fn a_machine_whose_node_cannot_be_read_does_not_end_by_its_timeout() {
+fn a_machine_whose_node_cannot_be_read_does_not_time_out() {
     let overdue = |hidden: bool| {
         let mut simulation = still();
         let claim = owned(claim(), "a");
@@ -378,7 +378,7 @@ fn a_machine_whose_node_cannot_be_read_does_not_end_by_its_timeout() {
 }
 
 #[test]
-fn a_claim_whose_node_has_not_joined_says_so() {
+fn a_claim_without_a_node_has_a_condition() {
     let simulation = still();
     simulation.store(&owned(claim(), "a"));
     run(&simulation);
@@ -388,7 +388,7 @@ fn a_claim_whose_node_has_not_joined_says_so() {
     assert_eq!((claim.phase.name(), claim.deletion), ("Launched", None));
 }
 
-/// An API server at which somebody else is always quicker to change a Node.
+/// An API server that reports a conflict for every Node write.
 struct Contended<'a>(&'a SimPorts);
 
 impl ClusterReader for Contended<'_> {
@@ -440,7 +440,7 @@ impl StatusWriter for Contended<'_> {
 }
 
 #[test]
-fn a_node_that_somebody_else_changed_first_is_left_for_the_next_look_without_an_error() {
+fn a_node_conflict_is_retried_by_the_next_run_without_an_error() {
     let simulation = still();
     simulation.store(&owned(claim(), "a"));
     simulation.create(node());

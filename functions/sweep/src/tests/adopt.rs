@@ -1,4 +1,4 @@
-//! Machines and NodeClaims that the table does not know any more, and those that are Karpenter's.
+//! Machines and NodeClaims that the table no longer knows, and those of Karpenter.
 
 use super::over_sim::{start_machine, still};
 use super::{Scene, begun, change, instance, node, planned, registered, scene, shown};
@@ -15,7 +15,7 @@ use whittle_sim::Simulation;
 use whittle_testkit::{TestWorld, at, machine, pool_named};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
-/// A claim as a plan and a launch make it, whose node serves.
+/// A planned and launched claim whose node serves.
 fn serving() -> Claim {
     let mut claim = planned();
     claim.spec.labels.insert("team".into(), "web".into());
@@ -53,16 +53,16 @@ fn ids<'f>(found: impl IntoIterator<Item = &'f Instance>) -> Vec<&'f str> {
 }
 
 #[test]
-fn a_machine_that_serves_without_a_claim_gets_the_same_claim_back_at_its_second_sight() {
+fn a_serving_machine_gets_an_equal_claim_at_the_second_sighting() {
     let (first, second) = lost().twice(30);
-    assert!(first.adopt.is_empty() && first.orphans.is_empty(), "never at first sight");
+    assert!(first.adopt.is_empty() && first.orphans.is_empty(), "never at the first sighting");
     assert_eq!((ids(second.adopt.iter().map(|found| &found.instance)), second.orphans.len()), (vec!["i-1"], 0));
     let found = &second.adopt[0];
     assert_eq!((found.name().as_str(), found.place(None)), ("default-1", Place::New));
     let key = ClaimKey { cluster: "c".into(), name: found.name() };
     let back = found.claim(key, "uid".into(), &lost().objects, None, at(130)).unwrap();
     let before = serving();
-    assert_eq!((labels_of(&back), annotations_of(&back)), (labels_of(&before), annotations_of(&before)), "nothing drifts by it");
+    assert_eq!((labels_of(&back), annotations_of(&back)), (labels_of(&before), annotations_of(&before)), "adoption causes no drift");
     let (owner, expires) = (&back.spec.owner, back.expires_at());
     assert_eq!((owner.name.as_str(), owner.uid.as_str(), expires), ("default", "pool-uid", before.expires_at()));
     assert_eq!((&back.spec.node_class, &back.spec.requirements), (&before.spec.node_class, &before.spec.requirements));
@@ -89,7 +89,7 @@ fn a_machine_is_adopted_from_its_node_alone() {
 }
 
 #[test]
-fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
+fn a_machine_without_a_node_is_adopted_as_launched() {
     let coming = change(lost(), |scene| {
         scene.objects.nodes.clear();
         scene.objects.node_claims[0].status.node_name.clear();
@@ -100,47 +100,48 @@ fn a_machine_whose_node_has_not_joined_goes_on_from_there() {
 }
 
 #[test]
-fn a_machine_gets_no_name_of_its_own_while_no_list_shows_any_node_claim() {
+fn a_machine_gets_no_new_name_while_all_nodeclaims_are_missing() {
     let none = change(lost(), |scene| scene.objects.node_claims.clear());
     let (first, second) = none.twice(899);
-    assert!(first.adopt.is_empty() && second.adopt.is_empty(), "its NodeClaim may come back");
-    assert_eq!(lost().compare(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it has its name again");
+    assert!(first.adopt.is_empty() && second.adopt.is_empty(), "its NodeClaim may reappear");
+    assert_eq!(lost().compare(&first.note, 130).adopt[0].name().as_str(), "default-1", "then it keeps its name");
     assert_eq!(none.twice(900).1.adopt[0].name().as_str(), "adopted-i-1");
 }
 
 #[test]
-fn a_machine_gets_no_name_of_its_own_while_the_node_claim_that_names_it_cannot_be_read() {
+fn a_machine_gets_no_new_name_while_its_nodeclaim_is_unreadable() {
     let hidden = change(lost(), |scene| {
         let own = scene.objects.node_claims.pop().unwrap();
         let mut another = own.clone();
         (another.metadata.name, another.status.provider_id) = ("another".into(), "aws:///z/i-2".into());
         scene.objects.node_claims = vec![another];
-        let mut odd = whittle_api::Unreadable::refused(NodeClaim::API_VERSION, NodeClaim::KIND, own.metadata, "spec", "it is of tomorrow");
+        let mut odd =
+            whittle_api::Unreadable::refused(NodeClaim::API_VERSION, NodeClaim::KIND, own.metadata, "spec", "written by a later release");
         odd.provider_id = own.status.provider_id;
         scene.objects.unreadable = vec![odd];
     });
     let (first, second) = hidden.twice(3_600);
-    assert!(first.adopt.is_empty() && second.adopt.is_empty() && second.orphans.is_empty(), "two NodeClaims would stand for it");
+    assert!(first.adopt.is_empty() && second.adopt.is_empty() && second.orphans.is_empty(), "it would have two NodeClaims");
     let (_, second) = lost().twice(30);
-    assert_eq!(second.adopt[0].name().as_str(), "default-1", "it comes back under its name");
+    assert_eq!(second.adopt[0].name().as_str(), "default-1", "it is adopted under its name");
 }
 
 #[test]
-fn one_answer_without_nodes_and_node_claims_neither_collects_nor_adopts() {
+fn one_response_without_nodes_and_nodeclaims_neither_collects_nor_adopts() {
     let partial = change(lost(), |scene| {
         scene.objects.nodes.clear();
         scene.objects.node_claims.clear();
     });
     let first = lost().compare(&[], 100);
     let second = partial.compare(&first.note, 130);
-    assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0), "a machine with pods is no orphan because one answer lacks its Node");
+    assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0), "one response without its Node does not make it an orphan");
     let first = partial.compare(&[], 100);
     let second = lost().compare(&first.note, 130);
     assert_eq!((second.orphans.len(), second.adopt.len()), (0, 0));
 }
 
 #[test]
-fn what_karpenter_started_is_neither_ended_nor_adopted() {
+fn machines_of_karpenter_are_neither_terminated_nor_adopted() {
     let nothing = |scene: Scene| {
         let (first, second) = scene.twice(600);
         for found in [&first, &second] {
@@ -155,7 +156,7 @@ fn what_karpenter_started_is_neither_ended_nor_adopted() {
         scene.objects.nodes.clear();
         scene.objects.node_claims.clear();
     }));
-    // A claim of Karpenter's that has no machine yet waits for Karpenter.
+    // A NodeClaim of Karpenter without a machine is Karpenter's to launch.
     nothing(change(change(lost(), karpenters), |scene| {
         scene.instances.clear();
         scene.objects.nodes.clear();
@@ -171,25 +172,25 @@ fn karpenters(scene: &mut Scene) {
 }
 
 #[test]
-fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_not() {
+fn a_machine_of_karpenter_is_adopted_on_request_and_otherwise_reported() {
     let left = change(lost(), karpenters).compare(&[], 100);
     assert_eq!(left.events.iter().map(|event| event.reason.as_str()).collect::<Vec<_>>(), ["NotAdopted"]);
-    assert!(change(lost(), karpenters).compare(&left.note, 160).events.is_empty(), "once in a while");
+    assert!(change(lost(), karpenters).compare(&left.note, 160).events.is_empty(), "not repeated before the interval");
     let by_pool = change(change(lost(), karpenters), |scene| {
         scene.objects.node_pools[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
     });
     let by_claim = change(change(lost(), karpenters), |scene| {
         scene.objects.node_claims[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
     });
-    for asked in [by_pool, by_claim] {
-        let (first, second) = asked.twice(30);
+    for scene in [by_pool, by_claim] {
+        let (first, second) = scene.twice(30);
         assert!(first.adopt.is_empty() && second.orphans.is_empty());
         let key = whittle_testkit::key("default-1");
-        let claim = second.adopt[0].claim(key, "uid".into(), &asked.objects, None, at(130)).unwrap();
+        let claim = second.adopt[0].claim(key, "uid".into(), &scene.objects, None, at(130)).unwrap();
         assert_eq!((claim.phase.name(), &claim.deletion), ("Initialized", &None));
         assert_eq!(annotations_of(&claim).get(labels::ADOPT), None);
     }
-    // Nothing in the cluster stands for it: whose it is, nobody knows.
+    // No object in the cluster names it, so its owner is unknown.
     let bare = change(change(lost(), karpenters), |scene| {
         scene.objects.node_pools[0].metadata.annotations.insert(labels::ADOPT.into(), "true".into());
         scene.objects.nodes.clear();
@@ -200,7 +201,7 @@ fn a_machine_of_karpenters_is_taken_over_when_the_user_says_so_and_named_when_no
 }
 
 #[test]
-fn while_karpenter_runs_a_sweep_changes_nothing_and_says_so() {
+fn while_karpenter_runs_a_sweep_changes_nothing_and_reports_it() {
     let mut simulation = world_of(Some(&serving()));
     let sign = whittle_api::KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: None };
     simulation.world().cluster.karpenter = vec![sign];
@@ -211,15 +212,16 @@ fn while_karpenter_runs_a_sweep_changes_nothing_and_says_so() {
         assert_eq!((report.counted("held_by_karpenter"), report.metrics[0].metric), (1, "whittle_held_by_karpenter_total"));
         simulation.run_for(SignedDuration::from_secs(60));
     }
-    assert_eq!((claims(&simulation), simulation.world().cluster.objects.node_claims.clone()), before, "expired, and yet not ended");
-    let told = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "KarpenterRuns" && kept.event.kind == "NodePool");
-    assert!(told);
+    assert_eq!((claims(&simulation), simulation.world().cluster.objects.node_claims.clone()), before, "expired, but not deleted");
+    let reported =
+        simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "KarpenterRuns" && kept.event.kind == "NodePool");
+    assert!(reported);
     simulation.world().cluster.karpenter.clear();
     assert_eq!(sweep(&simulation).counted("ended"), 1);
 }
 
 #[test]
-fn a_machine_that_is_said_to_have_ended_is_not_adopted_but_ended_again() {
+fn a_machine_of_an_ended_claim_is_terminated_again() {
     let ended = change(lost(), |scene| {
         let mut claim = serving();
         claim.phase = whittle_claims::Phase::Gone { machine: Some(machine("i-1")), since: at(50) };
@@ -232,15 +234,15 @@ fn a_machine_that_is_said_to_have_ended_is_not_adopted_but_ended_again() {
 }
 
 #[test]
-fn a_node_claim_that_nobody_is_behind_is_let_go_after_three_minutes_and_one_made_by_hand_is_answered() {
-    let unlaunched = |by_hand: bool| {
+fn an_abandoned_nodeclaim_is_released_and_a_standalone_one_gets_a_claim() {
+    let unlaunched = |is_standalone: bool| {
         change(scene(planned()), |scene| {
             scene.claims.clear();
             scene.instances.clear();
             scene.objects.nodes.clear();
             let meta = &mut scene.objects.node_claims[0].metadata;
             meta.uid = "object-uid".into();
-            if by_hand {
+            if is_standalone {
                 meta.labels.remove(labels::NODE_POOL);
                 meta.owner_references.clear();
             }
@@ -251,7 +253,7 @@ fn a_node_claim_that_nobody_is_behind_is_let_go_after_three_minutes_and_one_made
     let (_, late) = unlaunched(false).twice(180);
     assert_eq!((late.abandoned.as_slice(), late.answer.len()), (["default-1".to_owned()].as_slice(), 0));
     let failed = change(unlaunched(false), |scene| scene.objects.node_claims[0].metadata.finalizers.clear());
-    assert_eq!(failed.twice(180).1.abandoned.len(), 1, "one whose launch had failed has no finalizer any more");
+    assert_eq!(failed.twice(180).1.abandoned.len(), 1, "the finalizer of a failed launch has been removed");
     let (_, late) = unlaunched(true).twice(180);
     assert_eq!((late.abandoned.len(), late.answer.len()), (0, 1), "a user's object is never deleted");
     let running = change(unlaunched(false), |scene| {
@@ -259,13 +261,13 @@ fn a_node_claim_that_nobody_is_behind_is_let_go_after_three_minutes_and_one_made
         scene.instances[0].tags.insert(labels::TAG_NODE_CLAIM.into(), "default-1".into());
     });
     let (_, late) = running.twice(180);
-    assert_eq!((late.abandoned.len(), late.adopt.len()), (0, 1), "its machine has come");
+    assert_eq!((late.abandoned.len(), late.adopt.len()), (0, 1), "its machine has launched");
     let unreadable = change(unlaunched(false), |scene| scene.unreadable = vec!["default-1".into()]);
-    assert!(unreadable.twice(600).1.abandoned.is_empty(), "its claim may be one that cannot be read");
+    assert!(unreadable.twice(600).1.abandoned.is_empty(), "its claim may be unreadable");
 }
 
 #[test]
-fn a_claim_that_is_older_than_its_machine_is_not_launched_again() {
+fn a_claim_restored_from_before_its_machine_is_not_launched_again() {
     let behind = change(scene(serving()), |scene| scene.claims = vec![planned()]);
     let (_, second) = behind.twice(30);
     assert!(second.launch.is_empty(), "its machine runs");
@@ -275,38 +277,34 @@ fn a_claim_that_is_older_than_its_machine_is_not_launched_again() {
         another.key.name = "default-2".into();
         scene.claims.push(another);
     });
-    assert_eq!(taken.twice(30).1.launch.len(), 1, "unless another claim was given that machine");
+    assert_eq!(taken.twice(30).1.launch.len(), 1, "unless the machine belongs to another claim");
     let mut launching = step(&planned(), &begun(), at(0)).unwrap();
     launching.look_again_at = None;
     assert_eq!(second.adopt[0].place(Some(&launching)), Place::Waiting);
-    assert_eq!(second.adopt[0].place(Some(&registered())), Place::New, "that one has a machine");
+    assert_eq!(second.adopt[0].place(Some(&registered())), Place::New, "that claim has a machine");
 }
 
 #[test]
-fn a_claim_that_is_older_than_its_machine_is_not_ended_without_it_though_its_object_is_deleted() {
+fn a_claim_restored_from_before_its_machine_is_not_deleted_without_it() {
     let deleted = change(scene(serving()), |scene| {
         scene.claims = vec![planned()];
         scene.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90));
     });
     let (first, second) = deleted.twice(30);
-    assert!(first.end.is_empty() && second.end.is_empty(), "it would let its object go and leave the machine behind");
+    assert!(first.end.is_empty() && second.end.is_empty(), "its NodeClaim would be released and the machine leaked");
     assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
     let joined = second.adopt[0].join(&planned(), None, at(130)).unwrap();
     let known = change(deleted, |scene| scene.claims = vec![joined.clone()]);
     let knows = known.compare(&[], 140);
-    assert_eq!(
-        (knows.join.as_slice(), knows.end.len()),
-        (&[(joined.key.name.clone(), "n".to_owned())][..], 0),
-        "its node is not forgotten"
-    );
-    assert!(knows.mirrors.is_empty(), "nor taken off the NodeClaim, which alone knows it");
+    assert_eq!((knows.join.as_slice(), knows.end.len()), (&[(joined.key.name.clone(), "n".to_owned())][..], 0), "its Node is recorded");
+    assert!(knows.mirrors.is_empty(), "nor removed from the NodeClaim");
     let drained = step(&joined, &Event::NodeJoined { node_name: "n".into() }, at(140)).unwrap();
     let known = change(known, |scene| scene.claims = vec![drained]);
     assert_eq!(known.compare(&[], 150).end[0].reason, DeletionReason::Requested, "with both, it is drained");
 }
 
 #[test]
-fn a_claim_that_is_older_than_its_node_learns_of_it_though_no_list_shows_the_node() {
+fn a_claim_restored_from_before_its_node_learns_the_node() {
     let simulation = world_of(Some(&serving()));
     let launched = step(&planned(), &Event::FleetAnswered(serving().machine().unwrap().clone()), at(10)).unwrap();
     let ports = simulation.ports();
@@ -323,7 +321,7 @@ fn sweep(simulation: &Simulation) -> Report {
     super::over_sim::sweep(simulation, &Settings::default())
 }
 
-/// A world in which a claim of this state serves: pool, object, Node and machine are there.
+/// A world in which this claim serves: pool, NodeClaim, Node and machine exist.
 fn world_of(claim: Option<&Claim>) -> TestWorld {
     let mut simulation = still();
     simulation.create(pool_named("default"));
@@ -343,7 +341,7 @@ fn claims(simulation: &Simulation) -> Vec<Claim> {
 }
 
 #[test]
-fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
+fn an_empty_table_adopts_its_machines_and_deletes_nothing() {
     let mut simulation = world_of(None);
     assert_eq!(sweep(&simulation).counted("adopted"), 0);
     simulation.run_for(SignedDuration::from_secs(60));
@@ -356,7 +354,7 @@ fn an_empty_table_learns_its_machines_again_and_ends_nothing() {
     assert_eq!((again.counted("adopted"), again.counted("ended"), claims(&simulation).len()), (0, 0, 1), "once");
 }
 
-/// Karpenter's machine and NodeClaim, which the user hands over.
+/// A machine and NodeClaim of Karpenter that the user hands over.
 fn handed_over() -> TestWorld {
     let simulation = world_of(None);
     let mut world = simulation.world();
@@ -372,13 +370,13 @@ fn handed_over() -> TestWorld {
 }
 
 #[test]
-fn a_machine_that_is_handed_over_is_marked_as_ours_so_that_it_may_be_ended() {
+fn a_machine_that_is_handed_over_gets_the_launch_tag() {
     let mut simulation = handed_over();
     let mark = |simulation: &Simulation| {
         simulation.world().region.machines.values().next().unwrap().instance.tags.get(labels::TAG_LAUNCH).cloned()
     };
     sweep(&simulation);
-    assert_eq!((claims(&simulation).len(), mark(&simulation)), (0, None), "not at first sight");
+    assert_eq!((claims(&simulation).len(), mark(&simulation)), (0, None), "not at the first sighting");
     simulation.run_for(SignedDuration::from_secs(60));
     assert_eq!(sweep(&simulation).counted("adopted"), 1);
     assert_eq!(mark(&simulation).as_deref(), Some("adopted"));
@@ -386,11 +384,11 @@ fn a_machine_that_is_handed_over_is_marked_as_ours_so_that_it_may_be_ended() {
     let before = mark(&launched);
     assert!(before.is_some());
     sweep(&launched);
-    assert_eq!(mark(&launched), before, "the name of a launch is never replaced");
+    assert_eq!(mark(&launched), before, "an existing launch tag is never replaced");
 }
 
 #[test]
-fn a_machine_that_cannot_be_marked_gets_no_claim() {
+fn a_machine_that_cannot_be_tagged_gets_no_claim() {
     let simulation = handed_over();
     let (objects, ports) = (simulation.world().cluster.objects.snapshot(), simulation.ports());
     let instance = simulation.world().region.machines.values().next().unwrap().instance.clone();
@@ -406,19 +404,19 @@ fn a_machine_that_cannot_be_marked_gets_no_claim() {
 }
 
 #[test]
-fn a_table_that_is_older_than_its_machine_takes_it_for_the_claim_that_waits() {
+fn a_restored_waiting_claim_gets_its_machine() {
     let mut simulation = world_of(Some(&planned()));
     sweep(&simulation);
     simulation.run_for(SignedDuration::from_secs(60));
     assert_eq!(sweep(&simulation).counted("adopted"), 1);
     let [claim] = claims(&simulation).try_into().unwrap();
-    assert_eq!((claim.uid.as_str(), claim.phase.name()), ("uid", "Initialized"), "the claim that was there");
+    assert_eq!((claim.uid.as_str(), claim.phase.name()), ("uid", "Initialized"), "the existing claim");
     let by_instance = block_on(simulation.ports().by_instance(&"i-1".into())).unwrap().unwrap();
     assert_eq!(by_instance.value.key, claim.key);
 }
 
 #[test]
-fn deleting_a_node_or_node_claim_that_the_table_forgot_finishes() {
+fn deletion_of_a_node_or_nodeclaim_unknown_to_the_table_completes() {
     for node in [true, false] {
         let mut simulation = world_of(None);
         {
@@ -438,13 +436,13 @@ fn deleting_a_node_or_node_claim_that_the_table_forgot_finishes() {
         let report = sweep(&simulation);
         let [claim] = claims(&simulation).try_into().unwrap();
         let reason = claim.deletion.as_ref().map(|deletion| deletion.reason);
-        assert_eq!((report.counted("ended"), reason), (1, Some(DeletionReason::Requested)), "terminate drains it and lets go of both");
+        assert_eq!((report.counted("ended"), reason), (1, Some(DeletionReason::Requested)), "terminate drains it and releases both");
         assert_eq!(mirror(&claim).status.node_name, "n");
     }
 }
 
 #[test]
-fn since_when_a_node_claim_has_no_claim_is_noted_once_and_kept() {
+fn the_first_sighting_of_a_nodeclaim_without_a_claim_is_kept() {
     let (first, second) = lost().twice(3600);
     let subject = Sighting::unclaimed("default-1");
     assert!(first.note.iter().any(|noted| noted.subject == subject));

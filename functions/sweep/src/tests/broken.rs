@@ -1,4 +1,4 @@
-//! Broken nodes, nodes that are not what was paid for, and nodes without their label.
+//! Unhealthy nodes, nodes with less capacity than expected, and nodes without their label.
 
 use super::*;
 use whittle_api::k8s::Taint;
@@ -48,7 +48,7 @@ fn sweeps(scene: &Scene, first: i64) -> (Findings, Findings) {
 #[track_caller]
 fn check_repaired(scene: &Scene, expected: &[&str]) -> Findings {
     let (first, second) = sweeps(scene, HALF_AN_HOUR);
-    assert!(first.end.is_empty(), "never at first sight: {first:?}");
+    assert!(first.end.is_empty(), "never at the first sighting: {first:?}");
     let ended: Vec<&str> = second.end.iter().map(|end| end.claim.as_str()).collect();
     assert_eq!(ended, expected);
     assert!(second.end.iter().all(|end| end.reason == DeletionReason::Unhealthy && end.condition == Some("Ready")));
@@ -56,7 +56,7 @@ fn check_repaired(scene: &Scene, expected: &[&str]) -> Findings {
 }
 
 #[test]
-fn a_node_that_is_broken_for_half_an_hour_is_replaced_and_drained_at_once() {
+fn a_node_that_is_unhealthy_for_half_an_hour_is_replaced() {
     check_repaired(&pool(5, 1), &["default-0"]);
     let deletion = claim_of(0).deletion_for(DeletionReason::Unhealthy, "", at(7));
     assert_eq!(deletion.deadline, Some(at(7)));
@@ -65,7 +65,7 @@ fn a_node_that_is_broken_for_half_an_hour_is_replaced_and_drained_at_once() {
 }
 
 #[test]
-fn nothing_is_repaired_unless_the_gate_is_open() {
+fn nothing_is_repaired_without_the_feature_gate() {
     let closed = change(pool(5, 1), |s| s.repair = false);
     let (first, second) = sweeps(&closed, HALF_AN_HOUR);
     assert!(first.note.is_empty() && second.end.is_empty());
@@ -77,15 +77,15 @@ fn never_more_than_a_fifth_of_a_pool_is_repaired() {
     check_repaired(&pool(6, 2), &["default-0", "default-1"]);
     for (all, broken) in [(5, 2), (10, 3), (20, 5)] {
         let first = check_repaired(&pool(all, broken), &[]);
-        let told: Vec<(&str, &str)> = first.events.iter().map(|event| (event.reason.as_str(), event.kind.as_str())).collect();
+        let events: Vec<(&str, &str)> = first.events.iter().map(|event| (event.reason.as_str(), event.kind.as_str())).collect();
         let of_each = ["Node", "NodeClaim", "NodePool"].map(|kind| ("NodeRepairBlocked", kind));
-        assert_eq!(told, of_each.repeat(broken));
+        assert_eq!(events, of_each.repeat(broken));
         assert!(first.events[0].message.contains("NodePool default"), "{}", first.events[0].message);
     }
 }
 
 #[test]
-fn that_repair_has_stopped_is_said_again_after_a_quarter_of_an_hour() {
+fn blocked_repair_is_reported_again_after_a_quarter_of_an_hour() {
     let scene = pool(5, 2);
     let first = scene.compare(&[], HALF_AN_HOUR);
     assert_eq!(scene.compare(&first.note, HALF_AN_HOUR + 899).events, []);
@@ -104,7 +104,7 @@ fn nodes_of_other_pools_do_not_count() {
 }
 
 #[test]
-fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools_to_repair() {
+fn repair_counts_a_provisioner_and_a_nodepool_of_one_name_separately() {
     // Of five nodes of the NodePool one is broken, and so are both nodes of the Provisioner.
     let mixed = change(pool(7, 3), |s| {
         for (number, node) in s.objects.nodes.iter_mut().enumerate().filter(|(number, _)| matches!(number, 1 | 2)) {
@@ -120,8 +120,8 @@ fn a_provisioner_and_a_node_pool_of_one_name_are_two_pools_to_repair() {
         }
     });
     let first = check_repaired(&mixed, &["default-0"]);
-    let told: Vec<&str> = first.events.iter().filter(|event| event.kind == "NodePool").map(|event| event.uid.as_str()).collect();
-    assert_eq!(told, ["old-uid", "old-uid"], "the pool that is meant is told");
+    let events: Vec<&str> = first.events.iter().filter(|event| event.kind == "NodePool").map(|event| event.uid.as_str()).collect();
+    assert_eq!(events, ["old-uid", "old-uid"], "the Event is about the right pool");
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn a_node_that_recovers_between_two_sweeps_is_kept() {
 }
 
 #[test]
-fn a_broken_node_that_drains_already_is_drained_at_once_from_now_on() {
+fn an_unhealthy_node_that_is_draining_is_expedited() {
     let draining = |deadline| {
         change(pool(5, 1), |s| {
-            let asked = Deletion { reason: DeletionReason::Drifted, at: at(10), deadline, message: String::new() };
-            s.claims[0] = step(&s.claims[0], &Event::DeletionAsked(asked), at(10)).unwrap();
+            let deletion = Deletion { reason: DeletionReason::Drifted, at: at(10), deadline, message: String::new() };
+            s.claims[0] = step(&s.claims[0], &Event::DeletionRequested(deletion), at(10)).unwrap();
         })
     };
     check_repaired(&draining(None), &["default-0"]);
@@ -167,7 +167,7 @@ fn initialized(requested: &[(&str, i64)], expected: i64) -> Claim {
     claim
 }
 
-/// What a sweep at `now` says of a node that has `found` of the memory that its machine should have.
+/// The issues that a sweep at `now` finds on a node that has `found` of its machine's memory.
 fn issues(claim: &Claim, found: i64, now: i64) -> Option<Vec<String>> {
     let input = change(scene(claim.clone()), |s| {
         s.claims[0].clone_from(claim);
@@ -177,22 +177,22 @@ fn issues(claim: &Claim, found: i64, now: i64) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_node_smaller_than_its_machine_is_told_of_and_never_ended() {
+fn a_node_smaller_than_its_machine_is_reported_and_never_deleted() {
     let claim = initialized(&[("memory", 1)], 1000);
-    let said = "expected 1000 of resource memory, but found 500 (50.0% of expected)".to_owned();
-    assert_eq!(issues(&claim, 500, 700), Some(vec![said]));
+    let issue = "expected 1000 of resource memory, but found 500 (50.0% of expected)".to_owned();
+    assert_eq!(issues(&claim, 500, 700), Some(vec![issue]));
     assert_eq!(issues(&claim, 899, 700).unwrap().len(), 1);
     assert_eq!(issues(&claim, 900, 700), None, "exactly nine tenths are enough");
-    assert_eq!(issues(&claim, 500, 609), None, "not looked at again within ten minutes");
+    assert_eq!(issues(&claim, 500, 609), None, "not compared again within ten minutes");
     assert_eq!(issues(&claim, 500, 610).unwrap().len(), 1);
     assert_eq!(issues(&initialized(&[("cpu", 0)], 1000), 500, 700), None, "what was not requested is not compared");
     let mut fresh = claim;
     fresh.conditions.retain(|condition| condition.type_ != CONSISTENT_STATE_FOUND);
-    assert_eq!(issues(&fresh, 1000, 20), Some(Vec::new()), "that all is well is said as well");
+    assert_eq!(issues(&fresh, 1000, 20), Some(Vec::new()), "consistency is recorded, too");
 }
 
 #[test]
-fn a_node_that_is_not_ready_for_pods_is_consistent() {
+fn an_uninitialized_node_counts_as_consistent() {
     let mut claim = claim_of(1);
     claim.spec.requests = Resources::from([("memory", Quantity::from_units(1))]);
     assert_eq!(issues(&claim, 1, 700), None);

@@ -34,7 +34,7 @@ pub(super) fn with_pool(simulation: &TestWorld, node: Node) {
 }
 
 #[test]
-fn a_node_that_is_broken_and_lost_ends_once_at_the_second_sweep() {
+fn an_unhealthy_and_lost_node_is_deleted_once_at_the_second_sweep() {
     let mut simulation = still();
     let mut node = super::node(false);
     node.status.conditions[0].last_transition_time = Some(at(0));
@@ -47,7 +47,7 @@ fn a_node_that_is_broken_and_lost_ends_once_at_the_second_sweep() {
     simulation.run_for(SignedDuration::from_mins(1));
     let report = sweep(&simulation, &settings);
     let deletion = kept(&simulation).deletion.unwrap();
-    // EC2 does not know the machine either, which says more than the kubelet.
+    // EC2 does not know the instance either, which takes precedence.
     assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
 }
 
@@ -57,7 +57,7 @@ pub(super) fn start_machine(simulation: &TestWorld) -> whittle_units::InstanceId
 }
 
 #[test]
-fn a_sweep_whose_time_is_up_leaves_the_rest_to_the_next() {
+fn a_sweep_out_of_time_leaves_the_rest_to_the_next() {
     let mut simulation = still();
     with_pool(&simulation, Node::default());
     for number in 0..12 {
@@ -85,13 +85,13 @@ fn a_sweep_whose_time_is_up_leaves_the_rest_to_the_next() {
 }
 
 #[test]
-fn a_machine_that_a_listing_lacks_is_not_lost_while_ec2_shows_it_to_who_asks_for_it() {
+fn an_unlisted_instance_that_ec2_shows_by_id_is_not_lost() {
     for runs in [true, false] {
         let mut simulation = still();
         with_pool(&simulation, super::node(false));
         let id = start_machine(&simulation);
         {
-            // Without its tags no listing of the cluster's machines has it.
+            // Without its tags the cluster's listing does not contain it.
             let mut world = simulation.world();
             let instance = &mut world.region.machines.get_mut(&id).unwrap().instance;
             instance.tags.clear();
@@ -110,7 +110,7 @@ fn a_machine_that_a_listing_lacks_is_not_lost_while_ec2_shows_it_to_who_asks_for
 }
 
 #[test]
-fn a_machine_that_ec2_does_not_know_is_not_lost_while_its_node_is_there_that_the_list_lacks() {
+fn an_instance_is_not_lost_while_its_unlisted_node_exists() {
     for is_there in [true, false] {
         let mut simulation = still();
         with_pool(&simulation, super::node(true));
@@ -133,7 +133,7 @@ fn a_machine_that_ec2_does_not_know_is_not_lost_while_its_node_is_there_that_the
 }
 
 #[test]
-fn a_node_of_another_machine_under_the_name_of_a_claims_own_keeps_no_claim_of_what_has_ended() {
+fn a_node_of_another_machine_with_the_same_name_keeps_no_claim() {
     let mut simulation = still();
     let mut another = super::node(true);
     another.spec.provider_id = "aws:///z/i-2".into();
@@ -146,8 +146,8 @@ fn a_node_of_another_machine_under_the_name_of_a_claims_own_keeps_no_claim_of_wh
     assert_eq!(kept(&simulation).deletion.map(|deletion| deletion.reason), Some(DeletionReason::InstanceGone));
 }
 
-/// A NodeClaim and a Node that only our finalizer holds, of a machine that listings do not show; which of the two are still there
-/// after so many sweeps. The NodeClaim may name no machine, which then is its own by its tag alone.
+/// Whether the NodeClaim and the Node of an unlisted machine, held only by our finalizer, still exist
+/// after `sweeps`. A NodeClaim that names no machine is matched by the instance's tag.
 fn held_after(sweeps: u32, names_machine: bool, change: fn(&mut Instance)) -> (bool, bool) {
     let mut simulation = still();
     let id = start_machine(&simulation);
@@ -178,14 +178,14 @@ fn held_after(sweeps: u32, names_machine: bool, change: fn(&mut Instance)) -> (b
 }
 
 #[test]
-fn no_finalizer_goes_while_ec2_asked_by_name_has_the_machine_that_its_listing_lacks() {
+fn no_finalizer_is_removed_while_ec2_shows_the_instance_by_id() {
     assert_eq!(held_after(9, true, |_| ()), (true, true));
     assert_eq!(held_after(9, false, |_| ()), (true, true));
     assert_eq!(held_after(9, true, |instance| instance.state = InstanceState::ShuttingDown), (true, true));
 }
 
 #[test]
-fn nobodys_deletion_waits_for_a_machine_that_has_ended_or_is_not_this_clusters() {
+fn deletion_does_not_wait_for_terminated_or_foreign_instances() {
     let ended = |instance: &mut whittle_ec2::instance::Instance| instance.state = InstanceState::Terminated;
     let anothers = |instance: &mut whittle_ec2::instance::Instance| {
         instance.tags.insert(labels::TAG_CLUSTER.into(), "another".into());
@@ -193,7 +193,7 @@ fn nobodys_deletion_waits_for_a_machine_that_has_ended_or_is_not_this_clusters()
     let untagged = |instance: &mut whittle_ec2::instance::Instance| instance.tags.clear();
     for names_machine in [true, false] {
         for change in [ended, anothers, untagged] as [fn(&mut Instance); 3] {
-            assert_eq!(held_after(2, names_machine, change), (true, true), "one answer of EC2 may be behind");
+            assert_eq!(held_after(2, names_machine, change), (true, true), "one response of EC2 may be stale");
             assert_eq!(held_after(3, names_machine, change), (false, false));
         }
     }

@@ -1,4 +1,4 @@
-//! NodeClaims that somebody made by hand.
+//! Standalone NodeClaims.
 
 use super::over_sim::still;
 use super::*;
@@ -26,7 +26,7 @@ fn object() -> NodeClaim {
     object
 }
 
-/// A cluster with nothing in it but an object that somebody made.
+/// A cluster with nothing but a standalone NodeClaim.
 fn made() -> Scene {
     change(scene(planned()), |s| {
         s.claims.clear();
@@ -40,7 +40,7 @@ fn claim() -> Claim {
     crate::standalone::claim_of(&object(), &ClusterName::new("c"), at(0))
 }
 
-/// What the object of a claim shows once the claim is there.
+/// The scene after the object got its claim.
 fn answered(claim: &Claim) -> Scene {
     change(made(), |s| {
         let shown = shown(claim);
@@ -57,19 +57,19 @@ fn names(findings: &Findings) -> Vec<&str> {
 #[track_caller]
 fn check_answered(scene: &Scene, expected: &[&str]) {
     let (first, early) = scene.twice(29);
-    assert!(first.answer.is_empty() && early.answer.is_empty(), "never at first sight");
+    assert!(first.answer.is_empty() && early.answer.is_empty(), "never at the first sighting");
     let (_, second) = scene.twice(30);
     assert_eq!(names(&second), expected);
     assert!(second.end.is_empty() && second.terminate.is_empty() && second.release_mirrors.is_empty(), "{second:?}");
 }
 
 #[test]
-fn a_node_claim_made_by_hand_is_answered_at_its_second_sight() {
+fn a_standalone_nodeclaim_gets_a_claim_at_the_second_sighting() {
     check_answered(&made(), &["mine"]);
 }
 
 #[test]
-fn a_node_claim_that_another_controller_has_in_hand_is_never_answered() {
+fn a_nodeclaim_of_another_controller_never_gets_a_claim() {
     let spoilt: [fn(&mut NodeClaim); 10] = [
         |o| o.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()],
         |o| o.metadata.finalizers = vec!["example.com/theirs".into()],
@@ -90,9 +90,9 @@ fn a_node_claim_that_another_controller_has_in_hand_is_never_answered() {
 }
 
 #[test]
-fn our_own_mirrors_are_never_answered() {
-    for claim in [planned(), registered(), after(&[begun(), to_end()])] {
-        // Not even where the table has lost the claim.
+fn our_own_mirrors_never_get_a_second_claim() {
+    for claim in [planned(), registered(), after(&[begun(), deletion_requested()])] {
+        // Not even if the table has lost the claim.
         let lost = change(scene(claim), |s| s.claims.clear());
         let (_, second) = lost.twice(60);
         assert_eq!(names(&second), Vec::<&str>::new());
@@ -100,61 +100,61 @@ fn our_own_mirrors_are_never_answered() {
 }
 
 #[test]
-fn what_has_a_claim_gets_no_second_one() {
+fn a_nodeclaim_with_a_claim_gets_no_second_one() {
     for phase in [&[][..], &[begun()], &[begun(), Event::FleetAnswered(machine("i-1"))]] {
         let claim = phase.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
-        // Even where nothing of it was ever shown.
+        // Even if its mirror was never written.
         let without_node_claim = change(made(), |s| s.claims = vec![claim.clone()]);
         assert_eq!(names(&without_node_claim.twice(60).1), Vec::<&str>::new());
     }
     let given_up = whittle_testkit::out_of_capacity();
     let failed = change(made(), |s| s.claims = vec![step(&claim(), &given_up, at(10)).unwrap()]);
     let (_, second) = failed.twice(60);
-    assert_eq!((names(&second), second.terminate.len()), (vec![], 1), "it is to go, not to be tried again");
+    assert_eq!((names(&second), second.terminate.len()), (vec![], 1), "it is released, not retried");
 }
 
 #[test]
-fn a_claim_of_its_name_that_lives_or_cannot_be_read_comes_first() {
+fn a_live_or_unreadable_claim_of_the_same_name_has_to_end_first() {
     let predecessor = |events: &[Event]| {
         let mut claim = events.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
         claim.spec.standalone_uid = Some("uid-0".into());
         claim
     };
-    let living = change(made(), |s| s.claims = vec![predecessor(&[begun(), Event::FleetAnswered(machine("i-1")), to_end()])]);
+    let living = change(made(), |s| s.claims = vec![predecessor(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested()])]);
     assert_eq!(names(&living.twice(60).1), Vec::<&str>::new());
     check_answered(&change(made(), |s| s.unreadable = vec!["mine".into()]), &[]);
-    check_answered(&change(made(), |s| s.claims = vec![predecessor(&[to_end()])]), &["mine"]);
+    check_answered(&change(made(), |s| s.claims = vec![predecessor(&[deletion_requested()])]), &["mine"]);
 }
 
 #[test]
-fn a_planned_claim_that_has_ended_does_not_take_the_object_of_its_name_with_it() {
+fn an_ended_planned_claim_does_not_release_a_standalone_nodeclaim_of_its_name() {
     let ended = change(made(), |s| {
-        s.claims = vec![step(&planned(), &to_end(), at(10)).unwrap()];
+        s.claims = vec![step(&planned(), &deletion_requested(), at(10)).unwrap()];
         s.objects.node_claims[0].metadata.name = "default-1".into();
     });
     check_answered(&ended, &["default-1"]);
 }
 
 #[test]
-fn an_object_waits_for_the_first_look_at_its_class_and_for_nobody_who_leaves() {
+fn a_standalone_nodeclaim_waits_for_its_class_to_be_resolved() {
     let class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     let unseen = change(made(), |s| s.objects.node_classes = vec![class]);
     let (_, second) = unseen.twice(60);
     assert_eq!((names(&second), second.refresh), (vec![], true));
-    let leaving = change(made(), |s| s.leaves = true);
-    assert_eq!(names(&leaving.twice(60).1), Vec::<&str>::new());
+    let uninstalling = change(made(), |s| s.uninstalling = true);
+    assert_eq!(names(&uninstalling.twice(60).1), Vec::<&str>::new());
 }
 
 #[test]
-fn the_claim_says_what_the_object_says_and_nothing_of_a_pool() {
+fn the_claim_has_the_spec_of_the_object_and_no_pool() {
     let claim = claim();
     assert_eq!((claim.key.name.as_str(), claim.uid.as_str(), claim.object_uid()), ("mine", "uid-1", "uid-1"));
-    assert_eq!(claim, crate::standalone::claim_of(&object(), &ClusterName::new("c"), at(0)), "whoever makes it makes the same");
+    assert_eq!(claim, crate::standalone::claim_of(&object(), &ClusterName::new("c"), at(0)), "every run creates the same claim");
     let shown = mirror(&claim);
     assert_eq!(shown.spec.requirements, object().spec.requirements);
     assert_eq!(shown.spec.resources, object().spec.resources);
     let labels: Vec<(&str, &str)> = shown.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    // What may be either, and what a machine says of itself, is left to the machine.
+    // Multi-valued and well-known labels are left to the machine.
     assert_eq!(labels, [("example.com/rack", "r7"), (labels::EC2_NODE_CLASS, "default"), ("team", "a")]);
     let annotations = [("note", "keep"), (labels::MANAGED, "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(shown.metadata.annotations, annotations.into());
@@ -162,7 +162,7 @@ fn the_claim_says_what_the_object_says_and_nothing_of_a_pool() {
 }
 
 #[test]
-fn nothing_is_launched_before_the_object_carries_our_finalizer() {
+fn nothing_is_launched_before_the_object_has_our_finalizer() {
     let claim = claim();
     let unguarded = change(answered(&claim), |s| s.objects.node_claims[0].metadata.finalizers.clear());
     assert!(unguarded.compare(&[], 100).launch.is_empty());
@@ -171,7 +171,7 @@ fn nothing_is_launched_before_the_object_carries_our_finalizer() {
 }
 
 #[test]
-fn a_claim_made_by_hand_goes_with_its_object_and_only_if_the_api_server_says_that_it_is_gone() {
+fn a_standalone_claim_is_deleted_when_its_object_is_confirmed_gone() {
     let running = [begun(), Event::FleetAnswered(machine("i-1")), Event::NodeJoined { node_name: "n".into() }];
     let running = running.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
     let well = change(answered(&running), |s| {
@@ -184,19 +184,19 @@ fn a_claim_made_by_hand_goes_with_its_object_and_only_if_the_api_server_says_tha
     check_ends(&gone, DeletionReason::Requested);
     let missing =
         |uid: &str| Some(Missing { kind: ObjectKind::NodeClaim, name: "mine".into(), uid: uid.into(), provider_id: String::new() });
-    assert_eq!(gone.compare(&[], 100).end[0].gone, missing("uid-1"), "what lists lack is asked for by name");
-    assert!(gone.compare(&[], 100).mirrors.is_empty(), "what a user made is not made anew");
-    // One of its name that was made since is another.
+    assert_eq!(gone.compare(&[], 100).end[0].gone, missing("uid-1"), "a missing object is requested by name");
+    assert!(gone.compare(&[], 100).mirrors.is_empty(), "a user's object is not recreated");
+    // A later object of its name is another one.
     let replaced = change(well, |s| {
         s.objects.node_claims = vec![NodeClaim { metadata: ObjectMeta { uid: "uid-2".into(), ..object().metadata }, ..object() }]
     });
     check_ends(&replaced, DeletionReason::Requested);
     assert_eq!(replaced.compare(&[], 100).end[0].gone, missing("uid-1"));
-    assert!(replaced.compare(&[], 100).mirrors.is_empty(), "nor is it written over");
+    assert!(replaced.compare(&[], 100).mirrors.is_empty(), "nor is it overwritten");
 }
 
 #[test]
-fn no_pool_no_end_by_a_pool() {
+fn a_claim_without_a_pool_is_not_deleted_for_a_missing_pool() {
     let running = [begun(), Event::FleetAnswered(machine("i-1"))];
     let running = running.iter().fold(claim(), |claim, event| step(&claim, event, at(10)).unwrap());
     check_never_ends(&change(answered(&running), |s| {
@@ -215,8 +215,8 @@ fn stored(simulation: &Simulation) -> Option<Claim> {
     block_on(simulation.ports().get(&whittle_testkit::key("mine"))).unwrap().map(|stored| stored.value)
 }
 
-/// How often the launch of the claim was asked for.
-fn bells(simulation: &Simulation) -> usize {
+/// The number of launch doorbells.
+fn doorbells_sent(simulation: &Simulation) -> usize {
     let world = simulation.world();
     let to_launch = |input: &Input| matches!(input, Input::Doorbell(Doorbell::Launch { claims, .. }) if claims.iter().any(|name| name.as_str() == "mine"));
     world.queues.waiting().filter(|message| to_launch(&message.input)).count()
@@ -227,12 +227,12 @@ fn current(simulation: &Simulation) -> NodeClaim {
 }
 
 #[test]
-fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
+fn a_standalone_nodeclaim_gets_the_finalizer_then_one_launch() {
     let mut simulation = still();
     simulation.create(object());
     sweep(&simulation).unwrap();
     assert_eq!(
-        (stored(&simulation), bells(&simulation), current(&simulation)),
+        (stored(&simulation), doorbells_sent(&simulation), current(&simulation)),
         (None, 0, {
             let mut as_made = current(&simulation);
             as_made.spec = object().spec;
@@ -242,22 +242,25 @@ fn the_object_is_guarded_then_launched_once_however_often_it_is_swept() {
     simulation.run_for(SignedDuration::from_mins(1));
     assert_eq!(sweep(&simulation).unwrap().counted("answered"), 1);
     assert_eq!(stored(&simulation).unwrap().phase, Phase::Planned);
-    assert_eq!((current(&simulation).metadata.finalizers, bells(&simulation)), (vec![labels::TERMINATION_FINALIZER.to_owned()], 1));
-    assert_eq!(current(&simulation).metadata.annotations.len(), 3, "what others wrote stays, beside our mark");
+    assert_eq!(
+        (current(&simulation).metadata.finalizers, doorbells_sent(&simulation)),
+        (vec![labels::TERMINATION_FINALIZER.to_owned()], 1)
+    );
+    assert_eq!(current(&simulation).metadata.annotations.len(), 3, "annotations of others are kept");
     for _ in 0..2 {
         assert_eq!(sweep(&simulation).unwrap().counted("answered"), 0);
     }
     let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
-    assert_eq!((claims.len(), bells(&simulation)), (1, 1));
+    assert_eq!((claims.len(), doorbells_sent(&simulation)), (1, 1));
 }
 
 #[test]
-fn one_of_the_same_name_gets_a_claim_of_its_own_when_the_old_one_has_ended() {
+fn a_recreated_nodeclaim_gets_a_new_claim_when_the_old_one_has_ended() {
     let mut simulation = still();
     let mut old = claim();
     old.spec.standalone_uid = Some("uid-0".into());
     old.uid = "uid-0".into();
-    simulation.store(&step(&old, &to_end(), at(5)).unwrap());
+    simulation.store(&step(&old, &deletion_requested(), at(5)).unwrap());
     simulation.create(object());
     sweep(&simulation).unwrap();
     assert_eq!(stored(&simulation).unwrap().uid, "uid-0");

@@ -1,4 +1,4 @@
-//! Leaving a cluster.
+//! Uninstallation from a cluster.
 
 use super::over_sim::{kept, still, with_pool};
 use super::*;
@@ -18,7 +18,7 @@ fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -
     block_on(crate::uninstall(adapters, &Settings { shadow, ..Settings::default() }, &request)).unwrap()
 }
 
-fn asked(simulation: &Simulation) -> Option<Uninstall> {
+fn uninstallation(simulation: &Simulation) -> Option<Uninstall> {
     let record = block_on(simulation.ports().read::<Uninstall>(&ClusterName::new("c"), Uninstall::NAME)).unwrap();
     record.map(|stored| stored.value)
 }
@@ -27,7 +27,7 @@ fn last_line(report: &Report) -> String {
     report.decisions.last().unwrap().message.clone()
 }
 
-/// A cluster with one claim, its node, its mirror and a launch template; the machine is not looked at.
+/// A cluster with one claim, its Node, its mirror and a launch template.
 fn served() -> TestWorld {
     let simulation = still();
     let mut node = node(true);
@@ -52,33 +52,33 @@ fn templates(simulation: &Simulation) -> usize {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+fn a_dry_run_lists_the_steps_and_changes_nothing() {
     for (dry_run, shadow) in [(true, false), (false, true), (true, true)] {
         let simulation = served();
         let report = ask(&simulation, LeftNodes::Drain, dry_run, shadow);
         let lines: Vec<&str> = report.decisions.iter().map(|decision| decision.message.as_str()).collect();
         assert_eq!(lines, ["would drain and end NodeClaim default-1 (n)", "would delete launch template t"]);
         assert!(report.decisions.iter().all(|decision| decision.kind == DecisionKind::Kept));
-        assert_eq!((kept(&simulation), asked(&simulation), templates(&simulation)), (registered(), None, 1));
+        assert_eq!((kept(&simulation), uninstallation(&simulation), templates(&simulation)), (registered(), None, 1));
     }
     assert_eq!(last_line(&ask(&still(), LeftNodes::Drain, true, false)), "nothing is left");
 }
 
 #[test]
-fn nodes_are_drained_first_and_nothing_else_is_touched_before_they_are_gone() {
+fn nodes_are_drained_before_anything_else_is_deleted() {
     let simulation = served();
     ask(&simulation, LeftNodes::Drain, false, false);
     let claim = kept(&simulation);
     assert_eq!((claim.phase.name(), claim.deletion.unwrap().reason), ("Draining", DeletionReason::Requested));
-    assert_eq!(templates(&simulation), 1, "a machine may still need it");
-    assert_eq!(asked(&simulation).unwrap().nodes, LeftNodes::Drain);
+    assert_eq!(templates(&simulation), 1, "an instance may still need it");
+    assert_eq!(uninstallation(&simulation).unwrap().nodes, LeftNodes::Drain);
     let again = ask(&simulation, LeftNodes::Drain, false, false);
     assert!(last_line(&again).starts_with("still there: 1 claims"), "{}", last_line(&again));
     assert_eq!(again.counted("ended"), 0, "once");
 }
 
 #[test]
-fn nodes_that_are_kept_lose_finalizer_and_owner_and_their_machine_is_never_an_orphan() {
+fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
     let simulation = still();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into(), "other/finalizer".into()];
@@ -98,7 +98,7 @@ fn nodes_that_are_kept_lose_finalizer_and_owner_and_their_machine_is_never_an_or
         let world = simulation.world();
         let node = world.cluster.objects.get::<Node>("n").unwrap();
         assert_eq!((node.metadata.finalizers.as_slice(), node.metadata.owner_references.len()), (&["other/finalizer".to_owned()][..], 0));
-        assert!(!node.metadata.is_deleting() && node.spec.taints.is_empty(), "its pods notice nothing");
+        assert!(!node.metadata.is_deleting() && node.spec.taints.is_empty(), "its pods are unaffected");
         assert!(world.cluster.objects.get::<NodeClaim>("default-1").is_none());
         let instance = &world.region.machines[&running].instance;
         assert!(instance.is_alive() && instance.tags.contains_key(labels::TAG_LET_GO));
@@ -115,9 +115,9 @@ fn nodes_that_are_kept_lose_finalizer_and_owner_and_their_machine_is_never_an_or
 }
 
 #[test]
-fn a_machine_that_ends_already_is_not_kept() {
+fn a_terminating_machine_is_not_kept() {
     let simulation = still();
-    let mut ending = step(&registered(), &to_end(), at(10)).unwrap();
+    let mut ending = step(&registered(), &deletion_requested(), at(10)).unwrap();
     ending = step(&ending, &Event::TerminationSent, at(10)).unwrap();
     simulation.store(&ending);
     ask(&simulation, LeftNodes::Keep, false, false);
@@ -125,7 +125,7 @@ fn a_machine_that_ends_already_is_not_kept() {
 }
 
 #[test]
-fn a_machine_whose_node_is_being_deleted_is_drained_and_never_left_without_it() {
+fn a_machine_whose_node_is_being_deleted_is_drained() {
     let simulation = still();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
@@ -140,26 +140,26 @@ fn a_machine_whose_node_is_being_deleted_is_drained_and_never_left_without_it() 
 }
 
 #[test]
-fn when_the_last_machine_has_gone_templates_classes_and_records_go() {
+fn after_the_last_machine_templates_classes_and_records_are_deleted() {
     let simulation = still();
     let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
     class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.into()];
     simulation.create(class);
     create_template(&simulation);
-    let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), to_end(), Event::TerminationSent, Event::MachineGone]);
+    let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested(), Event::TerminationSent, Event::MachineGone]);
     simulation.store(&gone);
     ask(&simulation, LeftNodes::Drain, false, false);
     assert_eq!(templates(&simulation), 0);
-    assert_eq!(kept(&simulation), gone, "nothing is forgotten before all has gone");
+    assert_eq!(kept(&simulation), gone, "records are deleted last");
     simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
     let done = ask(&simulation, LeftNodes::Drain, false, false);
     assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
     assert!(block_on(whittle_ports::ClaimStore::list(&simulation.ports(), &ClusterName::new("c"))).unwrap().is_empty());
-    assert!(asked(&simulation).is_some(), "the cluster stays left until it is served no more");
+    assert!(uninstallation(&simulation).is_some(), "the record stays until the cluster is no longer configured");
 }
 
 #[test]
-fn a_claim_that_cannot_be_read_keeps_everything_from_being_forgotten() {
+fn an_unreadable_claim_blocks_the_deletion_of_records() {
     let simulation = served();
     simulation.world().store.spoil_claim(&registered().key);
     let report = ask(&simulation, LeftNodes::Drain, false, false);
@@ -167,27 +167,27 @@ fn a_claim_that_cannot_be_read_keeps_everything_from_being_forgotten() {
     assert_eq!(templates(&simulation), 1);
 }
 
-/// What sweep does at its tick, after it was asked to leave the machines.
+/// A sweep after the uninstallation was requested with kept machines.
 fn tick(simulation: &Simulation) -> Report {
     super::over_sim::sweep(simulation, &Settings::default())
 }
 
-fn rung(simulation: &Simulation) -> Vec<Doorbell> {
+fn doorbells(simulation: &Simulation) -> Vec<Doorbell> {
     let world = simulation.world();
-    let bells = world.queues.waiting().filter_map(|message| match &message.input {
-        whittle_sim::Input::Doorbell(bell) => Some(bell.clone()),
+    let doorbells_sent = world.queues.waiting().filter_map(|message| match &message.input {
+        whittle_sim::Input::Doorbell(doorbell) => Some(doorbell.clone()),
         _ => None,
     });
-    bells.collect()
+    doorbells_sent.collect()
 }
 
 #[test]
-fn a_launch_under_way_is_rung_for_until_its_machine_can_be_left_and_given_up_when_none_comes() {
+fn a_launch_in_progress_is_awaited_and_then_given_up() {
     let mut simulation = still();
     simulation.store(&step(&planned(), &begun(), at(0)).unwrap());
     ask(&simulation, LeftNodes::Keep, false, false);
     let launch = Doorbell::Launch { cluster: ClusterName::new("c"), claims: vec!["default-1".into()] };
-    assert!(rung(&simulation).contains(&launch), "{:?}", rung(&simulation));
+    assert!(doorbells(&simulation).contains(&launch), "{:?}", doorbells(&simulation));
     assert_eq!(kept(&simulation).deletion, None);
     simulation.run_for(SignedDuration::from_mins(16));
     tick(&simulation);
@@ -195,7 +195,7 @@ fn a_launch_under_way_is_rung_for_until_its_machine_can_be_left_and_given_up_whe
 }
 
 #[test]
-fn a_machine_that_no_claim_knows_is_left_too_with_its_node_and_its_node_claim_goes() {
+fn a_machine_without_a_claim_is_released_and_its_nodeclaim_deleted() {
     let simulation = still();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
@@ -217,7 +217,7 @@ fn a_machine_that_no_claim_knows_is_left_too_with_its_node_and_its_node_claim_go
 }
 
 #[test]
-fn machines_that_another_controller_shows_are_never_left() {
+fn machines_of_another_controller_are_never_released() {
     let simulation = still();
     with_pool(&simulation, node(true));
     let running = super::over_sim::start_machine(&simulation);
@@ -233,7 +233,7 @@ fn machines_that_another_controller_shows_are_never_left() {
 }
 
 #[test]
-fn what_a_tick_has_left_is_in_the_decision_log() {
+fn the_result_of_an_uninstallation_is_in_the_decision_log() {
     let simulation = still();
     ask(&simulation, LeftNodes::Keep, false, false);
     tick(&simulation);
@@ -243,11 +243,11 @@ fn what_a_tick_has_left_is_in_the_decision_log() {
 }
 
 #[test]
-fn a_claim_whose_machine_has_ended_long_ago_is_ended_where_machines_are_left_and_a_young_one_is_waited_for() {
+fn a_claim_whose_machine_is_gone_is_deleted_and_a_young_one_awaited() {
     for (minutes, ends) in [(1, false), (16, true)] {
         let mut simulation = served();
         simulation.run_for(SignedDuration::from_mins(minutes));
-        // EC2 knows no machine of that id.
+        // EC2 does not know the instance.
         let ports = simulation.ports();
         let adapters = Adapters::all(&ports);
         let request = UninstallRequest { cluster: ClusterName::new("c"), nodes: LeftNodes::Keep, dry_run: false };

@@ -1,4 +1,4 @@
-//! What cannot be read, what lists do not show and what is not served: nothing ends for it.
+//! Unreadable objects, incomplete lists and unserved kinds: no claim is deleted for them.
 
 use super::over_sim::{kept, still, with_pool};
 use super::*;
@@ -9,13 +9,13 @@ use whittle_claims::Claim;
 use whittle_ports::{Adapters, Settings};
 use whittle_units::{ClusterName, SignedDuration};
 
-/// Something of a kind that cannot be read, by name and uid.
+/// An unreadable object of a kind.
 fn odd<K: Kind>(name: &str, uid: &str) -> Unreadable {
     let meta = ObjectMeta { uid: uid.into(), ..ObjectMeta::named(name) };
-    Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "it is of tomorrow")
+    Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "written by a later release")
 }
 
-/// A cluster whose only pool is as `hide` leaves it.
+/// A cluster whose only pool is missing, changed by `hide`.
 fn missing_pool(hide: impl FnOnce(&mut ClusterObjects)) -> Scene {
     change(scene(registered()), |s| {
         s.objects.node_pools.clear();
@@ -35,37 +35,37 @@ fn check_never_ends_for_long(scene: &Scene) {
 }
 
 #[test]
-fn a_pool_that_cannot_be_read_keeps_its_machines() {
+fn an_unreadable_pool_keeps_its_machines() {
     check_never_ends_for_long(&missing_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "pool-uid")]));
-    // Where not even a name is left it may be any pool.
+    // Without a readable name it may be any pool.
     check_never_ends_for_long(&missing_pool(|o| {
         o.unreadable = vec![odd::<NodePool>("", "")];
         o.node_pools = vec![another()];
     }));
-    // Its name with another uid: what was made anew cannot be told from what is there.
+    // Its name with another uid: a recreated pool cannot be distinguished.
     check_never_ends_for_long(&missing_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "new")]));
 }
 
 #[test]
-fn a_pool_that_cannot_be_read_and_is_being_deleted_takes_its_claims_along() {
+fn an_unreadable_pool_that_is_being_deleted_deletes_its_claims() {
     let mut going = odd::<NodePool>("default", "pool-uid");
     going.metadata.deletion_timestamp = Some(at(90));
     check_ends(&missing_pool(|o| o.unreadable = vec![going]), DeletionReason::NodePoolDeleted);
 }
 
 #[test]
-fn a_pool_of_another_kind_that_cannot_be_read_hides_none() {
+fn an_unreadable_pool_of_another_kind_is_irrelevant() {
     let mut provisioner = odd::<NodePool>("default", "pool-uid");
     provisioner.kind = "Provisioner".into();
     let scene = missing_pool(|o| {
         o.unreadable = vec![provisioner];
         o.node_pools = vec![another()];
     });
-    check_ends_at_second_sight(&scene, DeletionReason::NodePoolDeleted);
+    check_ends_at_second_sighting(&scene, DeletionReason::NodePoolDeleted);
 }
 
 #[test]
-fn a_kind_that_is_not_served_keeps_the_machines_of_its_pools() {
+fn an_unserved_kind_keeps_the_machines_of_its_pools() {
     check_never_ends_for_long(&missing_pool(|o| o.absent_kinds = vec!["NodePool".into()]));
     check_never_ends_for_long(&missing_pool(|o| {
         o.absent_kinds = vec!["NodePool".into()];
@@ -78,15 +78,15 @@ fn pools_that_are_missing_all_at_once_are_doubted_for_a_quarter_of_an_hour() {
     let all = missing_pool(|_| {});
     assert!(all.twice(899).1.end.is_empty());
     assert_eq!(all.twice(900).1.end.len(), 1);
-    // One of several is gone after half a minute, if the API server says so itself.
+    // One of several counts as gone after half a minute, if a request by name confirms it.
     let one = missing_pool(|o| o.node_pools = vec![another()]);
     let (_, second) = one.twice(30);
-    let gone = second.end[0].gone.as_ref().expect("has to be asked for");
+    let gone = second.end[0].gone.as_ref().expect("has to be confirmed by name");
     assert_eq!((gone.name.as_str(), gone.uid.as_str()), ("default", "pool-uid"));
 }
 
 #[test]
-fn that_a_claim_cannot_be_read_for_a_while_does_not_begin_the_wait_for_its_pool_anew() {
+fn a_temporarily_unreadable_claim_does_not_restart_the_wait_for_its_pool() {
     let gone = missing_pool(|_| ());
     let first = gone.compare(&[], 100);
     let since = |found: &Findings| found.forget.iter().any(|subject| subject.contains("without NodePool"));
@@ -97,28 +97,28 @@ fn that_a_claim_cannot_be_read_for_a_while_does_not_begin_the_wait_for_its_pool_
     assert!(!since(&between) && between.end.is_empty());
     assert_eq!(gone.compare(&first.note, 1_000).end.len(), 1);
     let back = change(scene(registered()), |_| ());
-    assert!(since(&back.compare(&first.note, 500)), "its pool is there again");
+    assert!(since(&back.compare(&first.note, 500)), "its pool has reappeared");
 }
 
 #[test]
-fn claims_whose_pool_is_missing_are_counted_and_told_of_before_they_end() {
+fn claims_without_a_pool_are_counted_and_reported_before_they_are_deleted() {
     let missing = missing_pool(|_| {});
     let (first, second) = missing.twice(60);
-    let told: Vec<&str> = first.events.iter().map(|event| event.reason.as_str()).collect();
-    assert_eq!((first.missing_pool.get("default"), told), (Some(&1), vec!["NodePoolNotFound"]));
-    assert!(first.end.is_empty() && second.events.is_empty(), "once in a quarter of an hour");
+    let reasons: Vec<&str> = first.events.iter().map(|event| event.reason.as_str()).collect();
+    assert_eq!((first.missing_pool.get("default"), reasons), (Some(&1), vec!["NodePoolNotFound"]));
+    assert!(first.end.is_empty() && second.events.is_empty(), "once per quarter of an hour");
 }
 
 #[test]
-fn what_cannot_be_read_says_so_on_the_object_once_in_a_quarter_of_an_hour() {
+fn unreadable_objects_get_an_event_every_quarter_of_an_hour() {
     let (first, second) = missing_pool(|o| o.unreadable = vec![odd::<NodePool>("default", "pool-uid")]).twice(60);
     let [event] = first.events.as_slice() else { panic!("{:?}", first.events) };
     assert_eq!((event.kind.as_str(), event.name.as_str(), event.uid.as_str()), ("NodePool", "default", "pool-uid"));
-    assert!(event.warning && event.reason == "Unreadable" && event.message.starts_with("spec: it is of tomorrow; "), "{event:?}");
+    assert!(event.warning && event.reason == "Unreadable" && event.message.starts_with("spec: written by a later release; "), "{event:?}");
     assert!(second.events.is_empty());
 }
 
-fn by_hand() -> Claim {
+fn standalone() -> Claim {
     let mut claim = registered();
     claim.spec.standalone_uid = Some("hand".into());
     claim.spec.owner = OwnerReference::default();
@@ -126,9 +126,9 @@ fn by_hand() -> Claim {
 }
 
 #[test]
-fn a_node_claim_made_by_hand_that_cannot_be_read_keeps_its_machine() {
+fn an_unreadable_standalone_nodeclaim_keeps_its_machine() {
     let hidden = |hide: fn(&mut ClusterObjects)| {
-        change(scene(by_hand()), |s| {
+        change(scene(standalone()), |s| {
             s.objects.node_claims = vec![NodeClaim { metadata: ObjectMeta::named("another"), ..NodeClaim::default() }];
             hide(&mut s.objects);
         })
@@ -137,14 +137,14 @@ fn a_node_claim_made_by_hand_that_cannot_be_read_keeps_its_machine() {
     check_never_ends_for_long(&hidden(|o| o.unreadable = vec![odd::<NodeClaim>("default-1", "hand")]));
     check_never_ends_for_long(&hidden(|o| o.unreadable = vec![odd::<NodeClaim>("", "")]));
     check_never_ends_for_long(&hidden(|o| o.absent_kinds = vec!["NodeClaim".into()]));
-    // Another of its name.
+    // A later object of its name.
     check_ends(&hidden(|o| o.unreadable = vec![odd::<NodeClaim>("default-1", "other")]), DeletionReason::Requested);
     let none_left = change(hidden(|_| {}), |s| s.objects.node_claims.clear());
     assert!(none_left.compare(&[], 100).end.iter().all(|ending| ending.gone.is_some()), "an empty list alone ends nothing");
 }
 
 #[test]
-fn the_deletion_of_what_cannot_be_read_is_honoured() {
+fn the_deletion_of_unreadable_objects_is_honoured() {
     let mut claim = odd::<NodeClaim>("default-1", "uid");
     claim.metadata.deletion_timestamp = Some(at(90));
     let deleted = change(scene(registered()), |s| {
@@ -162,7 +162,7 @@ fn the_deletion_of_what_cannot_be_read_is_honoured() {
 }
 
 #[test]
-fn a_mirror_that_cannot_be_read_is_not_written_over() {
+fn an_unreadable_mirror_is_not_overwritten() {
     let hidden = change(scene(registered()), |s| {
         s.objects.node_claims.clear();
         s.objects.unreadable = vec![odd::<NodeClaim>("default-1", "uid")];
@@ -171,7 +171,7 @@ fn a_mirror_that_cannot_be_read_is_not_written_over() {
 }
 
 #[test]
-fn a_machine_whose_node_cannot_be_read_is_not_lost() {
+fn a_machine_with_an_unreadable_node_is_not_lost() {
     let lost = |hide: fn(&mut Unreadable)| {
         let mut node = odd::<Node>("n", "");
         node.provider_id = "aws:///z/i-1".into();
@@ -184,11 +184,11 @@ fn a_machine_whose_node_cannot_be_read_is_not_lost() {
     };
     check_never_ends_for_long(&lost(|_| {}));
     check_never_ends_for_long(&lost(|node| node.provider_id.clear()));
-    check_ends_at_second_sight(&lost(|node| node.provider_id = "aws:///z/i-2".into()), DeletionReason::InstanceGone);
+    check_ends_at_second_sighting(&lost(|node| node.provider_id = "aws:///z/i-2".into()), DeletionReason::InstanceGone);
 }
 
 #[test]
-fn a_machine_that_may_be_somebodys_is_no_orphan() {
+fn a_machine_with_a_possible_owner_is_no_orphan() {
     let beside = |odd: Option<Unreadable>| {
         change(scene(registered()), |s| {
             s.instances.push(instance("i-9"));
@@ -202,9 +202,9 @@ fn a_machine_that_may_be_somebodys_is_no_orphan() {
     check_orphans(&beside(None), &["i-9"]);
     check_orphans(&beside(named(odd::<NodeClaim>("theirs", "u"), "aws:///z/i-9")), &[]);
     check_orphans(&beside(named(odd::<NodeClaim>("theirs", "u"), "aws:///z/i-8")), &["i-9"]);
-    // Whose machine it names cannot be read: it may be any.
+    // Its provider id is unreadable: it may own any machine.
     check_orphans(&beside(Some(odd::<NodeClaim>("theirs", "u"))), &[]);
-    // Unless its own tag names another's.
+    // Unless the instance's tag names another NodeClaim.
     let tagged = |name: &str| {
         change(beside(Some(odd::<NodeClaim>("theirs", "u"))), |s| {
             for orphan in s.instances.iter_mut().filter(|instance| instance.id.as_str() == "i-9") {
@@ -214,7 +214,7 @@ fn a_machine_that_may_be_somebodys_is_no_orphan() {
     };
     check_orphans(&tagged("theirs"), &[]);
     check_orphans(&tagged("default-9"), &["i-9"]);
-    // Of one that shows a claim of ours the claim knows the machine.
+    // For a mirror of our own claim, the claim knows the machine.
     check_orphans(&beside(Some(odd::<NodeClaim>("default-1", "u"))), &["i-9"]);
     // Its Node would have to be drained, and cannot be.
     check_orphans(&beside(named(odd::<Node>("theirs", "u"), "aws:///z/i-9")), &[]);
@@ -222,7 +222,7 @@ fn a_machine_that_may_be_somebodys_is_no_orphan() {
 }
 
 #[test]
-fn a_node_claim_that_cannot_be_read_spares_no_machine_for_ever_but_those_that_are_its_own() {
+fn an_unreadable_nodeclaim_spares_foreign_machines_only_for_a_while() {
     let aged = |minutes: i64, change_it: fn(&mut Scene)| {
         let mut late = change(scene(registered()), |s| {
             let mut orphan = instance("i-9");
@@ -249,7 +249,7 @@ fn a_node_claim_that_cannot_be_read_spares_no_machine_for_ever_but_those_that_ar
 }
 
 #[test]
-fn where_not_one_node_claim_is_shown_what_others_may_have_started_is_left_alone() {
+fn without_any_listed_nodeclaim_possibly_foreign_machines_are_left_alone() {
     let alone = |launch: bool| {
         change(scene(registered()), |s| {
             s.objects.node_claims.clear();
@@ -266,7 +266,7 @@ fn where_not_one_node_claim_is_shown_what_others_may_have_started_is_left_alone(
 }
 
 #[test]
-fn no_finalizer_goes_while_a_node_claim_that_cannot_be_read_may_hold_the_machine() {
+fn no_finalizer_is_removed_while_an_unreadable_nodeclaim_may_own_the_machine() {
     let left = |odd: Unreadable| {
         change(scene(registered()), |s| {
             s.claims.clear();
@@ -296,7 +296,7 @@ fn sweeps(simulation: &mut whittle_sim::Simulation, minutes: u32) -> u64 {
     doubted
 }
 
-/// A cluster of two pools, of which one is missing from lists, cannot be read, or is gone.
+/// A cluster of two pools, one of which is unlisted, unreadable or gone.
 fn of_two_pools() -> whittle_testkit::TestWorld {
     let simulation = still();
     with_pool(&simulation, super::node(true));
@@ -306,15 +306,15 @@ fn of_two_pools() -> whittle_testkit::TestWorld {
 }
 
 #[test]
-fn a_pool_that_lists_do_not_show_and_the_api_server_has_keeps_its_machines() {
+fn an_unlisted_pool_that_exists_by_name_keeps_its_machines() {
     let mut simulation = of_two_pools();
     simulation.world().hide_always(NodePool::KIND, "default", false);
-    assert!(sweeps(&mut simulation, 30) > 20, "it was doubted each time");
+    assert!(sweeps(&mut simulation, 30) > 20, "it was checked each time");
     assert_eq!(kept(&simulation).deletion, None);
 }
 
 #[test]
-fn a_pool_that_cannot_be_read_keeps_its_machines_as_long_as_it_lasts() {
+fn a_permanently_unreadable_pool_keeps_its_machines() {
     let mut simulation = of_two_pools();
     simulation.world().hide_always(NodePool::KIND, "default", true);
     assert_eq!(sweeps(&mut simulation, 30), 0);
@@ -322,10 +322,10 @@ fn a_pool_that_cannot_be_read_keeps_its_machines_as_long_as_it_lasts() {
 }
 
 #[test]
-fn a_pool_that_is_gone_takes_its_claims_along() {
+fn claims_of_a_missing_pool_are_deleted() {
     let mut simulation = of_two_pools();
     simulation.world().cluster.objects.node_pools.remove("default");
     sweeps(&mut simulation, 2);
-    // By its own absence, or by its claims' objects that the collector deletes with it.
+    // By its absence, or because the garbage collector deletes its NodeClaims.
     assert!(kept(&simulation).deletion.is_some());
 }

@@ -16,7 +16,7 @@ use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, after, at, default_spec, deletion, instance_of, joined, key, machine};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
-fn own() -> Machine {
+fn own_machine() -> Machine {
     Machine { launched_at: at(-3600), ..machine("i-1") }
 }
 
@@ -25,19 +25,19 @@ pub(crate) fn planned() -> Claim {
 }
 
 pub(super) fn serving() -> Claim {
-    after(&planned(), &[Event::FleetAnswered(own()), joined(NODE)], at(-3600))
+    after(&planned(), &[Event::FleetAnswered(own_machine()), joined(NODE)], at(-3600))
 }
 
-/// The serving claim, asked to end at second 0.
+/// The serving claim, deleted at second 0.
 fn ending(deadline: Option<Timestamp>) -> Claim {
     let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline, message: String::new() };
-    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+    step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }
 
 fn node() -> Node {
     let mut node = Node { metadata: ObjectMeta::named(NODE), ..Node::default() };
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-    node.spec.provider_id = own().provider_id.as_str().into();
+    node.spec.provider_id = own_machine().provider_id.as_str().into();
     node.status.conditions = vec![Condition { type_: READY.into(), status: ConditionStatus::True, ..Condition::default() }];
     node
 }
@@ -54,13 +54,13 @@ impl Deref for Scene {
 }
 
 impl Scene {
-    /// A world at second 0 in which a claim, its mirror, its Node and its machine are there, and nothing moves by itself.
+    /// A world at second 0 with a claim, its mirror, its Node and its machine, in which only the test acts.
     pub(super) fn of(claim: &Claim) -> Self {
         let simulation = TestWorld::still(at(0));
         simulation.store(claim);
         simulation.create(node());
         simulation.create(mirror(claim));
-        simulation.start_machine(Instance { private_dns_name: NODE.into(), ..instance_of(&own()) });
+        simulation.start_machine(Instance { private_dns_name: NODE.into(), ..instance_of(&own_machine()) });
         Self { simulation }
     }
 
@@ -92,14 +92,14 @@ impl Scene {
     }
 
     pub(super) fn state(&self) -> InstanceState {
-        self.simulation.world().region.machines[&own().instance_id].instance.state
+        self.simulation.world().region.machines[&own_machine().instance_id].instance.state
     }
 
     fn set_state(&self, state: InstanceState) {
-        self.simulation.world().region.machines.get_mut(&own().instance_id).unwrap().instance.state = state;
+        self.simulation.world().region.machines.get_mut(&own_machine().instance_id).unwrap().instance.state = state;
     }
 
-    pub(super) fn told(&self, reason: &str) -> Vec<String> {
+    pub(super) fn events(&self, reason: &str) -> Vec<String> {
         let world = self.simulation.world();
         world.cluster.events.iter().filter(|kept| kept.event.reason == reason).map(|kept| kept.event.message.clone()).collect()
     }
@@ -123,7 +123,7 @@ fn budget() -> PodDisruptionBudget {
 }
 
 #[test]
-fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its_machine_has_ended() {
+fn an_empty_node_is_terminated_after_five_seconds_and_released_after_its_instance() {
     let mut scene = Scene::of(&ending(None));
     scene.run();
     let node = scene.get::<Node>(NODE).unwrap();
@@ -140,7 +140,7 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
     assert_eq!(scene.condition(VOLUMES_DETACHED).unwrap().0, ConditionStatus::True);
     scene.set_state(InstanceState::ShuttingDown);
     assert_eq!(scene.run().counted("terminated"), 0);
-    assert!(scene.is_held() && scene.get::<NodeClaim>("default-1").is_some(), "both stay until the machine has ended");
+    assert!(scene.is_held() && scene.get::<NodeClaim>("default-1").is_some(), "both stay until the instance has terminated");
     assert_eq!(scene.condition(INSTANCE_TERMINATING).unwrap().0, ConditionStatus::True);
     scene.set_state(InstanceState::Terminated);
     scene.set_time(20);
@@ -150,7 +150,7 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
     assert_eq!(counted, [("karpenter_nodes_terminated_total", 1), ("karpenter_nodeclaims_terminated_total", 1)]);
     let emit_duration: Vec<(&str, Amount)> = report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect();
     let seconds = |seconds| Amount::Time(SignedDuration::from_secs(seconds));
-    // Asked for at second 0, and at EC2 at second 5; the Node is as old as this world.
+    // Deleted at second 0, requested from EC2 at second 5; the Node is as old as this world.
     let expected = [
         ("karpenter_nodes_termination_duration_seconds", seconds(20)),
         ("karpenter_nodes_lifetime_duration_seconds", seconds(20)),
@@ -164,7 +164,7 @@ fn an_empty_node_is_watched_for_five_seconds_then_ended_and_let_go_only_when_its
 }
 
 #[test]
-fn what_is_not_to_end_is_never_touched() {
+fn a_claim_that_is_not_deleted_is_never_touched() {
     let scene = Scene::of(&serving());
     assert_eq!(scene.run(), Report::default());
     assert_eq!((scene.claim(), scene.state()), (serving(), InstanceState::Running));
@@ -172,34 +172,34 @@ fn what_is_not_to_end_is_never_touched() {
 }
 
 #[test]
-fn a_claim_that_never_had_a_machine_only_lets_its_object_go() {
+fn a_claim_without_a_machine_only_releases_its_object() {
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     let scene = Scene::of(&step(&planned(), &failed, at(0)).unwrap());
     scene.change::<NodeClaim>("default-1", |shown| shown.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()]);
     scene.run();
     assert_eq!(scene.get::<NodeClaim>("default-1"), None);
-    assert_eq!(scene.state(), InstanceState::Running, "the machine is another's");
-    assert!(!scene.get::<Node>(NODE).unwrap().metadata.is_deleting(), "and so is the Node");
+    assert_eq!(scene.state(), InstanceState::Running, "the machine belongs to another claim");
+    assert!(!scene.get::<Node>(NODE).unwrap().metadata.is_deleting(), "and so does the Node");
 }
 
-/// A claim that the table had before its machine: it never knew of it, and the NodeClaim shows it.
+/// The table was restored to a time before the machine: the claim does not know it, the NodeClaim names it.
 #[test]
-fn a_node_claim_is_let_go_when_the_machine_that_it_shows_has_ended_and_never_before() {
-    let lets_go = |state: InstanceState| {
-        let asked = deletion(DeletionReason::Requested, at(0));
-        let gone = step(&planned(), &Event::DeletionAsked(asked), at(0)).unwrap();
+fn a_nodeclaim_is_never_released_before_the_machine_that_it_names_has_terminated() {
+    let is_released = |state: InstanceState| {
+        let deletion = deletion(DeletionReason::Requested, at(0));
+        let gone = step(&planned(), &Event::DeletionRequested(deletion), at(0)).unwrap();
         let scene = Scene::of(&gone);
         scene.change::<NodeClaim>("default-1", |shown| {
             shown.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-            shown.status.provider_id = own().provider_id.as_str().into();
+            shown.status.provider_id = own_machine().provider_id.as_str().into();
         });
         scene.set_state(state);
         scene.run();
         scene.get::<NodeClaim>("default-1").is_none()
     };
-    assert!(!lets_go(InstanceState::Running), "sweep gives it its claim back");
-    assert!(!lets_go(InstanceState::ShuttingDown));
-    assert!(lets_go(InstanceState::Terminated));
+    assert!(!is_released(InstanceState::Running), "sweep restores its claim");
+    assert!(!is_released(InstanceState::ShuttingDown));
+    assert!(is_released(InstanceState::Terminated));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_taint_of_the_same_key_and_another_effect_is_replaced() {
 }
 
 #[test]
-fn a_budget_holds_pod_and_node_and_says_so() {
+fn a_blocking_budget_keeps_pod_and_node_and_is_reported() {
     let mut scene = Scene::of(&ending(None));
     scene.create(budget());
     scene.create(running("web-0"));
@@ -223,11 +223,11 @@ fn a_budget_holds_pod_and_node_and_says_so() {
         assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());
     }
     assert_eq!(scene.state(), InstanceState::Running);
-    assert!(scene.told("FailedDraining").iter().any(|text| text.contains("default/web-0")), "{:?}", scene.told("FailedDraining"));
+    assert!(scene.events("FailedDraining").iter().any(|text| text.contains("default/web-0")), "{:?}", scene.events("FailedDraining"));
 }
 
 #[test]
-fn a_budget_holds_only_until_the_deadline_leaves_the_pods_grace() {
+fn a_budget_blocks_only_until_the_grace_period_before_the_deadline() {
     let mut scene = Scene::of(&ending(Some(at(300))));
     scene.create(budget());
     scene.create(grace(running("web-0"), 60));
@@ -237,7 +237,7 @@ fn a_budget_holds_only_until_the_deadline_leaves_the_pods_grace() {
     assert_eq!(scene.run().counted("forced"), 1);
     let pod = scene.get::<Pod>("default/web-0").unwrap();
     assert_eq!(pod.metadata.deletion_grace_period_seconds.unwrap_or(59), 59);
-    assert!(scene.told("Disrupted")[0].contains("59 s"));
+    assert!(scene.events("Disrupted")[0].contains("59 s"));
     let world = scene.simulation.world();
     let expiring = world.cluster.events.iter().filter(|kept| kept.event.reason == "TerminationGracePeriodExpiring" && kept.event.warning);
     let kinds: std::collections::BTreeSet<&str> = expiring.map(|kept| kept.event.kind.as_str()).collect();
@@ -245,19 +245,19 @@ fn a_budget_holds_only_until_the_deadline_leaves_the_pods_grace() {
 }
 
 #[test]
-fn pods_leave_by_eviction_and_are_counted_with_the_reason_of_the_disruption() {
+fn pods_are_evicted_and_counted_with_the_disruption_reason() {
     let scene = Scene::of(&ending(None));
     scene.create(running("web-0"));
     let report = scene.run();
     assert_eq!(report.counted("evicted"), 1);
     assert!(scene.get::<Pod>("default/web-0").is_none_or(|pod| pod.metadata.is_deleting()));
-    assert_eq!(scene.told("Evicted"), ["Evicted pod: Underutilized"]);
+    assert_eq!(scene.events("Evicted"), ["Evicted pod: Underutilized"]);
     let drained = report.metrics.iter().find(|metric| metric.metric == "karpenter_pods_drained_total").unwrap();
     assert_eq!(drained.labels["reason"], "Underutilized");
 }
 
 #[test]
-fn a_machine_that_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
+fn a_terminated_machine_with_a_silent_kubelet_is_not_drained() {
     let scene = Scene::of(&ending(None));
     scene.create(budget());
     scene.create(running("web-0"));
@@ -270,7 +270,7 @@ fn a_machine_that_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
 }
 
 #[test]
-fn a_node_whose_kubelet_speaks_is_drained_whatever_ec2_says_and_a_silent_one_while_ec2_says_it_runs() {
+fn a_node_is_drained_while_its_kubelet_or_ec2_reports_it_alive() {
     let contradictions = [(InstanceState::Terminated, ConditionStatus::True), (InstanceState::Running, ConditionStatus::Unknown)];
     for (state, ready) in contradictions {
         let mut scene = Scene::of(&ending(None));
@@ -287,7 +287,7 @@ fn a_node_whose_kubelet_speaks_is_drained_whatever_ec2_says_and_a_silent_one_whi
 }
 
 #[test]
-fn a_machine_that_ec2_does_not_show_is_drained_until_its_kubelet_has_been_silent_for_long() {
+fn a_machine_missing_in_ec2_is_drained_until_its_kubelet_counts_as_dead() {
     let silent_for = |seconds: i64| {
         let mut scene = Scene::of(&ending(None));
         scene.create(budget());
@@ -315,7 +315,7 @@ fn volumes_are_waited_for_until_the_deadline() {
     scene.run();
     assert_eq!(scene.condition(VOLUMES_DETACHED), Some((ConditionStatus::Unknown, "AwaitingVolumeDetachment".into())));
     assert_eq!(scene.state(), InstanceState::Running);
-    assert!(scene.told("AwaitingVolumeDetachment")[0].contains("va-1"));
+    assert!(scene.events("AwaitingVolumeDetachment")[0].contains("va-1"));
     scene.simulation.world().cluster.objects.delete::<VolumeAttachment>("va-1", at(3600));
     assert_eq!(scene.run().counted("termination_sent"), 1);
 
@@ -330,7 +330,7 @@ fn volumes_are_waited_for_until_the_deadline() {
 }
 
 #[test]
-fn a_node_of_the_same_name_and_another_machine_is_not_touched() {
+fn a_node_of_another_machine_with_the_same_name_is_not_touched() {
     let scene = Scene::of(&ending(None));
     scene.change::<Node>(NODE, |node| node.spec.provider_id = "aws:///z/i-another".into());
     scene.create(running("web-0"));
@@ -344,7 +344,7 @@ fn a_node_of_the_same_name_and_another_machine_is_not_touched() {
 }
 
 #[test]
-fn a_node_that_somebody_took_away_costs_no_machine() {
+fn a_deleted_node_does_not_leak_its_instance() {
     let mut scene = Scene::of(&ending(None));
     scene.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
     scene.simulation.world().cluster.objects.delete::<Node>(NODE, at(0));
@@ -355,14 +355,14 @@ fn a_node_that_somebody_took_away_costs_no_machine() {
     assert_ne!(scene.state(), InstanceState::Running);
 }
 
-/// A machine that was found without a claim, or came after its claim had ended: nobody has told its claim of a Node.
+/// A machine that was found without a claim, or launched after its claim had ended: the claim does not know a Node.
 fn unnamed() -> Claim {
     let claim = ending(None);
-    Claim { phase: Phase::Draining { machine: own(), node_name: None, since: at(0) }, ..claim }
+    Claim { phase: Phase::Draining { machine: own_machine(), node_name: None, since: at(0) }, ..claim }
 }
 
 #[test]
-fn a_machine_whose_node_its_claim_does_not_know_is_drained_and_never_ended_under_its_pods() {
+fn a_machine_is_drained_although_its_claim_does_not_know_the_node() {
     let mut scene = Scene::of(&unnamed());
     scene.create(budget());
     scene.create(running("web-0"));
@@ -376,7 +376,7 @@ fn a_machine_whose_node_its_claim_does_not_know_is_drained_and_never_ended_under
 }
 
 #[test]
-fn a_machine_whose_node_no_list_shows_is_looked_for_under_the_name_that_its_node_claim_has() {
+fn an_unlisted_node_is_looked_up_by_the_name_in_the_nodeclaim() {
     let mut scene = Scene::of(&unnamed());
     scene.create(running("web-0"));
     scene.simulation.world().hide_always(Node::KIND, NODE, false);
@@ -390,7 +390,7 @@ fn a_machine_whose_node_no_list_shows_is_looked_for_under_the_name_that_its_node
 }
 
 #[test]
-fn a_machine_whose_node_nothing_shows_is_looked_for_under_the_name_that_ec2_gave_it() {
+fn an_unlisted_node_is_looked_up_by_its_dns_name() {
     let mut scene = Scene::of(&unnamed());
     scene.create(running("web-0"));
     scene.simulation.world().hide_always(Node::KIND, NODE, false);
@@ -403,7 +403,7 @@ fn a_machine_whose_node_nothing_shows_is_looked_for_under_the_name_that_ec2_gave
 }
 
 #[test]
-fn the_node_of_another_machine_that_its_node_claim_shows_is_nobodys() {
+fn a_nodeclaims_node_of_another_machine_is_ignored() {
     let scene = Scene::of(&unnamed());
     scene.simulation.world().hide_always(Node::KIND, NODE, false);
     scene.change::<Node>(NODE, |node| node.spec.provider_id = "aws:///z/i-2".into());
@@ -416,7 +416,7 @@ fn the_node_of_another_machine_that_its_node_claim_shows_is_nobodys() {
 }
 
 #[test]
-fn one_answer_without_its_node_ends_no_machine() {
+fn one_response_without_its_node_ends_no_machine() {
     for claim in [unnamed(), ending(None)] {
         let mut scene = Scene::of(&claim);
         scene.create(running("web-0"));
@@ -425,7 +425,7 @@ fn one_answer_without_its_node_ends_no_machine() {
         let report = scene.run();
         assert_eq!((report.counted("node_not_seen"), report.counted("termination_sent")), (1, 0));
         assert_eq!(scene.state(), InstanceState::Running);
-        // The next answer has it again, and the one without it counts for nothing afterwards.
+        // The next response contains it again, which resets the sighting.
         scene.simulation.world().cluster.objects.nodes.insert(NODE.into(), there);
         scene.set_time(20);
         scene.run();
@@ -436,7 +436,7 @@ fn one_answer_without_its_node_ends_no_machine() {
 }
 
 #[test]
-fn a_machine_that_never_joined_is_ended_once_several_looks_missed_its_node() {
+fn a_machine_without_a_node_is_terminated_after_several_reads() {
     let mut scene = Scene::of(&unnamed());
     scene.simulation.world().cluster.objects.nodes.clear();
     for (seconds, sent) in [(0, 0), (5, 0), (10, 1)] {
@@ -446,17 +446,17 @@ fn a_machine_that_never_joined_is_ended_once_several_looks_missed_its_node() {
 }
 
 #[test]
-fn what_ec2_does_not_answer_holds_up_no_eviction() {
+fn an_unresponsive_ec2_blocks_no_eviction() {
     let scene = Scene::of(&ending(None));
     scene.create(running("web-0"));
     scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ConditionStatus::Unknown);
     let report = scene.run_without_ec2(&Refusing::UNAVAILABLE).unwrap();
     assert_eq!((report.counted("evicted"), report.counted("termination_sent")), (1, 0));
-    assert_eq!(scene.state(), InstanceState::Running, "that nobody answers does not say that the machine is lost");
+    assert_eq!(scene.state(), InstanceState::Running, "no response does not mean that the machine is lost");
 }
 
 #[test]
-fn a_look_that_ec2_does_not_answer_is_made_again_soon_and_parks_no_message() {
+fn a_run_without_a_response_from_ec2_is_retried_soon() {
     let sent = step(&ending(None), &Event::TerminationSent, at(0)).unwrap();
     let scene = Scene::of(&sent);
     let report = scene.run_without_ec2(&Refusing::UNAVAILABLE).unwrap();
@@ -467,7 +467,7 @@ fn a_look_that_ec2_does_not_answer_is_made_again_soon_and_parks_no_message() {
 
 fn spot_loss() -> Claim {
     let deletion = serving().deletion_for(DeletionReason::SpotInterruption, "", at(0));
-    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+    step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }
 
 impl Scene {
@@ -489,11 +489,11 @@ impl Scene {
 }
 
 #[test]
-fn pods_of_a_spot_machine_leave_when_the_next_machine_is_ready() {
+fn pods_of_a_spot_machine_are_evicted_when_the_replacement_is_ready() {
     let mut scene = Scene::of(&spot_loss());
     scene.create(running("a"));
-    assert_eq!(scene.run().counted("evicted"), 0, "nothing is planned yet");
-    assert_eq!(scene.get::<Node>(NODE).unwrap().spec.taints.len(), 1, "but no new pod comes");
+    assert_eq!(scene.run().counted("evicted"), 0, "no replacement is planned yet");
+    assert_eq!(scene.get::<Node>(NODE).unwrap().spec.taints.len(), 1, "but new pods are kept off");
     let next = scene.plan_another(3);
     scene.set_time(30);
     let report = scene.run();
@@ -505,27 +505,27 @@ fn pods_of_a_spot_machine_leave_when_the_next_machine_is_ready() {
 }
 
 #[test]
-fn pods_of_a_spot_machine_never_wait_for_a_machine_that_does_not_come_in_time() {
+fn pods_of_a_spot_machine_never_wait_for_a_late_replacement() {
     let mut scene = Scene::of(&spot_loss());
     scene.create(running("a"));
     scene.plan_another(3);
     scene.set_time(64);
     assert_eq!(scene.run().counted("evicted"), 0);
     scene.set_time(65);
-    assert_eq!(scene.run().counted("evicted"), 1, "its grace of 30 s and time to evict are left");
+    assert_eq!(scene.run().counted("evicted"), 1, "its grace period of 30 s and time to evict remain");
 }
 
 fn expired() -> Claim {
     let deletion = serving().deletion_for(DeletionReason::Expired, "", at(0));
-    step(&serving(), &Event::DeletionAsked(deletion), at(0)).unwrap()
+    step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }
 
 #[test]
-fn pods_of_an_expired_machine_leave_together_once_they_are_planned_for() {
+fn pods_of_an_expired_machine_are_evicted_together_after_a_plan() {
     let mut scene = Scene::of(&expired());
     scene.create(running("a"));
-    assert_eq!(scene.run().counted("evicted"), 0, "their successors would be planned for one by one");
-    assert_eq!(scene.get::<Node>(NODE).unwrap().spec.taints.len(), 1, "but no new pod comes");
+    assert_eq!(scene.run().counted("evicted"), 0, "their successors would be planned one by one");
+    assert_eq!(scene.get::<Node>(NODE).unwrap().spec.taints.len(), 1, "but new pods are kept off");
     scene.plan_another(1);
     scene.set_time(2);
     assert_eq!(scene.run().counted("evicted"), 1);
@@ -539,11 +539,11 @@ fn pods_of_an_expired_machine_never_wait_longer_than_a_plan_takes() {
     scene.set_time(7);
     assert_eq!(scene.run().counted("evicted"), 0);
     scene.set_time(8);
-    assert_eq!(scene.run().counted("evicted"), 1, "they have room elsewhere, or nowhere");
+    assert_eq!(scene.run().counted("evicted"), 1, "they fit on existing nodes, or nowhere");
 }
 
 #[test]
-fn pods_with_room_elsewhere_leave_as_soon_as_a_plan_would_have_been_made() {
+fn pods_that_fit_elsewhere_are_evicted_once_a_plan_would_exist() {
     let mut scene = Scene::of(&spot_loss());
     scene.create(running("a"));
     scene.plan_another(-60);
@@ -552,7 +552,7 @@ fn pods_with_room_elsewhere_leave_as_soon_as_a_plan_would_have_been_made() {
 }
 
 #[test]
-fn a_drain_whose_time_is_up_goes_on_in_the_next_run() {
+fn a_drain_out_of_time_continues_in_the_next_run() {
     let scene = Scene::of(&ending(None));
     for number in 0..20 {
         scene.create(running(&format!("p-{number:02}")));
@@ -561,26 +561,26 @@ fn a_drain_whose_time_is_up_goes_on_in_the_next_run() {
     let evicted = Scene::run_over(&ports).counted("evicted");
     assert!(evicted > 0 && evicted < 20, "{evicted}");
     assert!(ports.is_in_time(), "until {}", ports.now());
-    assert_eq!(scene.simulation.world().queues.waiting().count(), 1, "somebody goes on");
+    assert_eq!(scene.simulation.world().queues.waiting().count(), 1, "another run is scheduled");
     assert_eq!(scene.run().counted("evicted"), 20 - evicted);
 }
 
 #[test]
-fn nodes_that_are_drained_together_share_what_the_api_server_bears() {
+fn concurrently_drained_nodes_share_the_eviction_rate() {
     let scene = Scene::of(&ending(None));
     for number in 0..60 {
         scene.create(running(&format!("p-{number:02}")));
     }
-    // Others have taken nearly all of this second.
+    // Other nodes have used nearly all of this second's evictions.
     let full = Bucket::full(100, 100, at(0));
     assert!(scene.simulation.world().store.take_tokens(&BucketName("Evictions/c".into()), &full, 95, at(0)));
     let report = scene.run();
     assert_eq!((report.counted("evicted"), report.counted("evictions_shared")), (3, 1));
-    assert_eq!(scene.run().counted("evicted"), 0, "the second is used up");
-    assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(1)), "it goes on as soon as there is more");
+    assert_eq!(scene.run().counted("evicted"), 0, "this second's evictions are used up");
+    assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(1)), "it continues as soon as there are tokens");
 }
 
-/// EC2 as it answers when it does none of what is asked.
+/// EC2 with this error for every call, and its code.
 /// EC2 with this answer to every call, and its code.
 pub(super) struct Refusing(pub(super) CloudErrorKind, pub(super) &'static str);
 
@@ -588,7 +588,7 @@ impl Refusing {
     const UNAVAILABLE: Self = Self(CloudErrorKind::Unknown, "InternalError");
 
     fn error<A>(&self, call: &'static str) -> Result<A, CloudError> {
-        Err(CloudError { kind: self.0, call, code: self.1.to_owned(), message: "EC2 says no".to_owned() })
+        Err(CloudError { kind: self.0, call, code: self.1.to_owned(), message: "denied".to_owned() })
     }
 }
 
@@ -611,11 +611,11 @@ impl Terminator for Refusing {
 }
 
 #[test]
-fn while_ec2_refuses_every_call_nothing_is_let_go_and_the_message_comes_again() {
+fn while_ec2_refuses_every_call_nothing_is_released() {
     let sent = step(&ending(None), &Event::TerminationSent, at(0)).unwrap();
     for claim in [ending(None), sent] {
         let mut scene = Scene::of(&claim);
-        // Its Node is drained and has been watched; or its kubelet is silent, so that EC2 is asked first.
+        // Its Node is drained and has been empty for long enough; or its kubelet is silent, so that EC2 is checked first.
         for ready in [ConditionStatus::True, ConditionStatus::Unknown] {
             scene.change::<Node>(NODE, |node| node.status.conditions[0].status = ready);
             for seconds in [0, 6, 12] {
@@ -632,7 +632,7 @@ fn while_ec2_refuses_every_call_nothing_is_let_go_and_the_message_comes_again() 
 }
 
 #[test]
-fn the_end_of_a_claim_made_by_hand_leaves_a_later_object_of_its_name_alone() {
+fn terminating_a_standalone_claim_keeps_a_later_object_of_its_name() {
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     let mut claim = step(&planned(), &failed, at(0)).unwrap();
     claim.spec.standalone_uid = Some("uid-1".into());
@@ -648,7 +648,7 @@ fn the_end_of_a_claim_made_by_hand_leaves_a_later_object_of_its_name_alone() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_read_is_evicted_like_any_other_and_its_machine_does_not_end_with_it() {
+fn an_unreadable_pod_is_evicted_like_any_other() {
     let mut scene = Scene::of(&ending(None));
     scene.create(budget());
     scene.create(running("web-0"));
@@ -664,7 +664,7 @@ fn a_pod_that_cannot_be_read_is_evicted_like_any_other_and_its_machine_does_not_
 }
 
 #[test]
-fn a_node_that_cannot_be_read_is_waited_for_until_the_deadline() {
+fn an_unreadable_node_is_waited_for_until_the_deadline() {
     let node = |deadline| {
         let scene = Scene::of(&ending(deadline));
         scene.simulation.world().hide_always("Node", NODE, true);

@@ -1,4 +1,4 @@
-//! What EC2 refuses.
+//! Terminations that EC2 refuses.
 
 use super::over_sim::{Refusing, Scene, serving};
 use whittle_claims::{Claim, DeletionReason, Event, step};
@@ -7,10 +7,10 @@ use whittle_ports::{CloudErrorKind, ClusterError, Report};
 use whittle_testkit::{after, at, deletion};
 
 fn draining() -> Claim {
-    after(&serving(), &[Event::DeletionAsked(deletion(DeletionReason::Underutilized, at(0)))], at(0))
+    after(&serving(), &[Event::DeletionRequested(deletion(DeletionReason::Underutilized, at(0)))], at(0))
 }
 
-/// A drained claim whose machine EC2 does not let end.
+/// A drained claim whose instance EC2 refuses to terminate.
 fn refused(by: &Refusing) -> (Scene, Report) {
     let mut scene = Scene::of(&draining());
     scene.run();
@@ -20,55 +20,55 @@ fn refused(by: &Refusing) -> (Scene, Report) {
 }
 
 #[test]
-fn a_machine_that_somebody_protects_is_told_of_and_tried_again() {
+fn a_protected_instance_is_reported_and_retried() {
     let (scene, report) = refused(&Refusing(CloudErrorKind::Invalid, "OperationNotPermitted"));
     assert_eq!((report.counted("refused"), scene.state()), (1, InstanceState::Running));
-    let told = scene.told("FailedTermination");
-    assert!(told[0].contains("EC2 refuses") && told[0].contains("termination protection"), "{told:?}");
-    let rung = scene.simulation.world().queues.waiting().map(|message| message.visible_at).max();
-    assert_eq!(rung, Some(at(36)), "half a minute later, without failing");
+    let events = scene.events("FailedTermination");
+    assert!(events[0].contains("EC2 refuses") && events[0].contains("termination protection"), "{events:?}");
+    let next_run = scene.simulation.world().queues.waiting().map(|message| message.visible_at).max();
+    assert_eq!(next_run, Some(at(36)), "half a minute later, without failing");
     assert!(scene.is_held());
 }
 
 #[test]
-fn no_refused_end_of_a_machine_is_silent() {
+fn every_refused_termination_is_reported() {
     for (kind, code, reason, words) in [
         (CloudErrorKind::Invalid, "OperationNotPermitted", "TerminationProtection", "termination protection"),
         (CloudErrorKind::Unauthorized, "UnauthorizedOperation", "Unauthorized", "no identity policy allows the call"),
-        (CloudErrorKind::Unauthorized, "UnauthorizedOperation", "Unauthorized", "put them back"),
+        (CloudErrorKind::Unauthorized, "UnauthorizedOperation", "Unauthorized", "restore them"),
         (CloudErrorKind::Invalid, "SomethingNew", "Refused", "SomethingNew"),
     ] {
         let (scene, report) = refused(&Refusing(kind, code));
         let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_terminations_refused_total").unwrap();
         assert_eq!((counted.labels["nodepool"].as_str(), counted.labels["reason"].as_str()), ("default", reason));
-        let told = scene.told("FailedTermination");
-        assert!(told.iter().all(|said| said.contains("i-1") && said.contains(words)) && !told.is_empty(), "{told:?}");
+        let events = scene.events("FailedTermination");
+        assert!(events.iter().all(|message| message.contains("i-1") && message.contains(words)) && !events.is_empty(), "{events:?}");
     }
 }
 
-/// A right to see instances that is missing keeps no tags from anybody.
+/// A missing permission to describe instances has nothing to do with their tags.
 #[test]
-fn a_refused_look_at_the_machine_names_the_call_and_not_the_tags() {
+fn a_refused_describe_names_the_call_and_not_the_tags() {
     let sent = step(&draining(), &Event::TerminationSent, at(0)).unwrap();
     let scene = Scene::of(&sent);
     let report = scene.run_without_ec2(&Refusing(CloudErrorKind::Unauthorized, "UnauthorizedOperation")).unwrap();
     assert!(report.metrics.iter().any(|metric| metric.metric == "whittle_terminations_refused_total"));
-    let told = scene.told("FailedTermination");
-    assert!(told[0].contains("DescribeInstances") && !told[0].contains("put them back"), "{told:?}");
+    let events = scene.events("FailedTermination");
+    assert!(events[0].contains("DescribeInstances") && !events[0].contains("restore them"), "{events:?}");
     assert!(scene.is_held() && scene.claim().phase == sent.phase);
 }
 
 #[test]
-fn what_passes_by_itself_is_nobodys() {
+fn transient_errors_are_not_reported() {
     for kind in [CloudErrorKind::Throttled, CloudErrorKind::Unknown] {
         let (scene, report) = refused(&Refusing(kind, "RequestLimitExceeded"));
         assert!(report.metrics.iter().all(|metric| metric.metric != "whittle_terminations_refused_total"), "{:?}", report.metrics);
-        assert_eq!(scene.told("FailedTermination"), Vec::<String>::new());
+        assert_eq!(scene.events("FailedTermination"), Vec::<String>::new());
     }
 }
 
 #[test]
-fn an_api_server_that_holds_up_a_drain_is_never_silent() {
+fn an_api_server_that_blocks_a_drain_is_reported() {
     let (what, message) = (|| "Node n".to_owned(), || "no".to_owned());
     let failed = |error: &ClusterError| {
         let mut report = Report::default();
@@ -83,7 +83,7 @@ fn an_api_server_that_holds_up_a_drain_is_never_silent() {
     ] {
         assert_eq!(failed(&error), 1, "{error}");
     }
-    // Somebody else was quicker, or a budget holds a pod: that is how drains go.
+    // Conflicts and blocking budgets are part of every drain.
     for error in [
         ClusterError::Conflict { what: what() },
         ClusterError::NotFound { what: what() },

@@ -21,7 +21,7 @@ struct Row {
 #[derive(Clone, Debug)]
 struct Pointer {
     claim: ClaimKey,
-    forgotten_at: Option<Timestamp>,
+    deletable_at: Option<Timestamp>,
 }
 
 /// The table.
@@ -109,7 +109,7 @@ impl Store {
     }
     /// The claim of a machine, as long as it refers to it.
     pub fn by_instance(&self, id: &InstanceId) -> Option<&Stored<Claim>> {
-        let pointer = self.pointers.get(id).filter(|pointer| !is_past(pointer.forgotten_at, self.now))?;
+        let pointer = self.pointers.get(id).filter(|pointer| !is_past(pointer.deletable_at, self.now))?;
         self.claims.get(&pointer.claim).filter(|stored| stored.value.machine().is_some_and(|machine| machine.instance_id == *id))
     }
 
@@ -128,7 +128,7 @@ impl Store {
         self.now = now;
         while let Some(due) = self.ended.first().filter(|(second, _)| *second <= now.as_second()).cloned() {
             self.ended.remove(&due);
-            if self.claims.get(&due.1).is_some_and(|claim| is_past(claim.value.forgotten_at(), now)) {
+            if self.claims.get(&due.1).is_some_and(|claim| is_past(claim.value.deletable_at(), now)) {
                 self.claims.remove(&due.1);
             }
         }
@@ -175,19 +175,19 @@ impl Store {
     }
 
     fn keep(&mut self, claim: &Claim, revision: Revision) {
-        self.ended.extend(claim.forgotten_at().map(|at| (at.as_second(), claim.key.clone())));
+        self.ended.extend(claim.deletable_at().map(|at| (at.as_second(), claim.key.clone())));
         self.claims.insert(claim.key.clone(), Stored { value: claim.clone(), revision });
     }
 
     /// A machine has one claim: the first that refers to it. The pointer of an ended claim may be replaced.
     fn point(&mut self, instance: &InstanceId, claim: &Claim, after_ended: bool) -> Result<(), StoreError> {
         let makes_way = |pointer: &Pointer| {
-            pointer.claim == claim.key || if after_ended { pointer.forgotten_at.is_some() } else { is_past(pointer.forgotten_at, self.now) }
+            pointer.claim == claim.key || if after_ended { pointer.deletable_at.is_some() } else { is_past(pointer.deletable_at, self.now) }
         };
         if !self.pointers.get(instance).is_none_or(makes_way) {
             return Err(StoreError::Conflict { what: format!("the owner of instance {instance}") });
         }
-        self.pointers.insert(instance.clone(), Pointer { claim: claim.key.clone(), forgotten_at: claim.forgotten_at() });
+        self.pointers.insert(instance.clone(), Pointer { claim: claim.key.clone(), deletable_at: claim.deletable_at() });
         Ok(())
     }
 
