@@ -35,7 +35,7 @@ async fn the_store_keeps_its_contracts_while_most_first_attempts_fail_and_reads_
     contracts::records(&store, &cluster("records"), clock.now).await;
     contracts::decision_log(&store, &cluster("decisions"), clock.now).await;
     contracts::erase(&store, &cluster("erased"), clock.now).await;
-    contracts::region_store_unheard(&store, clock.now).await;
+    contracts::region_store_with_lost_responses(&store, clock.now).await;
     contracts::lost_replies(&store, &cluster("lost"), clock.now).await;
     let faults = wire.faults();
     assert!(faults.len() == 4 && faults.values().all(|count| *count >= 20), "{faults:?}");

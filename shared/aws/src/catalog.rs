@@ -23,11 +23,11 @@ impl Ec2Discovery {
     pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<Catalog, CloudError> {
         let types = self.types().await?;
         if types.is_empty() {
-            return Err(incomplete("DescribeInstanceTypes", "the answer holds no types"));
+            return Err(incomplete("DescribeInstanceTypes", "the response contains no types"));
         }
         let offered = self.offered().await?;
         if offered.is_empty() {
-            return Err(incomplete("DescribeInstanceTypeOfferings", "the answer holds no offerings"));
+            return Err(incomplete("DescribeInstanceTypeOfferings", "the response contains no offerings"));
         }
         let zones: BTreeSet<&String> = offered.values().flatten().collect();
         let zones = zones.into_iter().map(|name| Zone { name: name.clone(), id: String::new() }).collect();
@@ -98,7 +98,7 @@ impl Ec2Discovery {
             }
         }
         if found.is_empty() {
-            return Err(incomplete("DescribeSpotPriceHistory", "the answer holds no prices"));
+            return Err(incomplete("DescribeSpotPriceHistory", "the response contains no prices"));
         }
         Ok(found)
     }
@@ -122,19 +122,19 @@ impl Ec2Discovery {
                 }
             }
             if found.len() == before {
-                return Err(incomplete("GetProducts", format!("the answer for {family} holds no prices")));
+                return Err(incomplete("GetProducts", format!("the response for {family} contains no prices")));
             }
         }
         Ok(found)
     }
 }
 
-/// The on-demand prices to use. While the Price List API fails, the latest prices stay in force, so that no node is consolidated
+/// The on-demand prices to use. While the Price List API fails, the latest prices stay in effect, so that no node is consolidated
 /// because of an outdated price. Before its first response, and in a VPC that cannot reach it, the built-in table is used.
 fn on_demand(region: &str, fresh: Result<BTreeMap<String, Price>, CloudError>, known: Option<&Catalog>) -> BTreeMap<String, Price> {
     let failed = match fresh {
         Ok(fresh) if !fresh.is_empty() => {
-            // Another region's prices say nothing about this one.
+            // Prices of another region are irrelevant.
             let table = if tables::has_prices(region) { tables::static_on_demand_prices(region) } else { BTreeMap::new() };
             return table.into_iter().chain(fresh).collect();
         }
@@ -143,14 +143,14 @@ fn on_demand(region: &str, fresh: Result<BTreeMap<String, Price>, CloudError>, k
     };
     let known = known.filter(|known| known.region.as_str() == region && !known.on_demand.is_empty());
     if let (Some(error), Some(known)) = (&failed, known) {
-        tracing::warn!(%error, "the price list did not answer: the latest prices stay in force");
+        tracing::warn!(%error, "the price list did not respond: the latest prices stay in effect");
         return known.on_demand.clone();
     }
     let reason = failed.map_or_else(|| "it cannot be reached".to_owned(), |error| error.to_string());
     if tables::has_prices(region) {
-        tracing::warn!(reason, "no price list: on-demand prices come from the built-in table");
+        tracing::warn!(reason, "no price list: using the built-in table of on-demand prices");
     } else {
-        tracing::error!(region, reason, "no price list, and no built-in table of this region: on-demand prices are those of us-east-1");
+        tracing::error!(region, reason, "no price list, and no built-in table of this region: using the on-demand prices of us-east-1");
     }
     tables::static_on_demand_prices(region)
 }

@@ -46,7 +46,7 @@ pub(crate) fn instance(entry: &sdk::Instance) -> Option<Instance> {
     })
 }
 
-/// The checks of an instance that fail, and whether one of the `events` is still to come; `None` for an entry without id, which EC2
+/// The checks of an instance that fail, and whether one of the `events` is in the future; `None` for an entry without id, which EC2
 /// does not send.
 pub(crate) fn status(entry: &sdk::InstanceStatus, events: &[&str]) -> Option<InstanceStatus> {
     let since = |summary: Option<&sdk::InstanceStatusSummary>| {
@@ -56,7 +56,7 @@ pub(crate) fn status(entry: &sdk::InstanceStatus, events: &[&str]) -> Option<Ins
     };
     let is_due = |event: &sdk::InstanceStatusEvent| {
         let is_known = event.code().is_some_and(|code| events.contains(&code.as_str()));
-        // EC2 shows an event for a week after it, and says so in its description alone.
+        // EC2 shows an event for a week after its end, marked only in its description.
         let over = ["[Completed]", "[Canceled]"].iter().any(|word| event.description().unwrap_or_default().starts_with(word));
         is_known && !over
     };

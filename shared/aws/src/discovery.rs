@@ -269,7 +269,8 @@ impl Discovery for Ec2Discovery {
         }
         if path != wanted.path {
             // Its instances would get another role.
-            let message = format!("instance profile {} of {path} was made for something else; rename the class or its role", wanted.name);
+            let message =
+                format!("instance profile {} of {path} was created for something else; rename the class or its role", wanted.name);
             return Err(CloudError {
                 kind: CloudErrorKind::Invalid,
                 call: "GetInstanceProfile",

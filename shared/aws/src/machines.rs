@@ -77,7 +77,7 @@ impl Machines {
         let found: Vec<Instance> =
             answer.reservations().iter().flat_map(sdk::Reservation::instances).filter_map(describe::instance).collect();
         match found.iter().find(|instance| !ids.contains(&instance.id)) {
-            Some(other) => Err(incomplete("DescribeInstances", format!("the answer for {ids:?} names {}", other.id))),
+            Some(other) => Err(incomplete("DescribeInstances", format!("the response for {ids:?} contains {}", other.id))),
             None => Ok(found),
         }
     }
@@ -279,7 +279,7 @@ impl Instances for Machines {
         let mut own = found.into_iter().filter(|instance| instance.id == *id);
         match (own.next(), own.next()) {
             (found, None) => Ok(found),
-            _ => Err(incomplete("DescribeInstances", format!("the answer names {id} twice"))),
+            _ => Err(incomplete("DescribeInstances", format!("the response contains {id} twice"))),
         }
     }
 

@@ -22,7 +22,7 @@ impl fmt::Display for ClaimKey {
     }
 }
 
-/// Counts the writes of one stored value. A write names the revision that it replaces and loses if another came first.
+/// Counts the writes of one stored value. A write names the revision that it replaces, and fails if another came first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
@@ -205,7 +205,7 @@ impl Claim {
     pub fn machine(&self) -> Option<&Machine> {
         self.phase.machine()
     }
-    /// The instance of the claim, also after its end.
+    /// The instance of the claim, even after it has ended.
     pub fn instance(&self) -> Option<&InstanceId> {
         match &self.phase {
             Phase::Gone { machine, .. } => machine.as_ref(),
@@ -213,13 +213,13 @@ impl Claim {
         }
         .map(|machine| &machine.instance_id)
     }
-    /// Whether EC2 chooses its machine's partition of a placement group and has not told it yet: the Node waits for the label
+    /// Whether EC2 chooses its machine's partition of a placement group and has not reported yet: the Node waits for the label
     /// (aws 7.8).
     pub fn awaits_partition(&self) -> bool {
         let is_empty = |machine: &Machine| machine.labels.get(labels::PLACEMENT_GROUP_PARTITION).is_some_and(String::is_empty);
         self.machine().is_some_and(is_empty)
     }
-    /// Labels its machine with the partition that EC2 chose. One that is known already stays.
+    /// Labels its machine with the partition that EC2 chose; a known one is kept.
     pub fn set_partition(&mut self, partition: u32) {
         if self.awaits_partition()
             && let Some(machine) = self.phase.machine_mut()

@@ -1,4 +1,4 @@
-//! The decision log: why everything happened, and why nothing did.
+//! The decision log: what was done or not done, and why.
 
 use serde::{Deserialize, Serialize};
 use whittle_units::Timestamp;

@@ -21,7 +21,7 @@ pub enum Sending {
     Delayed(SignedDuration),
     /// A FIFO queue delays all its messages equally.
     InTurn,
-    /// It would arrive far too early, find nothing due and be sent again, over and over: the tick sends it.
+    /// It would arrive far too early, find nothing due and be sent again repeatedly: the tick sends it.
     SkipUntilTick,
 }
 
@@ -32,7 +32,7 @@ pub enum Doorbell {
     Schedule { cluster: ClusterName },
     /// Nodes may be disrupted.
     Consolidate { cluster: ClusterName },
-    /// These claims may want a machine.
+    /// These claims may need a machine.
     Launch { cluster: ClusterName, claims: Vec<ClaimName> },
     /// Nodes may have joined or changed.
     Register { cluster: ClusterName },
@@ -82,7 +82,7 @@ impl Doorbell {
     ///
     /// A doorbell must not be dropped if it was sent after the run that the first one started. So doorbells with one id are sent
     /// within half the queue's delay, and the other half is the tolerance for clock skew of two senders. A queue without a delay
-    /// delivers at once: there every doorbell is a message of its own.
+    /// delivers at once: there every doorbell is a separate message.
     #[must_use]
     pub fn deduplication_id(&self, queue_delay: SignedDuration, now: Timestamp, unique: impl FnOnce() -> String) -> String {
         let kind = match self {
@@ -97,7 +97,7 @@ impl Doorbell {
         // Without the cluster a queue whose ids are not scoped by group would drop another cluster's doorbell.
         format!("{}-{kind}-{}", self.cluster(), i128::from(now.as_millisecond()).div_euclid(window) * window)
     }
-    /// How it is sent when it is due in `delay`.
+    /// How it is sent if it is due in `delay`.
     #[must_use]
     pub fn sending(&self, delay: SignedDuration) -> Sending {
         match self.queue_delay() {
@@ -126,14 +126,14 @@ mod tests {
     /// Whatever the delay: of two doorbells with one id, the second was sent before the first one could be read, also where
     /// the clock of either sender is wrong by a quarter of the delay.
     #[test]
-    fn a_doorbell_is_never_taken_for_one_that_was_read_already() {
+    fn a_doorbell_is_never_deduplicated_against_one_already_received() {
         let doorbell = Doorbell::Schedule { cluster: "demo".into() };
         for delay in [0, 1, 2, 100, 1_000, 2_000, 5_000, 60_000] {
             for first in (0..4_000).step_by(50) {
                 for later in (0..4_000).step_by(50).filter(|later| *later >= delay) {
                     for skew in [-delay / 4, 0, delay / 4] {
                         let (left, right) = (id(&doorbell, delay, first + skew), id(&doorbell, delay, first + later - skew));
-                        assert_ne!(left, right, "delay {delay}: rung at {first}, and {later} later, clocks off by {skew}");
+                        assert_ne!(left, right, "delay {delay}: sent at {first}, and {later} later, clocks off by {skew}");
                     }
                 }
             }
@@ -141,19 +141,19 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_doorbells_is_few_messages() {
+    fn a_burst_of_doorbells_becomes_few_messages() {
         let doorbell = Doorbell::Schedule { cluster: "demo".into() };
         for (delay, expected) in [(1_000, 4), (2_000, 2), (60_000, 2)] {
             let ids: std::collections::BTreeSet<String> = (0..2_000).map(|at| id(&doorbell, delay, at)).collect();
-            assert_eq!(ids.len(), expected, "two seconds of doorbells on a queue that waits {delay} ms");
+            assert_eq!(ids.len(), expected, "two seconds of doorbells on a queue with a delay of {delay} ms");
         }
         let consolidate = Doorbell::Consolidate { cluster: "demo".into() };
         assert_ne!(id(&doorbell, 10_000, 0), id(&consolidate, 10_000, 0));
     }
 
-    /// What SQS takes.
+    /// SQS limits ids to 128 characters of a fixed set.
     #[test]
-    fn an_id_is_short() {
+    fn a_deduplication_id_is_valid_in_sqs() {
         let doorbell = Doorbell::Consolidate { cluster: "c".repeat(100).as_str().into() };
         let now = Timestamp::from_millisecond(1_800_000_000_000).expect("in range");
         assert!(doorbell.deduplication_id(SignedDuration::ZERO, now, || "u".repeat(32)).len() <= 128);

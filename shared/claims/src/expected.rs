@@ -107,17 +107,17 @@ mod tests {
     }
 
     #[test]
-    fn a_nomination_ends_after_twenty_seconds_and_is_renewed_by_each_run() {
+    fn a_nomination_expires_after_twenty_seconds_and_is_renewed_by_each_run() {
         let first = expected_after(&BTreeMap::new(), &names(&["a", "b"]), &BTreeMap::new(), at(0));
         assert_eq!(first["a"].nominated_until, Some(at(20)));
         let second = expected_after(&first, &names(&["b"]), &BTreeMap::new(), at(15));
         assert_eq!((second["a"].nominated_until, second["b"].nominated_until), (Some(at(20)), Some(at(35))));
         let third = expected_after(&second, &BTreeMap::new(), &BTreeMap::new(), at(20));
-        assert_eq!(third.keys().collect::<Vec<_>>(), ["b"], "what is over is forgotten");
+        assert_eq!(third.keys().collect::<Vec<_>>(), ["b"], "expired nominations are dropped");
     }
 
     #[test]
-    fn counts_of_buffer_pods_are_replaced_as_a_whole_and_nominate_nobody() {
+    fn counts_of_buffer_pods_are_replaced_and_nominate_no_machine() {
         let counts = |pairs: &[(&str, u32)]| pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect::<BTreeMap<_, _>>();
         let first = expected_after(&BTreeMap::new(), &BTreeMap::new(), &counts(&[("a", 2), ("b", 0)]), at(0));
         assert_eq!(first, BTreeMap::from([("a".to_owned(), Expectation { nominated_until: None, buffer_pods: 2 })]));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_hold_all_machines_and_none_grows_without_bound() {
+    fn pages_contain_all_machines_and_are_bounded() {
         let many: BTreeMap<String, SignedDuration> = (0..9000).map(|n| (format!("default-{n:05}"), NOMINATION)).collect();
         let all = expected_after(&BTreeMap::new(), &many, &BTreeMap::new(), at(0));
         let pages = ExpectedPage::of(all.clone());

@@ -1,10 +1,10 @@
-//! Claims and machines in a few words, for tests (feature `fixtures`).
+//! Claims and machines for tests (feature `fixtures`).
 
 use crate::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, step};
 use std::collections::BTreeMap;
 use whittle_units::{InstanceId, Price, ProviderId, Resources, Timestamp};
 
-/// The time `seconds` after that at which the claims of tests are planned.
+/// `seconds` after the time at which the claims of tests are planned.
 #[must_use]
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time of this century")
@@ -60,13 +60,13 @@ pub fn after(claim: &Claim, events: &[Event], now: Timestamp) -> Claim {
     events.iter().fold(claim.clone(), take)
 }
 
-/// The call with this token is about to be made.
+/// The event that the call with this token is about to be made.
 #[must_use]
 pub fn begun(token: &str) -> Event {
     Event::LaunchBegun { client_token: token.into() }
 }
 
-/// The machine's Node has joined.
+/// The event that the machine's Node has joined.
 #[must_use]
 pub fn joined(node: &str) -> Event {
     Event::NodeJoined { node_name: node.into() }
@@ -78,7 +78,7 @@ pub fn deletion(reason: DeletionReason, asked_at: Timestamp) -> Deletion {
     Deletion { reason, at: asked_at, deadline: None, message: String::new() }
 }
 
-/// The launch has failed for want of capacity.
+/// The event that the launch failed because EC2 lacks capacity.
 #[must_use]
 pub fn out_of_capacity() -> Event {
     Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() }

@@ -1,4 +1,4 @@
-//! What earlier releases stored stays readable, and every kind of record is held to it.
+//! Records of earlier releases stay readable, for every kind of record.
 
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
@@ -52,7 +52,7 @@ fn kinds(sources: &[String]) -> BTreeMap<&str, &str> {
 }
 
 #[test]
-fn every_kind_of_record_has_a_golden_line_a_test_of_it_and_is_forgotten_with_its_cluster() {
+fn every_kind_of_record_has_a_golden_test_and_is_deleted_with_its_cluster() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut texts = Vec::new();
     sources(&root.join("shared"), &mut texts);
@@ -68,9 +68,9 @@ fn every_kind_of_record_has_a_golden_line_a_test_of_it_and_is_forgotten_with_its
         if !texts.iter().any(|text| text.contains(&format!("check::<{name}>({name}::KIND, {name}::VERSION)"))) {
             wrong.push(format!("no test reads the golden {kind}"));
         }
-        // That a cluster is left is itself remembered for a while, and `refresh` ends each class by itself.
+        // The record of an uninstallation is kept for a while, and `refresh` deletes the records of classes.
         if ![Uninstall::KIND, NodeClassRecord::KIND].contains(&kind) && !leaving.contains(&format!("\"{kind}\",")) {
-            wrong.push(format!("{kind} stays in the table when its cluster is left"));
+            wrong.push(format!("{kind} stays in the table after an uninstallation"));
         }
     }
     assert_eq!(wrong, Vec::<String>::new());

@@ -36,9 +36,9 @@ pub enum Event {
     ReservationLeft,
     /// The deletion of the claim was requested.
     DeletionRequested(Deletion),
-    /// EC2 was asked to terminate the instance.
+    /// The termination of the instance was requested from EC2.
     TerminationSent,
-    /// The machine is released and keeps running: the only way to forget one that has not ended, on the user's request.
+    /// The machine is released and keeps running, on the user's request: the only way to forget one that has not ended.
     LetGo,
     /// EC2 confirmed the termination, and no object of the machine is left in the cluster.
     MachineGone,
@@ -165,7 +165,7 @@ fn launching(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Ill
     let ending = claim.deletion.is_some();
     claim.phase = match (&claim.phase, event) {
         (_, Event::LaunchBegun { .. } | Event::TokenReplaced { .. }) if ending => {
-            return Err(claim.illegal(event, "what is to end gets no machine"));
+            return Err(claim.illegal(event, "a deleted claim gets no machine"));
         }
         (Phase::Planned, Event::LaunchBegun { client_token }) => {
             Phase::Launching { client_token: client_token.clone(), since: now, attempts: 1 }
@@ -186,7 +186,7 @@ fn launching(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Ill
         // A late error of a call that another run has completed.
         (_, Event::LaunchErred { .. }) => return Ok(()),
         (Phase::Gone { .. } | Phase::Failed { .. }, Event::LaunchAbandoned) => return Ok(()),
-        _ => return Err(claim.illegal(event, "only a planned claim begins a launch, and only under one token")),
+        _ => return Err(claim.illegal(event, "only a planned claim begins a launch, under a single token")),
     };
     Ok(())
 }
@@ -199,7 +199,7 @@ fn truncate(message: &str) -> String {
 }
 
 fn launch_failed(claim: &mut Claim, reason: DeletionReason, message: &str, now: Timestamp) {
-    // A claim with a machine has not failed, whatever a late message says.
+    // A claim with a machine has not failed, even if a late message reports it.
     if !matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
         return;
     }
@@ -230,7 +230,7 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
                 reason: DeletionReason::RolledBack,
                 at: now,
                 deadline: None,
-                message: "the machine came after the claim had ended".to_owned(),
+                message: "the instance was launched after the claim had ended".to_owned(),
             });
         }
         phase => {
@@ -260,7 +260,7 @@ fn node_joined(claim: &mut Claim, name: &str, event: &Event, now: Timestamp) -> 
         }
         Phase::Gone { .. } => {}
         Phase::Planned | Phase::Launching { .. } | Phase::Failed { .. } => {
-            return Err(claim.illegal(event, "no machine is known that could have joined"));
+            return Err(claim.illegal(event, "the claim has no machine that could have joined"));
         }
         _ if known.as_deref().is_some_and(|known| known != name) => {
             return Err(claim.illegal(event, "the machine joined under another name"));
@@ -292,18 +292,18 @@ fn reservation_left(claim: &mut Claim) {
 }
 
 /// The first reason is kept; of two deadlines the earlier applies.
-fn request_deletion(claim: &mut Claim, asked: &Deletion, now: Timestamp) {
+fn request_deletion(claim: &mut Claim, requested: &Deletion, now: Timestamp) {
     if !claim.is_live() {
         return;
     }
     match &mut claim.deletion {
         Some(known) => {
-            known.deadline = match (known.deadline, asked.deadline) {
+            known.deadline = match (known.deadline, requested.deadline) {
                 (Some(known), Some(asked)) => Some(known.min(asked)),
                 (known, asked) => known.or(asked),
             };
         }
-        None => claim.deletion = Some(asked.clone()),
+        None => claim.deletion = Some(requested.clone()),
     }
     claim.phase = match &claim.phase {
         Phase::Planned => Phase::Gone { machine: None, since: now },
@@ -325,7 +325,7 @@ fn ending(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Illega
         (Phase::Draining { machine, .. } | Phase::Terminating { machine, .. }, Event::MachineGone) => {
             Phase::Gone { machine: Some(machine.clone()), since: now }
         }
-        // An instance that EC2 was asked to terminate cannot be kept.
+        // An instance whose termination was requested cannot be kept.
         (
             Phase::Launched { machine }
             | Phase::Registered { machine, .. }

@@ -1,4 +1,4 @@
-//! The memory that nodes have shown to have (aws 3.8). Pure.
+//! The memory that nodes have reported (aws 3.8). Pure.
 
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The measurement of a machine. `None` if its node reports less than half of what was estimated, or more than twice: a node
+    /// The measurement of a machine. `None` if its node reports less than half of the estimate, or more than twice: a node
     /// writes its own status, and no hypervisor takes that much.
     #[must_use]
     pub fn of(machine: &crate::Machine, reported: Quantity) -> Option<Self> {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_a_node_of_a_type_reported_counts() {
+    fn the_smallest_reported_memory_of_a_type_is_kept() {
         let first = MeasuredMemory::after(None, "ami-1", &[one("m5.large", 7700), one("m5.large", 7690)], at(0)).unwrap();
         assert_eq!(first.by_type["m5.large"], Quantity::from_mebibytes(7690));
         assert_eq!(MeasuredMemory::after(Some(&first), "ami-1", &[one("m5.large", 7800)], at(1)), None);

@@ -30,7 +30,7 @@ impl DeletionReason {
         }
     }
 
-    /// The `reason` label of `karpenter_nodeclaims_disrupted_total`; `None` where Karpenter counts nothing (lifecycle 11).
+    /// The `reason` label of `karpenter_nodeclaims_disrupted_total`; `None` if Karpenter counts nothing (lifecycle 11).
     pub const fn metric_reason(self) -> Option<&'static str> {
         Some(match self {
             Self::Empty => "empty",

@@ -20,7 +20,7 @@ pub enum Phase {
     Initialized { machine: Machine, node_name: String, since: Timestamp },
     /// Pods are being drained. The Node may never have joined.
     Draining { machine: Machine, node_name: Option<String>, since: Timestamp },
-    /// EC2 was asked to terminate the instance; not confirmed yet.
+    /// The termination of the instance was requested from EC2, but is not confirmed yet.
     Terminating { machine: Machine, node_name: Option<String>, since: Timestamp },
     /// It never had a machine, and will not get one.
     Failed { reason: String, message: String, since: Timestamp },

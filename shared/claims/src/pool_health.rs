@@ -1,4 +1,4 @@
-//! Whether a NodePool's machines join: the outcomes of its last launches (disruption 17.5).
+//! Whether a NodePool's machines join: the outcomes of its latest launches (disruption 17.5).
 
 use crate::claim::Claim;
 use crate::record::Record;
@@ -164,7 +164,7 @@ mod tests {
     fn check(outcomes: &str, expected: ConditionStatus) {
         let mut pool = pool(1);
         update_health(&mut pool, Some(1), None, now());
-        assert_eq!(status(&pool), Unknown, "nothing is known at first");
+        assert_eq!(status(&pool), Unknown, "initially unknown");
         let health = play(&mut pool, None, 1, outcomes);
         assert!(health.outcomes.len() <= 4);
         assert_eq!(status(&pool), expected, "{outcomes}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_says_why_the_last_one_failed() {
+    fn the_condition_has_the_reason_of_the_last_failure() {
         let mut pool = pool(1);
         play(&mut pool, None, 1, "xy");
         let shown = conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_pool_or_class_starts_anew() {
+    fn a_change_of_pool_or_class_resets_the_health() {
         let mut changed = pool(1);
         let health = play(&mut changed, None, 1, "ff");
         changed.metadata.generation = Some(2);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_controller_showed_before_us_counts() {
+    fn the_condition_of_another_controller_is_the_initial_health() {
         let mut healthy = pool(1);
         play(&mut healthy, None, 1, "s");
         assert_eq!(play(&mut healthy, None, 1, "f").outcomes.len(), 2);
@@ -217,11 +217,11 @@ mod tests {
         assert_eq!(play(&mut unhealthy, None, 1, "s").outcomes.len(), 3);
         assert_eq!(status(&unhealthy), False);
         update_health(&mut unhealthy, Some(1), None, now());
-        assert_eq!(status(&unhealthy), False, "without a memory the condition stays");
+        assert_eq!(status(&unhealthy), False, "without a record the condition is kept");
     }
 
     #[test]
-    fn a_pool_of_the_same_name_made_anew_is_another() {
+    fn a_recreated_pool_has_no_outcomes() {
         let mut old = pool(1);
         let health = play(&mut old, None, 1, "ff");
         let mut new = pool(1);

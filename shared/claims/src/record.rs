@@ -43,7 +43,7 @@ pub struct NodeClassRecord {
     /// Facts for the cluster's fences; `None` in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<FenceFacts>,
-    /// When EC2 was asked. Updated by every refresh while the class has reservations, otherwise only when something changed.
+    /// When it was looked up in EC2. Updated by every refresh while the class has reservations, otherwise only when something changed.
     pub resolved_at: Timestamp,
 }
 
@@ -60,7 +60,7 @@ pub struct FenceFacts {
 const TEMPLATE_PREFIX: &str = "AWSNodeTemplate/";
 
 impl NodeClassRecord {
-    /// The class with the status that was resolved for it, whatever the object in the cluster shows by now.
+    /// The class with its resolved status, which the object in the cluster may not show yet.
     #[must_use]
     pub fn resolved_class(&self) -> Ec2NodeClass {
         let mut class = self.class.clone();

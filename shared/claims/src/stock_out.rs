@@ -157,7 +157,7 @@ mod tests {
         OfferingKey { instance_type: "m5.large".into(), zone: "us-west-2a".into(), capacity_type: "spot".into(), ..OfferingKey::default() }
     }
 
-    /// Fails at these minutes, then stays away for so many.
+    /// After failures at these minutes, the offering is unavailable for `expected` minutes.
     #[track_caller]
     fn check(failures: &[i64], expected: i64) {
         let mut known: Option<StockOut> = None;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_further_failure_within_the_hour_waits_twice_as_long_up_to_half_an_hour() {
+    fn each_further_failure_within_an_hour_doubles_the_wait_up_to_half_an_hour() {
         check(&[0], 3);
         check(&[0, 3], 6);
         check(&[0, 62], 6);
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn an_offering_that_did_well_for_an_hour_begins_anew() {
+    fn an_hour_without_failures_resets_the_wait() {
         check(&[0, 3, 69], 3);
         check(&[0, 63], 3);
     }
 
     #[test]
-    fn a_quota_and_a_subnet_are_never_left_alone_for_longer_than_at_first() {
+    fn quotas_and_subnets_have_a_fixed_wait() {
         let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
         for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
             for number in [0, 1, 2, 3, 5, 8] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_subnet_a_quota_or_a_reservation_stands_for_nothing_else() {
+    fn keys_of_subnets_quotas_and_reservations_are_distinct() {
         let (subnet, quota) = (OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"));
         let reservation = OfferingKey::of_reservation("cr-1");
         assert_eq!((subnet.subnet(), subnet.quota(), subnet.reservation()), (Some("subnet-1"), None, None));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_stock_out_of_an_older_release_concerns_no_placement_group_and_is_written_as_before() {
+    fn a_stock_out_of_an_older_release_has_no_placement_group_and_round_trips() {
         let stored = r#"{"instance_type":"m5.large","zone":"us-west-2a","capacity_type":"spot"}"#;
         assert_eq!(serde_json::from_str::<OfferingKey>(stored).unwrap(), offering());
         assert_eq!(serde_json::to_string(&offering()).unwrap(), stored);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_the_same_strike() {
+    fn a_late_response_is_the_same_failure() {
         check(&[0, 2], 3);
     }
 }

@@ -19,7 +19,7 @@ fn labelled(id: &str) -> Machine {
 fn begun() -> Event {
     fixtures::begun("t")
 }
-fn answered() -> Event {
+fn launched() -> Event {
     Event::FleetAnswered(labelled("i-1"))
 }
 fn joined() -> Event {
@@ -28,7 +28,7 @@ fn joined() -> Event {
 fn deletion(reason: DeletionReason) -> Deletion {
     Deletion { reason, at: at(50), deadline: None, message: String::new() }
 }
-fn asked() -> Event {
+fn deleted() -> Event {
     Event::DeletionRequested(deletion(DeletionReason::Requested))
 }
 fn failed() -> Event {
@@ -52,40 +52,40 @@ fn check_refused(events: &[Event]) {
 }
 
 #[test]
-fn a_claim_goes_its_way() {
+fn a_claim_passes_through_all_phases() {
     check(&[begun()], "Launching");
-    check(&[begun(), answered()], "Launched");
-    check(&[begun(), answered(), joined()], "Registered");
-    check(&[begun(), answered(), joined(), Event::NodeReady], "Initialized");
-    check(&[begun(), answered(), joined(), Event::NodeReady, asked()], "Draining");
-    check(&[begun(), answered(), asked(), Event::TerminationSent], "Terminating");
-    check(&[begun(), answered(), asked(), Event::TerminationSent, Event::MachineGone], "Gone");
+    check(&[begun(), launched()], "Launched");
+    check(&[begun(), launched(), joined()], "Registered");
+    check(&[begun(), launched(), joined(), Event::NodeReady], "Initialized");
+    check(&[begun(), launched(), joined(), Event::NodeReady, deleted()], "Draining");
+    check(&[begun(), launched(), deleted(), Event::TerminationSent], "Terminating");
+    check(&[begun(), launched(), deleted(), Event::TerminationSent, Event::MachineGone], "Gone");
     check(&[begun(), failed()], "Failed");
     check(&[failed()], "Failed");
 }
 
 #[test]
-fn a_planned_claim_ends_at_once_and_one_being_launched_waits_for_its_answer() {
-    check(&[asked()], "Gone");
-    check(&[begun(), asked()], "Launching");
-    check(&[begun(), asked(), Event::LaunchAbandoned], "Gone");
-    check(&[begun(), asked(), answered()], "Draining");
+fn a_deleted_planned_claim_ends_at_once_and_a_launching_one_awaits_its_response() {
+    check(&[deleted()], "Gone");
+    check(&[begun(), deleted()], "Launching");
+    check(&[begun(), deleted(), Event::LaunchAbandoned], "Gone");
+    check(&[begun(), deleted(), launched()], "Draining");
 }
 
 #[test]
-fn a_late_answer_names_a_running_machine_and_is_drained() {
-    check(&[begun(), asked(), Event::LaunchAbandoned, answered()], "Draining");
-    check(&[begun(), failed(), answered()], "Draining");
-    let ended = [begun(), answered(), asked(), Event::TerminationSent, Event::MachineGone];
-    check(&[&ended[..], &[answered()]].concat(), "Gone");
+fn a_machine_of_a_late_response_is_drained() {
+    check(&[begun(), deleted(), Event::LaunchAbandoned, launched()], "Draining");
+    check(&[begun(), failed(), launched()], "Draining");
+    let ended = [begun(), launched(), deleted(), Event::TerminationSent, Event::MachineGone];
+    check(&[&ended[..], &[launched()]].concat(), "Gone");
     check(&[&ended[..], &[Event::FleetAnswered(labelled("i-2"))]].concat(), "Draining");
 }
 
 #[test]
-fn a_second_machine_is_drained_as_if_it_were_the_first() {
+fn a_second_machine_of_an_ended_claim_is_drained() {
     let due = || Event::DeletionRequested(Deletion { deadline: Some(at(5)), ..deletion(DeletionReason::SpotInterruption) });
     let notes = [conditions::DRAINED, conditions::VOLUMES_DETACHED, conditions::INSTANCE_TERMINATING];
-    let mut ended = run(&[begun(), answered(), joined(), due(), Event::TerminationSent]).unwrap();
+    let mut ended = run(&[begun(), launched(), joined(), due(), Event::TerminationSent]).unwrap();
     for type_ in notes {
         ended.note(type_, ConditionStatus::True, type_, "", at(6));
     }
@@ -93,40 +93,44 @@ fn a_second_machine_is_drained_as_if_it_were_the_first() {
     let gone = step(&ended, &Event::MachineGone, at(8)).unwrap();
     let next = step(&gone, &Event::FleetAnswered(labelled("i-2")), at(60)).unwrap();
     assert_eq!((next.phase.name(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
-    let asked = next.deletion.unwrap();
-    assert_eq!((asked.reason, asked.at, asked.deadline), (DeletionReason::RolledBack, at(60), None), "not by the first one's deadline");
+    let deletion = next.deletion.unwrap();
+    assert_eq!(
+        (deletion.reason, deletion.at, deletion.deadline),
+        (DeletionReason::RolledBack, at(60), None),
+        "without the deadline of the first machine"
+    );
     assert!(next.conditions.iter().all(|known| !notes.contains(&known.type_.as_str())));
     assert_eq!((next.node_missing_since, next.instance_missing_since, next.look_again_at), (None, None, None));
-    // One that never had a machine ends as it was asked to.
-    let late = run(&[begun(), due(), Event::LaunchAbandoned, answered()]).unwrap();
+    // One that never had a machine keeps its own deletion.
+    let late = run(&[begun(), due(), Event::LaunchAbandoned, launched()]).unwrap();
     assert_eq!(late.deletion.unwrap().deadline, Some(at(5)));
 }
 
 #[test]
-fn a_claim_never_names_a_second_machine_nor_a_second_node() {
-    check_refused(&[begun(), answered(), Event::FleetAnswered(labelled("i-2"))]);
-    check_refused(&[begun(), answered(), asked(), Event::FleetAnswered(labelled("i-2"))]);
-    check_refused(&[begun(), answered(), joined(), Event::NodeJoined { node_name: "m".into() }]);
+fn a_claim_never_gets_a_second_machine_or_node() {
+    check_refused(&[begun(), launched(), Event::FleetAnswered(labelled("i-2"))]);
+    check_refused(&[begun(), launched(), deleted(), Event::FleetAnswered(labelled("i-2"))]);
+    check_refused(&[begun(), launched(), joined(), Event::NodeJoined { node_name: "m".into() }]);
 }
 
 #[test]
-fn what_is_to_end_gets_no_machine() {
-    check_refused(&[begun(), asked(), begun()]);
-    check_refused(&[asked(), begun()]);
-    check_refused(&[begun(), asked(), Event::TokenReplaced { from: "t".into(), to: "u".into() }]);
+fn a_deleted_claim_gets_no_machine() {
+    check_refused(&[begun(), deleted(), begun()]);
+    check_refused(&[deleted(), begun()]);
+    check_refused(&[begun(), deleted(), Event::TokenReplaced { from: "t".into(), to: "u".into() }]);
 }
 
 #[test]
-fn a_machine_ends_only_after_draining() {
-    check_refused(&[begun(), answered(), joined(), Event::TerminationSent]);
-    check_refused(&[begun(), answered(), joined(), Event::MachineGone]);
+fn a_machine_is_terminated_only_after_draining() {
+    check_refused(&[begun(), launched(), joined(), Event::TerminationSent]);
+    check_refused(&[begun(), launched(), joined(), Event::MachineGone]);
     check_refused(&[begun(), Event::LaunchAbandoned]);
-    check_refused(&[begun(), answered(), Event::NodeReady]);
+    check_refused(&[begun(), launched(), Event::NodeReady]);
     check_refused(&[joined()]);
 }
 
 #[test]
-fn a_launch_is_repeated_only_under_its_own_token() {
+fn a_launch_is_repeated_only_with_its_own_token() {
     let again = run(&[begun(), begun()]).unwrap();
     assert_eq!(again.phase, Phase::Launching { client_token: "t".into(), since: at(0), attempts: 2 });
     check_refused(&[begun(), Event::LaunchBegun { client_token: "u".into() }]);
@@ -136,41 +140,41 @@ fn a_launch_is_repeated_only_under_its_own_token() {
 }
 
 #[test]
-fn a_node_that_joins_while_its_claim_ends_is_drained_too() {
-    let claim = run(&[begun(), answered(), asked(), joined()]).unwrap();
+fn a_node_that_joins_a_deleted_claim_is_drained() {
+    let claim = run(&[begun(), launched(), deleted(), joined()]).unwrap();
     assert_eq!(claim.node_name(), Some("n"));
     assert_eq!(claim.phase.name(), "Draining");
 }
 
 #[test]
-fn the_first_reason_of_an_end_stays_and_the_earlier_deadline_holds() {
+fn the_first_deletion_reason_and_the_earlier_deadline_are_kept() {
     let spot = Deletion { reason: DeletionReason::SpotInterruption, at: at(60), deadline: Some(at(180)), message: String::new() };
     let late = Deletion { deadline: Some(at(900)), ..spot.clone() };
-    let claim = run(&[begun(), answered(), asked(), Event::DeletionRequested(spot), Event::DeletionRequested(late)]).unwrap();
+    let claim = run(&[begun(), launched(), deleted(), Event::DeletionRequested(spot), Event::DeletionRequested(late)]).unwrap();
     let deletion = claim.deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::Requested, Some(at(180))));
 }
 
 #[test]
-fn conditions_start_unknown_since_creation_and_follow_the_phases() {
+fn conditions_start_as_unknown_and_follow_the_phases() {
     let new = claim();
     for type_ in [conditions::LAUNCHED, conditions::REGISTERED, conditions::INITIALIZED, conditions::READY] {
         let condition = conditions::find(&new.conditions, type_).unwrap();
         assert_eq!(condition.reason, "AwaitingReconciliation");
         assert_eq!((condition.status, condition.last_transition_time), (ConditionStatus::Unknown, Some(at(0))));
     }
-    let launched = run(&[begun(), answered()]).unwrap();
-    let ready = conditions::find(&launched.conditions, conditions::READY).unwrap();
+    let after_launch = run(&[begun(), launched()]).unwrap();
+    let ready = conditions::find(&after_launch.conditions, conditions::READY).unwrap();
     assert_eq!(ready.reason, "ReconcilingDependents");
     assert_eq!(ready.message, "Registered=Unknown, Initialized=Unknown");
-    assert_eq!(ready.last_transition_time, Some(at(0)), "a new reason does not move the transition time");
-    let full = run(&[begun(), answered(), joined(), Event::NodeReady]).unwrap();
+    assert_eq!(ready.last_transition_time, Some(at(0)), "a new reason does not change the transition time");
+    let full = run(&[begun(), launched(), joined(), Event::NodeReady]).unwrap();
     assert!(conditions::is_true(&full.conditions, conditions::READY));
 }
 
 #[test]
 fn a_false_dependent_makes_ready_false_and_draining_does_not() {
-    let mut claim = run(&[begun(), answered(), joined(), Event::NodeReady]).unwrap();
+    let mut claim = run(&[begun(), launched(), joined(), Event::NodeReady]).unwrap();
     claim.note(conditions::DRAINED, ConditionStatus::Unknown, "Draining", "", at(100));
     assert!(conditions::is_true(&claim.conditions, conditions::READY));
     claim.note(conditions::REGISTERED, ConditionStatus::False, "MultipleNodesFound", "", at(100));
@@ -182,21 +186,21 @@ fn a_false_dependent_makes_ready_false_and_draining_does_not() {
 }
 
 #[test]
-fn another_reason_does_not_move_the_time_of_a_condition() {
+fn a_new_reason_does_not_change_the_transition_time() {
     let mut claim = claim();
-    let said = |claim: &mut Claim, reason: &str, at| {
+    let condition_after = |claim: &mut Claim, reason: &str, at| {
         claim.note(conditions::LAUNCHED, ConditionStatus::Unknown, reason, "", at);
         let shown = conditions::find(&claim.conditions, conditions::LAUNCHED).unwrap();
         (shown.reason.clone(), shown.last_transition_time)
     };
     let born = claim.created_at;
-    assert_eq!(said(&mut claim, "LaunchFailed", at(50)), ("LaunchFailed".to_owned(), Some(born)));
+    assert_eq!(condition_after(&mut claim, "LaunchFailed", at(50)), ("LaunchFailed".to_owned(), Some(born)));
     claim.note(conditions::LAUNCHED, ConditionStatus::True, conditions::LAUNCHED, "", at(60));
-    assert_eq!(said(&mut claim, "Again", at(70)), ("Again".to_owned(), Some(at(70))), "another status does");
+    assert_eq!(condition_after(&mut claim, "Again", at(70)), ("Again".to_owned(), Some(at(70))), "another status does");
 }
 
 #[test]
-fn annotations_of_the_launch_go_over_those_of_the_plan() {
+fn annotations_of_the_launch_override_those_of_the_plan() {
     let mut claim = claim();
     claim.spec.annotations = [("both", "plan"), ("planned", "plan")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     claim.annotations = [("both", "launch")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
@@ -205,7 +209,7 @@ fn annotations_of_the_launch_go_over_those_of_the_plan() {
 }
 
 #[test]
-fn a_long_launch_error_is_cut() {
+fn a_long_launch_error_is_truncated() {
     let error = Event::LaunchErred { reason: "LaunchFailed".into(), message: "x".repeat(400) };
     let claim = run(&[begun(), error]).unwrap();
     let launched = conditions::find(&claim.conditions, conditions::LAUNCHED).unwrap();
@@ -220,18 +224,18 @@ fn check_liveness(events: &[Event], now: i64, expected: Liveness) {
 }
 
 #[test]
-fn launches_and_registrations_have_their_time() {
+fn launches_and_registrations_time_out() {
     check_liveness(&[], 299, Liveness::Waiting(SignedDuration::from_secs(1)));
     check_liveness(&[begun()], 300, Liveness::Overdue(DeletionReason::LaunchTimeout));
-    check_liveness(&[begun(), answered()], 899, Liveness::Waiting(SignedDuration::from_secs(1)));
-    check_liveness(&[begun(), answered()], 900, Liveness::Overdue(DeletionReason::RegistrationTimeout));
-    check_liveness(&[begun(), answered(), joined()], 90_000, Liveness::Settled);
-    check_liveness(&[begun(), answered(), asked()], 90_000, Liveness::Settled);
+    check_liveness(&[begun(), launched()], 899, Liveness::Waiting(SignedDuration::from_secs(1)));
+    check_liveness(&[begun(), launched()], 900, Liveness::Overdue(DeletionReason::RegistrationTimeout));
+    check_liveness(&[begun(), launched(), joined()], 90_000, Liveness::Settled);
+    check_liveness(&[begun(), launched(), deleted()], 90_000, Liveness::Settled);
 }
 
 #[test]
-fn a_registration_that_turned_false_restarts_its_clock() {
-    let mut claim = run(&[begun(), answered()]).unwrap();
+fn a_registration_that_became_false_restarts_its_timeout() {
+    let mut claim = run(&[begun(), launched()]).unwrap();
     claim.note(conditions::REGISTERED, ConditionStatus::False, "MultipleNodesFound", "", at(600));
     assert_eq!(claim.liveness(at(1499)), Liveness::Waiting(SignedDuration::from_secs(1)));
     assert_eq!(claim.liveness(at(1500)), Liveness::Overdue(DeletionReason::RegistrationTimeout));
@@ -250,19 +254,19 @@ fn check_stuck(events: &[Event], deadline: Option<i64>, from: Option<i64>) {
 }
 
 #[test]
-fn no_claim_stands_for_ever_in_a_phase_that_should_end() {
+fn a_claim_that_stays_too_long_in_a_phase_is_stuck() {
     let sent = || Event::TerminationSent;
     check_stuck(&[], None, Some(300 + 600));
     check_stuck(&[begun()], None, Some(300 + 600));
-    check_stuck(&[begun(), asked()], None, Some(50 + 600));
-    check_stuck(&[begun(), answered()], None, Some(900 + 600));
-    check_stuck(&[begun(), answered(), joined()], None, Some(20 + 900 + 600));
+    check_stuck(&[begun(), deleted()], None, Some(50 + 600));
+    check_stuck(&[begun(), launched()], None, Some(900 + 600));
+    check_stuck(&[begun(), launched(), joined()], None, Some(20 + 900 + 600));
     // In that phase since second 20 and 30.
-    check_stuck(&[begun(), answered(), asked()], None, Some(20 + 3_600));
-    check_stuck(&[begun(), answered(), asked()], Some(7_200), Some(7_200 + 600));
-    check_stuck(&[begun(), answered(), asked(), sent()], Some(40), Some(30 + 1_800));
+    check_stuck(&[begun(), launched(), deleted()], None, Some(20 + 3_600));
+    check_stuck(&[begun(), launched(), deleted()], Some(7_200), Some(7_200 + 600));
+    check_stuck(&[begun(), launched(), deleted(), sent()], Some(40), Some(30 + 1_800));
     check_stuck(&[failed()], None, None);
-    check_stuck(&[begun(), answered(), joined(), Event::NodeReady], None, None);
+    check_stuck(&[begun(), launched(), joined(), Event::NodeReady], None, None);
 }
 
 #[track_caller]
@@ -273,7 +277,7 @@ fn check_deadline(grace: Option<i64>, reason: DeletionReason, expected: Option<i
 }
 
 #[test]
-fn a_deadline_comes_from_the_grace_period_or_from_the_loss_of_the_machine() {
+fn the_deadline_is_that_of_the_grace_period_or_the_spot_interruption() {
     check_deadline(None, DeletionReason::Requested, None);
     check_deadline(Some(300), DeletionReason::Drifted, Some(310));
     check_deadline(None, DeletionReason::SpotInterruption, Some(130));
@@ -292,8 +296,8 @@ fn expiry_counts_from_creation() {
 }
 
 #[test]
-fn a_mirror_shows_plan_and_machine_and_the_plan_wins() {
-    let mut claim = run(&[begun(), answered(), joined()]).unwrap();
+fn a_mirror_has_labels_of_plan_and_machine_and_the_plan_wins() {
+    let mut claim = run(&[begun(), launched(), joined()]).unwrap();
     claim.spec.labels = [("a".to_owned(), "plan".to_owned())].into();
     claim.spec.owner = OwnerReference { kind: "NodePool".into(), name: "default".into(), uid: "u".into(), ..OwnerReference::default() };
     let mirror = mirror(&claim);
@@ -318,8 +322,8 @@ fn nodes_of_a_provisioner_carry_both_labels() {
 }
 
 #[test]
-fn the_mirror_of_a_claim_that_ended_can_go_and_one_that_ends_shows_its_deadline() {
-    let mut claim = run(&[begun(), answered()]).unwrap();
+fn the_mirror_of_an_ended_claim_has_no_finalizer() {
+    let mut claim = run(&[begun(), launched()]).unwrap();
     claim.spec.termination_grace_period = Some(GoDuration::from_secs(60));
     let deletion = claim.deletion_for(DeletionReason::Requested, "", at(100));
     let draining = step(&claim, &Event::DeletionRequested(deletion), at(100)).unwrap();
@@ -340,7 +344,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::LaunchAbandoned),
         prop_oneof![Just("n"), Just("m")].prop_map(|n| Event::NodeJoined { node_name: n.to_owned() }),
         Just(Event::NodeReady),
-        Just(asked()),
+        Just(deleted()),
         Just(Event::TerminationSent),
         Just(Event::MachineGone),
     ]
@@ -349,7 +353,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, rng_seed: RngSeed::Fixed(42), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Machines that EC2 named and did not end are named by the claim, or their answer was refused (and so reported).
+    /// Running machines are named by the claim, or their response was rejected (and so reported).
     #[test]
     fn no_sequence_of_events_forgets_a_running_machine(events in prop::collection::vec(any_event(), 0..14)) {
         let mut claim = claim();
@@ -362,7 +366,7 @@ proptest! {
                     Event::MachineGone if next.machine().is_none() => { before.map(|m| running.remove(&m.instance_id)); }
                     _ => {}
                 }
-                prop_assert!(!(claim.deletion.is_some() && next.deletion.is_none()), "a deletion is never taken back");
+                prop_assert!(!(claim.deletion.is_some() && next.deletion.is_none()), "a deletion is never reverted");
                 claim = next;
             }
             let named: BTreeSet<InstanceId> = claim.machine().map(|m| m.instance_id.clone()).into_iter().collect();
@@ -370,7 +374,7 @@ proptest! {
         }
     }
 
-    /// Delivering every event twice ends where delivering it once does (attempts aside).
+    /// Delivering every event twice has the same result as delivering it once (except for attempts).
     #[test]
     fn repeated_events_are_harmless(events in prop::collection::vec(any_event(), 0..14)) {
         let (mut once, mut twice) = (claim(), claim());
@@ -388,7 +392,7 @@ proptest! {
 
     /// A claim in a phase with a deletion never goes back to a phase without.
     #[test]
-    fn an_ending_claim_never_serves_again(events in prop::collection::vec(any_event(), 0..14)) {
+    fn a_deleted_claim_never_serves_again(events in prop::collection::vec(any_event(), 0..14)) {
         let mut claim = claim();
         for (n, event) in events.iter().enumerate() {
             let was_ending = claim.is_ending();
@@ -403,12 +407,12 @@ proptest! {
 }
 
 #[test]
-fn a_machine_is_let_go_by_the_users_word_alone_and_not_once_it_ends() {
-    check(&[begun(), answered(), Event::LetGo], "Gone");
-    check(&[begun(), answered(), joined(), Event::LetGo], "Gone");
-    check(&[begun(), answered(), joined(), asked(), Event::LetGo], "Gone");
-    check(&[begun(), answered(), Event::LetGo, Event::LetGo, answered()], "Gone");
+fn a_machine_is_released_only_on_request_and_not_while_terminating() {
+    check(&[begun(), launched(), Event::LetGo], "Gone");
+    check(&[begun(), launched(), joined(), Event::LetGo], "Gone");
+    check(&[begun(), launched(), joined(), deleted(), Event::LetGo], "Gone");
+    check(&[begun(), launched(), Event::LetGo, Event::LetGo, launched()], "Gone");
     check_refused(&[Event::LetGo]);
     check_refused(&[begun(), Event::LetGo]);
-    check_refused(&[begun(), answered(), asked(), Event::TerminationSent, Event::LetGo]);
+    check_refused(&[begun(), launched(), deleted(), Event::TerminationSent, Event::LetGo]);
 }

@@ -117,7 +117,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// Drops a connection that failed, so that the next request looks up the endpoint again: the cluster may have been recreated
     /// under its name. Another that was opened meanwhile is kept.
-    async fn forget(&self, cluster: &ClusterName, connection: &ApiConnection) {
+    async fn drop_connection(&self, cluster: &ClusterName, connection: &ApiConnection) {
         let slot = self.slot(cluster);
         let mut slot = slot.lock().await;
         if slot.connection.as_ref().is_some_and(|known| Arc::ptr_eq(&known.token, &connection.token)) {
@@ -158,7 +158,7 @@ impl<A: ClusterAccess> Clusters<A> {
     /// Sends a request and parses its response as JSON.
     pub(crate) async fn send<T: DeserializeOwned>(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<T, RequestError> {
         let text = self.send_text(cluster, request).await?;
-        serde_json::from_str(&text).map_err(|error| RequestError::Server(Failure::unknown(format!("its answer cannot be read: {error}"))))
+        serde_json::from_str(&text).map_err(|error| RequestError::Server(Failure::unknown(format!("its response cannot be read: {error}"))))
     }
 
     async fn send_once(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<String, RequestError> {
@@ -174,7 +174,7 @@ impl<A: ClusterAccess> Clusters<A> {
             Err(_) => Failure::timeout(limit),
         };
         if failure.is_of_connection() {
-            self.forget(cluster, &connection).await;
+            self.drop_connection(cluster, &connection).await;
         }
         Err(RequestError::Server(failure))
     }
@@ -285,7 +285,7 @@ fn with_manager(path: &str) -> String {
 }
 
 fn client_of(info: &ClusterInfo) -> Result<Client, String> {
-    let url = info.endpoint.parse().map_err(|error| format!("its endpoint {:?} is no address: {error}", info.endpoint))?;
+    let url = info.endpoint.parse().map_err(|error| format!("its endpoint {:?} is not an address: {error}", info.endpoint))?;
     let mut config = Config::new(url);
     config.root_cert = Some(certificates(&info.certificate_authority)?);
     // A 429 may be a PodDisruptionBudget's refusal, and the next tick retries anyway.
@@ -305,5 +305,5 @@ fn certificates(authority: &str) -> Result<Vec<Vec<u8>>, String> {
         let body: String = block.split("-----END").next().unwrap_or_default().split_whitespace().collect();
         certificates.push(base64.decode(body).map_err(|error| unreadable(&error))?);
     }
-    if certificates.is_empty() { Err(unreadable(&"it holds no certificate")) } else { Ok(certificates) }
+    if certificates.is_empty() { Err(unreadable(&"it contains no certificate")) } else { Ok(certificates) }
 }

@@ -16,7 +16,7 @@ const BROKEN_PAUSE: Duration = Duration::from_millis(200);
 const UNREACHABLE: &str =
     "is its endpoint private, or closed to the functions' addresses? Then set the stack's parameters VpcSubnets and VpcSecurityGroups";
 
-/// What a failed request says about the requested change.
+/// What a failed request means for the requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The object, or its kind, does not exist.
@@ -78,7 +78,7 @@ impl Failure {
 
     /// No response in time.
     pub(crate) fn timeout(limit: Duration) -> Self {
-        Self { is_no_response: true, ..Self::unknown(format!("no answer within {limit:?} ({UNREACHABLE})")) }
+        Self { is_no_response: true, ..Self::unknown(format!("no response within {limit:?} ({UNREACHABLE})")) }
     }
 
     /// The connection failed, or the server does not have the cluster's certificate.

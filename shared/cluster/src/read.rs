@@ -233,7 +233,7 @@ impl<A: ClusterAccess> Clusters<A> {
             tracing::warn!(%cluster, object = %note.object, "{}", note.text);
         }
         for error in &converted.errors {
-            tracing::error!(%cluster, %error, "an object of an old version cannot be understood");
+            tracing::error!(%cluster, %error, "an object of an old version cannot be converted");
             if let Some((_, api_version, kind, metadata)) = old.iter().find(|(name, ..)| *name == error.object) {
                 into.unreadable.push(Unreadable::refused(api_version, kind, metadata.clone(), &error.field, &error.message));
             }
@@ -365,7 +365,7 @@ impl<A: ClusterAccess> Clusters<A> {
                 let (uid, provider_id) = (text(&meta["uid"]), text(&with_provider_id["providerID"]));
                 Ok(Presence::Exists { uid, generation: meta["generation"].as_i64(), provider_id })
             }
-            // A 404 that names the object is about the object; one for a kind that is not served names none.
+            // A 404 with the object's name is about the object; one for an unserved kind has no name.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
                 Ok(if failed.object() == Some(name) { Presence::NotFound } else { Presence::KindNotServed })
             }

@@ -19,7 +19,7 @@ const EVENT_SPAN: SignedDuration = SignedDuration::from_mins(2);
 const MESSAGE_MAX: usize = 1024;
 /// The namespace of events about cluster-scoped objects, as in Kubernetes itself.
 const EVENT_NAMESPACE: &str = "default";
-/// Keys remembered per execution environment; beyond this all are dropped, and some events may be published twice.
+/// Keys kept per execution environment; beyond this all are dropped, and some events may be published twice.
 const PUBLISHED_MAX: usize = 10_000;
 
 fn key(event: &ClusterEvent) -> String {

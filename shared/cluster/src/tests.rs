@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-/// Returns these endpoints in turn (then the last one for ever), and a new token each time.
+/// Returns these endpoints in order (then always the last one), and a new token each time.
 #[derive(Default)]
 struct Access {
     urls: Vec<String>,
@@ -169,8 +169,8 @@ async fn a_failed_endpoint_lookup_is_cached_and_retried_only_if_transient() {
     for (kind, text, expected) in [
         (CloudErrorKind::NotFound, "no cluster of that name", Disposition::Fail),
         (CloudErrorKind::Unauthorized, "eks:DescribeCluster", Disposition::Fail),
-        (CloudErrorKind::Throttled, "did not answer", Disposition::RetryLater),
-        (CloudErrorKind::Unknown, "did not answer", Disposition::RetryLater),
+        (CloudErrorKind::Throttled, "did not respond", Disposition::RetryLater),
+        (CloudErrorKind::Unknown, "did not respond", Disposition::RetryLater),
     ] {
         let access = Arc::new(Access { fails: Some(kind), ..Access::default() });
         for answer in six_reads(&clusters(&access)).await {
@@ -195,7 +195,7 @@ async fn a_token_that_is_always_rejected_fails_the_run_and_names_the_remedy() {
 #[tokio::test]
 async fn a_recreated_cluster_is_reached_at_its_new_endpoint() {
     let server = Server::answering(|_, _| DONE);
-    // Nothing listens there.
+    // Nothing listens on that port.
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let access = access_to(&[&format!("http://{closed}"), &server.url]);
     let answer = clusters(&access).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;

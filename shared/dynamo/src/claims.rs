@@ -145,7 +145,7 @@ impl ClaimStore for DynamoStore {
             match decode(&item, &format!("claim {cluster}/{}", name_of(&item))) {
                 Ok(claim) => listing.claims.push(claim),
                 Err(error) => {
-                    tracing::error!(%error, "a stored claim is left out");
+                    tracing::error!(%error, "a stored claim is skipped");
                     listing.unreadable.push(name_of(&item));
                 }
             }

@@ -95,7 +95,7 @@ impl DecisionLog for DynamoStore {
         items.sort_by_cached_key(|item| std::cmp::Reverse(sort_key(item)));
         items.retain(|item| !item::is_expired(item, self.clock.now()));
         let decode = |item: &Item| {
-            item::value_of::<DecisionRecord>(item, VERSION, what).inspect_err(|error| tracing::error!(%error, "a decision is left out"))
+            item::value_of::<DecisionRecord>(item, VERSION, what).inspect_err(|error| tracing::error!(%error, "a decision is skipped"))
         };
         Ok(items.iter().filter_map(|item| decode(item).ok()).take(limit).collect())
     }

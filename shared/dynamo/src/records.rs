@@ -30,7 +30,7 @@ impl Records for DynamoStore {
             let name = item::text_of(&item, attribute::SK).unwrap_or_default();
             match decode(&item, &what::<R>(cluster, name)) {
                 Ok(record) => records.push(record),
-                Err(error) => tracing::error!(%error, "a stored record is left out"),
+                Err(error) => tracing::error!(%error, "a stored record is skipped"),
             }
         }
         Ok(records)

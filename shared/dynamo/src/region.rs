@@ -91,7 +91,7 @@ impl RegionStore for DynamoStore {
         for item in self.query(keys::OFFERINGS, "the stock-outs").await? {
             match item::value_of::<StockOut>(&item, VERSION, "a stock-out") {
                 Ok(stock_out) => stock_outs.push(stock_out),
-                Err(error) => tracing::error!(%error, "a stock-out is left out"),
+                Err(error) => tracing::error!(%error, "a stock-out is skipped"),
             }
         }
         stock_outs.retain(|stock_out| stock_out.is_remembered(now));
@@ -138,7 +138,7 @@ impl RegionStore for DynamoStore {
                 return Ok(Some(Stored { value, revision }));
             }
         }
-        Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it anew"))
+        Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it again"))
     }
 }
 

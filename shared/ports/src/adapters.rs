@@ -3,7 +3,7 @@
 //! Every function's library has `pub async fn handle<P: Rights>(ports: P, settings: &Settings, ..) -> Result<Report, HandleError>`:
 //! `schedule`, `consolidate`, `register`, `refresh` and `sweep` take `cluster: &ClusterName`; `launch` takes `cluster` and
 //! `claims: &[ClaimName]` (empty: all that are due); `terminate` takes `claim: &ClaimKey`; `interrupt` takes the message's
-//! `body: &str`; `relay` takes a `Request` and also answers a `Response`. Handlers append to the decision log themselves;
+//! `body: &str`; `relay` takes a `Request` and also returns a `Response`. Handlers append to the decision log themselves;
 //! the report is for the caller's log, metrics and timeline.
 
 use crate::Clock;

@@ -15,7 +15,7 @@ use whittle_units::{ClusterName, InstanceId};
 pub enum CloudErrorKind {
     NotFound,
     AlreadyExists,
-    /// Slow down: not a stock-out, and never retried in step with others.
+    /// Throttled: not a stock-out, and never retried in lockstep with others.
     Throttled,
     Unauthorized,
     /// EC2 lacks capacity, for the whole call.
@@ -53,7 +53,7 @@ pub trait LaunchTemplateCleanup: Sync {
 
 /// Launches instances. Only `launch` has this right.
 pub trait Fleets: Sync {
-    /// The same client token stands for the same instances; EC2 does not promise that a repeated call returns them.
+    /// The same client token stands for the same instances; EC2 does not guarantee that a repeated call returns them.
     fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError>;
     /// The instances and errors of the instant fleet of this request; `None` if EC2 does not show the fleet.
     fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError>;
@@ -63,9 +63,9 @@ pub trait Fleets: Sync {
 pub trait Instances: Sync {
     /// All instances that carry the cluster's tag and are not terminated.
     fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError>;
-    /// One instance, terminated ones too while EC2 remembers them.
+    /// One instance, including terminated ones as long as EC2 shows them.
     fn instance(&self, id: &InstanceId) -> impl Answer<Option<Instance>, CloudError>;
-    /// Instances with a tag of this value (a claim's name, a batch token), terminated ones too while EC2 remembers them: how a
+    /// Instances with a tag of this value (a claim's name, a batch token), including terminated ones as long as EC2 shows them: how a
     /// repeated launch finds its machines.
     fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError>;
 }
@@ -83,7 +83,7 @@ pub trait InstanceTags: Sync {
 
 /// Terminates instances. Only `terminate` has this right.
 pub trait Terminator: Sync {
-    /// Asks EC2 to terminate the instance; success if it is already terminating or gone.
+    /// Requests the termination of the instance; success if it is already terminating or gone.
     fn terminate(&self, id: &InstanceId) -> impl Answer<(), CloudError>;
 }
 

@@ -14,12 +14,12 @@ pub enum ClusterError {
     #[error("{what} does not exist")]
     NotFound { what: String },
     /// Changed since it was read.
-    #[error("{what} was changed by somebody else")]
+    #[error("{what} was changed concurrently")]
     Conflict { what: String },
     /// An eviction that a PodDisruptionBudget forbids (429), or two budgets on one pod (500).
     #[error("{what} may not be evicted now: {message}")]
     EvictionForbidden { what: String, message: String },
-    /// The API server asks us to slow down.
+    /// The API server throttles us.
     #[error("the API server throttles {what}")]
     Throttled { what: String },
     /// The request can never be accepted.
@@ -29,7 +29,7 @@ pub enum ClusterError {
     #[error("cluster {cluster} cannot be used: {message}")]
     NoAccess { cluster: ClusterName, message: String },
     /// Unreachable, or it is unknown whether the call happened.
-    #[error("the API server of {cluster} did not answer for {what}: {message}")]
+    #[error("the API server of {cluster} did not respond for {what}: {message}")]
     Unavailable { cluster: ClusterName, what: String, message: String },
 }
 
@@ -41,7 +41,7 @@ impl ClusterError {
                 "there is no cluster of that name in this account and region: correct the stack's parameter Clusters"
             }
             CloudErrorKind::Unauthorized => {
-                "the function's role may not call eks:DescribeCluster: look for a service control policy or a permissions boundary"
+                "the function's role may not call eks:DescribeCluster: check for a service control policy or a permissions boundary"
             }
             CloudErrorKind::Invalid => "EKS refuses the name: correct the stack's parameter Clusters",
             _ => {
@@ -77,7 +77,7 @@ pub enum ObjectKind {
     Node,
 }
 
-/// The API server's answer to a request for one object by name.
+/// The API server's response to a request for one object by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// Readable or not.
@@ -90,7 +90,7 @@ pub enum Presence {
     },
     /// There is no object of that name.
     NotFound,
-    /// The kind is not served: that says nothing about its objects.
+    /// The kind is not served, so nothing is known about its objects.
     KindNotServed,
 }
 
@@ -122,7 +122,7 @@ pub trait Mirrors: Sync {
     /// annotations of others. A mirror with a uid is the object of that uid: it is never created, and the error is `NotFound` if
     /// that is gone.
     fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> impl Answer<(), ClusterError>;
-    /// Asks the API server to delete a mirror (its finalizer holds it until `release_mirror`), but only one of this uid (empty:
+    /// Requests the deletion of a mirror (its finalizer keeps it until `release_mirror`), but only one of this uid (empty:
     /// whichever has the name). Success if it is gone, or another has its name.
     fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
     /// Removes our finalizer from a mirror of this uid (empty: whichever has the name); success if it is gone.

@@ -20,7 +20,7 @@ impl WriteError for HandleError {
     }
 }
 
-/// What a write brought; `None` if another write came first, whose result counts.
+/// The result of a write; `None` if another write came first.
 ///
 /// # Errors Every error but a conflict.
 pub fn unless_conflict<V, E: WriteError>(outcome: Result<V, E>) -> Result<Option<V>, E> {
@@ -31,7 +31,7 @@ pub fn unless_conflict<V, E: WriteError>(outcome: Result<V, E>) -> Result<Option
     }
 }
 
-/// What a transition brought; `None` if another write came first, or the claim has moved on so that the event does not apply.
+/// The result of a transition; `None` if another write came first, or the claim has changed so that the event does not apply.
 ///
 /// # Errors Every error but a conflict and an illegal step.
 pub fn unless_outdated<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, HandleError> {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lost_race_is_a_normal_outcome() {
+    fn only_a_conflict_is_a_normal_outcome() {
         let conflict = || StoreError::Conflict { what: "claim a".into() };
         let throttled = || StoreError::Throttled { what: "claim a".into() };
         assert_eq!(unless_conflict(Ok::<_, StoreError>(1)), Ok(Some(1)));

@@ -8,7 +8,7 @@ use whittle_claims::{Claim, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_units::{ClusterName, Price, Resources, Timestamp};
 
-/// What became of a call on which nothing depends.
+/// The outcome of a call on which nothing depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BestEffort {
     Done,
@@ -32,12 +32,12 @@ pub async fn write_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEffort {
     BestEffort::of(&api.apply_mirror(&claim.key.cluster, &mirror(claim)).await)
 }
 
-/// Publishes an Event. What it says is in the decision log, on an object or in a metric as well.
+/// Publishes an Event. Its content is also in the decision log, on an object or in a metric.
 pub async fn publish_event<K: StatusWriter>(api: &K, cluster: &ClusterName, event: &ClusterEvent) -> BestEffort {
     BestEffort::of(&api.publish(cluster, event).await)
 }
 
-/// The machine of a claim that is only made so that its instance is drained: its capacity does not matter any more. Pure.
+/// The machine of a claim that is created only to drain its instance: its capacity no longer matters. Pure.
 #[must_use]
 pub fn machine_to_terminate(instance: &Instance) -> Machine {
     Machine {
@@ -55,7 +55,7 @@ pub fn machine_to_terminate(instance: &Instance) -> Machine {
     }
 }
 
-/// What became of a record.
+/// The outcome of a record's update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update<R> {
     Written(R),
@@ -65,11 +65,11 @@ pub enum Update<R> {
     Lost,
 }
 
-/// Replaces a record by what `next` makes of the stored one (`None`: there is none) and the time before it was read, by
-/// compare-and-swap; after a conflict once more with what the other run has written, `attempts` times in all. Nothing is written
-/// where `next` returns `None`.
+/// Replaces a record with the result of `next` for the stored one (`None`: there is none) and the time before it was read, by
+/// compare-and-swap; after a conflict it retries with the new record, up to `attempts` times in all. Nothing is written
+/// if `next` returns `None`.
 ///
-/// # Errors The store failed otherwise than by a conflict.
+/// # Errors The store failed for another reason than a conflict.
 pub async fn update_record<R: Record, P: Ports<Store: Records>>(
     ports: P,
     cluster: &ClusterName,

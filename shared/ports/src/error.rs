@@ -45,14 +45,14 @@ pub enum HandleError {
     #[error("the claim stopped the work")]
     Illegal(#[from] IllegalStep),
     /// Every attempt to write lost a race. The message contains what no later read would: it has to be redelivered.
-    #[error("{what} was written by others at each of {tries} tries")]
+    #[error("{what} was changed concurrently at each of {tries} attempts")]
     Contended { what: String, tries: u32 },
     /// The object of the message may be known in a moment. The message contains what no later read would: it has to be
     /// redelivered.
     #[error("{what} is not known yet")]
     NotYet { what: String },
     /// The checker rejected the plan: nothing of it was done.
-    #[error("the plan for cluster {cluster} was refused by the checker: {reason}")]
+    #[error("the checker rejected the plan for cluster {cluster}: {reason}")]
     PlanRefused { cluster: String, reason: String },
 }
 

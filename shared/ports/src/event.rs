@@ -61,10 +61,10 @@ impl Involved {
         Self::named::<Node>("", name, "")
     }
     /// An object that cannot be read.
-    pub fn unreadable(odd: &Unreadable) -> Self {
-        let meta = &odd.metadata;
+    pub fn unreadable(object: &Unreadable) -> Self {
+        let meta = &object.metadata;
         let (namespace, name, uid) = (meta.namespace.clone(), meta.name.clone(), meta.uid.clone());
-        Self { api_version: odd.api_version.clone(), kind: odd.kind.clone(), namespace, name, uid }
+        Self { api_version: object.api_version.clone(), kind: object.kind.clone(), namespace, name, uid }
     }
     /// A pod.
     pub fn pod(pod: &PodKey) -> Self {
@@ -78,8 +78,8 @@ impl ClusterEvent {
         Self { warning: true, ..Self::normal(about, reason, message) }
     }
     /// The Event for an object that cannot be read: it is left alone, with everything that belongs to it.
-    pub fn unreadable(odd: &Unreadable) -> Self {
-        Self::warning(Involved::unreadable(odd), "Unreadable", odd.remedy())
+    pub fn unreadable(object: &Unreadable) -> Self {
+        Self::warning(Involved::unreadable(object), "Unreadable", object.remedy())
     }
     /// A normal Event.
     pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {

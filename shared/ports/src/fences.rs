@@ -15,11 +15,11 @@ pub struct NamePatterns(BTreeMap<ClusterName, Vec<String>>);
 /// Why a text is not a list of patterns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamePatternsError {
-    #[error("{0:?} is no entry of the form CLUSTER=NAME,NAME")]
+    #[error("{0:?} is not an entry of the form CLUSTER=NAME,NAME")]
     NoEntry(String),
-    #[error("cluster {0} is not served here: add it to the stack's parameter Clusters, or take its entry out")]
+    #[error("cluster {0} is not served here: add it to the stack's parameter Clusters, or remove its entry")]
     NotServed(ClusterName),
-    #[error("cluster {0} has two entries: write its names into one")]
+    #[error("cluster {0} has two entries: merge them")]
     Twice(ClusterName),
 }
 
@@ -65,21 +65,21 @@ pub enum ClassRefusal {
 fn role_refused(role: Option<&str>, profile: Option<&str>) -> String {
     let remedy = "the operator allows roles by the stack's parameters NodeRoles and ClusterNodeRoles";
     match (role, profile) {
-        (Some(""), Some(profile)) => format!("instance profile {profile} of spec.instanceProfile does not exist, or holds no role"),
+        (Some(""), Some(profile)) => format!("instance profile {profile} of spec.instanceProfile does not exist, or contains no role"),
         (Some(role), Some(profile)) => {
             format!(
-                "instance profile {profile} of spec.instanceProfile holds role {role}, which nodes of this cluster may not have: {remedy}"
+                "instance profile {profile} of spec.instanceProfile contains role {role}, which nodes of this cluster may not have: {remedy}"
             )
         }
         (Some(role), None) => format!("nodes of this cluster may not have role {role} of spec.role: {remedy}"),
         (None, profile) => {
             let profile = profile.unwrap_or_default();
-            format!("it is not known which role instance profile {profile} of spec.instanceProfile holds: use spec.role, or {remedy}")
+            format!("the role of instance profile {profile} of spec.instanceProfile is unknown: use spec.role, or {remedy}")
         }
     }
 }
 
-/// Names between commas.
+/// Names separated by commas.
 pub fn names_of(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
@@ -223,12 +223,12 @@ mod tests {
 
     fn settings(clusters: &[&str], all: &str, own: &str) -> Settings {
         let clusters: Vec<ClusterName> = clusters.iter().map(|&name| name.into()).collect();
-        let cluster_node_roles = NamePatterns::parse(own, &clusters).expect("it is in order");
+        let cluster_node_roles = NamePatterns::parse(own, &clusters).expect("it is valid");
         Settings { clusters, node_roles: names_of(all), cluster_node_roles, ..Settings::default() }
     }
 
     #[test]
-    fn no_cluster_may_have_the_node_role_of_another() {
+    fn no_cluster_may_use_the_node_role_of_another() {
         let two = settings(&["prod", "prod-b"], "KarpenterNodeRole-*", "");
         let permits = |cluster: &str, role: &str| two.permits_node_role(&cluster.into(), role);
         assert!(permits("prod", "KarpenterNodeRole-prod") && permits("prod-b", "path/KarpenterNodeRole-prod-b"));
@@ -237,36 +237,36 @@ mod tests {
         let named = settings(&["prod", "dev"], "*", "prod=web-*,batch;dev=");
         let permits = |cluster: &str, role: &str| named.permits_node_role(&cluster.into(), role);
         assert!(permits("prod", "web-1") && permits("prod", "batch"));
-        assert!(!permits("prod", "KarpenterNodeRole-prod"), "its own names are all that it may have");
+        assert!(!permits("prod", "KarpenterNodeRole-prod"), "only its own names are permitted");
         assert!(!permits("dev", "web-1") && !permits("dev", "KarpenterNodeRole-dev"));
     }
 
     #[test]
-    fn the_list_of_all_roles_is_a_fence_for_every_cluster() {
+    fn the_list_of_all_roles_restricts_every_cluster() {
         let one = settings(&["prod"], "KarpenterNodeRole-*, eng/batch", "");
         let permits = |role: &str| one.permits_node_role(&"prod".into(), role);
-        assert!(permits("KarpenterNodeRole-prod") && permits("batch"), "a cluster alone may have all of them");
+        assert!(permits("KarpenterNodeRole-prod") && permits("batch"), "a single cluster may use all of them");
         assert!(!permits("admin"));
         let narrow = settings(&["prod"], "KarpenterNodeRole-*", "prod=admin");
-        assert!(!narrow.permits_node_role(&"prod".into(), "admin"), "IAM would not let it be passed");
+        assert!(!narrow.permits_node_role(&"prod".into(), "admin"), "IAM would deny iam:PassRole");
         let default = Settings { default_node_role: Some("path/nodes".to_owned()), ..settings(&["a", "b"], "x", "") };
-        assert!(default.permits_node_role(&"a".into(), "nodes"), "the operator chose it");
+        assert!(default.permits_node_role(&"a".into(), "nodes"), "the operator configured it");
     }
 
     #[test]
-    fn a_cluster_alone_never_has_the_node_role_of_a_cluster_of_another_deployment() {
+    fn a_single_cluster_never_uses_the_node_role_of_another_deployments_cluster() {
         let one = settings(&["prod"], "KarpenterNodeRole-*", "");
         assert!(!one.permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "by the default of the stack");
         assert!(!one.permits_node_role(&"prod".into(), "path/KarpenterNodeRole-prod-b"));
         let written_out = settings(&["prod"], "KarpenterNodeRole-*,KarpenterNodeRole-shared", "");
         assert!(written_out.permits_node_role(&"prod".into(), "KarpenterNodeRole-shared"));
         let by_entry = settings(&["prod"], "KarpenterNodeRole-*", "prod=KarpenterNodeRole-*");
-        assert!(by_entry.permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "the operator says so of this cluster");
-        assert!(settings(&["prod"], "", "").permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "IAM alone says so");
+        assert!(by_entry.permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "the operator permits it for this cluster");
+        assert!(settings(&["prod"], "", "").permits_node_role(&"prod".into(), "KarpenterNodeRole-dev"), "only IAM restricts it");
     }
 
     #[test]
-    fn a_role_that_nobody_could_look_up_is_no_way_round_the_fence() {
+    fn an_unknown_role_does_not_bypass_the_restrictions() {
         let one = settings(&["prod"], "", "");
         assert!(one.permits_unknown_role(&"prod".into(), "p"));
         assert!(!settings(&["prod"], "", "prod=web").permits_unknown_role(&"prod".into(), "p"));
@@ -275,25 +275,25 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_caller_rings_for_its_own_cluster_alone() {
+    fn a_signed_caller_sends_doorbells_for_its_own_cluster_only() {
         let clusters = ["prod".into(), "dev".into()];
-        let relay_callers = NamePatterns::parse("prod=relay-prod;dev=relay-dev-*", &clusters).expect("it is in order");
+        let relay_callers = NamePatterns::parse("prod=relay-prod;dev=relay-dev-*", &clusters).expect("it is valid");
         let named = Settings { relay_callers, ..Settings::default() };
         let role = "arn:aws:sts::111122223333:assumed-role/relay-prod/relay-dev-1";
         assert!(named.permits_caller("prod", role));
-        assert!(!named.permits_caller("dev", role), "the name of a session is the caller's own choice");
+        assert!(!named.permits_caller("dev", role), "the session name is chosen by the caller");
         assert!(!named.permits_caller("dev", "arn:aws:sts::111122223333:assumed-role/other/x") && !named.permits_caller("dev", "odd"));
         assert!(named.permits_caller("dev", "arn:aws:iam::111122223333:user/ops/relay-dev-1"));
         assert!(!named.permits_caller("elsewhere", role));
-        assert!(Settings::default().permits_caller("prod", role), "where nobody is named, a signature is enough");
+        assert!(Settings::default().permits_caller("prod", role), "without configured callers a signature is enough");
     }
 
     #[test]
-    fn an_odd_list_is_refused_with_the_entry_that_is_odd() {
+    fn an_invalid_list_is_rejected_with_its_invalid_entry() {
         let served = ["prod".into()];
         assert_eq!(NamePatterns::parse("prod", &served), Err(NamePatternsError::NoEntry("prod".to_owned())));
         assert_eq!(NamePatterns::parse("pord=a", &served), Err(NamePatternsError::NotServed("pord".into())));
         assert_eq!(NamePatterns::parse("prod=a;prod=b", &served), Err(NamePatternsError::Twice("prod".into())));
-        assert!(NamePatterns::parse(" ; ", &served).expect("nothing is in order").is_empty());
+        assert!(NamePatterns::parse(" ; ", &served).expect("an empty list is valid").is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! The interfaces to AWS, Kubernetes and the store, as small traits.
 //!
 //! One trait per right: a function's block [`rights!`] reads like its role's policy. Every adapter passes the same contract suites.
-//! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond what its SDK does, but
-//! for reads of a cluster, which are sent again once or twice where that is likely to help.
+//! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond its SDK, except
+//! reads of a cluster, which are retried once or twice if that is likely to help.
 
 mod adapters;
 mod advance;

@@ -1,4 +1,4 @@
-//! Every metric that Whittle shows: its name, what its labels are called, its unit, what it means, and which functions write it.
+//! Every metric that Whittle emits: its name, labels, unit and meaning, and which functions emit it.
 //!
 //! A function gives [`crate::Report::metric`] or [`crate::Report::gauge`] a value of one of these types. The tables of
 //! `docs/metrics.md` are made from [`ALL`] by `cargo xtask metrics`. Names and labels are Karpenter's where it has such a metric.
@@ -20,27 +20,27 @@ catalogue! {
         /// one for each run
         counter Runs = "runs" from every {
             function,
-            /// `ok`, or what is done about the failure: `retry_later`, `replan`, `drop`, `fail`
+            /// `ok`, or how the failure is handled: `retry_later`, `replan`, `drop`, `fail`
             outcome,
         }
-        /// how long the run took
+        /// duration of the run
         timer(Milliseconds) RunDuration = "duration_ms" from every { function, outcome }
-        /// one for each run that did not end well: `outcome` is `retry_later`, `drop` or `fail`. Of `terminate`, each look at a
-        /// NodeClaim that the API server did not answer or refused counts too. There is no series while all is well.
-        /// `FailedRunsAlarm` stands on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
+        /// one for each failed run: `outcome` is `retry_later`, `drop` or `fail`. For `terminate`, also each run for a
+        /// NodeClaim in which the API server did not respond or refused a request. Absent without failures.
+        /// `FailedRunsAlarm` is based on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
         /// here within a minute
         counter FailedRuns = "whittle_failed_runs" from every {}
     }
 
     nodes {
-        /// NodeClaims that were made
+        /// NodeClaims that were created
         counter NodeClaimsCreated = "karpenter_nodeclaims_created_total" from [Schedule, Consolidate] {
             /// `provisioned`, `empty`, `drifted`, `underutilized`
             reason,
             nodepool,
             min_values_relaxed,
         }
-        /// NodeClaims that were ordered to end
+        /// NodeClaims whose deletion was requested
         counter NodeClaimsDisrupted = "karpenter_nodeclaims_disrupted_total" from [Consolidate, Interrupt, Launch, Register, Sweep] {
             reason,
             nodepool,
@@ -48,22 +48,22 @@ catalogue! {
             consolidation_policy,
             termination_mode,
         }
-        /// NodeClaims that were ordered to end because of a condition of their Node
+        /// NodeClaims that were deleted because of a condition of their Node
         counter NodeClaimsUnhealthyDisrupted = "karpenter_nodeclaims_unhealthy_disrupted_total" from [Sweep] {
             condition,
             nodepool,
             capacity_type,
             image_id,
         }
-        /// NodeClaims whose machine has ended
+        /// NodeClaims whose instance has terminated
         counter NodeClaimsTerminated = "karpenter_nodeclaims_terminated_total" from [Terminate] { nodepool, capacity_type, zone }
-        /// calls that a person has to make possible, such as a missing service-linked role for spot or a denied right
+        /// launches that need user action, such as a missing service-linked role for spot or a denied permission
         counter LaunchesRefused = "whittle_launches_refused_total" from [Launch] {
             nodepool,
             /// as in the NodeClaim's condition `Launched`
             reason,
         }
-        /// calls that EC2 refused until a person mends the cause, each 30 seconds again
+        /// terminations that EC2 refuses until a user fixes the cause; retried every 30 seconds
         counter TerminationsRefused = "whittle_terminations_refused_total" from [Terminate] {
             nodepool,
             /// `Unauthorized`, `TerminationProtection`, `Refused`
@@ -71,58 +71,58 @@ catalogue! {
         }
         /// Nodes that were registered
         counter NodesCreated = "karpenter_nodes_created_total" from [Register] { nodepool, zone }
-        /// Nodes that no pod is left on that has to go
+        /// Nodes that were drained
         counter NodesDrained = "karpenter_nodes_drained_total" from [Terminate] { nodepool }
-        /// Nodes whose machine has ended
+        /// Nodes whose instance has terminated
         counter NodesTerminated = "karpenter_nodes_terminated_total" from [Terminate] { nodepool, zone }
-        /// from the request to the end
+        /// from the request of the deletion to the end
         gauge(Seconds) NodeClaimsTerminationDuration = "karpenter_nodeclaims_termination_duration_seconds" from [Terminate] { nodepool }
-        /// from the order to EC2 to the end
+        /// from EC2's TerminateInstances to the end
         gauge(Seconds) NodeClaimsInstanceTerminationDuration = "karpenter_nodeclaims_instance_termination_duration_seconds"
             from [Terminate] { nodepool }
         /// from the deletion of the Node to its end
         gauge(Seconds) NodesTerminationDuration = "karpenter_nodes_termination_duration_seconds" from [Terminate] { nodepool }
-        /// how old the Node became
+        /// age of the Node at its end
         gauge(Seconds) NodesLifetimeDuration = "karpenter_nodes_lifetime_duration_seconds" from [Terminate] { nodepool }
-        /// what the nodes of the pool have, as its status says
+        /// resources of the pool's nodes, as in its status
         gauge(Resource) NodePoolsUsage = "karpenter_nodepools_usage" from [Sweep] { nodepool, resource_type }
-        /// what the nodes of the pool may have, as its `limits` say
+        /// the pool's `limits`
         gauge(Resource) NodePoolsLimit = "karpenter_nodepools_limit" from [Sweep] { nodepool, resource_type }
-        /// what the machines of the pool cost
+        /// cost of the pool's machines
         gauge(DollarsPerHour) NodePoolsCost = "karpenter_nodepools_cost_total" from [Sweep] { nodepool }
-        /// machines that got their claim back
+        /// machines whose claim was restored
         counter NodeClaimsAdopted = "whittle_nodeclaims_adopted_total" from [Sweep] { nodepool }
         /// runs that changed nothing because Karpenter runs in the cluster
         counter HeldByKarpenter = "whittle_held_by_karpenter_total" from [Sweep] {}
         /// claims in each phase
         gauge(Count) NodeClaims = "whittle_nodeclaims" from [Sweep] { nodepool, phase }
-        /// claims that stand in one phase for longer than anything that goes well takes; absent where there are none
+        /// claims that have been in one phase for longer than normal; absent if there are none
         gauge(Count) NodeClaimsStuck = "whittle_nodeclaims_stuck" from [Sweep] { nodepool, phase }
-        /// claims that serve and whose pool is missing; absent where there are none
+        /// live claims whose pool is missing; absent if there are none
         gauge(Count) NodeClaimsWithoutNodePool = "whittle_nodeclaims_without_nodepool" from [Sweep] { nodepool }
-        /// objects that are there and cannot be read; absent where there are none. Sweep shows Karpenter's kinds and Nodes,
+        /// objects that exist but cannot be read; absent if there are none. Sweep reports Karpenter's kinds and Nodes,
         /// consolidate all others
         gauge(Count) ObjectsUnreadable = "whittle_objects_unreadable" from [Consolidate, Sweep] {
-            /// `stored NodeClaim` is one of the table, from sweep
+            /// `stored NodeClaim` is a claim in the table, from sweep
             kind,
         }
-        /// 1 for a kind of today that the API server does not serve; absent otherwise
+        /// 1 for a current kind that the API server does not serve; absent otherwise
         gauge(Count) KindsAbsent = "whittle_kinds_absent" from [Sweep] { kind }
     }
 
     pods {
-        /// pods that the plan is for
+        /// pending pods in the plan
         gauge(Count) SchedulerQueueDepth = "karpenter_scheduler_queue_depth" from [Schedule] { controller }
-        /// pods that nothing of ours may take
+        /// pods that Whittle ignores
         gauge(Count) SchedulerIgnoredPods = "karpenter_scheduler_ignored_pods_count" from [Schedule] {}
-        /// pods that found no place; those that wait for a reservation or for the next run are not among them
+        /// unschedulable pods, without those that wait for a reservation or for the next run
         gauge(Count) SchedulerUnschedulablePods = "karpenter_scheduler_unschedulable_pods_count" from [Schedule] { controller }
-        /// since the scheduler first failed on the pod that waits longest of those that a plan has to do with; absent while none
-        /// waits
+        /// longest time since the scheduler first failed to schedule a pod of the plan; absent if no pod
+        /// is pending
         gauge(Seconds) PodsLongestWait = "whittle_pods_longest_wait_seconds" from [Schedule] {}
-        /// how long the plan took
+        /// duration of the planning
         gauge(Seconds) SchedulingDuration = "karpenter_scheduler_scheduling_duration_seconds" from [Schedule] { controller }
-        /// pods on nodes that a started command takes
+        /// pods on nodes of started commands
         counter PodsDisruptionInitiated = "karpenter_pods_disruption_initiated_total" from [Consolidate] {
             reason,
             nodepool,
@@ -132,7 +132,7 @@ catalogue! {
         }
         /// pods that were evicted, or deleted to meet a deadline
         counter PodsDrained = "karpenter_pods_drained_total" from [Terminate] { reason }
-        /// answers to requests for eviction
+        /// responses to eviction requests
         counter PodsEvictionRequests = "karpenter_pods_eviction_requests_total" from [Terminate] {
             /// `200`, `429`
             code,
@@ -140,7 +140,7 @@ catalogue! {
     }
 
     disruption {
-        /// how long a method took that had nodes to look at; the first of a pass is charged with what all have in common
+        /// duration of a method that had nodes to evaluate; the first of a pass includes the work that all share
         gauge(Seconds) DecisionEvaluationDuration = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds"
             from [Consolidate] { reason, consolidation_type }
         /// commands that were started
@@ -150,20 +150,20 @@ catalogue! {
             reason,
             consolidation_type,
         }
-        /// the same, once for each pool that loses nodes
+        /// started commands, once for each pool of their nodes
         counter DecisionsByNodePool = "karpenter_voluntary_disruption_decisions_by_nodepool_total" from [Consolidate] {
             decision,
             reason,
             consolidation_type,
             nodepool,
         }
-        /// nodes that a method could take
+        /// nodes that are eligible for a method
         gauge(Count) EligibleNodes = "karpenter_voluntary_disruption_eligible_nodes" from [Consolidate] { reason }
-        /// passes that ended for want of simulations and found nothing until then
+        /// passes that ran out of simulations without finding a command
         counter ConsolidationTimeouts = "karpenter_voluntary_disruption_consolidation_timeouts_total" from [Consolidate] {
             consolidation_type,
         }
-        /// nodes of a rested command that came to be in use, nominated or over a budget
+        /// nodes that failed validation: in use, nominated or over a budget
         counter FailedValidations = "karpenter_voluntary_disruption_failed_validations_total" from [Consolidate] { consolidation_type }
         /// replacements that never initialized, of commands that were rolled back
         counter QueueFailures = "karpenter_voluntary_disruption_queue_failures_total" from [Consolidate] {
@@ -171,34 +171,34 @@ catalogue! {
             reason,
             consolidation_type,
         }
-        /// commands for one node that were found possible; of commands for several the chosen one, or the last that a score
-        /// stopped
+        /// possible single-node commands; of multi-node commands the chosen one, or the last that a score
+        /// rejected
         counter ConsolidationMoves = "karpenter_consolidation_moves_total" from [Consolidate] {
             /// `approved`, `rejected`
             decision,
             nodepool,
             policy,
         }
-        /// what the policy Balanced makes of it; half is enough
+        /// score under the policy Balanced; 0.5 approves
         gauge(Score) ConsolidationScore = "karpenter_consolidation_score" from [Consolidate] {
             /// `approved`, `rejected`
             decision,
             nodepool,
             policy,
         }
-        /// what the budgets leave
+        /// disruptions that the budgets still allow
         gauge(Count) NodePoolsAllowedDisruptions = "karpenter_nodepools_allowed_disruptions" from [Consolidate] { nodepool, reason }
-        /// nodes that are going or not ready
+        /// nodes that are being deleted or not ready
         gauge(Count) NodePoolsNodesConsumingBudgets = "karpenter_nodepools_nodes_consuming_budgets" from [Consolidate] {
             nodepool,
             reason,
         }
-        /// what a finished command saves from then on; sum it
+        /// savings of a finished command from then on; to be summed
         gauge(DollarsPerHour) SavedDollarsPerHour = "whittle_saved_dollars_per_hour" from [Consolidate] { nodepool }
     }
 
     interruptions {
-        /// messages that were understood
+        /// messages that were decoded
         counter InterruptionMessages = "karpenter_interruption_received_messages_total" from [Interrupt] { message_type }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_is_shown_under_its_name_with_its_labels() {
+    fn a_gauge_is_reported_with_its_name_and_labels() {
         let mut report = Report::default();
         report.gauge(NodePoolsLimit { nodepool: "default", resource_type: "cpu" }, Quantity::from_units(2));
         report.metric_by(Decisions { decision: "delete", reason: "empty", consolidation_type: "empty" }, 2);

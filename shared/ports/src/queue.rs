@@ -6,7 +6,7 @@ use whittle_claims::Doorbell;
 
 /// A message could not be sent. Nothing is lost: the next tick does the work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the doorbell for {cluster} could not be rung: {reason}")]
+#[error("the doorbell for {cluster} could not be sent: {reason}")]
 pub struct QueueError {
     pub cluster: String,
     pub reason: String,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use whittle_claims::Record;
 use whittle_ec2::network::ClusterInfo;
 
-/// What nodes have to know about their cluster. Written by `refresh` alone.
+/// What nodes need to know about their cluster. Written by `refresh` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterRecord {
     pub info: ClusterInfo,

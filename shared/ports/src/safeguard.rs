@@ -27,103 +27,103 @@ macro_rules! safeguards {
 }
 
 safeguards! {
-    /// interrupt: a notice is judged anew when somebody wrote its claim at the same moment
+    /// interrupt: a notice is handled again after a concurrent write of its claim
     NoticeTriedAgain,
-    /// interrupt: a claim that ends already is told the earlier deadline of a notice
+    /// interrupt: a deleted claim gets the earlier deadline of a notice
     DeadlineTightened,
-    /// terminate: a machine is not lost while its kubelet speaks, whatever EC2 says
+    /// terminate: a machine is not lost while its kubelet is alive, whatever EC2 reports
     KubeletAsked,
-    /// terminate: a machine is not lost while EC2 says that it runs, although its kubelet is silent
+    /// terminate: a machine is not lost while EC2 reports it running, although its kubelet is silent
     Ec2Asked,
-    /// terminate: a Node that one answer lacks is there as long as the same answer has its pods
+    /// terminate: a Node that a response lacks exists if the response has its pods
     PodsContradict,
-    /// terminate: a claim that knows no Node looks for one before its machine ends
+    /// terminate: the Node of a claim without one is searched before its machine is terminated
     NodeLookedFor,
-    /// terminate: a Node that no list shows is asked for by the name that EC2 gave its machine
+    /// terminate: an unlisted Node is looked up by its instance's DNS name
     NodeAskedByName,
-    /// terminate: nodes are closed to new pods before their pods leave
+    /// terminate: nodes are tainted before their pods are evicted
     ClosedBeforeDrain,
-    /// terminate: pods leave in groups, those of the system last
+    /// terminate: pods are evicted in groups, critical ones last
     GroupsInOrder,
-    /// terminate: pods whose owner asked for it are not evicted
+    /// terminate: pods that their owners protect are not evicted
     OwnersAsked,
-    /// terminate: pods stay until they are planned for, or until their next machine is ready if it is in time
+    /// terminate: pods stay until they are planned, or their replacement is ready in time
     HeldForPlan,
-    /// terminate: pods are deleted without asking their budgets only when the deadline leaves just their grace
+    /// terminate: pods are deleted regardless of budgets only if the deadline leaves just their grace period
     ForcedOnlyWhenDue,
-    /// terminate: an empty node is watched for a while before its machine ends
+    /// terminate: an empty node is watched for a while before its machine is terminated
     EmptyNodeWatched,
-    /// terminate: volumes are detached before their machine ends
+    /// terminate: volumes are detached before their machine is terminated
     VolumesDetached,
-    /// terminate: a machine that EC2 does not show yet may have only just started
+    /// terminate: a machine that EC2 does not show yet may have just started
     YoungMachineAwaited,
-    /// terminate: a machine that EC2 does not show is missed for a while before it has ended
+    /// terminate: a machine has to be missing in EC2 for a while to count as terminated
     EndSeenTwice,
-    /// terminate: a launch that is given up is waited for
+    /// terminate: a launch in progress of a deleted claim is awaited
     LaunchSettles,
-    /// terminate: a NodeClaim that shows a machine stays when a claim ends that never knew of one
+    /// terminate: a NodeClaim with a machine is kept when a claim without one ends
     ShownMachinesKept,
-    /// terminate: a doorbell that is due anyway is not rung again
+    /// terminate: a doorbell that is due anyway is not sent again
     EndingRungOnce,
     /// terminate: evictions of a cluster share a rate
     EvictionsShared,
-    /// sweep: a claim whose machine EC2 does not list is looked at twice
+    /// sweep: a claim whose machine EC2 does not list is deleted only at the second sighting
     LossSeenTwice,
-    /// sweep: a machine that EC2 does not list is asked for by its id
+    /// sweep: a machine that EC2 does not list is looked up by its id
     LossAskedByName,
-    /// sweep: an object that stood for a machine is let go only if EC2, asked by name, has no such machine
+    /// sweep: an object is released only if EC2 denies its machine in a lookup by id
     ReleasesAskedByName,
-    /// sweep: a machine is not gone while its kubelet speaks
+    /// sweep: a machine is not gone while its kubelet is alive
     SilenceNeeded,
-    /// sweep: a claim that knows less than the cluster shows waits for its machine
+    /// sweep: a claim that lacks the machine that the cluster shows waits for it
     BehindAwaited,
-    /// sweep: machines of a launch that is under way are nobody's orphans
+    /// sweep: machines of a launch in progress are no orphans
     LaunchUnderWay,
-    /// sweep: machines that another claim may have are no orphans while a claim cannot be read
+    /// sweep: machines are no orphans while a claim cannot be read
     UnreadableClaimsHold,
-    /// sweep: a machine of ours that no claim knows is taken back at its second sight
+    /// sweep: a serving machine without a claim is adopted at the second sighting
     AdoptedAtSecondSight,
-    /// sweep: what Karpenter started is Karpenter's
+    /// sweep: machines of Karpenter are left alone
     KarpenterSpared,
-    /// sweep: who leaves a cluster and its machines waits for those on their way
+    /// sweep: an uninstallation with kept machines awaits launches in progress
     LeavingAwaitsLaunches,
-    /// sweep: a machine whose Node is being deleted is not left without it
+    /// sweep: a machine whose Node is being deleted is not released
     LeavingNodesDrained,
-    /// sweep: a machine is marked as nobody's before it is let go
+    /// sweep: a machine is tagged as released before it is released
     LetGoMarked,
-    /// sweep: nothing is judged that is about to be nobody's
+    /// sweep: machines that are being released are not compared
     LeftUnjudged,
-    /// register: a node gets the finalizer with its name
+    /// register: a node gets the finalizer with its registration
     FinalizerSet,
-    /// register: a node is not initialized while it lacks something
+    /// register: a node is not initialized while it lacks a requirement
     InitializedWhenReady,
-    /// register: the next look is rung once
+    /// register: the next run is requested once
     LookRungOnce,
     /// launch: fleet calls share a rate
     CallsRated,
-    /// launch: the next try is rung once
+    /// launch: the next attempt is requested once
     TryRungOnce,
-    /// launch: what a plan that waited may have brought already is looked for before it is bought
+    /// launch: instances of a plan that waited long are looked up before it is launched
     OldPlansLookFirst,
-    /// launch: while EC2 has not told what became of a call, nothing is bought in its place
+    /// launch: a call with an unknown outcome is not replaced
     OpenCallsAwaited,
-    /// launch: a machine that has ended is given to nobody
+    /// launch: an ended machine is not assigned
     EndedGivenToNobody,
-    /// consolidate: nodes are closed to new pods before a command begins
+    /// consolidate: nodes are tainted before a command begins
     ClosedBeforeCommand,
-    /// consolidate: what came to a node before it was closed is looked at once more
+    /// consolidate: pods that were bound before the taint are checked again
     LookedAtClosed,
-    /// consolidate: old machines end only when the new ones are ready
+    /// consolidate: old nodes are deleted only after their replacements are ready
     ReplacementsReady,
-    /// consolidate: nodes of a command that was given up are opened again
+    /// consolidate: nodes of a command that was rolled back are untainted
     StraysOpened,
-    /// consolidate: a static pool of which machines cannot be counted buys none
+    /// consolidate: a static pool with unreadable claims launches none
     StaticsCounted,
-    /// consolidate: a static pool whose launches failed rests for a while
+    /// consolidate: a static pool whose launches failed backs off
     StaticsRest,
-    /// refresh: a class that an answer lacks is looked for twice
+    /// refresh: a class has to be missing from two responses
     ClassMissedTwice,
-    /// refresh: a class stays while claims use it
+    /// refresh: a class is kept while claims use it
     ClassHeldByClaims,
 }
 
@@ -178,7 +178,7 @@ mod tests {
     use super::Safeguard;
 
     #[test]
-    fn without_the_feature_every_protection_answers_what_it_is_given() {
+    fn without_the_feature_every_safeguard_returns_its_argument() {
         for one in Safeguard::ALL {
             assert!(one.stops(true) && !one.stops(false));
             assert!(one.permits(true) && !one.permits(false));

@@ -63,18 +63,18 @@ pub struct Scheduling {
     pub work_budget: u64,
     /// Spread constraints of pods that have none of their own (Karpenter: `SCHEDULER_CONFIG`).
     pub default_spread: Vec<TopologySpreadConstraint>,
-    /// Which plan is the best of those that schedule equally many pods.
+    /// Which plan is the best of those that schedule the same number of pods.
     pub objective: Objective,
     /// What a machine costs besides its price and its volumes, per hour.
     pub machine_cost: Price,
-    /// Pack and choose commands as Karpenter does: for comparisons, in the simulator.
+    /// Pack and choose commands as Karpenter does: for comparisons in the simulator.
     pub reference_packing: bool,
 }
 
 /// The work budget of a planning run. A unit takes about a microsecond of one core, 0.4 to 1.3 on inputs that are long enough to
 /// matter (the example `scheduling` of the solver prints both, built for release, for the benchmark and for `benches/odd.rs`), so
 /// that a run that uses up its budget takes some four seconds of a core: seven at the function's 1,024 MB, fourteen if the
-/// checker has it packed anew, of the 30 it may take.
+/// checker has it packed again, of the 30 that it may take.
 const WORK_BUDGET: u64 = 4_000_000;
 
 impl Default for Scheduling {

@@ -8,7 +8,7 @@ use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Another write came first: a normal outcome that ends the invocation.
-    #[error("{what} was changed by somebody else")]
+    #[error("{what} was changed concurrently")]
     Conflict { what: String },
     /// A newer lease exists: this invocation may not decide any more.
     #[error("the lease of cluster {cluster} has passed to another invocation")]
@@ -19,7 +19,7 @@ pub enum StoreError {
     #[error("the table throttles {what}")]
     Throttled { what: String },
     /// It is unknown whether the write happened.
-    #[error("the table did not answer for {what}: {reason}")]
+    #[error("the table did not respond for {what}: {reason}")]
     Unavailable { what: String, reason: String },
     /// The stored value cannot be read: a newer version, or damage. It is left as it is.
     #[error("{what} cannot be read: {reason}")]
@@ -108,7 +108,7 @@ pub trait DecisionLog: Sync {
     fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> impl Answer<Vec<DecisionRecord>, StoreError>;
 }
 
-/// A claim as far as it can be read: an unreadable one does not block work on others.
+/// A claim, or `None` if it cannot be read: an unreadable one does not block work on others.
 ///
 /// # Errors The store failed.
 pub fn readable(found: Result<Option<Stored<Claim>>, StoreError>) -> Result<Option<Stored<Claim>>, StoreError> {

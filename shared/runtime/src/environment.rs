@@ -93,9 +93,9 @@ pub enum EnvironmentError {
     Missing(&'static str),
     #[error("{name} is {value:?}, which is not one of {allowed}")]
     Unknown { name: &'static str, value: String, allowed: &'static str },
-    #[error("{name} is {value:?}, which is no whole number of seconds from 0 to 900")]
+    #[error("{name} is {value:?}, which is not a whole number of seconds from 0 to 900")]
     NoSeconds { name: &'static str, value: String },
-    #[error("{name} is {value:?}, which is no whole number from {least} to {most}: correct the stack's parameter {parameter}")]
+    #[error("{name} is {value:?}, which is not a whole number from {least} to {most}: correct the stack's parameter {parameter}")]
     NoCount { name: &'static str, value: String, least: u32, most: u32, parameter: &'static str },
     #[error("{name} cannot be used: {reason}; correct the stack's parameter VmMemoryOverheadPercent")]
     NoShare { name: &'static str, reason: String },
@@ -126,7 +126,7 @@ fn seconds(name: &'static str, value: Option<String>) -> Result<SignedDuration, 
 
 /// No machine has more interfaces.
 const RESERVED_ENIS_MAX: u32 = 100;
-/// The region's catalog is read at least twice a day, and less often than classes are looked at.
+/// The region's catalog is read at least twice a day, and less often than classes are refreshed.
 const CATALOG_REFRESH_MINUTES_RANGE: (u32, u32) = (5, 720);
 
 /// A whole number within a range; `usual` when unset.
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_instance_types_depend_on_is_read_and_a_typo_in_it_names_the_variable_and_the_remedy() {
+    fn settings_of_instance_types_are_read_and_an_error_names_variable_and_remedy() {
         let mut variables = complete();
         let usual = read(&variables).expect("all are optional").settings;
         assert_eq!(usual.instance_types(), Settings::default().instance_types());
@@ -325,7 +325,7 @@ mod tests {
             (NODE_CLASS_EXPRESSIONS, "true"),
             (CATALOG_REFRESH_MINUTES, "60"),
         ]);
-        let set = read(&variables).expect("it is in order").settings;
+        let set = read(&variables).expect("it is valid").settings;
         let types = set.instance_types();
         assert_eq!((types.reserved_enis, types.vm_memory_overhead_ppm, types.expressions), (2, 50_000, Expressions::Evaluated));
         assert_eq!(set.catalog_refresh, SignedDuration::from_hours(1));

@@ -46,10 +46,10 @@ pub struct WorkItem {
     pub message_ids: Vec<String>,
 }
 
-/// A doorbell to ring instead of doing the work: each cluster gets its own invocation, so that a cluster that exhausts the memory
+/// A doorbell to send instead of doing the work: each cluster gets its own invocation, so that a cluster that exhausts the memory
 /// or whose API server hangs affects no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoorbellToRing {
+pub struct DoorbellToSend {
     pub doorbell: Doorbell,
     /// The messages that requested it; empty when a schedule did.
     pub message_ids: Vec<String>,
@@ -67,7 +67,7 @@ pub struct PoisonMessage {
 pub struct Decoded {
     /// Work on whole clusters is of one cluster only.
     pub work: Vec<WorkItem>,
-    pub doorbells: Vec<DoorbellToRing>,
+    pub doorbells: Vec<DoorbellToSend>,
     pub poison: Vec<PoisonMessage>,
     /// Whether the response has to name the messages that failed.
     pub is_batch: bool,
@@ -94,7 +94,7 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     // A tick's kind only documents the schedule: handlers decide by the state they read.
     if event.get("kind").is_some_and(Value::is_string) {
         let doorbells = clusters.iter().filter_map(|cluster| own_doorbell(function, cluster.clone()));
-        let doorbells = doorbells.map(|doorbell| DoorbellToRing { doorbell, message_ids: vec![] });
+        let doorbells = doorbells.map(|doorbell| DoorbellToSend { doorbell, message_ids: vec![] });
         return Ok(Decoded { doorbells: doorbells.collect(), ..Decoded::default() });
     }
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
@@ -103,8 +103,8 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
 fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Result<Decoded, String> {
     let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
     for record in records {
-        let record = SqsMessage::deserialize(record).map_err(|error| format!("a record is no message of SQS: {error}"))?;
-        let message_id = record.message_id.ok_or("a record is no message of SQS: it has no messageId")?;
+        let record = SqsMessage::deserialize(record).map_err(|error| format!("a record is not a message of SQS: {error}"))?;
+        let message_id = record.message_id.ok_or("a record is not a message of SQS: it has no messageId")?;
         let body = record.body.unwrap_or_default();
         if names_no_cluster(function, &body) {
             for cluster in clusters {
@@ -128,7 +128,7 @@ fn add_work(items: &mut Vec<WorkItem>, work: Work, message_id: String) {
     }
 }
 
-/// Keeps the work on the first cluster of a batch, and rings the doorbells of the others again, for invocations of their own.
+/// Keeps the work on the first cluster of a batch, and sends doorbells for the others, which get separate invocations.
 fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     let first = decoded.work.first().and_then(|item| item.work.cluster()).cloned();
     let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work)
@@ -137,7 +137,7 @@ fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     decoded.work = own;
     for WorkItem { work, message_ids } in others {
         let doorbell = work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone()));
-        decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToRing { doorbell, message_ids }));
+        decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids }));
     }
 }
 
@@ -146,7 +146,7 @@ fn names_no_cluster(function: Function, body: &str) -> bool {
     function == Function::Register && serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("detail-type").is_some())
 }
 
-/// The doorbell that wakes a function for a whole cluster: what a tick rings. `cargo xtask ci --only template` reads the arms to
+/// The doorbell that wakes a function for a whole cluster: what a tick sends. `cargo xtask ci --only template` reads the arms to
 /// know which function needs permission for which queue.
 fn own_doorbell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
     match function {
@@ -156,7 +156,7 @@ fn own_doorbell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
         Function::Register => Some(Doorbell::Register { cluster }),
         Function::Refresh => Some(Doorbell::Refresh { cluster }),
         Function::Sweep => Some(Doorbell::Sweep { cluster }),
-        // They need a message that names their work; `sweep` rings again for lost ones.
+        // They need a message that names their work; `sweep` resends lost ones.
         Function::Terminate | Function::Interrupt | Function::Relay => None,
     }
 }
@@ -165,7 +165,7 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
     if function == Function::Interrupt {
         return Ok(Work::Notice(body.to_owned()));
     }
-    let doorbell: Doorbell = serde_json::from_str(body).map_err(|error| format!("the body is no doorbell: {error}"))?;
+    let doorbell: Doorbell = serde_json::from_str(body).map_err(|error| format!("the body is not a doorbell: {error}"))?;
     if !clusters.contains(doorbell.cluster()) {
         return Err(format!("cluster {} is not served here: add it to the stack's parameter Clusters", doorbell.cluster()));
     }
@@ -177,7 +177,7 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
         | (Function::Sweep, Doorbell::Sweep { cluster }) => Ok(Work::Cluster(cluster)),
         (Function::Launch, Doorbell::Launch { cluster, claims }) => Ok(Work::Launch(cluster, claims)),
         (Function::Terminate, Doorbell::Terminate { cluster, claim }) => Ok(Work::Terminate(ClaimKey { cluster, name: claim })),
-        (_, doorbell) => Err(format!("{} has no use for {doorbell:?}", function.name())),
+        (_, doorbell) => Err(format!("{} does not handle {doorbell:?}", function.name())),
     }
 }
 
@@ -212,11 +212,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_rung(function: Function, event: &Value, expected: &[(Doorbell, &[&str])]) {
+    fn check_doorbells(function: Function, event: &Value, expected: &[(Doorbell, &[&str])]) {
         let decoded = decode(function, event, &clusters()).expect("the event can be decoded");
-        let rung: Vec<(Doorbell, Vec<&str>)> =
-            decoded.doorbells.iter().map(|rung| (rung.doorbell.clone(), rung.message_ids.iter().map(String::as_str).collect())).collect();
-        assert_eq!(rung, expected.iter().map(|(doorbell, ids)| (doorbell.clone(), ids.to_vec())).collect::<Vec<_>>());
+        let doorbells: Vec<(Doorbell, Vec<&str>)> =
+            decoded.doorbells.iter().map(|sent| (sent.doorbell.clone(), sent.message_ids.iter().map(String::as_str).collect())).collect();
+        assert_eq!(doorbells, expected.iter().map(|(doorbell, ids)| (doorbell.clone(), ids.to_vec())).collect::<Vec<_>>());
     }
 
     fn body(doorbell: &Doorbell) -> String {
@@ -234,7 +234,7 @@ mod tests {
         let schedule = |cluster: &str| Doorbell::Schedule { cluster: cluster.into() };
         let event = batch(&[&body(&schedule("b")), &body(&schedule("a")), &body(&schedule("b")), &body(&schedule("a"))]);
         check(Function::Schedule, &event, &[(Work::Cluster("b".into()), &["m0", "m2"])]);
-        check_rung(Function::Schedule, &event, &[(schedule("a"), &["m1", "m3"])]);
+        check_doorbells(Function::Schedule, &event, &[(schedule("a"), &["m1", "m3"])]);
         // Work on single claims is small, and stays in one invocation.
         let end = |cluster: &str| Doorbell::Terminate { cluster: cluster.into(), claim: "x".into() };
         let event = batch(&[&body(&end("a")), &body(&end("b"))]);
@@ -250,13 +250,13 @@ mod tests {
         {
             check(function, &tick, &[]);
             let doorbells = ["a", "b"].map(|cluster| own_doorbell(function, cluster.into()).expect("it has a doorbell"));
-            check_rung(function, &tick, &doorbells.map(|doorbell| (doorbell, &[][..])));
+            check_doorbells(function, &tick, &doorbells.map(|doorbell| (doorbell, &[][..])));
             let decoded = decode(function, &batch(&[&body(&own_doorbell(function, "a".into()).expect("it has a doorbell"))]), &clusters());
             let decoded = decoded.expect("its own doorbell is decoded");
             assert_eq!((decoded.work.len(), decoded.poison), (1, vec![]), "{function:?} processes the doorbell of its tick");
         }
-        check_rung(Function::Terminate, &tick, &[]);
-        check_rung(
+        check_doorbells(Function::Terminate, &tick, &[]);
+        check_doorbells(
             Function::Refresh,
             &json!({ "kind": "catalog" }),
             &["a", "b"].map(|cluster| (Doorbell::Refresh { cluster: cluster.into() }, &[][..])),
@@ -268,7 +268,7 @@ mod tests {
         let running = r#"{"detail-type":"EC2 Instance State-change Notification","detail":{"state":"running"}}"#;
         let event = batch(&[running, running]);
         check(Function::Register, &event, &[(Work::Cluster("a".into()), &["m0", "m1"])]);
-        check_rung(Function::Register, &event, &[(Doorbell::Register { cluster: "b".into() }, &["m0", "m1"])]);
+        check_doorbells(Function::Register, &event, &[(Doorbell::Register { cluster: "b".into() }, &["m0", "m1"])]);
     }
 
     #[test]

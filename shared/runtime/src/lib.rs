@@ -1,6 +1,6 @@
 //! Lambda glue: a function's `main.rs` names its handler and nothing else.
 //!
-//! [`serve`] reads the environment, makes the clients once, and then for each event: decodes it into work, calls the
+//! [`serve`] reads the environment, creates the clients once, and then for each event: decodes it into work, calls the
 //! handler for each piece within the invocation's deadline, writes logs and metrics, and reports the SQS messages that
 //! have to be redelivered.
 

@@ -52,7 +52,7 @@ impl RelaySecrets {
     pub(crate) async fn open(config: SdkConfig, parameter: String) -> Result<Self, CloudError> {
         let cached = read(&config, &parameter).await?;
         if cached.newest.value.is_empty() {
-            tracing::error!(%parameter, "the parameter is empty: no webhook is let in");
+            tracing::error!(%parameter, "the parameter is empty: no webhook is accepted");
         }
         Ok(Self { config, parameter, cached: Mutex::new(cached) })
     }
@@ -65,7 +65,7 @@ impl RelaySecrets {
             match read(&self.config, &self.parameter).await {
                 Ok(read) => cached = read,
                 Err(error) => {
-                    tracing::error!(%error, parameter = %self.parameter, "the secret cannot be read anew");
+                    tracing::error!(%error, parameter = %self.parameter, "the secret cannot be read again");
                     cached.read_at = now;
                 }
             }

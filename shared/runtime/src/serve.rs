@@ -3,7 +3,7 @@
 use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
-use crate::events::{self, Decoded, DoorbellToRing, Work, WorkItem};
+use crate::events::{self, Decoded, DoorbellToSend, Work, WorkItem};
 use crate::secrets::RelaySecrets;
 use crate::telemetry;
 use crate::wiring::{Connections, Shell};
@@ -72,7 +72,7 @@ struct Failure {
     reason: String,
 }
 
-/// Rings the doorbells for other invocations, then does the work.
+/// Sends the doorbells for other invocations, then does the work.
 async fn process<H>(function: Function, shell: &Shell, decoded: Decoded, handler: &H) -> Vec<Processed>
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
@@ -82,20 +82,20 @@ where
         tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
-    let rung = stream::iter(decoded.doorbells).map(|doorbell| send(&shell.queues, doorbell));
-    processed.extend(rung.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
+    let sent = stream::iter(decoded.doorbells).map(|doorbell| send(&shell.queues, doorbell));
+    processed.extend(sent.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     let runs = stream::iter(decoded.work).map(|item| run(function, shell, item, handler));
     processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     processed
 }
 
-/// Rings a doorbell. When that fails, so does the processing of the messages that requested it.
-async fn send(queues: &impl Queues, doorbell: DoorbellToRing) -> Processed {
-    let DoorbellToRing { doorbell, message_ids } = doorbell;
+/// Sends a doorbell. When that fails, so does the processing of the messages that requested it.
+async fn send(queues: &impl Queues, doorbell: DoorbellToSend) -> Processed {
+    let DoorbellToSend { doorbell, message_ids } = doorbell;
     let outcome = queues.send(doorbell, SignedDuration::ZERO).await;
     let failure = outcome.err().map(|error| {
         let reason = error_chain(&error);
-        tracing::error!(%reason, "a doorbell could not be rung");
+        tracing::error!(%reason, "a doorbell could not be sent");
         Failure { disposition: Disposition::RetryLater, reason }
     });
     Processed { message_ids, redeliver: failure.is_some(), failure, decisions: Vec::new() }
@@ -195,12 +195,13 @@ pub struct UrlAnswer {
 /// Decodes an event of a Function URL (payload format 2.0). `signed` says that the URL verifies signatures; where it does not, the
 /// caller's ARN is not trusted. A body is truncated to one byte more than `body_max`, because the caller is not authenticated yet.
 fn url_request(event: &Value, body_max: usize, signed: bool) -> Result<UrlRequest, String> {
-    let event = LambdaFunctionUrlRequest::deserialize(event).map_err(|error| format!("the event is no call of a Function URL: {error}"))?;
+    let event =
+        LambdaFunctionUrlRequest::deserialize(event).map_err(|error| format!("the event is not a call of a Function URL: {error}"))?;
     let mut body = event.body.unwrap_or_default().into_bytes();
     if event.is_base64_encoded {
         // Base64 encodes three bytes in four characters: truncate between such groups.
         body.truncate((body_max / 3 + 1) * 4);
-        body = base64::engine::general_purpose::STANDARD.decode(body).map_err(|error| format!("the body is no base64: {error}"))?;
+        body = base64::engine::general_purpose::STANDARD.decode(body).map_err(|error| format!("the body is not base64: {error}"))?;
     }
     body.truncate(body_max + 1);
     let caller = event.request_context.authorizer.and_then(|authorizer| authorizer.iam).and_then(|iam| iam.user_arn);
@@ -340,15 +341,15 @@ mod tests {
     #[tokio::test]
     async fn a_doorbell_that_cannot_be_sent_fails_the_messages_that_requested_it() {
         let doorbell = Doorbell::Sweep { cluster: "a".into() };
-        let to_ring =
-            |ids: &[&str]| DoorbellToRing { doorbell: doorbell.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() };
+        let to_send =
+            |ids: &[&str]| DoorbellToSend { doorbell: doorbell.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() };
         let queues = FakeQueues(Mutex::default(), false);
-        let rung = send(&queues, to_ring(&["m0"])).await;
-        assert!(!rung.redeliver && rung.failure.is_none());
+        let sent = send(&queues, to_send(&["m0"])).await;
+        assert!(!sent.redeliver && sent.failure.is_none());
         assert_eq!(*queues.0.lock().expect("the lock is not poisoned"), std::slice::from_ref(&doorbell));
-        let refused = send(&FakeQueues(Mutex::default(), true), to_ring(&["m0"])).await;
+        let refused = send(&FakeQueues(Mutex::default(), true), to_send(&["m0"])).await;
         assert_eq!(response(true, vec![refused]).expect("it is a batch"), events::batch_response(&["m0".to_owned()]));
-        let tick = send(&FakeQueues(Mutex::default(), true), to_ring(&[])).await;
+        let tick = send(&FakeQueues(Mutex::default(), true), to_send(&[])).await;
         assert!(response(false, vec![tick]).is_err(), "a tick without a doorbell fails");
     }
 

@@ -233,6 +233,6 @@ mod tests {
             super::lines(Timestamp::UNIX_EPOCH, Function::Launch, &Work::Notice(String::new()), Duration::ZERO, &Err(conflict)).len(),
             1
         );
-        assert_eq!(error_chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be rung: r");
+        assert_eq!(error_chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be sent: r");
     }
 }

@@ -17,9 +17,9 @@ use whittle_units::Region;
 pub enum StartError {
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    #[error("AWS_REGION is not set: Lambda sets it, a test has to")]
+    #[error("AWS_REGION is not set: Lambda sets it, tests must set it")]
     NoRegion,
-    #[error("there are no credentials: Lambda gives them to the function's role, a test has to set AWS_ACCESS_KEY_ID")]
+    #[error("there are no credentials: Lambda provides those of the function's role, tests must set AWS_ACCESS_KEY_ID")]
     NoCredentials,
     #[error("the relay's secret, SSM parameter {parameter:?}, cannot be read")]
     Secret {

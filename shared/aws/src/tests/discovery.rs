@@ -226,7 +226,7 @@ fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
 }
 
 #[test]
-fn a_placement_group_is_asked_for_by_its_id_or_its_name_and_one_that_is_gone_is_none() {
+fn a_placement_group_is_looked_up_by_id_or_name_and_a_missing_one_is_none() {
     let page = "<DescribePlacementGroupsResponse><placementGroupSet><item><groupName>web</groupName><groupId>pg-1</groupId>\
         <strategy>partition</strategy><partitionCount>3</partitionCount><state>deleting</state></item></placementGroupSet>\
         </DescribePlacementGroupsResponse>";
@@ -242,7 +242,7 @@ fn a_placement_group_is_asked_for_by_its_id_or_its_name_and_one_that_is_gone_is_
         partition_count: 3,
         state: "deleting".into(),
     };
-    assert_eq!(found, [expected], "what is no use any more is told as well");
+    assert_eq!(found, [expected], "unusable groups are included");
     // A name may look like an id.
     ask(json!({"name": "pg-web"})).unwrap();
     assert_eq!(ask(json!({"name": "web"})).unwrap(), []);

@@ -272,7 +272,7 @@ fn an_instance_that_ec2_does_not_know_hides_no_other_of_its_call() {
     assert_eq!(
         run(machines.existing(both())).unwrap_err().kind,
         CloudErrorKind::Throttled,
-        "a throttled call does not say that the instances are absent"
+        "a throttled call does not mean that the instances are absent"
     );
 }
 
@@ -344,7 +344,7 @@ fn instances_are_tagged_and_launch_templates_listed_and_deleted() {
 }
 
 #[test]
-fn failed_checks_and_coming_events_are_read_in_three_scans_and_united() {
+fn failed_checks_and_future_events_are_merged_from_three_scans() {
     let page = |items: &str, next: &str| {
         format!(
             "<DescribeInstanceStatusResponse><instanceStatusSet>{items}</instanceStatusSet><nextToken>{next}</nextToken></DescribeInstanceStatusResponse>"
@@ -370,7 +370,7 @@ fn failed_checks_and_coming_events_are_read_in_three_scans_and_united() {
     );
     let wire = Wire::answering([(200, &first), (200, &second), (200, &third), (200, &fourth)]);
     let found = run(machines(&wire).failing()).unwrap();
-    let told: Vec<_> = found
+    let states: Vec<_> = found
         .iter()
         .map(|one| {
             let checks = (one.instance_impaired_since.is_some(), one.system_impaired_since.is_some());
@@ -378,7 +378,7 @@ fn failed_checks_and_coming_events_are_read_in_three_scans_and_united() {
         })
         .collect();
     assert_eq!(
-        told,
+        states,
         [
             ("i-1", (true, false), false),
             ("i-2", (false, false), false),

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use whittle_ports::{Clock, Deadline};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Answers requests with canned responses, in order, and records the requests.
+/// Returns canned responses in order, and records the requests.
 #[derive(Clone, Debug, Default)]
 struct Wire {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,

@@ -8,33 +8,33 @@ use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestam
 
 const TTL: SignedDuration = SignedDuration::from_mins(1);
 
-/// Runs all of it for one cluster, whose name nothing else uses.
+/// Runs the whole suite for one cluster, whose name must be unused.
 ///
 /// # Panics
 ///
-/// Where the store breaks the contract.
+/// If the store violates the contract.
 pub async fn claim_store(store: &(impl ClaimStore + Leases), cluster: &ClusterName, now: Timestamp) {
-    let lease = store.acquire(cluster, "contract", now, TTL).await.expect("nobody else uses the cluster");
-    what_is_written_is_read(store, &lease, now).await;
-    of_two_creations_one_wins(store, &lease, now).await;
-    of_racing_updates_one_wins(store, &lease, now).await;
+    let lease = store.acquire(cluster, "contract", now, TTL).await.expect("the cluster name is unused");
+    a_written_claim_can_be_read(store, &lease, now).await;
+    one_of_concurrent_creations_wins(store, &lease, now).await;
+    one_of_concurrent_updates_wins(store, &lease, now).await;
     an_update_needs_the_stored_revision(store, &lease, now).await;
     the_first_writer_of_an_instance_is_found_by_it(store, &lease, now).await;
     an_instance_belongs_to_one_claim(store, &lease, now).await;
-    an_instance_may_be_named_late(store, &lease, now).await;
+    an_instance_may_be_assigned_to_a_draining_claim(store, &lease, now).await;
     a_claim_that_is_created_with_a_machine_owns_it(store, &lease, now).await;
-    the_instance_of_an_ended_claim_passes_on(store, &lease, now).await;
+    the_instance_of_an_ended_claim_may_get_a_new_one(store, &lease, now).await;
     lists_are_sorted_and_of_one_cluster(store, &lease, now).await;
-    a_lease_that_passed_on_creates_nothing(store, &lease, now).await;
+    a_superseded_lease_creates_nothing(store, &lease, now).await;
 }
 
 /// Creates `count` claims and reads them back in one list.
 ///
 /// # Panics
 ///
-/// Where one is missing, double or out of order.
+/// If one is missing, duplicated or out of order.
 pub async fn many_claims(store: &(impl ClaimStore + Leases), cluster: &ClusterName, now: Timestamp, count: usize) {
-    let lease = store.acquire(cluster, "many", now, TTL).await.expect("nobody else uses the cluster");
+    let lease = store.acquire(cluster, "many", now, TTL).await.expect("the cluster name is unused");
     let mut names: Vec<String> = (0..count).map(|number| format!("pool-{:05}", (number * 7919) % count.max(1))).collect();
     for chunk in names.chunks(8) {
         let claims: Vec<Claim> = chunk.iter().map(|name| planned_claim(cluster, name, now)).collect();
@@ -53,20 +53,20 @@ async fn create(store: &impl ClaimStore, lease: &Lease, claim: &Claim) -> Revisi
 }
 
 async fn get(store: &impl ClaimStore, key: &ClaimKey) -> Stored<Claim> {
-    store.get(key).await.expect("the store answers").expect("the claim exists")
+    store.get(key).await.expect("the store responds").expect("the claim exists")
 }
 
 async fn list(store: &impl ClaimStore, cluster: &ClusterName) -> Vec<Stored<Claim>> {
-    store.list(cluster).await.expect("the store answers")
+    store.list(cluster).await.expect("the store responds")
 }
 
 fn is_conflict<T>(answer: &Result<T, StoreError>) -> bool {
     matches!(answer, Err(StoreError::Conflict { .. }))
 }
 
-async fn what_is_written_is_read(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+async fn a_written_claim_can_be_read(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
     let mut claim = planned_claim(&lease.cluster, "read", now);
-    assert_eq!(store.get(&claim.key).await, Ok(None), "what was never written is absent");
+    assert_eq!(store.get(&claim.key).await, Ok(None), "a claim that was never written is absent");
     let first = create(store, lease, &claim).await;
     assert_eq!(get(store, &claim.key).await, Stored { value: claim.clone(), revision: first });
 
@@ -76,7 +76,7 @@ async fn what_is_written_is_read(store: &impl ClaimStore, lease: &Lease, now: Ti
     assert_eq!(get(store, &claim.key).await, Stored { value: claim, revision: second });
 }
 
-async fn of_two_creations_one_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+async fn one_of_concurrent_creations_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
     let claims: Vec<Claim> =
         (0..6).map(|writer| Claim { uid: format!("writer-{writer}"), ..planned_claim(&lease.cluster, "created", now) }).collect();
     let answers = join_all(claims.iter().map(|claim| store.create(lease, claim))).await;
@@ -87,7 +87,7 @@ async fn of_two_creations_one_wins(store: &impl ClaimStore, lease: &Lease, now: 
     assert!(is_conflict(&late), "a taken name is a conflict: {late:?}");
 }
 
-async fn of_racing_updates_one_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+async fn one_of_concurrent_updates_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
     let claim = planned_claim(&lease.cluster, "raced", now);
     let mut revision = create(store, lease, &claim).await;
     for round in 0..5 {
@@ -125,17 +125,17 @@ async fn the_first_writer_of_an_instance_is_found_by_it(store: &impl ClaimStore,
     let machine = machine_launched_at(&id, now);
     claim.phase = Phase::Launched { machine: machine.clone() };
     let launched = store.update(&claim, planned).await.expect("the holder of the revision may write");
-    let found = store.by_instance(&id).await.expect("the store answers");
+    let found = store.by_instance(&id).await.expect("the store responds");
     assert_eq!(found, Some(Stored { value: claim.clone(), revision: launched }));
 
     claim.phase = Phase::Registered { machine: machine.clone(), node_name: "n1".to_owned(), since: now };
     let registered = store.update(&claim, launched).await.expect("the holder of the revision may write");
-    let found = store.by_instance(&id).await.expect("the store answers");
+    let found = store.by_instance(&id).await.expect("the store responds");
     assert_eq!(found, Some(Stored { value: claim.clone(), revision: registered }), "later phases are found as well");
 
     claim.phase = Phase::Gone { machine: Some(machine), since: now };
     store.update(&claim, registered).await.expect("the holder of the revision may write");
-    assert_eq!(store.by_instance(&id).await, Ok(None), "a claim that ended names no machine any more");
+    assert_eq!(store.by_instance(&id).await, Ok(None), "an ended claim has no machine");
 }
 
 async fn an_instance_belongs_to_one_claim(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
@@ -149,18 +149,18 @@ async fn an_instance_belongs_to_one_claim(store: &impl ClaimStore, lease: &Lease
     let answer = store.update(&thief, thief_revision).await;
     assert!(is_conflict(&answer), "a second claim may not name the instance: {answer:?}");
     assert_eq!(get(store, &thief.key).await.value.phase, Phase::Planned, "neither part of the write happened");
-    let found = store.by_instance(&id).await.expect("the store answers").expect("the owner is found");
+    let found = store.by_instance(&id).await.expect("the store responds").expect("the owner is found");
     assert_eq!(found.value.key, owner.key);
 }
 
-async fn an_instance_may_be_named_late(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+async fn an_instance_may_be_assigned_to_a_draining_claim(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
     let id = InstanceId::new(format!("i-{}-late", lease.cluster));
     let mut claim = planned_claim(&lease.cluster, "late", now);
     let planned = create(store, lease, &claim).await;
     claim.phase = Phase::Draining { machine: machine_launched_at(&id, now), node_name: None, since: now };
     let draining = store.update(&claim, planned).await.expect("the holder of the revision may write");
-    let found = store.by_instance(&id).await.expect("the store answers");
-    assert_eq!(found, Some(Stored { value: claim, revision: draining }), "a machine that answers late is found");
+    let found = store.by_instance(&id).await.expect("the store responds");
+    assert_eq!(found, Some(Stored { value: claim, revision: draining }), "a late machine is found");
 }
 
 /// A claim for a machine that was found running.
@@ -174,8 +174,8 @@ async fn a_claim_that_is_created_with_a_machine_owns_it(store: &impl ClaimStore,
     let id = InstanceId::new(format!("i-{}-found", lease.cluster));
     let owner = found(&lease.cluster, "found", &id, now);
     let revision = create(store, lease, &owner).await;
-    let by_instance = store.by_instance(&id).await.expect("the store answers");
-    assert_eq!(by_instance, Some(Stored { value: owner.clone(), revision }), "its machine leads to it");
+    let by_instance = store.by_instance(&id).await.expect("the store responds");
+    assert_eq!(by_instance, Some(Stored { value: owner.clone(), revision }), "it is found by its instance");
 
     let second = found(&lease.cluster, "found-again", &id, now);
     let answer = store.create(lease, &second).await;
@@ -189,12 +189,12 @@ async fn a_claim_that_is_created_with_a_machine_owns_it(store: &impl ClaimStore,
 
     let ended = Claim { phase: Phase::Gone { machine: Some(machine_launched_at(&id, now)), since: now }, ..owner };
     store.update(&ended, revision).await.expect("the owner may end");
-    assert_eq!(store.by_instance(&id).await, Ok(None), "a claim that ended names no machine any more");
+    assert_eq!(store.by_instance(&id).await, Ok(None), "an ended claim has no machine");
 }
 
-/// A machine that was said to have ended and runs all the same gets a claim that ends it. To one that is launched it stays a
-/// conflict, for as long as the ended claim is remembered.
-async fn the_instance_of_an_ended_claim_passes_on(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+/// A machine of an ended claim that still runs gets a new claim that terminates it. For a launched claim it remains a
+/// conflict, until the ended claim is deleted.
+async fn the_instance_of_an_ended_claim_may_get_a_new_one(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
     let id = InstanceId::new(format!("i-{}-ended", lease.cluster));
     let mut first = planned_claim(&lease.cluster, "ended-first", now);
     let planned = create(store, lease, &first).await;
@@ -204,38 +204,38 @@ async fn the_instance_of_an_ended_claim_passes_on(store: &impl ClaimStore, lease
     let planned = create(store, lease, &launched).await;
     launched.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
     let answer = store.update(&launched, planned).await;
-    assert!(is_conflict(&answer), "a machine that ended is nobody's new one: {answer:?}");
+    assert!(is_conflict(&answer), "an ended machine cannot be launched again: {answer:?}");
     let owner = found(&lease.cluster, "ended-found", &id, now);
     create(store, lease, &owner).await;
-    let by_instance = store.by_instance(&id).await.expect("the store answers").expect("its machine leads to it");
+    let by_instance = store.by_instance(&id).await.expect("the store responds").expect("it is found by its instance");
     assert_eq!(by_instance.value.key, owner.key);
 
     let id = InstanceId::new(format!("i-{}-forgotten", lease.cluster));
     let long_ago = now.checked_sub(SignedDuration::from_hours(25)).expect("a test's time is far from the beginning of time");
     first.phase = Phase::Gone { machine: Some(machine_launched_at(&id, now)), since: long_ago };
-    // A caller that was not told of it finds nothing to compare with: the claim is absent from then on.
+    // After a lost response there is nothing to compare with: the claim is absent from then on.
     let _ = store.update(&first, gone).await;
-    assert_eq!(store.get(&first.key).await, Ok(None), "a claim whose time has come is absent, deleted or not");
+    assert_eq!(store.get(&first.key).await, Ok(None), "an expired claim is absent, deleted or not");
     launched.phase = Phase::Launched { machine: machine_launched_at(&id, now) };
-    store.update(&launched, planned).await.expect("nobody remembers the ended claim");
-    let by_instance = store.by_instance(&id).await.expect("the store answers").expect("its machine leads to it");
+    store.update(&launched, planned).await.expect("the ended claim has expired");
+    let by_instance = store.by_instance(&id).await.expect("the store responds").expect("it is found by its instance");
     assert_eq!(by_instance.value.key, launched.key);
 }
 
 async fn lists_are_sorted_and_of_one_cluster(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {
     let other = ClusterName::new(format!("{}-other", lease.cluster));
-    let other_lease = store.acquire(&other, "contract", now, TTL).await.expect("nobody else uses the cluster");
+    let other_lease = store.acquire(&other, "contract", now, TTL).await.expect("the cluster name is unused");
     create(store, &other_lease, &planned_claim(&other, "elsewhere", now)).await;
     let names: Vec<ClaimName> = list(store, &lease.cluster).await.into_iter().map(|stored| stored.value.key.name).collect();
     assert!(names.is_sorted(), "in the order of names: {names:?}");
     assert!(!names.contains(&ClaimName::new("elsewhere")), "of this cluster alone");
-    assert!(names.contains(&ClaimName::new("machine")), "ended claims are listed until they are forgotten");
+    assert!(names.contains(&ClaimName::new("machine")), "ended claims are listed until they expire");
     assert_eq!(list(store, &other).await.len(), 1);
-    let listing = store.listing(&lease.cluster).await.expect("the store answers");
+    let listing = store.listing(&lease.cluster).await.expect("the store responds");
     assert_eq!(listing.unreadable, Vec::<String>::new(), "all of them can be read");
 }
 
-async fn a_lease_that_passed_on_creates_nothing(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {
+async fn a_superseded_lease_creates_nothing(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {
     let later = now.checked_add(TTL).expect("a test's time is far from the end of time");
     let newer = store.acquire(&lease.cluster, "successor", later, TTL).await.expect("the old lease ended");
     assert!(newer.token > lease.token, "tokens grow");
@@ -243,5 +243,5 @@ async fn a_lease_that_passed_on_creates_nothing(store: &(impl ClaimStore + Lease
     assert_eq!(store.create(lease, &claim).await, Err(StoreError::Fenced { cluster: lease.cluster.clone() }));
     assert_eq!(store.get(&claim.key).await, Ok(None), "a fenced creation writes nothing");
     create(store, &newer, &claim).await;
-    store.release(&newer).await.expect("the holder may give it back");
+    store.release(&newer).await.expect("the holder may release it");
 }

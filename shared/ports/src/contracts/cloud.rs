@@ -21,7 +21,7 @@ pub struct CloudPlace {
     pub instance_type: String,
 }
 
-/// What the ports that launch, describe and terminate instances allow together.
+/// The ports that launch, describe and terminate instances.
 pub trait Machinery: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceTags + Terminator {}
 impl<C: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceTags + Terminator> Machinery for C {}
 
@@ -71,16 +71,16 @@ impl CloudPlace {
     }
 }
 
-/// Launch templates, fleets and instances. `wait` lets EC2 do what it does by itself within a minute.
+/// Launch templates, fleets and instances. `wait` lets a minute pass in EC2.
 ///
 /// # Panics
 ///
-/// Where the adapter breaks the contracts.
+/// If the adapter violates the contracts.
 pub async fn machinery(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
     a_template_is_created_once_and_deleted_once(cloud, place).await;
     a_fleet_launches_what_it_returns(cloud, place, wait).await;
     an_instance_takes_tags_and_terminates(cloud, place, wait).await;
-    what_does_not_exist_is_no_failure(cloud).await;
+    missing_instances_are_no_failure(cloud).await;
 }
 
 async fn a_template_is_created_once_and_deleted_once(cloud: &impl Machinery, place: &CloudPlace) {
@@ -135,7 +135,7 @@ async fn an_instance_takes_tags_and_terminates(cloud: &impl Machinery, place: &C
     let template = place.template("contract-end");
     cloud.ensure_launch_template(&template).await.expect("the template is created");
     let answer = cloud.create_fleet(&place.request("contract-end", &template, 1)).await.expect("the fleet is created");
-    let [machine] = answer.instances.as_slice() else { panic!("one instance was asked for: {answer:?}") };
+    let [machine] = answer.instances.as_slice() else { panic!("one instance was requested: {answer:?}") };
     wait();
     let named = [("Name".to_owned(), "default/contract".to_owned())];
     cloud.tag(&machine.id, &named).await.expect("an instance takes tags");
@@ -145,51 +145,51 @@ async fn an_instance_takes_tags_and_terminates(cloud: &impl Machinery, place: &C
         cloud.terminate(&machine.id).await.expect("an instance that terminates may be terminated again");
     }
     wait();
-    // EC2 forgets it after a while.
+    // EC2 stops showing it after a while.
     let gone = described().await.is_none_or(|instance| instance.state == InstanceState::Terminated);
     assert!(gone, "a terminated instance ends within a minute");
     let listed = cloud.of_cluster(&place.cluster).await.expect("instances are described");
     assert!(listed.iter().all(|instance| instance.id != machine.id), "a terminated instance counts as absent");
 }
 
-async fn what_does_not_exist_is_no_failure(cloud: &impl Machinery) {
-    let nobody = InstanceId::new("i-0123456789abcdef0");
-    assert_eq!(cloud.instance(&nobody).await.expect("EC2 answers"), None);
-    assert_eq!(cloud.tagged(labels::TAG_LAUNCH, "no such launch").await.expect("EC2 answers"), []);
-    cloud.terminate(&nobody).await.expect("what is gone is terminated");
-    let refused = cloud.tag(&nobody, &[("a".to_owned(), "b".to_owned())]).await.expect_err("what is gone takes no tags");
+async fn missing_instances_are_no_failure(cloud: &impl Machinery) {
+    let missing = InstanceId::new("i-0123456789abcdef0");
+    assert_eq!(cloud.instance(&missing).await.expect("EC2 responds"), None);
+    assert_eq!(cloud.tagged(labels::TAG_LAUNCH, "no such launch").await.expect("EC2 responds"), []);
+    cloud.terminate(&missing).await.expect("terminating a missing instance succeeds");
+    let refused = cloud.tag(&missing, &[("a".to_owned(), "b".to_owned())]).await.expect_err("a missing instance cannot be tagged");
     assert_eq!(refused.kind, CloudErrorKind::NotFound);
 }
 
-/// What EC2 promises of client tokens, of templates that are missing, and of instant fleets that it remembers.
+/// EC2's guarantees for client tokens, missing templates and instant fleets.
 ///
 /// # Panics
 ///
-/// Where the adapter breaks the contract.
+/// If the adapter violates the contract.
 pub async fn fleet_tokens(cloud: &impl Machinery, place: &CloudPlace) {
     let template = place.template("contract-token");
     let request = place.request("contract-token", &template, 2);
     let early = cloud.create_fleet(&request).await.expect_err("the template does not exist yet");
     assert_eq!(early.kind, CloudErrorKind::NotFound, "{early}");
     cloud.ensure_launch_template(&template).await.expect("the template is created");
-    let first = cloud.create_fleet(&request).await.expect("a refused call used up no token");
+    let first = cloud.create_fleet(&request).await.expect("a rejected call does not use up the token");
     let ids =
         |answer: &whittle_ec2::fleet::FleetAnswer| answer.instances.iter().map(|instance| instance.id.clone()).collect::<BTreeSet<_>>();
     let again = cloud.create_fleet(&request).await.expect("a call may be repeated");
     assert!(ids(&again).is_subset(&ids(&first)), "a repeated call launches nothing");
     let larger = FleetRequest { target_capacity: 3, ..request.clone() };
-    let mismatch = cloud.create_fleet(&larger).await.expect_err("a token stands for one content");
+    let mismatch = cloud.create_fleet(&larger).await.expect_err("a token is bound to its parameters");
     assert_eq!(mismatch.kind, CloudErrorKind::IdempotencyMismatch, "{mismatch}");
     let known = cloud.fleet(&first.fleet_id, &request).await.expect("a fleet is described").expect("it exists");
-    assert_eq!(ids(&known), ids(&first), "a fleet is described with all that it launched");
-    assert_eq!(cloud.fleet("fleet-00000000-0000-0000-0000-000000000000", &request).await.expect("EC2 answers"), None);
+    assert_eq!(ids(&known), ids(&first), "a fleet is described with all its instances");
+    assert_eq!(cloud.fleet("fleet-00000000-0000-0000-0000-000000000000", &request).await.expect("EC2 responds"), None);
 }
 
 /// Subnets and security groups by their terms.
 ///
 /// # Panics
 ///
-/// Where the adapter breaks the contract.
+/// If the adapter violates the contract.
 pub async fn network(cloud: &impl Discovery, place: &CloudPlace) {
     let (key, value) = place.group.tags.iter().next().expect("the place has a tag");
     let tags = |value: &str| Some(BTreeMap::from([(key.clone(), value.to_owned())]));
@@ -208,25 +208,25 @@ pub async fn network(cloud: &impl Discovery, place: &CloudPlace) {
     let found = cloud.subnets(&by_id).await.expect("subnets are described");
     assert_eq!(found.iter().map(|subnet| &subnet.id).collect::<Vec<_>>(), [&all[0].id]);
     let unknown = [SubnetSelectorTerm { id: Some("subnet-0123456789abcdef0".to_owned()), ..SubnetSelectorTerm::default() }];
-    assert_eq!(cloud.subnets(&unknown).await.expect("a subnet that is not there is no failure"), []);
+    assert_eq!(cloud.subnets(&unknown).await.expect("a missing subnet is no failure"), []);
     let named = [SecurityGroupSelectorTerm { name: Some(place.group.name.clone()), ..SecurityGroupSelectorTerm::default() }];
     let groups = cloud.security_groups(&named).await.expect("groups are described");
     assert_eq!(groups.iter().map(|group| &group.id).collect::<Vec<_>>(), [&place.group.id]);
 }
 
-/// Instance profiles: made once, with the role of the class, and deleted with it.
+/// Instance profiles: created once, with the role of the class, and deleted with it.
 ///
 /// # Panics
 ///
-/// Where the adapter breaks the contract.
+/// If the adapter violates the contract.
 pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
     let ensure = async |role: &str| cloud.ensure_instance_profile(cluster, "contract", role).await.expect("a profile is ensured");
     let name = ensure("contract-role").await;
     assert_eq!(name, cloud.instance_profile_name(cluster, "contract", "contract-role"));
-    assert_eq!(ensure("contract-role").await, name, "it is ensured as often as one likes");
-    assert_eq!(cloud.profile_role(&name).await.expect("IAM answers").as_deref(), Some("contract-role"));
+    assert_eq!(ensure("contract-role").await, name, "ensuring it is idempotent");
+    assert_eq!(cloud.profile_role(&name).await.expect("IAM responds").as_deref(), Some("contract-role"));
     for _ in 0..2 {
-        let kept = cloud.release_class(cluster, "contract").await.expect("a class is released, and again");
+        let kept = cloud.release_class(cluster, "contract").await.expect("releasing a class is idempotent");
         assert_eq!(kept, [""; 0], "no instance uses the profile");
     }
 }

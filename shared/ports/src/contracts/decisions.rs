@@ -4,16 +4,16 @@ use crate::DecisionLog;
 use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// Runs all of it for one cluster, whose name nothing else uses.
+/// Runs the whole suite for one cluster, whose name must be unused.
 ///
 /// # Panics
 ///
-/// Where the log breaks the contract.
+/// If the log violates the contract.
 pub async fn decision_log(log: &impl DecisionLog, cluster: &ClusterName, now: Timestamp) {
     assert_eq!(log.recent(cluster, None, 10).await, Ok(vec![]), "the log is fresh");
     log.append(cluster, &[]).await.expect("nothing to write is no error");
 
-    // Sixty of them: above what an adapter may write at once.
+    // Sixty: more than an adapter may write at once.
     let decision = |number: i64| DecisionRecord {
         at: now.checked_add(SignedDuration::from_millis(number)).expect("a test's time is far from the end of time"),
         kind: if number % 2 == 0 { DecisionKind::Planned } else { DecisionKind::Unschedulable },
@@ -23,8 +23,8 @@ pub async fn decision_log(log: &impl DecisionLog, cluster: &ClusterName, now: Ti
     };
     let decisions: Vec<DecisionRecord> = (0..60).map(decision).collect();
     let (early, late) = decisions.split_at(35);
-    log.append(cluster, early).await.expect("the log answers");
-    log.append(cluster, late).await.expect("the log answers");
+    log.append(cluster, early).await.expect("the log responds");
+    log.append(cluster, late).await.expect("the log responds");
 
     let newest_first: Vec<DecisionRecord> = decisions.iter().rev().cloned().collect();
     assert_eq!(recent(log, cluster, None, 100).await, newest_first);
@@ -35,17 +35,17 @@ pub async fn decision_log(log: &impl DecisionLog, cluster: &ClusterName, now: Ti
     assert_eq!(recent(log, cluster, Some("pod/default/web"), 2).await, [], "a subject is not a prefix");
     assert_eq!(recent(log, &ClusterName::new(format!("{cluster}-other")), None, 2).await, [], "clusters do not share logs");
 
-    two_decisions_of_one_moment_are_both_kept(log, cluster, decision(1000)).await;
+    two_decisions_of_the_same_time_are_both_kept(log, cluster, decision(1000)).await;
 }
 
-async fn two_decisions_of_one_moment_are_both_kept(log: &impl DecisionLog, cluster: &ClusterName, decision: DecisionRecord) {
+async fn two_decisions_of_the_same_time_are_both_kept(log: &impl DecisionLog, cluster: &ClusterName, decision: DecisionRecord) {
     let other = DecisionRecord { message: "another".to_owned(), ..decision.clone() };
-    log.append(cluster, &[decision.clone(), other.clone()]).await.expect("the log answers");
+    log.append(cluster, &[decision.clone(), other.clone()]).await.expect("the log responds");
     let mut messages: Vec<String> = recent(log, cluster, None, 2).await.into_iter().map(|decision| decision.message).collect();
     messages.sort();
     assert_eq!(messages, [other.message, decision.message]);
 }
 
 async fn recent(log: &impl DecisionLog, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> Vec<DecisionRecord> {
-    log.recent(cluster, subject, limit).await.expect("the log answers")
+    log.recent(cluster, subject, limit).await.expect("the log responds")
 }

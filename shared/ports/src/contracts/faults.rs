@@ -1,4 +1,4 @@
-//! A store whose calls fail in the ways that a table's calls fail.
+//! A store whose calls fail in the ways in which calls of a table fail.
 
 use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,20 +12,20 @@ use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 pub enum Fault {
     /// The table is too busy: nothing was done.
     Throttle,
-    /// A compare-and-swap is told that somebody else was faster, and nobody was: nothing was done.
+    /// A compare-and-swap gets a spurious conflict: nothing was done.
     LostRace,
-    /// It was done, and the caller does not hear of it.
+    /// It was done, but the response is lost.
     LostReply,
-    /// It was done, and the caller hears of it after others had their turn.
+    /// It was done, but the response arrives only after other tasks have run.
     SlowReply,
 }
 
-/// Turns that others get before a slow reply arrives.
+/// Polls of other tasks before a slow response arrives.
 const SLOW_TURNS: u32 = 25;
 
-/// A store over another one. Faults come from a script, call by call, and from dice when it has ended.
+/// A store over another one. Faults come from a script, call by call, and are random after its end.
 ///
-/// A refusal always arrives: one that is lost is to its caller what a throttle is.
+/// A rejection is never lost: to the caller that would be the same as throttling.
 pub struct Faulty<'a, S> {
     inner: &'a S,
     plan: Mutex<Plan>,
@@ -33,7 +33,7 @@ pub struct Faulty<'a, S> {
 
 struct Plan {
     script: VecDeque<Option<Fault>>,
-    /// State of the dice; `None` for a store without faults beyond the script.
+    /// State of the random generator; `None` for a store without faults beyond the script.
     dice: Option<u64>,
     counts: BTreeMap<Fault, u32>,
 }
@@ -58,7 +58,7 @@ impl Plan {
 }
 
 impl<'a, S> Faulty<'a, S> {
-    /// Faults thrown by dice: one seed gives one sequence.
+    /// Random faults: a seed determines the sequence.
     pub fn random(inner: &'a S, seed: u64) -> Self {
         Self::new(inner, VecDeque::new(), Some(seed))
     }
@@ -72,12 +72,12 @@ impl<'a, S> Faulty<'a, S> {
         Self { inner, plan: Mutex::new(Plan { script, dice, counts: BTreeMap::new() }) }
     }
 
-    /// How often each fault struck.
+    /// How often each fault occurred.
     pub fn counts(&self) -> BTreeMap<Fault, u32> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).counts.clone()
     }
 
-    /// The fault of a call that begins. A race is lost by those alone who race.
+    /// The fault of a new call. Only calls that `races` get conflicts.
     fn strike(&self, races: bool) -> Option<Fault> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let fault = plan.next().map(|fault| if fault == Fault::LostRace && !races { Fault::Throttle } else { fault });
@@ -98,7 +98,7 @@ impl<'a, S> Faulty<'a, S> {
         }
         let answer = effect.await;
         if fault == Some(Fault::SlowReply) {
-            let_others(SLOW_TURNS).await;
+            yield_to_others(SLOW_TURNS).await;
         }
         if fault == Some(Fault::LostReply) && answer.is_ok() {
             return Err(StoreError::Unavailable { what, reason: "the reply was lost".to_owned() });
@@ -107,8 +107,8 @@ impl<'a, S> Faulty<'a, S> {
     }
 }
 
-/// Waits for so many turns of whoever else runs.
-async fn let_others(mut turns: u32) {
+/// Yields to other tasks this many times.
+async fn yield_to_others(mut turns: u32) {
     std::future::poll_fn(|context| {
         if turns == 0 {
             return Poll::Ready(());

@@ -1,7 +1,7 @@
 //! What every adapter of a port must do, as functions that its tests call.
 //!
-//! A suite takes a fresh store (or at least an unused cluster name) and panics with a sentence where the adapter
-//! breaks its port's contract. `now` is the store's own time: nothing here waits.
+//! A suite takes a fresh store (or at least an unused cluster name) and panics with a sentence if the adapter
+//! violates its port's contract. `now` is the store's own time: nothing here waits.
 
 mod claims;
 mod cloud;
@@ -22,7 +22,7 @@ pub use faults::{Fault, Faulty};
 pub use leases::leases;
 pub use lost::{lost_replies, suites_under_faults};
 pub use records::records;
-pub use region::{region_store, region_store_unheard};
+pub use region::{region_store, region_store_with_lost_responses};
 pub use steady::Steady;
 
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Machine, Phase, fixtures};

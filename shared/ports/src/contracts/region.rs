@@ -5,27 +5,27 @@ use futures::future::join_all;
 use whittle_claims::{Bucket, BucketName, OfferingKey, Revision, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Runs all of it on a region that nothing else uses.
+/// Runs the whole suite on an unused region.
 ///
 /// # Panics
 ///
-/// Where the store breaks the contract.
+/// If the store violates the contract.
 pub async fn region_store(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
-    region_store_unheard(store, now).await;
-    a_bucket_gives_no_more_than_it_has(store, now).await;
+    region_store_with_lost_responses(store, now).await;
+    a_bucket_never_gives_more_than_its_tokens(store, now).await;
     let given = tokens_given_to_racing_takers(store, "raced", now).await;
     assert_eq!(given, 3, "no token is lost, none is given twice");
 }
 
-/// The part of it that holds while replies get lost as well: a token that nobody heard of is lost, but none is given twice.
+/// The part that holds even if responses are lost: a token may be lost, but none is given twice.
 ///
 /// # Panics
 ///
 /// As [`region_store`].
-pub async fn region_store_unheard(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
+pub async fn region_store_with_lost_responses(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
     the_longer_stock_out_wins(store, now).await;
-    a_catalog_of_any_size_comes_back_whole(store).await;
-    let given = tokens_given_to_racing_takers(store, "raced unheard", now).await;
+    a_catalog_of_any_size_is_read_back_complete(store).await;
+    let given = tokens_given_to_racing_takers(store, "raced with lost responses", now).await;
     assert!(given <= 3, "three tokens, {given} takers won");
 }
 
@@ -46,43 +46,43 @@ async fn the_longer_stock_out_wins(store: &impl RegionStore, now: Timestamp) {
         strikes,
     };
     let read = async |at| {
-        let mut found = store.stock_outs(at).await.expect("the store answers");
+        let mut found = store.stock_outs(at).await.expect("the store responds");
         found.sort_by(|a, b| a.offering.cmp(&b.offering));
         found
     };
     assert_eq!(read(now).await, [], "the region is fresh");
     let (a, b) = (stock_out("us-west-2a", 180, 1), stock_out("us-west-2b", 360, 2));
-    store.put_stock_outs(&[a.clone(), b.clone()]).await.expect("the store answers");
+    store.put_stock_outs(&[a.clone(), b.clone()]).await.expect("the store responds");
     store.put_stock_outs(&[]).await.expect("nothing to write is no error");
     assert_eq!(read(now).await, [a.clone(), b.clone()]);
     store.put_stock_outs(&[stock_out("us-west-2b", 60, 9)]).await.expect("a shorter one is no error");
     assert_eq!(read(now).await, [a, b.clone()], "and changes nothing");
     let longer = stock_out("us-west-2a", 900, 3);
-    store.put_stock_outs(std::slice::from_ref(&longer)).await.expect("the store answers");
+    store.put_stock_outs(std::slice::from_ref(&longer)).await.expect("the store responds");
     let held = async |at| read(at).await.into_iter().filter(|out| out.holds(at)).collect::<Vec<_>>();
     assert_eq!(held(after(now, 200)).await, [longer.clone(), b.clone()]);
     assert_eq!(held(after(now, 600)).await, std::slice::from_ref(&longer));
-    assert_eq!(read(after(now, 600)).await, [longer.clone(), b], "one that has ended is remembered, so that strikes add up");
+    assert_eq!(read(after(now, 600)).await, [longer.clone(), b], "an ended one is kept for further failures");
     assert_eq!(read(after(now, 360 + 3600)).await, [longer], "for an hour");
 }
 
-async fn a_bucket_gives_no_more_than_it_has(store: &impl RegionStore, now: Timestamp) {
+async fn a_bucket_never_gives_more_than_its_tokens(store: &impl RegionStore, now: Timestamp) {
     let name = BucketName("CreateFleet".to_owned());
     let full = Bucket::full(5, 2, now);
-    let take = async |count, at| store.take_tokens(&name, &full, count, at).await.expect("the store answers");
+    let take = async |count, at| store.take_tokens(&name, &full, count, at).await.expect("the store responds");
     assert!(take(3, now).await);
     assert!(!take(3, now).await, "two are left");
     assert!(take(2, now).await, "and a refusal takes none");
     assert!(!take(1, now).await);
-    assert!(take(2, after(now, 1)).await, "two come back per second");
-    assert!(!take(1, now).await, "a clock that runs backwards brings none");
-    assert!(!take(6, after(now, 3600)).await, "it never holds more than its capacity");
+    assert!(take(2, after(now, 1)).await, "two are refilled per second");
+    assert!(!take(1, now).await, "a clock that runs backwards refills none");
+    assert!(!take(6, after(now, 3600)).await, "it never exceeds its capacity");
     assert!(take(5, after(now, 3600)).await);
     let other = BucketName("TerminateInstances".to_owned());
-    assert_eq!(store.take_tokens(&other, &full, 5, now).await, Ok(true), "buckets are apart");
+    assert_eq!(store.take_tokens(&other, &full, 5, now).await, Ok(true), "buckets are independent");
 }
 
-/// How many tokens of a bucket of three are given: to eight takers at once, then to one until there are no more.
+/// How many tokens of a bucket of three are given: to eight concurrent takers, then to one until it is empty.
 async fn tokens_given_to_racing_takers(store: &impl RegionStore, name: &str, now: Timestamp) -> usize {
     let name = BucketName(name.to_owned());
     let full = Bucket::full(3, 1, now);
@@ -90,15 +90,15 @@ async fn tokens_given_to_racing_takers(store: &impl RegionStore, name: &str, now
     let won = answers.iter().filter(|answer| **answer == Ok(true)).count();
     assert!((1..=3).contains(&won), "three tokens, {won} takers won: {answers:?}");
     let unexpected = |answer: &Result<bool, StoreError>| !matches!(answer, Ok(_) | Err(StoreError::Throttled { .. }));
-    assert!(!answers.iter().any(unexpected), "a taker wins, loses, or is told to come later: {answers:?}");
+    assert!(!answers.iter().any(unexpected), "a taker wins, loses, or is throttled: {answers:?}");
     let mut left = 0;
-    while store.take_tokens(&name, &full, 1, now).await.expect("nobody races any more") {
+    while store.take_tokens(&name, &full, 1, now).await.expect("there is no concurrent taker") {
         left += 1;
     }
     won + left
 }
 
-async fn a_catalog_of_any_size_comes_back_whole(store: &(impl RegionStore + CatalogWriter)) {
+async fn a_catalog_of_any_size_is_read_back_complete(store: &(impl RegionStore + CatalogWriter)) {
     assert_eq!(store.catalog().await, Ok(None), "the region is fresh");
     // Above the size that one item of the table can hold.
     let blob = |size: u32| (0..size).map(|position| u8::try_from(position * 31 % 251).expect("below 251")).collect::<Vec<u8>>();

@@ -1,8 +1,8 @@
-//! A caller that does not give up, as redelivered doorbells make one of the functions.
+//! A caller that retries until it succeeds, as functions do because doorbells are redelivered.
 //!
-//! It knows nothing of a store but its ports: after a throttle it asks again, after a lost reply it reads what became of
-//! the write, and a conflict it believes when the stored value says so. A store that keeps its contract keeps it towards
-//! such a caller whatever fails in between.
+//! It uses only the ports of a store: it retries after throttling, reads the outcome of a write after a lost response,
+//! and accepts a conflict if the stored value confirms it. A store that fulfils its contract does so for such a caller
+//! whatever fails in between.
 
 use super::faults::Faulty;
 use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
@@ -12,26 +12,26 @@ use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 /// Tries of one call: half of the calls fail, so that one in thousands of calls needs as many.
 const TRIES_MAX: u32 = 16;
 
-/// A conflict that the stored revision contradicts so often is one of another kind, such as a machine that has its claim.
+/// A conflict that the stored revision contradicts this often has another cause, such as a machine with another claim.
 const LOST_RACES_MAX: u32 = 6;
 
 /// The caller.
 pub struct Steady<'a, S>(pub Faulty<'a, S>);
 
-/// What a failed try comes to.
-fn is_passing(error: &StoreError) -> bool {
+/// Whether a failure may be transient.
+fn is_transient(error: &StoreError) -> bool {
     matches!(error, StoreError::Throttled { .. } | StoreError::Unavailable { .. })
 }
 
 // Macros rather than functions of closures: the futures of async closures that borrow cannot be shown to be `Send` yet.
 
-/// Asks until there is an answer: for calls that may be repeated as they are.
+/// Repeats an idempotent call until it gets a response.
 macro_rules! persist {
     ($call:expr) => {{
         let mut answer = $call.await;
         for _ in 1..TRIES_MAX {
             match &answer {
-                Err(error) if is_passing(error) => answer = $call.await,
+                Err(error) if is_transient(error) => answer = $call.await,
                 _ => break,
             }
         }
@@ -39,7 +39,7 @@ macro_rules! persist {
     }};
 }
 
-/// Writes until it is known what became of it. `$there` reads the stored revision, and whether the value is ours.
+/// Repeats a write until its outcome is known. `$there` reads the stored revision, and whether the value is ours.
 macro_rules! swap {
     ($expected:expr, $write:expr, $there:expr) => {{
         let (mut in_doubt, mut lost_races) = (false, 0);
@@ -124,7 +124,7 @@ impl<S: Records> Records for Steady<'_, S> {
 
 impl<S: Records + RecordRemoval> RecordRemoval for Steady<'_, S> {
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
-        // One that was removed unheard is gone, and removing what is gone is no conflict.
+        // It may have been removed by a call whose response was lost; removing a missing record is no conflict.
         let mut answer = self.0.remove::<R>(cluster, name, expected).await;
         for _ in 1..TRIES_MAX {
             match &answer {
@@ -134,7 +134,7 @@ impl<S: Records + RecordRemoval> RecordRemoval for Steady<'_, S> {
                         break;
                     }
                 }
-                Err(error) if is_passing(error) => {}
+                Err(error) if is_transient(error) => {}
                 _ => break,
             }
             answer = self.0.remove::<R>(cluster, name, expected).await;
@@ -174,7 +174,7 @@ impl<S: RegionStore + CatalogWriter> CatalogWriter for Steady<'_, S> {
 }
 
 impl<S: DecisionLog> DecisionLog for Steady<'_, S> {
-    /// A log takes everything that it is given: whoever was not answered looks before it writes once more.
+    /// The log is append-only: after a lost response it is read before the write is repeated.
     async fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> Result<(), StoreError> {
         let mut answer = self.0.append(cluster, decisions).await;
         for _ in 1..TRIES_MAX {

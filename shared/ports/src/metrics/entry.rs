@@ -1,4 +1,4 @@
-//! What the catalogue says of a metric, and how an entry becomes a type.
+//! The catalogue entry of a metric, and how an entry becomes a type.
 
 use crate::Amount;
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use whittle_claims::Function;
 pub enum Kind {
     /// Events of one run, to be summed.
     Counter,
-    /// A state, or how long something took.
+    /// A state, or a duration.
     Gauge,
 }
 
-/// What a value is measured in.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Count,
@@ -27,7 +27,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As the documentation has it.
+    /// As in the documentation.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Count => "Count",
@@ -38,7 +38,7 @@ impl Unit {
             Self::DollarsPerHour => "dollars an hour",
         }
     }
-    /// As CloudWatch knows it.
+    /// CloudWatch's name.
     pub const fn cloudwatch(self) -> &'static str {
         match self {
             Self::Count => "Count",
@@ -53,14 +53,14 @@ impl Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     pub name: &'static str,
-    /// The values that it may have, as Markdown; empty where its name says enough.
+    /// The values that it may have, as Markdown; empty if its name is sufficient.
     pub values: &'static str,
 }
 
-/// All that is known of a metric.
+/// All properties of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The type in [`crate::metrics`] that stands for it.
+    /// Its type in [`crate::metrics`].
     pub type_name: &'static str,
     pub name: &'static str,
     /// The table of `docs/metrics.md` that lists it.
@@ -70,7 +70,7 @@ pub struct Entry {
     pub labels: &'static [Label],
     /// As Markdown, without a full stop.
     pub help: &'static str,
-    /// The functions whose runs show it.
+    /// The functions that emit it.
     pub writers: &'static [Function],
 }
 
@@ -88,16 +88,16 @@ pub trait Metric {
     fn labels(&self) -> BTreeMap<&'static str, String>;
 }
 
-/// A metric that [`crate::Report::metric`] raises.
+/// A metric for [`crate::Report::metric`].
 pub trait CounterMetric: Metric {}
 
-/// A metric that [`crate::Report::gauge`] shows.
+/// A metric for [`crate::Report::gauge`].
 pub trait GaugeMetric: Metric {
-    /// What its unit is measured with.
+    /// The type of its value.
     type Value: Into<Amount>;
 }
 
-/// Makes of each entry a type with a field for every label, and of all entries the list [`super::ALL`]:
+/// Generates a type for each entry, with a field for every label, and the list [`super::ALL`] of all entries:
 ///
 /// ```text
 /// section {
@@ -108,7 +108,7 @@ pub trait GaugeMetric: Metric {
 /// }
 /// ```
 ///
-/// `from every` stands for all functions; a `timer` is written by the runtime alone.
+/// `from every` means all functions; a `timer` is written by the runtime alone.
 macro_rules! catalogue {
     ($($section:ident { $(
         $(#[doc = $help:literal])+
