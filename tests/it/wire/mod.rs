@@ -8,12 +8,12 @@ use std::process::Command;
 use whittle_tests::fake_aws::Sent;
 use whittle_tests::tools;
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
 /// Runs the models over these lines: whether they have nothing against them, and what they print.
-fn judged(name: &str, lines: &[String], golden: Option<&Path>) -> Option<(bool, String)> {
+pub(crate) fn judged(name: &str, lines: &[String], golden: Option<&Path>) -> Option<(bool, String)> {
     let environment = tools::find(tools::MODELS)?;
     let file = std::env::temp_dir().join(format!("whittle-{}-{name}.jsonl", std::process::id()));
     std::fs::write(&file, lines.join("\n")).unwrap();
@@ -25,11 +25,11 @@ fn judged(name: &str, lines: &[String], golden: Option<&Path>) -> Option<(bool, 
     Some((output.status.success(), said))
 }
 
-fn lines(sent: &[Sent]) -> Vec<String> {
+pub(crate) fn lines(sent: &[Sent]) -> Vec<String> {
     sent.iter().map(|sent| sent.as_line().to_string()).collect()
 }
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 

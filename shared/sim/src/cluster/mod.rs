@@ -24,6 +24,7 @@ use crate::region::Region;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Deployment, Node, Pod};
+use whittle_ec2::network::ClusterInfo;
 use whittle_ports::ClusterEvent;
 use whittle_units::ClusterName;
 
@@ -55,6 +56,8 @@ pub struct Cluster {
     pub karpenter: Vec<whittle_api::KarpenterSign>,
     pub name: ClusterName,
     pub version: String,
+    /// What EKS answers about it, where that is not what it answers about any simulated cluster.
+    pub info: Option<ClusterInfo>,
     pub objects: Objects,
     pub events: Vec<KeptEvent>,
     pub groups: BTreeMap<String, NodeGroup>,
@@ -98,6 +101,7 @@ impl Cluster {
             karpenter: Vec::new(),
             name,
             version: version.to_owned(),
+            info: None,
             objects: Objects::default(),
             events: Vec::new(),
             groups: BTreeMap::new(),

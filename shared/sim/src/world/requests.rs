@@ -65,7 +65,8 @@ impl World {
 
     /// What EKS says of a cluster; `None` for another than this one.
     pub fn cluster_info(&self, name: &ClusterName) -> Option<ClusterInfo> {
-        (*name == self.cluster.name).then(|| self.region.cluster_info(name, &self.cluster.version))
+        (*name == self.cluster.name)
+            .then(|| self.cluster.info.clone().unwrap_or_else(|| self.region.cluster_info(name, &self.cluster.version)))
     }
 
     /// CreateFleet, as a caller outside sees it.
