@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dialect_does_not_allow_is_rejected() {
+    fn expressions_outside_the_dialect_are_rejected() {
         for broken in [
             "* * * *",
             "*",

@@ -1,4 +1,4 @@
-//! Everything that is said of a reason, in one place: its code, its event, its words for people and the values in it.
+//! Everything that is reported about a reason, in one place: its code, its event, its explanation for people and its values.
 
 use super::pdb::PdbBlock;
 use super::verdict::{Blocker, KeepReason, SPOT_TYPES_MIN, VerdictReason};
@@ -8,7 +8,7 @@ use whittle_api::labels;
 use whittle_model::disruption::{Reason, Savings};
 use whittle_units::{Price, Timestamp};
 
-/// What is said of a reason.
+/// How a reason is reported.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Facts {
     /// One word for records and metrics.
@@ -17,8 +17,8 @@ pub(crate) struct Facts {
     pub(crate) has_event: bool,
     /// The text of the event, Karpenter's where Karpenter has the reason.
     pub(crate) event: String,
-    /// The text for people who ask why a node is still there, where it is not the event's: short, and naming what would have
-    /// to change.
+    /// The explanation for people who ask why a node is still there, if it differs from the event's: short, and naming what
+    /// would have to change.
     person: Option<String>,
     /// The values in it, as an object.
     pub(crate) values: Value,
@@ -54,7 +54,7 @@ impl Blocker {
             // No event without a NodeClaim to report it on, or while a command is being executed.
             Self::InCommand => Facts::new("InCommand", "Node is being disrupted already").without_event().person("being disrupted already"),
             Self::NotManaged => {
-                Facts::new("NotManaged", "Node has no NodeClaim of ours").without_event().person("no NodeClaim of ours stands behind it")
+                Facts::new("NotManaged", "Node has no NodeClaim of ours").without_event().person("it has no NodeClaim of ours")
             }
             Self::NoNode => {
                 Facts::new("NoNode", "NodeClaim does not have an associated node").person("its machine has not joined the cluster")
@@ -72,7 +72,7 @@ impl Blocker {
                     .person(format!("it has no label {}", labels::NODE_POOL))
             }
             Self::NodePoolUnknown(pool) => Facts::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
-                .person(format!("NodePool {pool} is not there, or has no instance types"))
+                .person(format!("NodePool {pool} does not exist, or has no instance types"))
                 .values(json!({ "nodePool": pool })),
             Self::Unreadable(object) => Facts::new("Unreadable", format!("{object} cannot be read"))
                 .person(format!("{object} cannot be read: its events say which field, and what to do"))
@@ -155,8 +155,8 @@ impl KeepReason {
             Self::NoRoomToReplace { pool } => {
                 Facts::new("NoRoomToReplace", format!("Drifted; NodePool \"{pool}\" has no room for a replacement")).without_event()
             }
-            Self::NotReached => Facts::new("NotReached", "Not looked at in this pass; it is first in the next").without_event(),
-            Self::Unchanged => Facts::new("Unchanged", "Nothing has changed since it was last looked at").without_event(),
+            Self::NotReached => Facts::new("NotReached", "Not evaluated in this pass; it comes first in the next").without_event(),
+            Self::Unchanged => Facts::new("Unchanged", "Nothing has changed since it was last evaluated").without_event(),
         }
     }
 }
@@ -169,12 +169,12 @@ fn not_empty(pool: &str) -> Facts {
 fn consolidate_after(until: Option<Timestamp>) -> Facts {
     let (event, person) = match until {
         Some(until) => (
-            format!("Pods came or went lately: not before {until} (consolidateAfter)"),
-            format!("pods came or went lately, not before {until} (consolidateAfter)"),
+            format!("Its pods changed recently: not before {until} (consolidateAfter)"),
+            format!("its pods changed recently, not before {until} (consolidateAfter)"),
         ),
         None => (
-            "It is not known since when the node has been quiet (consolidateAfter)".to_owned(),
-            "it is not known since when it has been quiet (consolidateAfter)".to_owned(),
+            "The time of the node's last pod event is not known (consolidateAfter)".to_owned(),
+            "the time of its last pod event is not known (consolidateAfter)".to_owned(),
         ),
     };
     Facts::new("ConsolidateAfter", event).without_event().person(person).values(json!({ "until": until }))
@@ -240,7 +240,7 @@ fn saves_too_little(savings: Savings, minimum: Price) -> Facts {
 }
 
 fn waits_turn(savings: Savings) -> Facts {
-    Facts::new("WaitsTurn", format!("Could go (saves {savings} an hour), after the move that is under way"))
+    Facts::new("WaitsTurn", format!("Can be removed (saves {savings} an hour) after the command in progress"))
         .without_event()
         .values(json!({ "savings": rounded(savings) }))
 }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_say_what_blocks_a_node() {
+    fn verdicts_name_what_blocks_a_node() {
         let at = whittle_units::Timestamp::UNIX_EPOCH;
         let blocked = |blocker| VerdictReason::Blocked(blocker);
         check(blocked(Blocker::Pdb(PdbBlock::Exhausted("web/api".to_owned()))), "kept: PDB web/api allows 0 disruptions");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_say_what_would_not_be_gained() {
+    fn verdicts_explain_why_a_move_is_not_worthwhile() {
         check(VerdictReason::Kept(KeepReason::NothingCheaper), "kept: cheapest already");
         let savings = Savings::between(Price::from_dollars(0.0167), Price::ZERO);
         let small = KeepReason::SavesTooLittle { savings, minimum: Price::from_dollars(0.05) };

@@ -148,8 +148,8 @@ impl<'w> Replacement<'w> {
 
 /// Keys that require more distinct values than the types have.
 fn unmet_min_values(requirements: &Requirements, types: &[&InstanceType]) -> UnmetMinValues {
-    let asking = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
-    asking.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()
+    let required = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
+    required.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()
 }
 
 fn distinct_values(key: &str, types: &[&InstanceType]) -> usize {
