@@ -219,7 +219,7 @@ impl Snapshot {
         Some("held_for_adoption")
     }
 
-    /// Whether a user deleted a claim's NodeClaim or Node, even if `sweep` has not recorded it on the claim yet.
+    /// Whether somebody deleted a claim's NodeClaim or Node, even if `sweep` has not recorded it on the claim yet.
     pub fn is_deleted_by_user(&self, claim: &Claim) -> bool {
         Deleted::of(&self.read).requested_at(claim).is_some()
     }

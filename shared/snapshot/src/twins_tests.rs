@@ -1,4 +1,4 @@
-//! Pools of one name.
+//! A Provisioner and a NodePool of one name.
 
 use crate::twins::{plain_labels, plain_requirements, relabel, rename_provisioners};
 use std::collections::BTreeMap;
@@ -34,18 +34,18 @@ fn check(pools: Vec<NodePool>, want: &[&str]) {
 }
 
 #[test]
-fn s3_17_nodes_of_two_pools_of_one_name_are_told_apart() {
+fn s3_17_nodes_of_two_pools_with_one_name_are_distinguished() {
     check(vec![pool("default", false), pool("default", true), pool("other", true)], &["default", "Provisioner/default", "other"]);
 }
 
 #[test]
-fn a_pool_that_shares_its_name_with_nobody_keeps_it() {
+fn a_pool_with_a_unique_name_keeps_it() {
     check(vec![pool("default", true), pool("other", true)], &["default", "default", "other"]);
     check(vec![pool("default", false), pool("third", false)], &["default", "default", "other"]);
 }
 
 #[test]
-fn what_is_stored_carries_the_name_that_the_user_gave() {
+fn stored_labels_and_requirements_have_the_original_name() {
     let planned = BTreeMap::from([(labels::NODE_POOL.to_owned(), "Provisioner/default".to_owned()), ("a".to_owned(), "b".to_owned())]);
     assert_eq!(plain_labels(&planned).get(labels::NODE_POOL).map(String::as_str), Some("default"));
     assert_eq!(plain_labels(&planned).get("a").map(String::as_str), Some("b"));
