@@ -111,7 +111,7 @@ impl Cluster {
         let of_others =
             self.objects.pods.values().filter(|pod| pod.metadata.controller().is_some_and(|owner| self.lacks_daemon_set(pod, owner)));
         let all = of_sets.chain(of_others).filter(|pod| !pod.metadata.is_deleting());
-        // In the order of the pods, as they are deleted in it.
+        // In the order of the pods, which are deleted in this order.
         all.map(|pod| pod.metadata.key()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 

@@ -90,7 +90,7 @@ impl Objects {
         self.workloads
     }
 
-    /// Removes a pod, whatever it still waits for.
+    /// Removes a pod immediately.
     pub(super) fn forget_pod(&mut self, key: &str) {
         self.pods.remove(key);
         self.next_version::<Pod>();
@@ -165,7 +165,7 @@ impl Objects {
         true
     }
 
-    /// Asks for an object's deletion: with finalizers it is only marked, which makes a new generation of it. False when there is no such object.
+    /// Deletes an object: with finalizers it is only marked, which increments its generation. False when there is no such object.
     pub fn delete<T: Tabled>(&mut self, key: &str, now: Timestamp) -> bool {
         let Some(object) = T::table(self).get(key) else { return false };
         if object.meta().finalizers.is_empty() {

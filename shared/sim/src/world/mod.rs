@@ -140,7 +140,7 @@ pub struct World {
     pub gates: Option<Vec<Function>>,
     /// Requests to the eviction API, by second.
     pub evictions: BTreeMap<i64, Requests>,
-    /// When an invocation died last.
+    /// When an invocation last died.
     pub died_at: Option<Timestamp>,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) monitor: Monitor,
@@ -163,14 +163,14 @@ pub struct World {
     ticking: bool,
     tick: SignedDuration,
     timers: Timers,
-    /// What was told last about each subject.
+    /// The last message about each subject.
     last_messages: BTreeMap<String, String>,
     /// Nodes that Whittle does not manage, as they were first seen.
     pub(crate) foreign: BTreeMap<String, Foreign>,
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// A fresh world.
     pub fn new(options: &WorldOptions) -> Self {
         let mut world = Self {
             agenda: Agenda::new(options.start),
@@ -271,7 +271,7 @@ impl World {
         self.region.cost()
     }
 
-    /// Something in the cluster changed: its controllers react soon.
+    /// The cluster changed: its controllers react soon.
     pub fn touch_cluster(&mut self) {
         self.plan_cluster(self.agenda.now().checked_add(REACTION).unwrap_or(Timestamp::MAX));
     }
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Something in EC2 changed: its next step is scheduled.
+    /// EC2's state changed: its next step is scheduled.
     pub fn touch_region(&mut self) {
         let Some(at) = self.region.next_at() else { return };
         if self.timers.region.is_none_or(|planned| at < planned) {
@@ -297,7 +297,7 @@ impl World {
         let event = self.agenda.pop(limit)?;
         self.lose_table();
         Some(match event {
-            Event::Wake { task, .. } if self.cut_off.remove(&task) => Due::Kill(task, "ended with its table"),
+            Event::Wake { task, .. } if self.cut_off.remove(&task) => Due::Kill(task, "killed with its table"),
             Event::Wake { task, waker } => Due::Wake(task, waker),
             Event::Expire { task } if self.running.contains_key(&task) => Due::Kill(task, "timed out"),
             Event::Expire { .. } => Due::Nothing,

@@ -191,7 +191,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a claim unchanged, like a concurrent writer of an irrelevant field.
+    /// Increments a claim's revision, like a concurrent writer of an irrelevant field.
     pub(crate) fn touch(&mut self, key: &ClaimKey) {
         if let Some(stored) = self.claims.get_mut(key) {
             stored.revision = stored.revision.next();
