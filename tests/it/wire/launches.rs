@@ -1,6 +1,6 @@
-//! Karpenter's launches, through `launch` and the real SDK: the same requests, field by field.
+//! Compares the requests of `launch`, sent through the real SDK, with Karpenter's, field by field.
 
-use super::{judged, lines, root, run};
+use super::{lines, root, run, validate};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn golden() -> PathBuf {
     root().join("tests/golden/cloud/launch")
 }
 
-/// A case, and the folder that it is in.
+/// A golden case and its folder.
 struct Case {
     class: Ec2NodeClass,
     claim: NodeClaim,
@@ -116,7 +116,7 @@ impl Case {
         selector.is_some_and(|selector| selector.id.as_ref() == Some(&group.id) || selector.name.as_ref() == Some(&group.name))
     }
 
-    /// What `refresh` would have found for the class.
+    /// The record that `refresh` would have stored for the class.
     fn record(&self, now: Timestamp) -> NodeClassRecord {
         let status = &self.class.status;
         let mut free_addresses: BTreeMap<String, u32> = status.subnets.iter().map(|subnet| (subnet.id.clone(), 1000)).collect();
@@ -137,11 +137,11 @@ impl Case {
         }
     }
 
-    /// Puts the resources of the case into a region.
-    fn furnish(&self, world: &mut World, record: &NodeClassRecord) {
+    /// Adds the resources of the case to a region.
+    fn add_resources(&self, world: &mut World, record: &NodeClassRecord) {
         let region = &mut world.region;
         region.catalog = Arc::new(self.catalog());
-        region.supply.tells_all_errors = true;
+        region.supply.reports_all_errors = true;
         let errors = self.facts["fleetErrors"].as_array().into_iter().flatten();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         region.supply.refusals = errors
@@ -218,7 +218,7 @@ impl Case {
         Claim::planned(key, format!("uid-{attempt}"), spec, now)
     }
 
-    /// A fresh world with the resources of the case, in which nothing happens by itself.
+    /// A fresh world with the resources of the case, in which no function runs by itself.
     fn world(&self) -> Stage {
         let now: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
         let cluster = ClusterName::new(self.text("/cluster/name"));
@@ -228,7 +228,7 @@ impl Case {
         let (ports, mut record) = (simulation.ports(), self.record(now));
         {
             let mut world = simulation.world();
-            self.furnish(&mut world, &record);
+            self.add_resources(&mut world, &record);
             let blob = world.region.catalog.encode();
             world.store.put_catalog(&blob, Revision::ABSENT).unwrap();
             world.cluster.objects.create(record.class.clone(), now);
@@ -250,7 +250,7 @@ impl Case {
         Stage { simulation, ports, machines, aws, cluster }
     }
 
-    /// Launches the claim as often as the case wants, over a fresh world. Every attempt is another claim of the same content.
+    /// Launches the claim as often as the case states, in a fresh world. Every attempt is another claim with the same content.
     fn launch(&self, name: &str) -> Vec<Sent> {
         let stage = self.world();
         for attempt in 1..=self.facts["attempts"].as_u64().unwrap_or(1) {
@@ -262,10 +262,10 @@ impl Case {
         stage.aws.sent()
     }
 
-    /// What of the case cannot reach `launch`.
-    fn lacking(&self) -> Option<&'static str> {
+    /// Which input of the case `launch` does not support.
+    fn unsupported(&self) -> Option<&'static str> {
         let overlaid = self.claim.metadata.annotations.contains_key(whittle_api::labels::PRICE_OVERLAY_APPLIED);
-        overlaid.then_some("overlaid prices, which take no choice of pools from EC2 (ADR 9)")
+        overlaid.then_some("overlaid prices, which do not change EC2's choice of pools (ADR 9)")
     }
 }
 
@@ -273,7 +273,7 @@ fn resolved(group: PlacementGroup) -> ResolvedPlacementGroup {
     ResolvedPlacementGroup { id: group.id, name: group.name, strategy: group.strategy, partition_count: group.partition_count }
 }
 
-/// A world, and the adapters in front of its region.
+/// A world with adapters connected to its region.
 struct Stage {
     simulation: Simulation,
     ports: SimPorts,
@@ -300,13 +300,13 @@ impl Stage {
     }
 }
 
-/// What the launches of a golden case send.
+/// The requests of a golden case's launches.
 pub(super) fn sent_for(name: &str) -> Vec<Sent> {
     Case::read(&golden().join(format!("{name}.yaml"))).launch(name)
 }
 
 #[test]
-fn launches_send_what_karpenter_sends() {
+fn launches_send_the_requests_of_karpenter() {
     let mut files: Vec<PathBuf> = std::fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
     files.sort();
@@ -314,23 +314,23 @@ fn launches_send_what_karpenter_sends() {
     for path in &files {
         let (name, case) = (path.file_stem().unwrap().to_str().unwrap(), Case::read(path));
         let mut sent = case.launch(name);
-        if let Some(lacking) = case.lacking() {
-            println!("{name}: not compared, since launches know no {lacking}");
-            sent.iter_mut().for_each(|sent| sent.label = format!("{name} with {lacking}"));
+        if let Some(unsupported) = case.unsupported() {
+            println!("{name}: not compared, since launches do not support {unsupported}");
+            sent.iter_mut().for_each(|sent| sent.label = format!("{name} with {unsupported}"));
         }
         let labels: BTreeSet<String> = sent.iter().map(|sent| sent.label.clone()).collect();
         let attempts = (1..=case.facts["attempts"].as_u64().unwrap_or(1)).map(|attempt| format!("{name} {attempt}"));
-        // An attempt that sends nothing is compared too.
-        let silent = attempts.filter(|label| case.lacking().is_none() && !labels.contains(label));
+        // An attempt without requests is compared as well.
+        let silent = attempts.filter(|label| case.unsupported().is_none() && !labels.contains(label));
         all.extend(silent.map(|label| serde_json::json!({"label": label, "service": ""}).to_string()));
         all.extend(lines(&sent));
     }
-    let Some((passed, said)) = judged("launches", &all, Some(&golden())) else { return };
-    println!("{said}");
-    assert!(passed, "{said}");
+    let Some((passed, output)) = validate("launches", &all, Some(&golden())) else { return };
+    println!("{output}");
+    assert!(passed, "{output}");
 }
 
-/// The figures of a large scale-up, with EC2's documented request limits in force.
+/// The number of requests of a large scale-up under EC2's documented request limits.
 #[test]
 fn five_hundred_equal_claims_are_launched_by_five_fleets() {
     let case = Case::read(&golden().join("001-on-demand.yaml"));

@@ -98,7 +98,7 @@ fn measure(root: &Path, case: &Case, more: &[&str]) -> Result<Line> {
 
 fn print(rows: &[Row]) {
     println!("\nCPU time of one thread, without parsing; prices in USD per hour.\n");
-    println!("| case | pods | placed | time | pods/s | memory | nodes | price | reference's packing | lower bound | gap |");
+    println!("| case | pods | placed | time | pods/s | memory | nodes | price | Karpenter's packing | lower bound | gap |");
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for row in rows {
         let line = &row.line;
