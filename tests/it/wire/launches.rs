@@ -265,7 +265,7 @@ impl Case {
     /// Which input of the case `launch` does not support.
     fn unsupported(&self) -> Option<&'static str> {
         let overlaid = self.claim.metadata.annotations.contains_key(whittle_api::labels::PRICE_OVERLAY_APPLIED);
-        overlaid.then_some("overlaid prices, which do not change EC2's choice of pools (ADR 9)")
+        overlaid.then_some("overlaid prices, which do not change EC2's choice of pools (ADR 0009)")
     }
 }
 
