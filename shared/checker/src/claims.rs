@@ -122,7 +122,6 @@ fn check_types<'a>(object: &str, claim: &NewClaim, group: &mut ClaimGroup<'a>, o
     }
 }
 
-/// The `minValues` of a claim for `key`.
 fn stated_min_values(claim: &NewClaim, key: &str) -> Option<u32> {
     let types = claim.instance_type_min_values.filter(|_| key == labels::INSTANCE_TYPE);
     let stated = claim.requirements.iter().filter(|r| labels::normalized(&r.key) == key).filter_map(|r| r.min_values).max();

@@ -8,7 +8,6 @@ use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint
 use whittle_api::{LabelSelector, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
 
-/// A topology domain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain<'a> {
     /// A value of the topology key.

@@ -189,7 +189,6 @@ fn pod(node: usize, number: usize, more: i64, node_name: &str) -> Pod {
     pod
 }
 
-/// A pending pod.
 fn pending(nodes: usize, number: usize) -> Pod {
     let mut pod = pod(nodes, number + 40, 0, "");
     "Pending".clone_into(&mut pod.status.phase);

@@ -38,7 +38,6 @@ impl Facts {
         Self { values, ..self }
     }
 
-    /// The text for people.
     pub(crate) fn for_people(self) -> String {
         self.person.unwrap_or_else(|| {
             let mut letters = self.event.chars();

@@ -91,7 +91,6 @@ impl<'w> Replacement<'w> {
         self.types.first().and_then(|first| self.cheapest(first)).unwrap_or(Price::ZERO)
     }
 
-    /// The claim to launch.
     pub(super) fn into_claim(self) -> NewClaim {
         let mut written = self.requirements.clone();
         if self.claim.instance_type_min_values.is_some() {

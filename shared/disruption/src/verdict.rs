@@ -28,7 +28,6 @@ impl Verdict {
     }
 }
 
-/// The reason of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictReason {
     /// A command of this decision removes it.

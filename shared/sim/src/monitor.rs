@@ -121,7 +121,6 @@ impl World {
         self.monitor.karpenter_machines.iter().any(|id| provider_id.ends_with(id.as_str()))
     }
 
-    /// A claim was created.
     pub(crate) fn observe_created(&mut self, claim: &Claim) {
         if let Some(machine) = claim.machine() {
             let id = machine.instance_id.clone();

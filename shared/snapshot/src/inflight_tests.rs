@@ -237,7 +237,6 @@ fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
     decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new())
 }
 
-/// An unreadable pod on a node.
 fn unreadable_pod(node: &str) -> Unreadable {
     let value = serde_json::json!({
         "metadata": {"name": "odd", "namespace": "shop", "uid": "odd"},

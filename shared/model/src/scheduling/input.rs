@@ -74,7 +74,6 @@ pub struct Options {
     pub reserved: ReservedMode,
     /// Feature gate `ReservedCapacity`.
     pub reserved_capacity: bool,
-    /// Cluster-default spread constraints.
     pub default_spread: Vec<TopologySpreadConstraint>,
     /// How much work may be spent on improving the packing once every pod is placed, in multiples of the work that placing
     /// took; 0 disables it.

@@ -13,7 +13,6 @@ use whittle_units::{Resources, fnv1a};
 
 /// The label that distinguishes the pods of different templates.
 pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Taint of Nodes that are not ready.
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A short hash of a template, in letters and digits.
@@ -264,7 +263,6 @@ impl Cluster {
     }
 }
 
-/// Sets the Ready condition of a pod.
 pub(super) fn set_ready(pod: &mut Pod, ready: bool, now: Timestamp) {
     let status = if ready { "True" } else { "False" };
     pod.status.conditions.retain(|condition| condition.type_ != "Ready");

@@ -48,7 +48,6 @@ pub enum ClusterEffect {
     Violation(String),
 }
 
-/// A cluster with its controllers.
 #[derive(Debug)]
 pub struct Cluster {
     /// Signs of a Karpenter installation in the same cluster.
@@ -173,7 +172,6 @@ impl Cluster {
         self.retry_at = Some(self.retry_at.map_or(at, |known| known.min(at)));
     }
 
-    /// The Deployment that a pod belongs to.
     pub fn deployment_of(&self, pod: &Pod) -> Option<&Deployment> {
         let owner = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet")?;
         self.deployment_of_set(&pod.metadata.namespace, &owner.name)

@@ -14,7 +14,6 @@ pub type Table<T> = BTreeMap<String, T>;
 
 macro_rules! objects {
     ($($(#[$doc:meta])* $field:ident: $type:ty),* $(,)?) => {
-        /// All objects.
         #[derive(Clone, Debug, Default)]
         pub struct Objects {
             $($(#[$doc])* pub $field: Table<$type>,)*
@@ -36,7 +35,6 @@ macro_rules! objects {
 
 /// A kind that the cluster stores.
 pub trait Tabled: Kind + Clone + PartialEq {
-    /// The table of its objects.
     fn table(objects: &Objects) -> &Table<Self>;
     /// The table of its objects, mutable.
     fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
@@ -96,7 +94,6 @@ impl Objects {
         self.next_version::<Pod>();
     }
 
-    /// The object of a key.
     pub fn get<T: Tabled>(&self, key: &str) -> Option<&T> {
         T::table(self).get(key)
     }

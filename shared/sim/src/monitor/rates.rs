@@ -37,7 +37,6 @@ pub(super) struct Rates {
     launch: VecDeque<Timestamp>,
 }
 
-/// The subject of a doorbell.
 fn subject(doorbell: &Doorbell) -> String {
     match doorbell {
         Doorbell::Terminate { claim, .. } => format!("claim {claim}"),
@@ -46,7 +45,6 @@ fn subject(doorbell: &Doorbell) -> String {
 }
 
 impl World {
-    /// A fleet is requested.
     pub(crate) fn observe_fleet_rate(&mut self) {
         let now = self.now();
         let runs = self.runs_of(Function::Launch);
@@ -62,7 +60,6 @@ impl World {
         }
     }
 
-    /// A bucket granted tokens.
     pub(crate) fn observe_tokens(&mut self, name: &BucketName, count: u32) {
         if name.0.starts_with("Evictions/") {
             self.monitor.rates.evictions += u64::from(count);
@@ -127,7 +124,6 @@ impl World {
         }
     }
 
-    /// A function rings a doorbell.
     pub(crate) fn observe_doorbell(&mut self, doorbell: &Doorbell, caller: Option<Function>) {
         let (now, function) = (self.now(), doorbell.function());
         let since = now.checked_sub(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MIN);

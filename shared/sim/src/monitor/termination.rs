@@ -358,7 +358,6 @@ impl World {
         self.monitor.node_states.get(node).is_some_and(|state| state.ready && state.ready_changed <= self.ago(STALE))
     }
 
-    /// A claim becomes initialized.
     pub(super) fn observe_initialized(&mut self, claim: &Claim) {
         let Some(node) = claim.node_name().and_then(|name| self.cluster.objects.nodes.get(name)) else { return };
         let starting = node.spec.taints.iter().any(|taint| claim.spec.startup_taints.iter().any(|own| own.same(taint)));

@@ -52,7 +52,6 @@ impl Region {
         self.fleets.values().map(|(_, answer, _)| answer).find(|answer| answer.fleet_id == id)
     }
 
-    /// The request of a fleet, by its id.
     pub fn fleet_request(&self, id: &str) -> Option<&FleetRequest> {
         self.fleets.values().find(|(_, answer, _)| answer.fleet_id == id).map(|(request, ..)| request)
     }

@@ -67,7 +67,6 @@ pub enum RegionEffect {
     Lost(String),
 }
 
-/// The region.
 #[derive(Debug)]
 pub struct Region {
     name: String,
@@ -88,7 +87,6 @@ pub struct Region {
     pub out_of_stock: BTreeSet<(String, String, String)>,
     /// The error code and message of every pool.
     pub refusal: Option<(String, String)>,
-    /// Its limits.
     pub supply: Supply,
     changes: BTreeMap<(Timestamp, InstanceId, Change), ()>,
     /// Machines started from now on never join.
@@ -230,7 +228,6 @@ impl Region {
         (self.catalog, self.blob) = cached_catalog(&self.name, true);
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

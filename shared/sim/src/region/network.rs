@@ -102,7 +102,6 @@ impl Network {
         self.images.iter().filter(matches).cloned().collect()
     }
 
-    /// The path of an instance profile.
     pub fn profile_path(&self, profile: &str) -> &str {
         self.profile_origins.get(profile).map_or("/", |origin| origin.path.as_str())
     }

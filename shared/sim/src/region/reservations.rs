@@ -16,7 +16,6 @@ const BLOCK_CLEARED: SignedDuration = SignedDuration::from_mins(30);
 /// How long before the end of a block its machines should be drained.
 const BLOCK_DRAINED: SignedDuration = SignedDuration::from_mins(40);
 
-/// A capacity reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// As EC2 describes it, except for the free count.

@@ -55,7 +55,6 @@ pub(crate) struct Lag {
     granted: BTreeMap<&'static str, (i64, Timestamp)>,
     /// Machines with termination protection, and its end after the first attempt.
     protected: BTreeMap<InstanceId, Option<Timestamp>>,
-    /// Refused terminations.
     pub(crate) refused: u64,
 }
 

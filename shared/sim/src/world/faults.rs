@@ -169,7 +169,6 @@ impl World {
         self.replace_table(was.unwrap_or_default());
     }
 
-    /// Replaces the table.
     pub fn replace_table(&mut self, mut table: Store) {
         table.ignore_fencing = self.store.ignore_fencing;
         table.pass(self.now());

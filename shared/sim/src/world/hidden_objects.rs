@@ -27,7 +27,6 @@ pub(crate) struct HiddenObjects {
     kind: Option<(&'static str, Timestamp, bool)>,
 }
 
-/// A hidden object.
 #[derive(Clone, Copy, Debug)]
 struct HiddenObject {
     until: Timestamp,

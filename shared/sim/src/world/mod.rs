@@ -48,7 +48,6 @@ const REACTION: SignedDuration = SignedDuration::from_millis(200);
 /// Messages due within this time count as pending work.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 
-/// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     pub seed: u64,
@@ -115,20 +114,15 @@ struct Timers {
     delivery: Option<Timestamp>,
 }
 
-/// The world.
 pub struct World {
     agenda: Agenda<Event>,
     /// The random number generators.
     pub dice: Dice,
-    /// The table.
     pub store: Store,
-    /// Messages.
     pub queues: MessageQueues,
-    /// The Kubernetes cluster.
     pub cluster: Cluster,
     /// EC2 and related services.
     pub region: Region,
-    /// Injected faults.
     pub faults: Faults,
     /// What happened.
     pub story: Story,
@@ -215,7 +209,6 @@ impl World {
         self.agenda.now()
     }
 
-    /// The name of the cluster.
     pub fn name(&self) -> ClusterName {
         self.cluster.name.clone()
     }
@@ -411,7 +404,6 @@ impl World {
         Some(notice)
     }
 
-    /// A unique name.
     pub(crate) fn unique(&mut self) -> String {
         self.unique += 1;
         self.dice.suffix(5)

@@ -24,7 +24,6 @@ struct Pointer {
     forgotten_at: Option<Timestamp>,
 }
 
-/// The table.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     claims: BTreeMap<ClaimKey, Stored<Claim>>,
@@ -49,11 +48,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// One claim.
     pub fn claim(&self, key: &ClaimKey) -> Option<&Stored<Claim>> {
         self.claims.get(key)
     }
-    /// All claims of a cluster by name.
     pub fn claims(&self, cluster: &ClusterName) -> impl Iterator<Item = &Stored<Claim>> {
         self.claims.iter().filter(move |(key, _)| key.cluster == *cluster).map(|(_, claim)| claim)
     }
@@ -307,7 +304,6 @@ impl Store {
             None => false,
         }
     }
-    /// The catalog blob.
     pub fn catalog(&self) -> Option<Stored<Vec<u8>>> {
         self.catalog.clone()
     }
