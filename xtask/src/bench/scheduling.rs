@@ -39,7 +39,7 @@ const CASES: &[Case] = &[
     mix("mix", 20_000),
     mix("mix", 100_000),
     Case { name: "burst of pending pods", kind: "diverse", pods: 14_800, plotted: false },
-    Case { name: "wishes (Respect)", kind: "preferring", pods: 4_000, plotted: false },
+    Case { name: "preferences (Respect)", kind: "preferring", pods: 4_000, plotted: false },
     Case { name: "mix beside 2,000 machines", kind: "machines", pods: 20_000, plotted: false },
 ];
 
