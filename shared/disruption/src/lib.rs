@@ -9,7 +9,7 @@
 // The result of a decision.
 mod decision;
 mod events;
-mod facts;
+mod descriptions;
 mod verdict;
 
 // The cluster, indexed for one decision.

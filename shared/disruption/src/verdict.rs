@@ -1,4 +1,4 @@
-//! Verdicts: why a node is removed or kept. How each reason is reported is in `facts`.
+//! Verdicts: why a node is removed or kept. How each reason is reported is in `descriptions`.
 
 use super::pdb::PdbBlock;
 use whittle_model::disruption::{Action, Reason, Savings};

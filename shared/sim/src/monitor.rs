@@ -285,7 +285,7 @@ impl World {
             && let Some(machine) = new.machine()
         {
             let id = machine.instance_id.clone();
-            // A machine of its own call that came too late is no orphan.
+            // A machine that its own call started too late is no orphan.
             if !self.was_called_for(&id, &new.key.name) {
                 self.observe_orphan(&id);
             }
@@ -326,7 +326,7 @@ impl World {
                 let uid = &claim.spec.owner.uid;
                 (uid.is_empty() || *uid == same.metadata.uid).then_some("its NodePool exists")
             }
-            // A capacity block really ends, whatever its class says.
+            // A capacity block ends regardless of the record of its class.
             DeletionReason::Requested if machine.is_some_and(|machine| self.region.must_leave_block(&machine.instance_id, now + SLACK)) => {
                 None
             }

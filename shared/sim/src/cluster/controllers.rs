@@ -134,8 +134,8 @@ impl Cluster {
         let ready = new.iter().chain(&old).filter(|pod| pod.ready).count();
         let spare = ready.saturating_sub(wanted - wanted / 4);
         let unready_old = old.iter().filter(|pod| !pod.ready).count();
-        let gone: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.key.clone()).collect();
-        for key in gone {
+        let surplus: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.key.clone()).collect();
+        for key in surplus {
             self.delete_pod(&key, None, now);
         }
     }
@@ -233,8 +233,8 @@ impl Cluster {
         }
         let nodes: HashSet<&str> = self.objects.nodes.keys().map(String::as_str).collect();
         let lost = |pod: &Pod| pod.is_bound() && !nodes.contains(pod.spec.node_name.as_str());
-        let gone: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| lost(pod)).map(|(key, _)| key.clone()).collect();
-        for key in gone {
+        let lost_pods: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| lost(pod)).map(|(key, _)| key.clone()).collect();
+        for key in lost_pods {
             self.forget_pod(&key);
         }
     }

@@ -1,6 +1,6 @@
 //! A Provisioner and a NodePool of one name.
 
-use crate::twins::{plain_labels, plain_requirements, relabel, rename_provisioners};
+use crate::name_clashes::{plain_labels, plain_requirements, relabel, rename_provisioners};
 use std::collections::BTreeMap;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodePool, Requirement};

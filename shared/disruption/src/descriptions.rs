@@ -10,7 +10,7 @@ use whittle_units::{Price, Timestamp};
 
 /// How a reason is reported.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Facts {
+pub(crate) struct Description {
     /// One word for records and metrics.
     pub(crate) code: &'static str,
     /// Whether the machine gets an event.
@@ -19,27 +19,27 @@ pub(crate) struct Facts {
     pub(crate) event: String,
     /// The explanation for people who ask why a node is still there, if it differs from the event's: short, and naming what
     /// would have to change.
-    person: Option<String>,
+    explanation: Option<String>,
     /// The values in it, as an object.
     pub(crate) values: Value,
 }
 
-impl Facts {
+impl Description {
     fn new(code: &'static str, event: impl Into<String>) -> Self {
-        Self { code, has_event: true, event: event.into(), person: None, values: json!({}) }
+        Self { code, has_event: true, event: event.into(), explanation: None, values: json!({}) }
     }
     fn without_event(self) -> Self {
         Self { has_event: false, ..self }
     }
-    fn person(self, text: impl Into<String>) -> Self {
-        Self { person: Some(text.into()), ..self }
+    fn with_explanation(self, text: impl Into<String>) -> Self {
+        Self { explanation: Some(text.into()), ..self }
     }
     fn values(self, values: Value) -> Self {
         Self { values, ..self }
     }
 
-    pub(crate) fn for_people(self) -> String {
-        self.person.unwrap_or_else(|| {
+    pub(crate) fn explanation(self) -> String {
+        self.explanation.unwrap_or_else(|| {
             let mut letters = self.event.chars();
             let first = letters.next().map(|letter| if self.event.starts_with("NodePool") { letter } else { letter.to_ascii_lowercase() });
             format!("{}{}", first.map(String::from).unwrap_or_default(), letters.as_str())
@@ -48,45 +48,52 @@ impl Facts {
 }
 
 impl Blocker {
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn describe(&self) -> Description {
         match self {
             // No event without a NodeClaim to report it on, or while a command is being executed.
-            Self::InCommand => Facts::new("InCommand", "Node is being disrupted already").without_event().person("being disrupted already"),
-            Self::NotManaged => {
-                Facts::new("NotManaged", "Node has no NodeClaim of ours").without_event().person("it has no NodeClaim of ours")
+            Self::InCommand => {
+                Description::new("InCommand", "Node is being disrupted already").without_event().with_explanation("being disrupted already")
             }
-            Self::NoNode => {
-                Facts::new("NoNode", "NodeClaim does not have an associated node").person("its machine has not joined the cluster")
+            Self::NotManaged => Description::new("NotManaged", "Node has no NodeClaim of ours")
+                .without_event()
+                .with_explanation("it has no NodeClaim of ours"),
+            Self::NoNode => Description::new("NoNode", "NodeClaim does not have an associated node")
+                .with_explanation("its machine has not joined the cluster"),
+            Self::NotInitialized => Description::new("NotInitialized", "Node isn't initialized").with_explanation("not initialized yet"),
+            Self::Deleting => {
+                Description::new("Deleting", "Node is deleting or marked for deletion").with_explanation("being deleted already")
             }
-            Self::NotInitialized => Facts::new("NotInitialized", "Node isn't initialized").person("not initialized yet"),
-            Self::Deleting => Facts::new("Deleting", "Node is deleting or marked for deletion").person("being deleted already"),
-            Self::Nominated { until } => Facts::new("Nominated", "Node is nominated for a pending pod")
-                .person(format!("pending pods are expected on it until {until}"))
+            Self::Nominated { until } => Description::new("Nominated", "Node is nominated for a pending pod")
+                .with_explanation(format!("pending pods are expected on it until {until}"))
                 .values(json!({ "until": until })),
-            Self::NodeAnnotation(key) => Facts::new("NodeAnnotation", format!("Disruption is blocked through the \"{key}\" annotation"))
-                .person(format!("its annotation {key} is \"true\""))
-                .values(json!({ "annotation": key })),
-            Self::NoNodePoolLabel => {
-                Facts::new("NoNodePoolLabel", format!("Node doesn't have required label (label={})", labels::NODE_POOL))
-                    .person(format!("it has no label {}", labels::NODE_POOL))
+            Self::NodeAnnotation(key) => {
+                Description::new("NodeAnnotation", format!("Disruption is blocked through the \"{key}\" annotation"))
+                    .with_explanation(format!("its annotation {key} is \"true\""))
+                    .values(json!({ "annotation": key }))
             }
-            Self::NodePoolUnknown(pool) => Facts::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
-                .person(format!("NodePool {pool} does not exist, or has no instance types"))
+            Self::NoNodePoolLabel => {
+                Description::new("NoNodePoolLabel", format!("Node doesn't have required label (label={})", labels::NODE_POOL))
+                    .with_explanation(format!("it has no label {}", labels::NODE_POOL))
+            }
+            Self::NodePoolUnknown(pool) => Description::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
+                .with_explanation(format!("NodePool {pool} does not exist, or has no instance types"))
                 .values(json!({ "nodePool": pool })),
-            Self::Unreadable(object) => Facts::new("Unreadable", format!("{object} cannot be read"))
-                .person(format!("{object} cannot be read: its events say which field, and what to do"))
+            Self::Unreadable(object) => Description::new("Unreadable", format!("{object} cannot be read"))
+                .with_explanation(format!("{object} cannot be read: its events say which field, and what to do"))
                 .values(json!({ "object": object })),
             Self::PodAnnotation { pod, key, until } => {
                 let until_text = until.map(|until| format!(" until {until}")).unwrap_or_default();
-                Facts::new("PodAnnotation", format!("Pod has \"{key}\" annotation (Pod={pod}){until_text}"))
-                    .person(format!("annotation {key} of pod {pod} protects it{until_text}"))
+                Description::new("PodAnnotation", format!("Pod has \"{key}\" annotation (Pod={pod}){until_text}"))
+                    .with_explanation(format!("annotation {key} of pod {pod} protects it{until_text}"))
                     .values(json!({ "pod": pod, "annotation": key, "until": until }))
             }
-            Self::Pdb(block) => block.facts(),
-            Self::NoProviderId => Facts::new("NoProviderId", "Node has no provider ID yet").person("it has no provider ID yet"),
+            Self::Pdb(block) => block.describe(),
+            Self::NoProviderId => {
+                Description::new("NoProviderId", "Node has no provider ID yet").with_explanation("it has no provider ID yet")
+            }
             Self::DuplicateProviderId(id) => {
-                Facts::new("ProviderIdTwice", format!("More than one Node or NodeClaim has this provider ID (ID={id})"))
-                    .person(format!("more than one Node or NodeClaim has its provider ID {id}"))
+                Description::new("ProviderIdTwice", format!("More than one Node or NodeClaim has this provider ID (ID={id})"))
+                    .with_explanation(format!("more than one Node or NodeClaim has its provider ID {id}"))
                     .values(json!({ "providerID": id }))
             }
         }
@@ -94,15 +101,18 @@ impl Blocker {
 }
 
 impl PdbBlock {
-    fn facts(&self) -> Facts {
+    fn describe(&self) -> Description {
         let code = "PodDisruptionBudget";
         match self {
-            Self::Exhausted(budget) => Facts::new(code, format!("Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"))
-                .person(format!("PDB {budget} allows 0 disruptions"))
+            Self::Exhausted(budget) => Description::new(code, format!("Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"))
+                .with_explanation(format!("PDB {budget} allows 0 disruptions"))
                 .values(json!({ "podDisruptionBudgets": [budget] })),
             Self::Several(budgets) => {
-                Facts::new(code, format!("Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])", budgets.join(" ")))
-                    .person(format!("PDBs {} select the same pod, and Kubernetes evicts no pod of several", budgets.join(" and ")))
+                Description::new(code, format!("Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])", budgets.join(" ")))
+                    .with_explanation(format!(
+                        "PDBs {} select the same pod, and Kubernetes evicts no pod of several",
+                        budgets.join(" and ")
+                    ))
                     .values(json!({ "podDisruptionBudgets": budgets }))
             }
         }
@@ -110,31 +120,34 @@ impl PdbBlock {
 }
 
 impl KeepReason {
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn describe(&self) -> Description {
         match self {
-            Self::StaticPool => Facts::new("StaticNodePool", "NodePool is static").without_event(),
-            Self::InstanceTypeUnknown(name) => {
-                Facts::new("InstanceTypeUnknown", format!("Instance Type \"{name}\" not found")).values(json!({ "instanceType": name }))
-            }
+            Self::StaticPool => Description::new("StaticNodePool", "NodePool is static").without_event(),
+            Self::InstanceTypeUnknown(name) => Description::new("InstanceTypeUnknown", format!("Instance Type \"{name}\" not found"))
+                .values(json!({ "instanceType": name })),
             Self::LabelMissing(key) => {
-                Facts::new("LabelMissing", format!("Node does not have label \"{key}\"")).values(json!({ "label": key }))
+                Description::new("LabelMissing", format!("Node does not have label \"{key}\"")).values(json!({ "label": key }))
             }
             Self::ConsolidationDisabled { pool } => {
-                Facts::new("ConsolidationDisabled", format!("NodePool \"{pool}\" has consolidation disabled"))
-                    .person(format!("consolidateAfter of NodePool {pool} is Never"))
+                Description::new("ConsolidationDisabled", format!("NodePool \"{pool}\" has consolidation disabled"))
+                    .with_explanation(format!("consolidateAfter of NodePool {pool} is Never"))
             }
             Self::NotEmpty { pool } => not_empty(pool),
             Self::ConsolidateAfter { until } => consolidate_after(*until),
-            Self::BufferPods { node } => Facts::new("BufferPods", format!("Node \"{node}\" has buffer pods")),
+            Self::BufferPods { node } => Description::new("BufferPods", format!("Node \"{node}\" has buffer pods")),
             Self::BudgetExhausted { pool, reason } => budget_exhausted(pool, *reason),
             Self::PodsWouldNotSchedule { listed, others } => pods_would_not_schedule(listed, *others),
-            Self::NeedsSeveralNodes(count) => Facts::new("NeedsSeveralNodes", format!("Can't remove without creating {count} candidates"))
-                .person(format!("its pods would need {count} new nodes"))
-                .values(json!({ "nodes": count })),
-            Self::NothingCheaper => Facts::new("NothingCheaper", "Can't replace with a cheaper node").person("cheapest already"),
+            Self::NeedsSeveralNodes(count) => {
+                Description::new("NeedsSeveralNodes", format!("Can't remove without creating {count} candidates"))
+                    .with_explanation(format!("its pods would need {count} new nodes"))
+                    .values(json!({ "nodes": count }))
+            }
+            Self::NothingCheaper => {
+                Description::new("NothingCheaper", "Can't replace with a cheaper node").with_explanation("cheapest already")
+            }
             Self::PriceUnknown => price_unknown(),
-            Self::PendingPods { pods } => Facts::new("PendingPods", format!("Pending pods fit on it: {}", pods.join(", ")))
-                .person(format!("empty, but pending pods fit on it: {}", pods.join(", ")))
+            Self::PendingPods { pods } => Description::new("PendingPods", format!("Pending pods fit on it: {}", pods.join(", ")))
+                .with_explanation(format!("empty, but pending pods fit on it: {}", pods.join(", ")))
                 .values(json!({ "pods": pods })),
             Self::BudgetInvalid { pool, why } => budget_invalid(pool, why),
             Self::MinValues(keys) => min_values(keys),
@@ -143,30 +156,30 @@ impl KeepReason {
             Self::PoorScore { thousandths } => poor_score(*thousandths),
             Self::SavesTooLittle { savings, minimum } => saves_too_little(*savings, *minimum),
             Self::UndoesRecentMove { at } => {
-                Facts::new("UndoesRecentMove", format!("Would undo the consolidation of {at}")).values(json!({ "at": at }))
+                Description::new("UndoesRecentMove", format!("Would undo the consolidation of {at}")).values(json!({ "at": at }))
             }
             Self::MovedTooOften { workload } => {
-                Facts::new("MovedTooOften", format!("Pods of {workload} were moved twice within the hour already"))
+                Description::new("MovedTooOften", format!("Pods of {workload} were moved twice within the hour already"))
                     .values(json!({ "workload": workload }))
             }
             Self::WaitsTurn { savings } => waits_turn(*savings),
-            Self::DriftWaits => Facts::new("DriftWaits", "Drifted; other nodes are replaced first").without_event(),
+            Self::DriftWaits => Description::new("DriftWaits", "Drifted; other nodes are replaced first").without_event(),
             Self::NoRoomToReplace { pool } => {
-                Facts::new("NoRoomToReplace", format!("Drifted; NodePool \"{pool}\" has no room for a replacement")).without_event()
+                Description::new("NoRoomToReplace", format!("Drifted; NodePool \"{pool}\" has no room for a replacement")).without_event()
             }
-            Self::NotReached => Facts::new("NotReached", "Not evaluated in this pass; it comes first in the next").without_event(),
-            Self::Unchanged => Facts::new("Unchanged", "Nothing has changed since it was last evaluated").without_event(),
+            Self::NotReached => Description::new("NotReached", "Not evaluated in this pass; it comes first in the next").without_event(),
+            Self::Unchanged => Description::new("Unchanged", "Nothing has changed since it was last evaluated").without_event(),
         }
     }
 }
 
-fn not_empty(pool: &str) -> Facts {
-    Facts::new("NotEmpty", format!("NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"))
-        .person(format!("not empty, and consolidationPolicy of NodePool {pool} is WhenEmpty"))
+fn not_empty(pool: &str) -> Description {
+    Description::new("NotEmpty", format!("NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty"))
+        .with_explanation(format!("not empty, and consolidationPolicy of NodePool {pool} is WhenEmpty"))
 }
 
-fn consolidate_after(until: Option<Timestamp>) -> Facts {
-    let (event, person) = match until {
+fn consolidate_after(until: Option<Timestamp>) -> Description {
+    let (event, explanation) = match until {
         Some(until) => (
             format!("Its pods changed recently: not before {until} (consolidateAfter)"),
             format!("its pods changed recently, not before {until} (consolidateAfter)"),
@@ -176,70 +189,70 @@ fn consolidate_after(until: Option<Timestamp>) -> Facts {
             "the time of its last pod event is not known (consolidateAfter)".to_owned(),
         ),
     };
-    Facts::new("ConsolidateAfter", event).without_event().person(person).values(json!({ "until": until }))
+    Description::new("ConsolidateAfter", event).without_event().with_explanation(explanation).values(json!({ "until": until }))
 }
 
-fn budget_exhausted(pool: &str, reason: Reason) -> Facts {
-    Facts::new("Budget", format!("NodePool \"{pool}\" allows no more disruptions for reason {reason} now"))
+fn budget_exhausted(pool: &str, reason: Reason) -> Description {
+    Description::new("Budget", format!("NodePool \"{pool}\" allows no more disruptions for reason {reason} now"))
         .without_event()
-        .person(format!("the budgets of NodePool {pool} allow no more disruptions for {reason} now"))
+        .with_explanation(format!("the budgets of NodePool {pool} allow no more disruptions for {reason} now"))
         .values(json!({ "nodePool": pool, "reason": reason.as_str() }))
 }
 
-fn budget_invalid(pool: &str, why: &str) -> Facts {
-    Facts::new("BudgetInvalid", format!("NodePool \"{pool}\" allows no disruptions: {why}"))
+fn budget_invalid(pool: &str, why: &str) -> Description {
+    Description::new("BudgetInvalid", format!("NodePool \"{pool}\" allows no disruptions: {why}"))
         .without_event()
-        .person(format!("NodePool {pool} allows no disruptions: {why}"))
+        .with_explanation(format!("NodePool {pool} allows no disruptions: {why}"))
         .values(json!({ "nodePool": pool, "fault": why }))
 }
 
-fn pods_would_not_schedule(listed: &[(String, String)], others: usize) -> Facts {
+fn pods_would_not_schedule(listed: &[(String, String)], others: usize) -> Description {
     let pods: Vec<String> = listed.iter().map(|(pod, reason)| format!("{pod} => {reason}")).collect();
     let more = if others > 0 { format!(" and {others} other(s)") } else { String::new() };
     let values: Vec<Value> = listed.iter().map(|(pod, reason)| json!({ "pod": pod, "message": reason })).collect();
-    Facts::new("PodsWouldNotSchedule", format!("Not all pods would schedule, {}{more}", pods.join("; ")))
+    Description::new("PodsWouldNotSchedule", format!("Not all pods would schedule, {}{more}", pods.join("; ")))
         .values(json!({ "pods": values, "others": others }))
 }
 
-fn price_unknown() -> Facts {
-    Facts::new("PriceUnknown", "Can't replace with a cheaper node, as the price of this one is not known")
-        .person("its price is not known, so nothing is known to be cheaper")
+fn price_unknown() -> Description {
+    Description::new("PriceUnknown", "Can't replace with a cheaper node, as the price of this one is not known")
+        .with_explanation("its price is not known, so nothing is known to be cheaper")
 }
 
-fn min_values(keys: &[String]) -> Facts {
+fn min_values(keys: &[String]) -> Description {
     let event = format!("Filtering by price: minValues requirement is not met for label(s) (label(s)=[{}])", keys.join(" "));
-    Facts::new("MinValues", event).values(json!({ "labels": keys }))
+    Description::new("MinValues", event).values(json!({ "labels": keys }))
 }
 
-fn spot_to_spot_disabled() -> Facts {
-    Facts::new("SpotToSpotDisabled", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
-        .person("a spot node is not replaced by spot while SpotToSpotConsolidation is off")
+fn spot_to_spot_disabled() -> Description {
+    Description::new("SpotToSpotDisabled", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+        .with_explanation("a spot node is not replaced by spot while SpotToSpotConsolidation is off")
 }
 
-fn spot_to_spot_too_few_types(found: usize) -> Facts {
+fn spot_to_spot_too_few_types(found: usize) -> Description {
     let required = format!("SpotToSpotConsolidation requires {SPOT_TYPES_MIN} cheaper instance type options");
-    Facts::new("SpotToSpotTooFewTypes", format!("{required} than the current candidate to consolidate, got {found}"))
-        .person(format!("{found} cheaper spot types fit, and replacing spot by spot takes {SPOT_TYPES_MIN}"))
+    Description::new("SpotToSpotTooFewTypes", format!("{required} than the current candidate to consolidate, got {found}"))
+        .with_explanation(format!("{found} cheaper spot types fit, and replacing spot by spot takes {SPOT_TYPES_MIN}"))
         .values(json!({ "found": found }))
 }
 
-fn poor_score(thousandths: u64) -> Facts {
+fn poor_score(thousandths: u64) -> Description {
     let score = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
-    Facts::new("PoorScore", format!("Saves too little for the pods it moves: score {score} is below 0.5"))
+    Description::new("PoorScore", format!("Saves too little for the pods it moves: score {score} is below 0.5"))
         .without_event()
         .values(json!({ "scoreThousandths": thousandths }))
 }
 
-fn saves_too_little(savings: Savings, minimum: Price) -> Facts {
+fn saves_too_little(savings: Savings, minimum: Price) -> Description {
     let event = format!("Saves ${:.4} an hour, under the minimum of ${:.4}", savings.dollars(), minimum.dollars());
     let per_day = (dollars_per_day(savings.dollars()), dollars_per_day(minimum.dollars()));
-    Facts::new("SavesTooLittle", event)
-        .person(format!("saves {} a day, under the minimum of {}", per_day.0, per_day.1))
+    Description::new("SavesTooLittle", event)
+        .with_explanation(format!("saves {} a day, under the minimum of {}", per_day.0, per_day.1))
         .values(json!({ "savings": rounded(savings), "minimum": minimum.dollars() }))
 }
 
-fn waits_turn(savings: Savings) -> Facts {
-    Facts::new("WaitsTurn", format!("Can be removed (saves {savings} an hour) after the command in progress"))
+fn waits_turn(savings: Savings) -> Description {
+    Description::new("WaitsTurn", format!("Can be removed (saves {savings} an hour) after the command in progress"))
         .without_event()
         .values(json!({ "savings": rounded(savings) }))
 }
@@ -250,8 +263,8 @@ impl VerdictReason {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Chosen { reason, .. } => reason.as_str(),
-            Self::Blocked(blocker) => blocker.facts().code,
-            Self::Kept(reason) => reason.facts().code,
+            Self::Blocked(blocker) => blocker.describe().code,
+            Self::Kept(reason) => reason.describe().code,
         }
     }
 
@@ -260,8 +273,8 @@ impl VerdictReason {
     pub fn values(&self) -> Value {
         match self {
             Self::Chosen { savings, .. } => json!({ "savings": rounded(*savings) }),
-            Self::Blocked(blocker) => blocker.facts().values,
-            Self::Kept(reason) => reason.facts().values,
+            Self::Blocked(blocker) => blocker.describe().values,
+            Self::Kept(reason) => reason.describe().values,
         }
     }
 }
@@ -269,7 +282,7 @@ impl VerdictReason {
 /// The text of its event.
 impl fmt::Display for KeepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.facts().event)
+        f.write_str(&self.describe().event)
     }
 }
 
@@ -278,8 +291,8 @@ impl fmt::Display for VerdictReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Chosen { reason, action, savings } => write!(f, "{}: {reason} (savings: {savings} an hour)", action.as_str()),
-            Self::Blocked(blocker) => write!(f, "kept: {}", blocker.facts().for_people()),
-            Self::Kept(reason) => write!(f, "kept: {}", reason.facts().for_people()),
+            Self::Blocked(blocker) => write!(f, "kept: {}", blocker.describe().explanation()),
+            Self::Kept(reason) => write!(f, "kept: {}", reason.describe().explanation()),
         }
     }
 }
