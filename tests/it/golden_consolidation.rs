@@ -56,7 +56,7 @@ fn blocked(answer: &Value) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_reference_search_decides_as_karpenter_does() {
+fn packing_reference_consolidates_as_karpenter_does() {
     let mut wrong = Vec::new();
     for case in cases() {
         let (expected, actual) = (expected(&case), consolidate(&case, PackingArg::Reference));

@@ -101,7 +101,7 @@ fn no_worse(expected: &Value, actual: &Value) -> bool {
 }
 
 #[test]
-fn the_reference_packing_plans_as_karpenter_does() {
+fn packing_reference_plans_as_karpenter_does() {
     let mut wrong = Vec::new();
     for case in cases() {
         let (expected, actual) = (expected(&case), plan(&case, PackingArg::Reference));

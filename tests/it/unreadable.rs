@@ -163,7 +163,7 @@ async fn an_expire_after_of_any_length_is_parsed(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
     assert!(objects.unreadable.is_empty(), "{:?}", objects.unreadable);
     let life = objects.node_pools.iter().map(|pool| pool.spec.template.spec.expire_after.to_string());
-    assert!(life.into_iter().any(|life| life == "99999999999h"), "its text is kept");
+    assert!(life.into_iter().any(|life| life == "99999999999h"), "its text is preserved");
 }
 
 /// A NodePool with an enum value of a newer CRD, and a NodeClaim whose status no release of ours wrote.

@@ -30,7 +30,7 @@ pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let page = std::fs::read_to_string(root.join(PAGE)).with_context(|| format!("{PAGE} cannot be read"))?;
     let mut found = Vec::new();
     if filled(&page, ALL)? != page {
-        found.push(format!("{PAGE}: its tables differ from {CATALOGUE}; `cargo xtask metrics` writes them anew"));
+        found.push(format!("{PAGE}: its tables differ from {CATALOGUE}; `cargo xtask metrics` regenerates them"));
     }
     let mut users = Vec::new();
     let is_user = |name: &&String| {

@@ -281,13 +281,13 @@ fn invalid_times_and_clock_jumps() {
 
 #[test]
 fn claims_and_nodes_without_identity() {
-    check("claim", "/metadata/labels", Removed, "ConsolidateAfter", "not known since when");
+    check("claim", "/metadata/labels", Removed, "ConsolidateAfter", "last pod event is not known");
     check("claim", "/status/providerID", Removed, "NotManaged", "no NodeClaim of ours");
     check("claim", "/status/providerID", Set(json!("")), "NotManaged", "no NodeClaim of ours");
     check("claim", "/status/conditions", Set(json!("x")), "NotManaged", "NodeClaim \"claim-bad\", status.conditions");
     let maybe = json!([{"type": "Initialized", "status": "Maybe"}]);
     check("claim", "/status/conditions", Set(maybe), "NotManaged", "status.conditions[0].status: unknown variant `Maybe`");
-    check("claim", "/status/conditions", Set(json!([{"type": "Initialized", "status": "False"}])), "ConsolidateAfter", "quiet");
+    check("claim", "/status/conditions", Set(json!([{"type": "Initialized", "status": "False"}])), "ConsolidateAfter", "last pod event");
     let other = json!({"group": "a", "kind": "Other", "name": "b"});
     check("claim", "/spec/nodeClassRef", Set(other), "NotManaged", "no NodeClaim of ours");
     check("claim", "/spec/nodeClassRef", Removed, "NotManaged", "NodeClaim \"claim-bad\", spec: missing field `nodeClassRef`");
@@ -298,7 +298,7 @@ fn claims_and_nodes_without_identity() {
     }
     check("node", "/metadata/labels/karpenter.sh~1nodepool", Removed, "NoNodePoolLabel", "no label karpenter.sh/nodepool");
     check("node", "/metadata/labels/karpenter.sh~1nodepool", Set(json!("")), "NodePoolUnknown", "NodePool");
-    check("node", "/metadata/labels/karpenter.sh~1nodepool", Set(json!("gone")), "NodePoolUnknown", "NodePool gone is not there");
+    check("node", "/metadata/labels/karpenter.sh~1nodepool", Set(json!("gone")), "NodePoolUnknown", "NodePool gone does not exist");
     check("node", "/metadata/labels/karpenter.sh~1initialized", Set(json!("yes")), "NotInitialized", "not initialized");
     for label in ["node.kubernetes.io~1instance-type", "karpenter.sh~1capacity-type", "topology.kubernetes.io~1zone"] {
         let code = if label.starts_with("node") { "InstanceTypeUnknown" } else { "LabelMissing" };

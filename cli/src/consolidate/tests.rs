@@ -188,7 +188,7 @@ fn nodes_of_a_deleted_pool_and_an_empty_cluster_are_no_error() {
         &(node("bad", "gone", "small", "aws:///a/i-bad") + &pod("p-bad", "bad")),
         CATALOG,
         "NodePoolUnknown",
-        "NodePool gone is not there",
+        "NodePool gone does not exist",
     );
     let nothing = decide(&read(""), &InstanceTypesByPool::new(), PackingArg::Best);
     assert_eq!(output::text(&nothing), "nothing to do\n");

@@ -261,7 +261,7 @@ fn random_faults(seed: u64) -> Faults {
         ec2_rates: part(35, 1000).is_multiple_of(2),
         protected_machines: part(36, 60),
         silent_kubelets: part(37, 300),
-        odd_claims: part(38, 60),
+        unreadable_claims: part(38, 60),
         foreign_finalizers: part(39, 200),
         webhook_refusals: part(41, 30),
         late_claims: part(42, 40),

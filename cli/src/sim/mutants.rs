@@ -56,7 +56,7 @@ pub(super) fn run(args: &MutantsArgs) -> Result<(String, Tally), String> {
     });
     let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let unnoticed = found.iter().filter(|(_, noticed)| *noticed == Noticed::Never);
-    let violations: Vec<String> = unnoticed.map(|(mutant, _)| format!("nobody noticed {mutant:?}: {}", mutant.text().trim())).collect();
+    let violations: Vec<String> = unnoticed.map(|(mutant, _)| format!("no check detected {mutant:?}: {}", mutant.text().trim())).collect();
     let line = format!("mutants: {}, noticed: {}", found.len(), found.len() - violations.len());
     Ok((line, Tally { violations, ..Tally::default() }))
 }

@@ -42,7 +42,7 @@ fn a_lost_fencing_check_is_noticed() {
     let faults = Faults { slow_replies: 100, doubled_runs: 1000, clock_skew_ms: 20_000, ..calm() };
     let noticed = |seed, mutant| {
         let failures = play("scale_up", seed, &faults, mutant).failures;
-        failures.iter().any(|failure| failure.contains("under a lease that had passed on"))
+        failures.iter().any(|failure| failure.contains("under an outdated lease"))
     };
     let caught = (10..10 + SEEDS).find(|seed| noticed(*seed, Some(Mutant::FencingUnchecked)));
     assert!(!noticed(caught.expect("a checker notices"), None));
@@ -50,45 +50,45 @@ fn a_lost_fencing_check_is_noticed() {
 
 #[test]
 fn an_ignored_lease_is_noticed() {
-    check(Mutant::LeaseIgnored, "scale_up", 1, &Faults { doubled_runs: 1000, ..calm() }, "was given to two at once");
+    check(Mutant::LeaseIgnored, "scale_up", 1, &Faults { doubled_runs: 1000, ..calm() }, "was held by two owners at once");
 }
 
 #[test]
 fn an_ignored_revision_is_noticed() {
-    check(Mutant::RevisionIgnored, "scale_down", 1, &Faults { doubled_runs: 1000, ..calm() }, "had not seen");
+    check(Mutant::RevisionIgnored, "scale_down", 1, &Faults { doubled_runs: 1000, ..calm() }, "had not read");
 }
 
 #[test]
 fn a_stale_listing_of_claims_is_noticed() {
     // NodeClaims that are newer than the listing are waited for.
     check(
-        Mutant::ClaimsReadLate,
+        Mutant::ClaimListingStale,
         "scale_up",
         2,
         &Faults { stale_reads: 1000, late_messages: 1000, repeated_messages: 1000, ..calm() },
-        "were planned for already",
+        "were planned already",
     );
 }
 
 #[test]
 fn a_missing_client_token_is_noticed() {
     let faults = Faults { lost_fleets: 500, stale_reads: 1000, ..calm() };
-    check(Mutant::TokenForgotten, "scale_up", 2, &faults, "of 1 brought 2 machines");
+    check(Mutant::ClientTokenIgnored, "scale_up", 2, &faults, "of 1 brought 2 machines");
 }
 
 #[test]
 fn evictions_without_budgets_are_noticed() {
-    check(Mutant::BudgetsUnasked, "drain_with_budget", 1, &calm(), "left the disruption budget");
+    check(Mutant::EvictionBudgetsIgnored, "drain_with_budget", 1, &calm(), "violated the disruption budget");
 }
 
 #[test]
 fn deleting_pods_whose_eviction_is_forbidden_is_noticed() {
-    check(Mutant::RefusedPodsDeleted, "drain_with_budget", 1, &calm(), "by force before any deadline");
+    check(Mutant::RefusedPodsDeleted, "drain_with_budget", 1, &calm(), "force-deleted before any deadline");
 }
 
 #[test]
 fn finalizers_removed_early_are_noticed() {
-    check(Mutant::FinalizersGoEarly, "scale_down", 1, &calm(), "lost its finalizer before");
+    check(Mutant::FinalizersRemovedEarly, "scale_down", 1, &calm(), "lost its finalizer before");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_orphan_terminated_at_first_sight_is_noticed() {
 
 #[test]
 fn a_consolidation_that_raises_the_cost_is_noticed() {
-    check(Mutant::PriceNotKept, "consolidation", 1, &calm(), "made the bill larger");
+    check(Mutant::PriceIgnored, "consolidation", 1, &calm(), "raised the cost");
 }
 
 #[test]
@@ -108,22 +108,22 @@ fn ignored_disruption_budgets_of_a_pool_are_noticed() {
 
 #[test]
 fn a_node_drained_before_its_replacement_is_planned_is_noticed() {
-    check(Mutant::ReplacementNotAhead, "spot_held", 1, &calm(), "lost its place before another was planned");
+    check(Mutant::ReplacementPlannedLate, "spot_held", 1, &calm(), "was evicted before a replacement was planned");
 }
 
 #[test]
 fn a_claim_ended_before_its_machine_is_noticed() {
-    check(Mutant::EndUnconfirmed, "scale_down", 1, &calm(), "was not seen to have ended");
+    check(Mutant::TerminationUnconfirmed, "scale_down", 1, &calm(), "was not confirmed to be terminated");
 }
 
 #[test]
 fn acting_on_a_single_read_is_noticed() {
-    check(Mutant::OneLookBelieved, "drain_with_budget", 1, &Faults { partial_reads: 60, ..calm() }, "although its NodePool is there");
+    check(Mutant::SingleReadTrusted, "drain_with_budget", 1, &Faults { partial_reads: 60, ..calm() }, "although its NodePool exists");
 }
 
 #[test]
-fn a_standalone_node_claim_answered_at_first_sight_is_noticed() {
-    check(Mutant::OneLookBelieved, "made_by_hand", 1, &calm(), "was answered at first sight");
+fn a_standalone_node_claim_adopted_at_first_sight_is_noticed() {
+    check(Mutant::SingleReadTrusted, "made_by_hand", 1, &calm(), "was adopted at first sight");
 }
 
 #[test]
@@ -133,7 +133,13 @@ fn ignored_unreadable_objects_are_noticed() {
 
 #[test]
 fn an_unproven_absence_is_noticed() {
-    check(Mutant::AbsenceBelieved, "made_by_hand", 1, &Faults { vanished: 200, ..calm() }, "nobody deleted its Node or its NodeClaim");
+    check(
+        Mutant::AbsenceUnverified,
+        "made_by_hand",
+        1,
+        &Faults { vanished: 200, ..calm() },
+        "neither its Node nor its NodeClaim was deleted",
+    );
 }
 
 #[test]
@@ -145,7 +151,7 @@ fn a_message_acknowledged_before_its_work_is_noticed() {
     let caught = points.step_by(2).any(|point| {
         let faults = Faults { crash_at_gate: u64::try_from(point).ok(), ..calm() };
         let broken = play("spot_loss", 1, &faults, Some(Mutant::AcknowledgedEarly));
-        let noticed = broken.failures.iter().any(|failure| failure.contains("nobody had acted on the notice"));
+        let noticed = broken.failures.iter().any(|failure| failure.contains("the notice had no effect"));
         assert!(!noticed || play("spot_loss", 1, &faults, None).failures.is_empty());
         noticed
     });
@@ -228,7 +234,7 @@ fn a_pod_whose_machine_is_taken_by_another_pod_is_planned_again() {
 /// empty, was removed as empty, and launched again at the next tick, forever.
 #[test]
 fn a_machine_for_pods_held_by_a_budget_is_not_launched_repeatedly() {
-    let outcome = scenario::run(&scenario("../drain_held"), None).unwrap();
+    let outcome = scenario::run(&scenario("../drain_blocked"), None).unwrap();
     assert_eq!(outcome.failures, Vec::<String>::new());
 }
 

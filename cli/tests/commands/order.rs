@@ -24,7 +24,7 @@ fn delayed_duplicated_and_reordered_messages_do_not_change_the_launches() {
 
 #[test]
 fn two_runs_with_the_same_seed_print_the_same_bytes() {
-    let file = tests().join("scenarios/s4_out_and_in.yaml").display().to_string();
+    let file = tests().join("scenarios/s4_scale_up_and_down.yaml").display().to_string();
     let play = |seed: &str| out(&whittle(&["local", "run", &file, "--seed", seed, "-o", "json"], ""));
     let first = play("7");
     assert!(first.contains("\"failures\": []"), "{first}");

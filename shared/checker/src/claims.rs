@@ -50,10 +50,10 @@ pub(crate) fn check<'a>(
             }
         }
         if let Some((a, b)) = kube::host_port_conflict(&[], &on) {
-            findings.add(&object, "host-port", format!("{} and {} want the same host port", a.metadata.key(), b.metadata.key()));
+            findings.add(&object, "host-port", format!("{} and {} request the same host port", a.metadata.key(), b.metadata.key()));
         }
         let covers = sum.iter().all(|(name, amount)| claim.requests.get(name) >= amount);
-        findings.expect(covers, &object, "requests", || "the recorded requests are less than its pods ask for".into());
+        findings.expect(covers, &object, "requests", || "the recorded requests are less than those of its pods".into());
     }
     check_limits(input, options, lists, findings);
     check_reservations(input, plan, findings);
@@ -122,7 +122,6 @@ fn check_types<'a>(object: &str, claim: &NewClaim, group: &mut ClaimGroup<'a>, o
     }
 }
 
-/// The `minValues` of a claim for `key`.
 fn stated_min_values(claim: &NewClaim, key: &str) -> Option<u32> {
     let types = claim.instance_type_min_values.filter(|_| key == labels::INSTANCE_TYPE);
     let stated = claim.requirements.iter().filter(|r| labels::normalized(&r.key) == key).filter_map(|r| r.min_values).max();
@@ -142,7 +141,7 @@ fn check_min_values(object: &str, claim: &NewClaim, pool: &NodePool, policy: Min
         let reservation_replaces = key == labels::CAPACITY_TYPE && is_reserved(claim);
         let satisfied = reservation_replaces || stated.unwrap_or(0) >= wanted || relaxed && (stated.is_some() || startup_label);
         findings.expect(satisfied, object, "min-values", || {
-            format!("it keeps {} values of {key}, its NodePool asks for {wanted}", stated.unwrap_or(0))
+            format!("it keeps {} values of {key}, its NodePool requires {wanted}", stated.unwrap_or(0))
         });
     }
 }
@@ -160,7 +159,7 @@ fn check_type_variety(claim: &NewClaim, list: &TypeList<'_>, policy: MinValuesPo
         let values: BTreeSet<&String> = requirements.flat_map(|r| &r.values).collect();
         let wanted = stated_min_values(claim, key).unwrap_or(0);
         findings.expect(values.len() >= wanted as usize, "", "min-values", || {
-            format!("{} different values of {key} are left, {wanted} are wanted", values.len())
+            format!("{} distinct values of {key} remain, {wanted} are required", values.len())
         });
     }
 }
@@ -197,6 +196,6 @@ fn check_reservations(input: &Input<'_>, plan: &Plan, findings: &mut Findings) {
         let offerings = input.catalog.values().flat_map(|c| c.iter()).flat_map(|t| &t.offerings);
         let free =
             offerings.filter(|o| o.label(labels::RESERVATION_ID) == Some(id)).filter_map(|o| o.reservation_capacity).min().unwrap_or(0);
-        findings.expect(count <= free, id, "reservation", || format!("promised to {count} machines, has room for {free}"));
+        findings.expect(count <= free, id, "reservation", || format!("used by {count} machines, has capacity for {free}"));
     }
 }

@@ -69,7 +69,7 @@ fn check_node(input: &Input<'_>, command: &Command, removal: &Removal, findings:
     let pool = objects.node_pools.iter().find(|pool| Some(pool.metadata.name.as_str()) == label(labels::NODE_POOL));
     match pool {
         Some(pool) => check_policy(input, command, removal, (claim, pool), findings),
-        None => findings.add(name, "pool-unknown", "its NodePool is not there"),
+        None => findings.add(name, "pool-unknown", "its NodePool does not exist"),
     }
     if !overrides_pods(command.method, claim) {
         for pod in objects.pods.iter().filter(|pod| pod.spec.node_name == name) {
@@ -172,7 +172,7 @@ fn check_budgets(input: &Input<'_>, command: &Command, findings: &mut Findings) 
             let applies = budget.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(|own| own == reason));
             let allowed = allowed_disruptions(budget, counted.len(), input.cluster.now, applies);
             findings.expect(allowed.is_none_or(|allowed| removals + disrupting <= allowed), name, "budget", || {
-                format!("{removals} nodes would go and {disrupting} are out already, a budget allows {}", allowed.unwrap_or(0))
+                format!("{removals} nodes would be disrupted and {disrupting} are already, a budget allows {}", allowed.unwrap_or(0))
             });
         }
     }
@@ -218,7 +218,7 @@ fn check_price(command: &Command, findings: &mut Findings) {
     let before: Price = command.removals.iter().map(|removal| removal.price).sum();
     let after: Price = command.replacements.iter().map(|claim| claim.cheapest_price).sum();
     let one = command.replacements.len() <= usize::from(command.method != Method::Emptiness);
-    findings.expect(one, "command", "several-replacements", || format!("{} machines would come", command.replacements.len()));
+    findings.expect(one, "command", "several-replacements", || format!("{} machines would be launched", command.replacements.len()));
     findings.expect(command.replacements.is_empty() || after < before, "command", "dearer", || format!("{after} would follow {before}"));
 }
 

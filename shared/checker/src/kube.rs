@@ -161,7 +161,6 @@ pub(crate) fn host_port_conflict<'a>(bound: &[&'a Pod], placed: &[&'a Pod]) -> O
     None
 }
 
-/// Whether `term` of `owner` selects `other`.
 pub(crate) fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
     let namespace = &other.metadata.namespace;
     let namespace_selected = match &term.namespace_selector {

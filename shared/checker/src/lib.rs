@@ -49,7 +49,6 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Collects violations.
 #[derive(Default)]
 pub(crate) struct Findings(Vec<Violation>);
 

@@ -48,7 +48,7 @@ fn check_node(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: 
     }
     let all: Vec<&Pod> = bound.iter().chain(on).copied().collect();
     if let Some((a, b)) = kube::host_port_conflict(&bound, on) {
-        findings.add(name, "host-port", format!("{} and {} want the same host port", a.metadata.key(), b.metadata.key()));
+        findings.add(name, "host-port", format!("{} and {} request the same host port", a.metadata.key(), b.metadata.key()));
     }
     storage.attach_limits(node, name, &all, on, findings);
 }

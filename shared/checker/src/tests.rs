@@ -150,7 +150,7 @@ fn take(plan: &mut Plan, name: &str) -> PodRef {
             return list.remove(at);
         }
     }
-    panic!("{name} has no place");
+    panic!("{name} is not placed");
 }
 
 fn move_to(plan: &mut Plan, name: &str, target: &str) {
@@ -205,7 +205,7 @@ fn the_first_pod_of_a_group_is_not_separated_from_the_second() {
     let mut alone = plan;
     let pod = take(&mut alone, "mate-0");
     alone.left_out.push(whittle_model::scheduling::LeftOut { pod, reason: whittle_model::scheduling::Reason::OutOfBudget });
-    assert_eq!(world.violated_rules(&alone), [""; 0], "while the other waits it is the first");
+    assert_eq!(world.violated_rules(&alone), [""; 0], "while the other is pending it is the first");
 }
 
 #[test]
@@ -233,11 +233,11 @@ fn violations_are_removed_and_the_rest_remains() {
     let mut plan = world.plan();
     plan.left_out.clear();
     let (_, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
-    assert_eq!(wrong.iter().map(|v| v.rule).collect::<Vec<_>>(), ["pod-forgotten"], "nothing can be taken out that is not there");
+    assert_eq!(wrong.iter().map(|v| v.rule).collect::<Vec<_>>(), ["pod-forgotten"], "only what the plan contains can be removed");
 }
 
 #[test]
-fn what_the_solver_plans_is_accepted() {
+fn plans_of_the_solver_are_accepted() {
     let world = World::new();
     let plan = world.plan();
     let found = check(&world.input(), &Options::provisioning(), &plan);
@@ -311,14 +311,14 @@ fn claims_satisfy_their_min_values() {
             break_plan(claim_of(&mut plan, "db-0"));
             check(&world.input(), &options, &plan).iter().any(|v| v.rule == "min-values")
         };
-        assert!(!refused(&|_| ()), "{policy:?}: as it is planned");
-        assert!(refused(&|c| c.instance_types.truncate(1)), "{policy:?}: narrowed behind its back");
+        assert!(!refused(&|_| ()), "{policy:?}: as planned");
+        assert!(refused(&|c| c.instance_types.truncate(1)), "{policy:?}: fewer types than stated");
         assert!(refused(&|c| {
             c.instance_types.truncate(1);
             say(c);
         }));
         assert!(refused(&|c| c.instance_type_min_values = None), "{policy:?}: forgotten");
-        assert!(refused(&lowered), "{policy:?}: lowered in silence");
+        assert!(refused(&lowered), "{policy:?}: lowered without an annotation");
         let openly = refused(&|c| {
             lowered(c);
             say(c);

@@ -8,7 +8,6 @@ use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint
 use whittle_api::{LabelSelector, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
 
-/// A topology domain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain<'a> {
     /// A value of the topology key.
@@ -322,7 +321,8 @@ fn check_affinity(
         !machine.domains[key].is_empty() && machine.domains[key].iter().all(certain)
     };
     let holds = labelled && (first() || here() || near());
-    findings.expect(holds, &machine.name, "affinity", || format!("{} wants a pod that is not near in {key}", pod.metadata.key()));
+    findings
+        .expect(holds, &machine.name, "affinity", || format!("{} requires a pod that is not in its domain of {key}", pod.metadata.key()));
 }
 
 /// Hard spread constraints whose selected pods all have the constraint: a domain in which this plan places pods may

@@ -1,8 +1,8 @@
 //! A full consolidation pass with a verdict for every node: `cargo xtask bench consolidation`, or for one size
 //! `cargo bench -p whittle-core --bench consolidation [NODES PODS]`.
 //!
-//! Prints one line of JSON: the processor time of the decision and of the whole process (which also makes the cluster),
-//! and the most memory the process has used.
+//! Prints one line of JSON: the processor time of the decision and of the whole process (which also builds the cluster),
+//! and the peak memory of the process.
 
 mod fleet;
 
@@ -44,16 +44,16 @@ fn main() {
     println!("{line}");
 }
 
-/// User and system time of this process so far, in steps of a hundredth; 0 where the system does not say.
+/// User and system time of this process so far, in steps of a hundredth; 0 if the system does not report it.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Fields are counted behind the name, which may hold spaces.
+    // Fields are counted after the name, which may contain spaces.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// The most memory the process has used; 0 where the system does not say.
+/// The peak memory of the process; 0 if the system does not report it.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

@@ -1,6 +1,6 @@
 //! A large cluster to consolidate: twenty pools of equal nodes under several policies, with daemons, disruption budgets,
-//! and apps that spread over zones or hosts or keep apart. A tenth of the nodes is nearly idle, half is filled to about
-//! four fifths, the rest to the brim; a few pods wait.
+//! and apps with topology spread or anti-affinity. A tenth of the nodes is nearly idle, half is filled to about 80%, the
+//! rest completely; a few pods are pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const APPS: usize = 200;
 const DAEMONS: usize = 2;
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// Objects, and what each pool can buy.
+/// Objects, and the instance types of each pool.
 pub(crate) fn cluster<T: FromIterator<InstanceType>>(nodes: usize, pods: usize) -> (ClusterObjects, BTreeMap<String, Arc<T>>) {
     let types: Vec<InstanceType> = (0..400).map(instance_type).collect();
     let offered: Arc<T> = Arc::new(types.iter().cloned().collect());
@@ -31,14 +31,14 @@ pub(crate) fn cluster<T: FromIterator<InstanceType>>(nodes: usize, pods: usize) 
     }
     objects.daemon_sets = (0..DAEMONS).map(daemon_set).collect();
     objects.disruption_budgets = (0..60).map(disruption_budget).collect();
-    // Nodes that are nearly idle hold less than their share.
+    // Nearly idle nodes have less than their share of the pods.
     let each = (pods * 100).div_ceil(nodes * 92).saturating_sub(DAEMONS);
     for at in 0..nodes {
         let (node, claim) = machine(at, &types);
         for number in 0..DAEMONS {
             objects.pods.push(daemon(at, number, &node.metadata.name));
         }
-        // One node in ten is nearly idle, half are filled to about four fifths, the others to the brim.
+        // One node in ten is nearly idle, half are filled to about 80%, the others completely.
         let (count, more) = match at % 10 {
             0 => (each / 5, 0),
             1..=5 => (each, 0),
@@ -114,7 +114,7 @@ fn room(cpu: i64, memory_per_cpu: i64) -> Resources {
 }
 
 fn machine(at: usize, types: &[InstanceType]) -> (Node, NodeClaim) {
-    // Sixteen cores, four gibibytes each: thirty pods of 400m fill twelve of them.
+    // Sixteen cores with 4 GiB each: thirty pods of 400m fill twelve of them.
     let kind = types.iter().find(|kind| kind.name == "g0m4096.16").expect("the catalog has it");
     let name = format!("node-{at:05}");
     let created: Timestamp = "2025-12-31T12:00:00Z".parse().expect("a literal time");
@@ -162,7 +162,7 @@ fn pod(node: usize, number: usize, more: i64, node_name: &str) -> Pod {
     pod.metadata.labels.insert("app".to_owned(), app.clone());
     pod.metadata.owner_references.push(owner("ReplicaSet", &app));
     node_name.clone_into(&mut pod.spec.node_name);
-    // Sizes vary a little, as they do; the average is 430m and 1.2 GiB.
+    // The average is 430m and 1.2 GiB.
     let step = i64::try_from((node + number) % 5).expect("a small number");
     pod.spec.containers.push(container(350 + more + 40 * step, 1_024 + 96 * step));
     let others = || Some(LabelSelector { match_labels: BTreeMap::from([("app".to_owned(), app.clone())]), ..LabelSelector::default() });
@@ -189,7 +189,6 @@ fn pod(node: usize, number: usize, more: i64, node_name: &str) -> Pod {
     pod
 }
 
-/// Waits for a place.
 fn pending(nodes: usize, number: usize) -> Pod {
     let mut pod = pod(nodes, number + 40, 0, "");
     "Pending".clone_into(&mut pod.status.phase);
@@ -209,8 +208,8 @@ fn owner(kind: &str, name: &str) -> OwnerReference {
 
 fn container(cpu: i64, memory: i64) -> Container {
     let requests = Resources::from([("cpu", Quantity::from_milli(cpu)), ("memory", Quantity::from_mebibytes(memory))]);
-    let asked = ResourceRequirements { requests, ..ResourceRequirements::default() };
-    Container { name: "app".to_owned(), resources: Some(asked), ..Container::default() }
+    let resources = ResourceRequirements { requests, ..ResourceRequirements::default() };
+    Container { name: "app".to_owned(), resources: Some(resources), ..Container::default() }
 }
 
 fn daemon_set(at: usize) -> DaemonSet {
@@ -234,7 +233,7 @@ fn daemon(node: usize, number: usize, node_name: &str) -> Pod {
     pod
 }
 
-/// Of an app; a few allow no disruption now.
+/// The budget of an app; a few allow no disruption now.
 fn disruption_budget(at: usize) -> PodDisruptionBudget {
     let mut budget = PodDisruptionBudget::default();
     budget.metadata.name = format!("app-{at}");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_says_its_score() {
+    fn an_approval_states_its_score() {
         let total = Total { cost: Price::from_dollars(58.08), disruption: pods(90) };
         let text = score_text(&total, (Price::from_dollars(7.26).nanos().into(), pods(4)));
         assert_eq!(text, "score 2.81 >= threshold 0.50 (k: 2, savings 12.5%, disruption 4.4%)");

@@ -22,7 +22,6 @@ const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 static NO_FACTS: ClaimFacts =
     ClaimFacts { in_command: false, pool_of_pending_launch: None, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
 
-/// One machine with its pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine<'a> {
     pub(crate) state: &'a StateNode,

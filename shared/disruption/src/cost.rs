@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(remaining(claim("2026-01-16T00:00:00Z", days(30))), 500_000);
         assert_eq!(remaining(claim("2025-01-01T00:00:00Z", days(30))), 0);
         assert_eq!(remaining(claim("2025-01-01T00:00:00Z", NillableDuration::Never)), 1_000_000);
-        assert_eq!(remaining(claim("2026-02-01T00:00:00Z", days(30))), 1_000_000, "a clock that jumped back gives a whole life");
+        assert_eq!(remaining(claim("2026-02-01T00:00:00Z", days(30))), 1_000_000, "a clock that jumped back gives the full lifetime");
     }
 }

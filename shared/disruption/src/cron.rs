@@ -46,7 +46,6 @@ const WEEKDAY: FieldRule = FieldRule { low: 0, high: 6, names: &["sun", "mon", "
 const YEARS_AHEAD: i16 = 5;
 
 impl Schedule {
-    /// Parses a schedule.
     pub fn parse(text: &str) -> Result<Self, ScheduleError> {
         let fields = match text.strip_prefix('@') {
             Some(_) => macro_fields(text).ok_or_else(|| ScheduleError::Macro(text.to_owned()))?,
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dialect_does_not_allow_is_rejected() {
+    fn expressions_outside_the_dialect_are_rejected() {
         for broken in [
             "* * * *",
             "*",

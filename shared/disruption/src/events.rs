@@ -48,15 +48,15 @@ impl EventCollector {
         }
     }
     pub(super) fn blocked(&mut self, machine: &Machine<'_>, blocker: &Blocker) {
-        let facts = blocker.facts();
-        if facts.has_event {
-            self.on_machine(machine, DISRUPTION_BLOCKED, &facts.event);
+        let description = blocker.describe();
+        if description.has_event {
+            self.on_machine(machine, DISRUPTION_BLOCKED, &description.event);
         }
     }
     pub(super) fn kept(&mut self, candidate: &Candidate<'_>, keep: &KeepReason) {
-        let facts = keep.facts();
-        if facts.has_event {
-            self.on_machine(candidate.machine, UNCONSOLIDATABLE, &facts.event);
+        let description = keep.describe();
+        if description.has_event {
+            self.on_machine(candidate.machine, UNCONSOLIDATABLE, &description.event);
         }
     }
     pub(super) fn chosen(&mut self, command: &Command) {

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_grows_with_time_and_losses_count() {
+    fn savings_accumulate_over_time_and_losses_count() {
         let entries = [entry(0, 100, 40, &["a"]), entry(30, 100, 40, &["a", "b"]), entry(60, 10, 30, &["b"]), entry(120, 9, 0, &["c"])];
         let report = savings(&entries, Timestamp::UNIX_EPOCH, Timestamp::from_second(7200).unwrap());
         assert_eq!((report.commands, report.nodes_removed, report.pods_moved), (3, 3, 9));
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(report.by_reason["Underutilized"], 100);
     }
     #[test]
-    fn an_entry_that_was_written_twice_counts_once() {
+    fn a_duplicate_entry_counts_once() {
         let twice = LedgerEntry { id: "c1".to_owned(), ..entry(0, 100, 40, &["a"]) };
         let later = LedgerEntry { at: Timestamp::from_second(60).unwrap(), ..twice.clone() };
         let other = LedgerEntry { id: "c2".to_owned(), ..twice.clone() };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_amounts_end_at_the_limits() {
+    fn excessive_amounts_saturate() {
         let dear = LedgerEntry { before_nanos: Price::MAX, at: Timestamp::MIN, ..entry(0, 0, 0, &[]) };
         let report = savings(&vec![dear; 3], Timestamp::MIN, Timestamp::MAX);
         assert!(report.total_nanos > 0);

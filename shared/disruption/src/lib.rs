@@ -3,14 +3,13 @@
 //! [`decide`] takes the state of a cluster at one moment and returns commands, a verdict for every machine, events, and
 //! the desired conditions of NodeClaims. Nothing here waits, writes or reads a clock.
 //!
-//! What a decision is given, and the commands that it returns, are the values of [`whittle_model::disruption`]. No two modules use
-//! each other, directly or through others. To find your way, read `decision`, `candidates`, `pass` and `decide`, then the method
-//! that interests you.
+//! Input and commands are the values of [`whittle_model::disruption`]. Modules do not depend on each other in cycles. Start with
+//! `decision`, `candidates`, `pass` and `decide`, then read the method that interests you.
 
 // The result of a decision.
 mod decision;
 mod events;
-mod facts;
+mod descriptions;
 mod verdict;
 
 // The cluster, indexed for one decision.

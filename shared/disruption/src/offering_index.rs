@@ -7,7 +7,6 @@ use whittle_model::requirements::{Requirements, from_requirements};
 /// The kinds of the offerings in one list of instance types.
 #[derive(Debug)]
 pub(super) struct OfferingIndex {
-    /// Requirements of each kind.
     pub(super) kinds: Vec<Requirements>,
     /// For each type, the kinds of its offerings.
     pub(super) kinds_of_type: Vec<Vec<usize>>,

@@ -53,7 +53,6 @@ impl Offerings {
         out
     }
 
-    /// The offerings of a type, each with its kind.
     pub(crate) fn kinds_of<'t>(&self, instance_type: &'t InstanceType) -> impl Iterator<Item = (usize, &'t Offering)> {
         let address = std::ptr::from_ref(instance_type) as usize;
         let list = self.lists[..self.lists.partition_point(|list| list.start <= address)].last().filter(|list| address < list.end);

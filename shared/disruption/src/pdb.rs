@@ -19,13 +19,13 @@ pub enum PdbBlock {
     Several(Vec<String>),
 }
 
-/// What to ask of a budget.
+/// Which property of a budget to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PdbCheck {
     /// Whether it allows no disruption now.
     Now,
     /// Whether its spec can never allow one.
-    #[cfg_attr(not(test), allow(dead_code, reason = "its table holds what it means; no decision asks for it yet"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "defined by its tests; no decision uses it yet"))]
     Ever,
 }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_budget_blocks_what_it_selects() {
+    fn an_exhausted_budget_blocks_the_pods_that_it_selects() {
         let spent = || Some(PdbBlock::Exhausted("default/web".to_owned()));
         check(&[budget("web", Some("web"), 0)], &pod("web"), PdbCheck::Now, spent());
         check(&[budget("web", None, 0)], &pod("web"), PdbCheck::Now, spent());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_budgets_that_can_never_allow_block_for_ever() {
+    fn only_budgets_that_never_allow_a_disruption_block_permanently() {
         let with = |min: Option<IntOrString>, max: Option<IntOrString>| {
             let mut budget = budget("web", Some("web"), 0);
             (budget.spec.min_available, budget.spec.max_unavailable) = (min, max);

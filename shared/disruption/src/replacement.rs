@@ -91,7 +91,6 @@ impl<'w> Replacement<'w> {
         self.types.first().and_then(|first| self.cheapest(first)).unwrap_or(Price::ZERO)
     }
 
-    /// The claim to launch.
     pub(super) fn into_claim(self) -> NewClaim {
         let mut written = self.requirements.clone();
         if self.claim.instance_type_min_values.is_some() {
@@ -148,8 +147,8 @@ impl<'w> Replacement<'w> {
 
 /// Keys that require more distinct values than the types have.
 fn unmet_min_values(requirements: &Requirements, types: &[&InstanceType]) -> UnmetMinValues {
-    let asking = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
-    asking.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()
+    let required = requirements.iter().filter_map(|(key, allowed)| Some((key, usize::try_from(allowed.min_values()?).ok()?)));
+    required.filter(|(key, wanted)| distinct_values(key, types) < *wanted).map(|(key, _)| key.clone()).collect()
 }
 
 fn distinct_values(key: &str, types: &[&InstanceType]) -> usize {

@@ -125,7 +125,6 @@ impl<'w> Simulator<'w> {
     }
 }
 
-/// Namespace and name.
 fn namespaced_name(pod: &Pod) -> (&str, &str) {
     (&pod.metadata.namespace, &pod.metadata.name)
 }

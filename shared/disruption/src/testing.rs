@@ -139,7 +139,7 @@ impl Scene {
         self.objects.pods.last_mut().unwrap()
     }
 
-    pub(crate) fn with<T>(&self, ask: impl FnOnce(Input<'_>) -> T) -> T {
+    pub(crate) fn with<T>(&self, decide: impl FnOnce(Input<'_>) -> T) -> T {
         let mut state = ClusterState::of(&self.objects);
         for node in &mut state.nodes {
             if let Some((marked, nominated)) = self.marks.get(node.name()) {
@@ -147,7 +147,7 @@ impl Scene {
                 node.nominated_until = *nominated;
             }
         }
-        ask(Input {
+        decide(Input {
             cluster: scheduling::Input {
                 now: self.now,
                 objects: &self.objects,
@@ -166,7 +166,7 @@ impl Scene {
         self.with(decide)
     }
     pub(crate) fn validate(&self, proposal: &Proposal) -> Result<Command, Rejection> {
-        self.validated(proposal).map(|still| still.command)
+        self.validated(proposal).map(|valid| valid.command)
     }
     pub(crate) fn validated(&self, proposal: &Proposal) -> Result<Validated, Rejection> {
         self.with(|input| validate(input, proposal))

@@ -71,11 +71,11 @@ pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Validated, Reje
     if view.now() < proposal.execute_after {
         return Err(reject(&view, proposal, RejectionCause::TooEarly));
     }
-    let whole = |command| Validated { command, dropped: 0 };
+    let complete = |command| Validated { command, dropped: 0 };
     match proposal.method {
         Method::Emptiness => validate_empty(&mut pass, proposal),
-        Method::StaticDrift | Method::Drift => validate_drifted(&mut pass, proposal).map(whole),
-        Method::MultiNode | Method::SingleNode => validate_underutilized(&mut pass, proposal).map(whole),
+        Method::StaticDrift | Method::Drift => validate_drifted(&mut pass, proposal).map(complete),
+        Method::MultiNode | Method::SingleNode => validate_underutilized(&mut pass, proposal).map(complete),
     }
 }
 

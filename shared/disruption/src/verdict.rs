@@ -1,4 +1,4 @@
-//! Verdicts: why a node is removed or kept. What is said of each reason is in `facts`.
+//! Verdicts: why a node is removed or kept. How each reason is reported is in `descriptions`.
 
 use super::pdb::PdbBlock;
 use whittle_model::disruption::{Action, Reason, Savings};
@@ -28,7 +28,6 @@ impl Verdict {
     }
 }
 
-/// The reason of a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictReason {
     /// A command of this decision removes it.

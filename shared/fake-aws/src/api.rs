@@ -1,4 +1,4 @@
-//! One request of any service, answered by the region.
+//! One request to any service, served by the region.
 
 use crate::errors::Fault;
 use crate::journal::Entry;
@@ -9,10 +9,10 @@ use crate::{ec2, eks, iam, pricing, ssm, xml};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A request, as any server or client hands it over.
+/// A request, independent of server and client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The service and the access key that the signature names.
+    /// Service and access key from the signature.
     pub service: String,
     pub principal: String,
     pub method: String,
@@ -24,7 +24,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// What an `Authorization` header of signature version 4 says: access key and service.
+    /// Access key and service of a signature version 4 `Authorization` header.
     pub fn signed_for(authorization: &str) -> Option<(&str, &str)> {
         let scope = authorization.split("Credential=").nth(1)?.split(',').next()?;
         let mut parts = scope.split('/');
@@ -33,28 +33,28 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
     pub content_type: &'static str,
-    /// The header `x-amzn-errortype`, where the protocol has one.
+    /// The header `x-amzn-errortype`, if the protocol has one.
     pub error_type: Option<String>,
     pub body: String,
 }
 
-/// AWS's side of all calls: what is not the region itself.
+/// The server side of all calls, apart from the region itself.
 #[derive(Debug, Default)]
 pub struct Api {
     /// All calls so far.
     pub journal: Vec<Entry>,
     pub limits: Limits,
-    /// The next answers to an action, instead of the region's own: status and code of a refusal.
+    /// Errors to return for the next calls of an action: status and code.
     pub refusals: BTreeMap<String, Vec<(u16, String)>>,
 }
 
 impl Api {
-    /// Answers a request.
+    /// Serves a request.
     pub fn answer(&mut self, place: &mut dyn Place, request: &Request) -> Response {
         let (action, parameters, outcome) = match request.service.as_str() {
             "ec2" | "iam" => self.query(place, request),
@@ -71,7 +71,7 @@ impl Api {
         written(&request.service, &action, outcome)
     }
 
-    /// How often an action was called.
+    /// The number of calls of an action.
     pub fn calls(&self, action: &str) -> usize {
         self.journal.iter().filter(|entry| entry.action == action).count()
     }
@@ -110,7 +110,7 @@ impl Api {
         (action, fields, outcome)
     }
 
-    /// Refuses a call that is over its limit, or that is to fail.
+    /// Rejects a call that exceeds its limit, or that is to fail.
     fn admit(&mut self, place: &mut dyn Place, action: &str) -> Result<(), Fault> {
         if let Some(next) = self.refusals.get_mut(action).filter(|next| !next.is_empty()) {
             let (status, code) = next.remove(0);
@@ -120,7 +120,7 @@ impl Api {
     }
 }
 
-/// The answer in the service's protocol.
+/// The response in the service's protocol.
 fn written(service: &str, action: &str, outcome: Result<Value, Fault>) -> Response {
     match service {
         "ec2" => xml_answer(match outcome {
@@ -129,7 +129,7 @@ fn written(service: &str, action: &str, outcome: Result<Value, Fault>) -> Respon
                 (200, xml::document(&format!("{action}Response"), &value, &xml::EC2))
             }
             Err(Fault { status, code, message }) => {
-                // Lists of errors have an element of their own name here.
+                // Here a list of errors has its own element name.
                 let errors = json!({"Errors": {"Error": {"Code": code, "Message": message}}, "RequestID": REQUEST_ID});
                 (status, xml::document("Response", &errors, &xml::EC2))
             }

@@ -6,7 +6,7 @@ use crate::place::Place;
 use serde_json::{Value, json};
 use whittle_units::ClusterName;
 
-/// The action of a path; empty for one that nothing here answers.
+/// The action of a path; empty for an unsupported one.
 pub(crate) fn action(request: &Request) -> &'static str {
     match (request.method.as_str(), cluster_of(request)) {
         ("GET", Some(_)) => "DescribeCluster",

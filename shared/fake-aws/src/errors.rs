@@ -1,8 +1,8 @@
-//! Refusals, with AWS's own codes and texts.
+//! Errors, with AWS's own codes and texts.
 
 use whittle_ports::{CloudError, CloudErrorKind};
 
-/// A refused request.
+/// A rejected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) status: u16,
@@ -34,7 +34,7 @@ impl Fault {
     }
 }
 
-/// What the region itself refuses.
+/// Errors of the region itself.
 impl From<CloudError> for Fault {
     fn from(error: CloudError) -> Self {
         let status = match error.kind {

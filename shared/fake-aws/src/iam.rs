@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_sim::region::Region;
 
-/// IAM's usual and largest pages.
+/// IAM's default and maximum page sizes.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
 const TAGS_MAX: usize = 50;
@@ -67,7 +67,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
     Ok(answer)
 }
 
-/// A name as IAM allows it.
+/// The profile name of a request, validated as in IAM.
 fn profile_name(params: &mut Params) -> Result<String, Fault> {
     let name = params.required("InstanceProfileName").map_err(|_| invalid("instanceProfileName must not be empty"))?;
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "+=,.@_-".contains(letter);
@@ -81,7 +81,7 @@ fn invalid(message: &str) -> Fault {
     Fault::new("ValidationError", message)
 }
 
-/// The role of a profile that exists; empty without one.
+/// The role of an existing profile; empty if it has none.
 fn existing(region: &Region, name: &str) -> Result<String, Fault> {
     region.network.profiles.get(name).cloned().ok_or_else(|| none("Instance Profile", name))
 }

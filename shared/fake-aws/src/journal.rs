@@ -1,4 +1,4 @@
-//! What was called, by whom and about what.
+//! The journal of calls: action, caller and parameters.
 
 use std::collections::BTreeMap;
 use whittle_units::Timestamp;
@@ -10,10 +10,10 @@ pub struct Entry {
     /// As in ARNs: `ec2`, `iam`.
     pub service: String,
     pub action: String,
-    /// The access key that signed the call; empty if nobody did.
+    /// The access key that signed the call; empty if it is unsigned.
     pub principal: String,
-    /// The parameters as they came, by name.
+    /// The parameters as received, by name.
     pub parameters: BTreeMap<String, String>,
-    /// The error code, if the call was refused.
+    /// The error code, if the call failed.
     pub refused: Option<String>,
 }

@@ -1,8 +1,8 @@
 //! The simulated region behind AWS's protocols: EC2 and IAM in query form and XML, SSM, EKS and Pricing in JSON.
 //!
-//! The region is [`whittle_sim::region::Region`], the one that scenarios play in; this crate only speaks for it. It knows what the
-//! adapters call and refuses everything else: an unknown action, parameter or filter is an error, as it is in AWS. Bodies come
-//! and go as values, so that the same code answers an SDK in a test and a socket.
+//! The region is [`whittle_sim::region::Region`], which scenarios use as well; this crate only implements its protocols. It supports
+//! what the adapters call and rejects everything else: an unknown action, parameter or filter is an error, as in AWS. Requests and
+//! responses are values, so the same code serves an SDK in a test and a socket.
 
 mod api;
 mod ec2;

@@ -1,4 +1,4 @@
-//! Request limits: token buckets per action, which fill up on the region's clock.
+//! Request limits: token buckets per action, refilled by the region's clock.
 
 use std::collections::BTreeMap;
 use whittle_units::Timestamp;
@@ -14,7 +14,7 @@ struct Rate {
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     rates: Vec<(&'static str, Rate)>,
-    /// Thousandths of tokens that are left, and since when.
+    /// Remaining tokens in thousandths, and when they were computed.
     left: BTreeMap<String, (u64, Timestamp)>,
 }
 
@@ -24,7 +24,7 @@ impl Limits {
         Self::default()
     }
 
-    /// The limits that AWS documents for EC2. CreateFleet has the bucket of launches.
+    /// The limits that AWS documents for EC2. CreateFleet uses the bucket of launches.
     pub fn documented() -> Self {
         let of = |action, size, per_second| (action, Rate { size, per_second });
         let rates = vec![
@@ -38,7 +38,7 @@ impl Limits {
         Self { rates, left: BTreeMap::new() }
     }
 
-    /// Takes a token for a call. False where there is none.
+    /// Takes a token for a call. False if there is none.
     pub(crate) fn grants(&mut self, action: &str, now: Timestamp) -> bool {
         let Some((_, rate)) = self.rates.iter().find(|(start, _)| action.starts_with(start)) else { return true };
         let full = u64::from(rate.size) * 1000;

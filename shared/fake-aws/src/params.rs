@@ -1,13 +1,13 @@
-//! Parameters in query form, such as `Filter.1.Value.2=x`. They are taken one by one; what is left at the end is unknown.
+//! Parameters in query form, such as `Filter.1.Value.2=x`. They are consumed one by one; those left at the end are unknown.
 
 use crate::errors::Fault;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The parameters below one place of a request.
+/// The parameters below one prefix of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
-    /// Full name of the place, with a dot at its end; empty for a whole request.
+    /// The full prefix, with a trailing dot; empty for the whole request.
     place: String,
     fields: BTreeMap<String, String>,
 }
@@ -24,7 +24,7 @@ impl Params {
         Ok(Self { place: String::new(), fields })
     }
 
-    /// All parameters that are left, by name.
+    /// All remaining parameters, by name.
     pub(crate) fn fields(&self) -> &BTreeMap<String, String> {
         &self.fields
     }
@@ -55,7 +55,7 @@ impl Params {
         }
     }
 
-    /// The structure of this name, if any of its parameters is there.
+    /// The structure of this name, if any of its parameters is present.
     pub(crate) fn structure(&mut self, name: &str) -> Option<Self> {
         let start = format!("{name}.");
         let names: Vec<String> =
@@ -85,7 +85,7 @@ impl Params {
         all.finish().map(|()| found)
     }
 
-    /// Refuses whatever was not taken.
+    /// Rejects parameters that were not consumed.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         match self.fields.keys().next() {
             Some(name) => Err(Fault::unknown(&self.full(name))),

@@ -1,4 +1,4 @@
-//! What the protocols speak for: a region, its cluster and its clock.
+//! What the protocols serve: a region, its cluster and its clock.
 
 use std::collections::BTreeMap;
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
@@ -9,7 +9,7 @@ use whittle_sim::region::{Region, RegionEffect};
 use whittle_sim::{Dice, World};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
 
-/// A region with its clock. Calls with consequences outside the region go through methods of their own.
+/// A region with its clock. Calls with effects outside the region have methods of their own.
 pub trait Place {
     fn now(&self) -> Timestamp;
     fn region(&mut self) -> &mut Region;
@@ -20,7 +20,7 @@ pub trait Place {
     fn fleet(&mut self, id: &str) -> Option<FleetAnswer>;
     /// Instances as a reader sees them.
     fn instances(&mut self) -> Vec<Instance>;
-    /// Whether calls may name an instance by now.
+    /// Whether an instance is visible to calls already.
     fn knows(&mut self, id: &InstanceId) -> bool;
     /// Terminates an instance that exists.
     fn terminate(&mut self, id: &InstanceId) -> Result<(), CloudError>;
@@ -53,7 +53,7 @@ impl Place for World {
     }
 }
 
-/// A region by itself, with a clock that its owner sets.
+/// A region without a world, with a clock that its owner sets.
 #[derive(Debug)]
 pub struct Lone {
     pub region: Region,
@@ -73,7 +73,7 @@ impl Lone {
         Self { region, clusters, events: Vec::new(), now, dice: Dice::new(1) }
     }
 
-    /// Sets the clock; everything that is due by then happens.
+    /// Sets the clock and applies everything that is due by then.
     pub fn set_time(&mut self, now: Timestamp) {
         while let Some(due) = self.region.next_at().filter(|due| *due <= now) {
             self.now = due.max(self.now);
@@ -83,7 +83,7 @@ impl Lone {
         self.now = now.max(self.now);
     }
 
-    /// Warns a spot instance of its interruption. False if there is none that runs.
+    /// Sends a spot interruption warning. False if the instance does not run.
     pub fn interrupt(&mut self, id: &InstanceId) -> bool {
         let notice = self.region.interrupt(id, self.now);
         let warned = notice.is_some();

@@ -5,9 +5,9 @@ use crate::place::Place;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The largest page, and the usual one.
+/// The maximum page size, which is the default.
 const PAGE: usize = 100;
-/// Attributes of a product that requests filter by and all our products share.
+/// Attributes that requests filter by and that are equal for all products here.
 const COMMON: &[(&str, &str)] = &[
     ("serviceCode", "AmazonEC2"),
     ("preInstalledSw", "NA"),

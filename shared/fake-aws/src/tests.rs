@@ -1,4 +1,4 @@
-//! Requests as text and answers as text, without any SDK.
+//! Requests and responses as text, without an SDK.
 
 use crate::{Api, Limits, Lone, Place, Request, Response};
 use base64::Engine;
@@ -22,7 +22,7 @@ impl Stage {
         self.api.answer(&mut self.lone, &Request { service: service.into(), principal: "AKID".into(), body, ..Request::default() })
     }
 
-    /// The body of an answer that refuses nothing.
+    /// The body of a successful response.
     fn ec2(&mut self, body: &str) -> String {
         let answer = self.ask("ec2", body);
         assert_eq!(answer.status, 200, "{body}: {}", answer.body);
@@ -52,7 +52,7 @@ impl Stage {
     }
 }
 
-/// A fleet of so many machines of one type in the first two zones.
+/// A fleet of `target` machines of one type in the first two zones.
 fn fleet(token: &str, target: u32) -> String {
     let mut body = format!(
         "Action=CreateFleet&Type=instant&ClientToken={token}&TargetCapacitySpecification.TotalTargetCapacity={target}\

@@ -5,7 +5,7 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use serde_json::Value;
 use std::io;
 
-/// How a protocol spells its documents.
+/// How a protocol formats its documents.
 pub(crate) struct Spelling {
     pub(crate) namespace: &'static str,
     /// The element of a list's item.
@@ -30,7 +30,7 @@ fn element(writer: &mut Writer<Vec<u8>>, start: BytesStart<'_>, content: &Value,
         Value::Object(fields) => {
             for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
                 match value {
-                    // Few lists of EC2 have items of this name.
+                    // Only a few lists of EC2 have items of this name.
                     Value::Array(items) if name == "member" => {
                         for item in items {
                             element(writer, BytesStart::new(name), item, spelling)?;

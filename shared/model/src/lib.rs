@@ -1,6 +1,6 @@
-//! What decisions are made of: requirements, pods, the state of nodes, and what a decision is given and answers, as values.
+//! The values that decisions share: requirements, pods, the state of nodes, and the input and result of each decision.
 //!
-//! The solver, disruption and the checker share these values and nothing else: what one of them only needs for itself is there.
+//! The solver, disruption and the checker have only these values in common: what one of them alone needs is in its own crate.
 
 pub mod disruption;
 pub mod pods;

@@ -139,7 +139,6 @@ pub fn is_ephemeral(taint: &Taint) -> bool {
     taint.key.starts_with("readiness.k8s.io/") || known.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect)
 }
 
-/// All machines of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterState {
     /// Sorted by name.

@@ -95,7 +95,7 @@ impl World {
         let reported = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
         // Also if the refused run is killed before it reports this: the next one is refused as well.
         if self.lag.refused > 0 && !self.cluster.events.iter().any(reported) {
-            broken.push("EC2 refused to end a machine and nobody was told".to_owned());
+            broken.push("EC2 refused to terminate a machine and no Event reported it".to_owned());
         }
         broken
     }
@@ -119,7 +119,7 @@ impl World {
         }
         for (id, claims) in &named {
             if !self.region.machines.get(*id).is_some_and(|machine| machine.instance.is_alive()) {
-                broken.push(format!("claim {} names machine {id}, which is gone", claims.join(", ")));
+                broken.push(format!("claim {} names machine {id}, which does not exist", claims.join(", ")));
             }
         }
     }
@@ -131,15 +131,15 @@ impl World {
                 continue;
             }
             if !is_standalone(object) {
-                broken.push(format!("NodeClaim {name} is left behind in the cluster"));
+                broken.push(format!("NodeClaim {name} remains in the cluster without a claim"));
             } else if self.is_on() && object.spec.node_class_ref.group == labels::AWS_DOMAIN && !is_managed_elsewhere(object) {
-                broken.push(format!("NodeClaim {name} was made by hand and nobody answered"));
+                broken.push(format!("NodeClaim {name} is standalone and was not adopted"));
             }
         }
         let nodes: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).filter_map(|claim| claim.node_name()).collect();
         for node in self.cluster.objects.nodes.values().filter(|node| is_ours(node)) {
-            let is_nobodys = || self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_released(&id));
-            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenter_machine(&node.spec.provider_id) && !is_nobodys() {
+            let is_released = || self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_released(&id));
+            if !nodes.contains(node.metadata.name.as_str()) && !self.is_karpenter_machine(&node.spec.provider_id) && !is_released() {
                 broken.push(format!("node {} belongs to no claim", node.metadata.name));
             }
         }
@@ -150,7 +150,7 @@ impl World {
                 || self.cluster.events.iter().any(|kept| kept.event.uid == pod.metadata.uid && kept.event.reason != "FailedScheduling")
                 || claims.iter().any(|claim| claim.is_live() && claim.spec.pods.iter().any(|planned| planned.uid == pod.metadata.uid));
             if self.is_on() && !explained && !self.is_uninstalling() {
-                broken.push(format!("pod {key} waits, is not planned for and nobody said why"));
+                broken.push(format!("pod {key} is pending, not planned, and has no reason"));
             }
         }
     }

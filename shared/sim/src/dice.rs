@@ -8,7 +8,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 pub enum Stream {
     /// Names of objects, claims and machines.
     Names,
-    /// How long calls, boots and starts take.
+    /// Durations of calls, boots and starts.
     Latency,
     /// Faults.
     Faults,
@@ -46,7 +46,7 @@ impl Dice {
         self.draw(stream) % bound.max(1)
     }
 
-    /// A number from `low` to `high`, both possible.
+    /// A number from `low` to `high`, inclusive.
     pub fn between(&mut self, stream: Stream, low: u64, high: u64) -> u64 {
         low + self.below(stream, high.saturating_sub(low) + 1)
     }
@@ -56,7 +56,7 @@ impl Dice {
         per_mille > 0 && self.below(Stream::Faults, 1000) < u64::from(per_mille)
     }
 
-    /// `length` letters and digits, as Kubernetes makes names (no vowels, no digits that look like letters).
+    /// `length` letters and digits, as in Kubernetes' generated names (no vowels, no digits that look like letters).
     pub fn suffix(&mut self, length: usize) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..length).map(|_| char::from(ALPHABET[usize::try_from(self.below(Stream::Names, 27)).unwrap_or(0)])).collect()

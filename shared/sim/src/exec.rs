@@ -88,7 +88,7 @@ impl Simulation {
 
     fn poll(&mut self, task: TaskId) {
         let Some(mut future) = self.tasks.remove(&task) else { return };
-        // The agenda wakes tasks itself; wakers only tell combinators which of their parts to poll.
+        // The agenda wakes tasks itself; wakers only tell combinators which futures to poll.
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let doomed = self.world().take_crash(task);
         match polled {
@@ -108,7 +108,7 @@ impl Simulation {
         let mates = self.world().died(task, why);
         for mate in mates {
             self.tasks.remove(&mate);
-            self.world().died(mate, "died with another of its batch");
+            self.world().died(mate, "died with another message of its batch");
         }
     }
 

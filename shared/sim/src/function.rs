@@ -4,7 +4,6 @@ use crate::ports::SimPorts;
 use futures::future::BoxFuture;
 use whittle_claims::{Doorbell, Function};
 
-/// The input of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Doorbell(Doorbell),

@@ -37,7 +37,7 @@ pub(crate) struct Monitor {
     /// When a sweep was first shown a standalone NodeClaim, by uid.
     waiting: BTreeMap<String, Timestamp>,
     /// The standalone NodeClaims that got a claim.
-    answered: BTreeSet<String>,
+    adopted: BTreeSet<String>,
     /// The claims of each launch that EC2 started machines for.
     launched_for: BTreeMap<String, BTreeSet<ClaimName>>,
     /// The last known state of each Node.
@@ -90,7 +90,7 @@ impl World {
         self.monitor.table_lost = Some(self.now());
         self.monitor.remembered = self.store.names_of(&self.cluster.name, Sighting::KIND).map(str::to_owned).collect();
         self.monitor.lease = None;
-        self.monitor.answered.clear();
+        self.monitor.adopted.clear();
         self.monitor.noticed.clear();
         self.monitor.launched_for.clear();
         self.monitor.kept_since = None;
@@ -121,12 +121,11 @@ impl World {
         self.monitor.karpenter_machines.iter().any(|id| provider_id.ends_with(id.as_str()))
     }
 
-    /// A claim was created.
     pub(crate) fn observe_created(&mut self, claim: &Claim) {
         if let Some(machine) = claim.machine() {
             let id = machine.instance_id.clone();
             if self.monitor.karpenter_machines.contains(&id) {
-                self.report_violation(format!("machine {id} is Karpenter's and was taken over"));
+                self.report_violation(format!("machine {id} is Karpenter's and was adopted"));
             }
             self.observe_orphan(&id);
             self.observe_orphan_adopted(&id);
@@ -157,13 +156,13 @@ impl World {
         // Those that we managed ourselves are adopted again after the table was lost.
         let ours = |object: &NodeClaim| object.metadata.annotation(labels::MANAGED) == Some("true");
         if object.is_some_and(|object| (!is_standalone(object) || is_managed_elsewhere(object)) && !ours(object)) {
-            self.report_violation(format!("NodeClaim {name} was answered although another controller has it in hand"));
+            self.report_violation(format!("NodeClaim {name} was adopted although another controller manages it"));
         }
         if self.monitor.waiting.get(&uid).is_some_and(|since| self.now().duration_since(*since) < BETWEEN_SIGHTINGS) {
-            self.report_violation(format!("NodeClaim {name} was answered at first sight"));
+            self.report_violation(format!("NodeClaim {name} was adopted at first sight"));
         }
-        if !self.monitor.answered.insert(uid) {
-            self.report_violation(format!("NodeClaim {name} was answered twice"));
+        if !self.monitor.adopted.insert(uid) {
+            self.report_violation(format!("NodeClaim {name} was adopted twice"));
         }
     }
 
@@ -183,23 +182,23 @@ impl World {
         for decision in decisions.iter().filter(is_ledger) {
             let entry = decision.detail.get(LedgerEntry::KEY).and_then(|entry| LedgerEntry::deserialize(entry).ok());
             let Some(entry) = entry else {
-                self.report_violation(format!("an entry of the ledger cannot be read: {}", decision.detail));
+                self.report_violation(format!("a ledger entry cannot be read: {}", decision.detail));
                 continue;
             };
             if entry.reason == "Drifted" {
                 continue;
             }
             let command = format!("command {}", entry.id);
-            let goes = |claim: &Claim| claim.deletion.as_ref().is_some_and(|deletion| deletion.message.ends_with(&command));
-            let comes = |claim: &Claim| claim.spec.replaces.as_ref() == Some(&entry.id);
-            let (going, coming) = (self.prices(cluster, goes), self.prices(cluster, comes));
+            let is_removed = |claim: &Claim| claim.deletion.as_ref().is_some_and(|deletion| deletion.message.ends_with(&command));
+            let is_replacement = |claim: &Claim| claim.spec.replaces.as_ref() == Some(&entry.id);
+            let (removed, launched) = (self.prices(cluster, is_removed), self.prices(cluster, is_replacement));
             // The entry was repeated after a crash, when the removed machines had ended long before: it was compared the first time.
-            if going.len() < entry.nodes.len() {
+            if removed.len() < entry.nodes.len() {
                 continue;
             }
-            let (before, after): (Price, Price) = (going.into_iter().sum(), coming.into_iter().sum());
+            let (before, after): (Price, Price) = (removed.into_iter().sum(), launched.into_iter().sum());
             if after > before {
-                self.report_violation(format!("{command} ({}) made the bill larger: {before} to {after} an hour", entry.reason));
+                self.report_violation(format!("{command} ({}) raised the cost: {before} to {after} an hour", entry.reason));
             }
         }
     }
@@ -222,7 +221,7 @@ impl World {
             .live_claims(&claim.spec.node_pool)
             .filter(|other| other.key != claim.key && !self.is_to_end(other))
             .filter(|other| matches!(other.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. }))
-            .filter(|other| !self.has_taken_others(other))
+            .filter(|other| !self.runs_other_pods(other))
             .filter(|other| self.store.shown_at(&other.key).is_none_or(|at| at < self.ago(termination::RUN_MAX)))
             .flat_map(|other| other.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
@@ -230,20 +229,20 @@ impl World {
         let waiting: BTreeSet<&str> = self.cluster.objects.pods.values().filter(waits).map(|pod| pod.metadata.uid.as_str()).collect();
         let planned = |uid: &str| under_way.contains(uid) && waiting.contains(uid);
         // If other pods are pending as well, or run on nodes that are being deleted, they may use the machines under way.
-        let going = self.live_claims(&claim.spec.node_pool).filter(|other| self.is_to_end(other));
-        let mut going: BTreeSet<&str> = going.filter_map(|other| other.node_name()).collect();
+        let deleting = self.live_claims(&claim.spec.node_pool).filter(|other| self.is_to_end(other));
+        let mut deleting: BTreeSet<&str> = deleting.filter_map(|other| other.node_name()).collect();
         // Including nodes of claims that a restored table lacks.
         let deleted = self.cluster.objects.nodes.values().filter(|node| node.metadata.is_deleting());
-        going.extend(deleted.map(|node| node.metadata.name.as_str()));
-        let leaving = self.cluster.objects.pods.values().any(|pod| going.contains(pod.spec.node_name.as_str()));
-        let all_planned = !leaving && !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
+        deleting.extend(deleted.map(|node| node.metadata.name.as_str()));
+        let displaced = self.cluster.objects.pods.values().any(|pod| deleting.contains(pod.spec.node_name.as_str()));
+        let all_planned = !displaced && !claim.spec.pods.is_empty() && waiting.iter().all(|uid| planned(uid));
         if all_planned && claim.spec.pods.iter().all(|pod| planned(&pod.uid)) {
-            self.report_violation(format!("the pods of claim {} were planned for already", claim.key.name));
+            self.report_violation(format!("the pods of claim {} were planned already", claim.key.name));
         }
     }
 
     /// Whether other pods than planned run on the machine of a claim: they may use the capacity of the planned ones.
-    fn has_taken_others(&self, claim: &Claim) -> bool {
+    fn runs_other_pods(&self, claim: &Claim) -> bool {
         let Some(machine) = claim.machine() else { return false };
         let nodes = self.cluster.objects.nodes.values();
         let node = nodes.filter(|node| node.spec.provider_id == machine.provider_id.as_str()).map(|node| &node.metadata.name).next();
@@ -262,7 +261,7 @@ impl World {
         }
         let name = &new.key.name;
         if !was_current {
-            self.report_violation(format!("claim {name} was written over a state that the writer had not seen"));
+            self.report_violation(format!("claim {name} was overwritten at a revision that the writer had not read"));
         }
         if let (Some(before), Some(after)) = (old.machine(), new.machine())
             && before.instance_id != after.instance_id
@@ -272,28 +271,28 @@ impl World {
         if let (None, Some(machine), None) = (old.machine(), new.machine(), &new.deletion)
             && let Some(other) = self.ended_under(&machine.instance_id)
         {
-            self.report_violation(format!("claim {name} got {}, which had ended under {other}", machine.instance_id));
+            self.report_violation(format!("claim {name} got {}, which was terminated under {other}", machine.instance_id));
         }
         self.observe_machine_assigned(old, new);
         if let Phase::Gone { .. } = new.phase
             && let Some(machine) =
                 old.machine().filter(|machine| self.lives(&machine.instance_id) && !self.was_released(&machine.instance_id))
         {
-            self.report_violation(format!("claim {name} is gone although {} was not seen to have ended", machine.instance_id));
+            self.report_violation(format!("claim {name} is Gone although {} was not confirmed to be terminated", machine.instance_id));
         }
         if !old.is_live()
             && new.is_live()
             && let Some(machine) = new.machine()
         {
             let id = machine.instance_id.clone();
-            // A machine of its own call that came too late is no orphan.
+            // A machine that its own call started too late is no orphan.
             if !self.was_called_for(&id, &new.key.name) {
                 self.observe_orphan(&id);
             }
         }
         if old.uid != new.uid {
             if old.is_live() {
-                self.report_violation(format!("claim {name} lost its place to another of its name while it lived"));
+                self.report_violation(format!("claim {name} was replaced by another of its name while it was live"));
             }
             self.observe_standalone_adopted(new);
         }
@@ -325,12 +324,10 @@ impl World {
                 let there = |pool: &&NodePool| pool.metadata.name == claim.spec.owner.name && !pool.metadata.is_deleting();
                 let same = self.cluster.objects.node_pools.values().find(there)?;
                 let uid = &claim.spec.owner.uid;
-                (uid.is_empty() || *uid == same.metadata.uid).then_some("its NodePool is there")
+                (uid.is_empty() || *uid == same.metadata.uid).then_some("its NodePool exists")
             }
-            // A capacity block really ends, whatever its class says.
-            DeletionReason::Requested
-                if machine.is_some_and(|machine| self.region.is_to_leave_its_block(&machine.instance_id, now + SLACK)) =>
-            {
+            // A capacity block ends regardless of the record of its class.
+            DeletionReason::Requested if machine.is_some_and(|machine| self.region.must_leave_block(&machine.instance_id, now + SLACK)) => {
                 None
             }
             DeletionReason::Requested if self.is_uninstalling() => None,
@@ -339,9 +336,9 @@ impl World {
                 let node = claim.node_name().and_then(|name| self.cluster.objects.get::<Node>(name));
                 let stays = shown.is_some_and(|shown| !shown.metadata.is_deleting());
                 (stays && node.is_none_or(|node| !node.metadata.is_deleting()) && (node.is_some() || claim.node_name().is_none()))
-                    .then_some("nobody deleted its Node or its NodeClaim")
+                    .then_some("neither its Node nor its NodeClaim was deleted")
             }
-            DeletionReason::Expired => claim.expires_at().is_none_or(|at| at > now + SLACK).then_some("its time has not come"),
+            DeletionReason::Expired => claim.expires_at().is_none_or(|at| at > now + SLACK).then_some("it has not expired yet"),
             DeletionReason::RegistrationTimeout => {
                 (!overdue(claim.created_at, SignedDuration::from_mins(15))).then_some("it still had time to register")
             }
@@ -391,7 +388,7 @@ impl World {
         }
         let seen = self.monitor.unclaimed.get(id).copied();
         if seen.is_none_or(|since| self.now().duration_since(since) < BETWEEN_SIGHTINGS) {
-            self.report_violation(format!("machine {id} was taken for an orphan at first sight"));
+            self.report_violation(format!("machine {id} was treated as an orphan at first sight"));
         }
     }
 
@@ -402,7 +399,7 @@ impl World {
             && held.owner != lease.owner
             && held.expires_at > now + SLACK
         {
-            let text = format!("the lease of {} was given to two at once", lease.cluster);
+            let text = format!("the lease of {} was held by two owners at once", lease.cluster);
             self.report_violation(text);
         }
         self.monitor.lease = Some(lease.clone());
@@ -442,7 +439,7 @@ impl World {
         });
         if let Some(id) = unnoticed.map(|instance| instance.id.clone()) {
             self.report_violation(format!(
-                "launch {launch} bought machines anew while {id} of an earlier call for its claims ran unnoticed"
+                "launch {launch} started machines again while {id} of an earlier call for its claims ran unnoticed"
             ));
         }
         self.monitor.launched_for.insert(launch.clone(), members);
@@ -452,7 +449,7 @@ impl World {
     pub(crate) fn observe_finalizer_removed(&mut self, what: &str, provider: &ProviderId) {
         let alive = self.machine_of_provider(provider.as_str()).filter(|id| self.lives(id));
         if let Some(id) = alive.filter(|id| !self.was_released(id)) {
-            self.report_violation(format!("{what} lost its finalizer before {id} had ended"));
+            self.report_violation(format!("{what} lost its finalizer before {id} was terminated"));
         }
     }
 
@@ -468,11 +465,11 @@ impl World {
         let latest = deadline.and_then(|deadline| deadline.checked_sub(SignedDuration::from_secs(grace)).ok());
         let machine = claim.machine().map(|machine| machine.instance_id.clone());
         if latest.is_none_or(|latest| latest > self.now() + SLACK) {
-            self.report_violation(format!("pod {key} was deleted by force before any deadline asked for it"));
+            self.report_violation(format!("pod {key} was force-deleted before any deadline required it"));
         }
         let Some(noticed) = machine.and_then(|id| self.monitor.noticed.get(&id).copied()) else { return };
         if self.faults == crate::world::Faults::default() && !self.planned_since(noticed) {
-            self.report_violation(format!("pod {key} lost its place before another was planned"));
+            self.report_violation(format!("pod {key} was evicted before a replacement was planned"));
         }
     }
 
@@ -496,10 +493,10 @@ impl World {
         if let Some(claim) = claim.as_ref().filter(|_| !self.queues.holds_notice_of(id)) {
             let by = self.now() + SLACK;
             match &claim.deletion {
-                None => self.report_violation(format!("machine {id} was taken back and nobody had acted on the notice")),
+                None => self.report_violation(format!("machine {id} was reclaimed and the notice had no effect")),
                 Some(deletion) if deletion.deadline.is_none_or(|deadline| deadline > by) => {
                     self.report_violation(format!(
-                        "machine {id} was taken back and claim {}, which ends, did not know when",
+                        "machine {id} was reclaimed and claim {}, which is being deleted, had no deadline",
                         claim.key.name
                     ));
                 }
@@ -514,7 +511,7 @@ impl World {
         let loses =
             self.cluster.objects.pods_on(&node).find(|pod| pod.metadata.controller().is_some_and(|owner| owner.kind == "ReplicaSet"));
         if let Some(pod) = loses.map(|pod| pod.metadata.key()).filter(|_| !self.planned_since(noticed)) {
-            self.report_violation(format!("pod {pod} lost its place before another was planned"));
+            self.report_violation(format!("pod {pod} was evicted before a replacement was planned"));
         }
     }
 }

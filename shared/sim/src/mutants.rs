@@ -16,33 +16,33 @@ pub enum Mutant {
     /// A claim is written over any revision.
     RevisionIgnored,
     /// Claims are listed from a lagging index.
-    ClaimsReadLate,
+    ClaimListingStale,
     /// The token of a fleet call is ignored.
-    TokenForgotten,
+    ClientTokenIgnored,
     /// Pods are evicted without respecting their budgets.
-    BudgetsUnasked,
+    EvictionBudgetsIgnored,
     /// A pod whose eviction was refused is deleted instead.
     RefusedPodsDeleted,
     /// Finalizers are removed as soon as EC2 was asked to terminate the machine.
-    FinalizersGoEarly,
+    FinalizersRemovedEarly,
     /// An instance without claim is terminated at first sight.
     OrphanAtFirstSight,
     /// The disruption budgets of pools are ignored.
     PoolBudgetsIgnored,
     /// Pods of terminating nodes are planned for only once they are pending.
-    ReplacementNotAhead,
+    ReplacementPlannedLate,
     /// A machine that is shutting down counts as ended.
-    EndUnconfirmed,
+    TerminationUnconfirmed,
     /// A notice of EC2 is acknowledged as soon as it is received.
     AcknowledgedEarly,
-    /// One read without a NodePool is believed, whatever the API server says, and one read of a standalone NodeClaim.
-    OneLookBelieved,
-    /// A machine is launched at any price, many times that of the one before.
-    PriceNotKept,
+    /// A single read without a NodePool, or with a standalone NodeClaim, is trusted.
+    SingleReadTrusted,
+    /// Every machine costs many times more than the one before.
+    PriceIgnored,
     /// Unreadable objects are omitted from answers.
     UnreadableDropped,
     /// What lists do not contain counts as deleted, without asking the API server by name.
-    AbsenceBelieved,
+    AbsenceUnverified,
     /// A handler lacks one of its safeguards.
     Without(Safeguard),
 }
@@ -53,20 +53,20 @@ impl Mutant {
         Self::FencingUnchecked,
         Self::LeaseIgnored,
         Self::RevisionIgnored,
-        Self::ClaimsReadLate,
-        Self::TokenForgotten,
-        Self::BudgetsUnasked,
+        Self::ClaimListingStale,
+        Self::ClientTokenIgnored,
+        Self::EvictionBudgetsIgnored,
         Self::RefusedPodsDeleted,
-        Self::FinalizersGoEarly,
+        Self::FinalizersRemovedEarly,
         Self::OrphanAtFirstSight,
         Self::PoolBudgetsIgnored,
-        Self::ReplacementNotAhead,
-        Self::EndUnconfirmed,
+        Self::ReplacementPlannedLate,
+        Self::TerminationUnconfirmed,
         Self::AcknowledgedEarly,
-        Self::OneLookBelieved,
-        Self::PriceNotKept,
+        Self::SingleReadTrusted,
+        Self::PriceIgnored,
         Self::UnreadableDropped,
-        Self::AbsenceBelieved,
+        Self::AbsenceUnverified,
     ];
 
     /// All of them.
@@ -78,22 +78,22 @@ impl Mutant {
     pub const fn text(self) -> &'static str {
         match self {
             Self::FencingUnchecked => "table: a claim is created only under the newest lease",
-            Self::LeaseIgnored => "table: a lease is given to one at a time",
+            Self::LeaseIgnored => "table: a lease has one holder at a time",
             Self::RevisionIgnored => "table: a claim is written only over the revision that was read",
-            Self::ClaimsReadLate => "table: claims are listed as they are",
-            Self::TokenForgotten => "EC2: a fleet call that is repeated brings the same machines",
-            Self::BudgetsUnasked => "eviction API: budgets are asked",
-            Self::RefusedPodsDeleted => "eviction API: a pod that was refused is left alone",
-            Self::FinalizersGoEarly => "terminate: finalizers go after the machine",
-            Self::OrphanAtFirstSight => "sweep: a machine without claim is looked at twice",
-            Self::PoolBudgetsIgnored => "consolidate: disruption budgets of pools are asked",
-            Self::ReplacementNotAhead => "schedule: pods of nodes that end are planned for ahead",
-            Self::EndUnconfirmed => "terminate: a machine that is shutting down has not ended",
-            Self::AcknowledgedEarly => "queue: a message is acknowledged after its work",
-            Self::OneLookBelieved => "sweep: a NodePool is missed twice, a NodeClaim made by hand is seen twice",
-            Self::PriceNotKept => "consolidate: what replaces a machine costs less",
-            Self::UnreadableDropped => "API server: objects that cannot be read are there",
-            Self::AbsenceBelieved => "sweep, refresh: what a list lacks is asked for by name",
+            Self::ClaimListingStale => "table: listings of claims are consistent",
+            Self::ClientTokenIgnored => "EC2: a repeated fleet call returns the same machines",
+            Self::EvictionBudgetsIgnored => "eviction API: PodDisruptionBudgets are enforced",
+            Self::RefusedPodsDeleted => "eviction API: a pod whose eviction was refused is not deleted",
+            Self::FinalizersRemovedEarly => "terminate: finalizers are removed after the machine is terminated",
+            Self::OrphanAtFirstSight => "sweep: a machine without a claim needs two sightings",
+            Self::PoolBudgetsIgnored => "consolidate: disruption budgets of pools are respected",
+            Self::ReplacementPlannedLate => "schedule: pods of terminating nodes are planned in advance",
+            Self::TerminationUnconfirmed => "terminate: a machine that is shutting down is not terminated yet",
+            Self::AcknowledgedEarly => "queue: a message is acknowledged after it was processed",
+            Self::SingleReadTrusted => "sweep: a missing NodePool and a standalone NodeClaim need two sightings",
+            Self::PriceIgnored => "consolidate: a replacement costs less",
+            Self::UnreadableDropped => "API server: unreadable objects count as existing",
+            Self::AbsenceUnverified => "sweep, refresh: what a list lacks is read by name",
             Self::Without(safeguard) => safeguard.text(),
         }
     }
@@ -113,9 +113,9 @@ impl World {
         self.mutant = Some(mutant);
         match mutant {
             Mutant::FencingUnchecked => self.store.ignore_fencing = true,
-            Mutant::TokenForgotten => self.region.forget_tokens = true,
-            Mutant::BudgetsUnasked => self.cluster.skip_budgets = true,
-            Mutant::PriceNotKept => self.region.overcharge = true,
+            Mutant::ClientTokenIgnored => self.region.forget_tokens = true,
+            Mutant::EvictionBudgetsIgnored => self.cluster.skip_budgets = true,
+            Mutant::PriceIgnored => self.region.overcharge = true,
             Mutant::AcknowledgedEarly => self.queues.acknowledge_early = true,
             _ => {}
         }

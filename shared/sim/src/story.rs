@@ -12,7 +12,6 @@ pub enum LineKind {
     Step,
     /// A decision of Whittle, with its reason.
     Decision,
-    /// A Kubernetes Event.
     Event,
     /// Something in the cluster: pods, Nodes.
     Cluster,
@@ -22,7 +21,6 @@ pub enum LineKind {
     Fault,
 }
 
-/// One line of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub at: Timestamp,
@@ -43,7 +41,6 @@ impl Story {
     pub fn log(&mut self, at: Timestamp, kind: LineKind, text: impl Into<String>, cost: Price) {
         self.lines.push(Line { at, kind, text: text.into(), cost });
     }
-    /// All lines.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }

@@ -115,7 +115,7 @@ fn counts(simulation: &Simulation) -> (usize, usize, usize) {
 }
 
 #[test]
-fn pods_run_where_there_is_room_and_wait_elsewhere() {
+fn pods_run_where_they_fit_and_others_are_pending() {
     let mut simulation = simulation(1);
     apply(&simulation, NODES);
     apply(&simulation, &deployment(10, ""));
@@ -144,7 +144,7 @@ fn hard_spread_and_anti_affinity_hold() {
 }
 
 #[test]
-fn budgets_are_counted_exactly() {
+fn budgets_are_enforced_exactly() {
     let mut simulation = simulation(1);
     apply(&simulation, NODES);
     apply(&simulation, &deployment(4, "terminationGracePeriodSeconds: 20"));
@@ -167,7 +167,7 @@ fn budgets_are_counted_exactly() {
 }
 
 #[test]
-fn finalizers_hold_nodes_until_they_are_taken_off() {
+fn finalizers_keep_nodes_until_they_are_removed() {
     let mut simulation = simulation(1);
     apply(&simulation, NODES);
     let mut world = simulation.world();
@@ -230,7 +230,7 @@ fn with_template(simulation: &Simulation) {
 }
 
 #[test]
-fn the_same_token_answers_with_the_same_machines() {
+fn the_same_token_returns_the_same_machines() {
     let simulation = simulation(1);
     with_template(&simulation);
     let mut world = simulation.world();
@@ -242,7 +242,7 @@ fn the_same_token_answers_with_the_same_machines() {
 }
 
 #[test]
-fn a_client_token_is_forgotten_after_two_days_and_no_sooner() {
+fn a_client_token_expires_after_two_days() {
     let mut simulation = simulation(1);
     with_template(&simulation);
     let buy = |simulation: &Simulation| {
@@ -267,7 +267,7 @@ fn an_item_beyond_400_kilobytes_is_never_stored() {
 }
 
 #[test]
-fn a_pool_without_stock_is_passed_over_or_named() {
+fn a_pool_without_capacity_is_skipped_or_reported() {
     let simulation = simulation(1);
     with_template(&simulation);
     let mut world = simulation.world();
@@ -279,7 +279,7 @@ fn a_pool_without_stock_is_passed_over_or_named() {
     assert_eq!((none.errors[0].code.as_str(), none.errors[0].zone.as_str()), ("InsufficientInstanceCapacity", "us-east-1a"));
 }
 
-/// A reservation of two m5.large with a template that starts in it alone.
+/// A reservation of two m5.large, with a template that launches only into it.
 fn with_reservation(simulation: &Simulation, kind: &str, ends_at: Option<&str>) {
     with_template(simulation);
     let mut world = simulation.world();
@@ -307,7 +307,7 @@ fn reserved(token: &str, count: u32) -> FleetRequest {
 }
 
 #[test]
-fn a_reservation_gives_what_it_has_room_for_and_says_when_it_is_full() {
+fn a_full_reservation_is_reported() {
     let simulation = simulation(1);
     with_reservation(&simulation, "default", None);
     let mut world = simulation.world();
@@ -322,7 +322,7 @@ fn a_reservation_gives_what_it_has_room_for_and_says_when_it_is_full() {
 }
 
 #[test]
-fn machines_of_an_ended_reservation_run_on_as_on_demand_and_those_of_a_block_end_before_it() {
+fn machines_of_an_ended_reservation_become_on_demand_and_those_of_a_block_are_terminated() {
     for (kind, left) in [("default", 2), ("capacity-block", 0)] {
         let mut simulation = simulation(1);
         with_reservation(&simulation, kind, Some("2026-01-05T10:00:00Z"));
@@ -339,7 +339,7 @@ fn machines_of_an_ended_reservation_run_on_as_on_demand_and_those_of_a_block_end
 }
 
 #[test]
-fn a_machine_boots_joins_and_leaves() {
+fn a_machine_boots_joins_and_is_removed() {
     let mut simulation = simulation(1);
     with_template(&simulation);
     let id = simulation.world().create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap().instances[0].id.clone();
@@ -356,7 +356,7 @@ fn a_machine_boots_joins_and_leaves() {
     seconds(&mut simulation, 60);
     let world = simulation.world();
     assert_eq!(world.region.machines[&id].instance.state, InstanceState::Terminated);
-    assert!(world.cluster.objects.nodes.is_empty(), "the cloud's controller takes the Node away");
+    assert!(world.cluster.objects.nodes.is_empty(), "the cloud's node controller deletes the Node");
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn a_newer_lease_fences_the_older() {
 }
 
 #[test]
-fn one_seed_is_one_story() {
+fn one_seed_gives_one_timeline() {
     let log = |seed| {
         let mut simulation = simulation(seed);
         apply(&simulation, NODES);
@@ -413,7 +413,7 @@ fn the_simulated_ports_keep_the_contracts_of_the_cloud() {
 
 #[test]
 fn the_memory_store_keeps_the_contracts_of_the_table() {
-    // Ports outside of any function never wait, so that one poll runs a whole suite.
+    // Ports outside of any function never wait, so one poll runs a whole suite.
     let simulation = simulation(1);
     let (ports, now) = (simulation.ports(), simulation.world().now());
     let suites = async {
@@ -448,7 +448,7 @@ fn the_memory_store_keeps_the_contracts_while_half_of_its_calls_fail() {
     for seed in 1..=50 {
         let simulation = simulation(1);
         let (ports, now) = (simulation.ports(), simulation.world().now());
-        let struck = futures::executor::block_on(contracts::suites_under_faults(&ports, "faulty", now, seed));
-        assert_eq!(struck.len(), 4, "every kind of fault struck: {struck:?}");
+        let injected = futures::executor::block_on(contracts::suites_under_faults(&ports, "faulty", now, seed));
+        assert_eq!(injected.len(), 4, "every kind of fault occurred: {injected:?}");
     }
 }

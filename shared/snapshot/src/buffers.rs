@@ -33,7 +33,7 @@ impl Buffers {
             .filter(|claim| matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) && claim.deletion.is_none())
             .flat_map(|claim| claim.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
-        // A user may have created a pod of such a name, and there cannot be two.
+        // A user may have created a pod of that name, and names are unique.
         let taken: BTreeSet<String> =
             read.pods.iter().filter(|pod| pod.metadata.name.starts_with("capacity-buffer-")).map(|pod| pod.metadata.key()).collect();
         let pods = list.iter().flat_map(|buffer| &buffer.pods).filter(|pod| !taken.contains(&pod.metadata.key())).take(PODS_MAX);

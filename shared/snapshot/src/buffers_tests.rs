@@ -12,7 +12,7 @@ fn now() -> Timestamp {
     whittle_testkit::at(0)
 }
 
-/// Room for `replicas` pods of one CPU.
+/// A buffer of `replicas` pods of one CPU.
 fn buffer(replicas: i32) -> Buffer {
     let object = json!({"metadata": {"name": "spare", "namespace": "shop", "uid": "u"}, "spec": {"podTemplateRef": {"name": "t"}, "replicas": replicas}});
     let template = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
@@ -20,7 +20,7 @@ fn buffer(replicas: i32) -> Buffer {
     resolve(&serde_json::from_value::<CapacityBuffer>(object).unwrap(), Ok(&source), now())
 }
 
-/// A claim of four CPUs for these pods of the buffer.
+/// A claim of four CPUs that was planned for these pods of the buffer.
 fn claim(pods: &[usize]) -> Claim {
     let key = |n: &usize| PodKey { namespace: "shop".into(), name: format!("capacity-buffer-spare-{n}"), uid: format!("u-{n}") };
     let spec = ClaimSpec {
@@ -42,18 +42,18 @@ fn uids(pods: &[Pod]) -> Vec<&str> {
 }
 
 #[test]
-fn room_that_a_machine_is_on_its_way_for_is_not_asked_for_again_and_not_given_away() {
+fn buffer_pods_with_an_unlaunched_claim_are_not_planned_again_and_keep_its_capacity() {
     let snapshot = snapshot_of(ClusterObjects::default(), &[claim(&[1, 2])]).with_buffers(vec![buffer(3)]);
     assert_eq!(uids(snapshot.input().virtual_pods), ["u-3"]);
     assert_eq!(snapshot.buffers.on_the_way.iter().map(|pod| pod.uid.as_str()).collect::<Vec<_>>(), ["u-1", "u-2"]);
     assert_eq!(snapshot.nodes[0].allocatable().get("cpu"), Quantity::from_units(2), "two CPUs are left beside the two pods");
-    // Without the buffer the room is anybody's.
+    // Without the buffer any pod may use the capacity.
     let snapshot = snapshot_of(ClusterObjects::default(), &[claim(&[1, 2])]).with_buffers(Vec::new());
     assert_eq!(snapshot.nodes[0].allocatable().get("cpu"), Quantity::from_units(4));
 }
 
 #[test]
-fn a_claim_that_is_to_end_promises_nothing() {
+fn a_claim_being_deleted_has_no_buffer_pods() {
     let deletion = Deletion { reason: DeletionReason::Empty, at: now(), deadline: None, message: String::new() };
     let deleted = step(&claim(&[1]), &Event::DeletionRequested(deletion), now()).unwrap();
     let snapshot = snapshot_of(ClusterObjects::default(), &[deleted]).with_buffers(vec![buffer(1)]);
@@ -61,7 +61,7 @@ fn a_claim_that_is_to_end_promises_nothing() {
 }
 
 #[test]
-fn a_pod_of_the_same_name_stands_for_itself() {
+fn a_virtual_pod_with_the_name_of_a_real_one_is_omitted() {
     let named =
         Pod { metadata: ObjectMeta { uid: "real".into(), ..ObjectMeta::namespaced("shop", "capacity-buffer-spare-1") }, ..Pod::default() };
     let read = ClusterObjects { pods: vec![named], ..ClusterObjects::default() };
@@ -70,7 +70,7 @@ fn a_pod_of_the_same_name_stands_for_itself() {
 }
 
 #[test]
-fn a_nomination_stays_with_a_machine_when_its_node_joins() {
+fn a_nomination_remains_when_the_node_joins() {
     let mut node = Node { metadata: ObjectMeta::named("ip-10-0-0-1"), ..Node::default() };
     node.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
     node.metadata.labels.insert(labels::INSTANCE_TYPE.into(), "m5.large".into());
@@ -92,5 +92,5 @@ fn a_nomination_stays_with_a_machine_when_its_node_joins() {
     };
     assert_eq!(sorted(nominated(&snapshot)), both);
     snapshot.show(&claim);
-    assert!(snapshot.nodes.iter().filter(|n| n.name() == "foreign").all(|n| n.nominated_until == Some(until)), "it holds after a change");
+    assert!(snapshot.nodes.iter().filter(|n| n.name() == "foreign").all(|n| n.nominated_until == Some(until)), "it remains after a change");
 }

@@ -3,7 +3,7 @@ use whittle_claims::{OfferingKey, StockOut};
 use whittle_testkit::at;
 
 #[test]
-fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
+fn an_ended_stock_out_makes_nothing_unavailable() {
     let out = |instance_type: &str, until| StockOut {
         offering: OfferingKey {
             instance_type: instance_type.into(),
@@ -23,7 +23,7 @@ fn a_stock_out_that_has_ended_keeps_nothing_from_being_bought() {
 }
 
 #[test]
-fn a_full_subnet_and_a_used_up_quota_are_told_apart_from_offerings() {
+fn full_subnets_and_exhausted_quotas_are_distinguished_from_offerings() {
     let now = at(0);
     let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"), OfferingKey::of_reservation("cr-1")];
     let outs = keys.map(|key| StockOut::with_fixed_wait(key, "code", now));

@@ -1,4 +1,4 @@
-//! When nothing may be decided.
+//! When no decision may be made.
 
 use crate::{ADOPTION_WAIT, Snapshot, is_overdue};
 use std::collections::BTreeMap;
@@ -8,24 +8,24 @@ use whittle_ports::Settings;
 use whittle_testkit::at;
 use whittle_units::Timestamp;
 
-fn beside(renewed_at: Option<i64>) -> Snapshot {
+fn with_karpenter(renewed_at: Option<i64>) -> Snapshot {
     let sign = KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: renewed_at.map(at) };
     let objects = ClusterObjects { karpenter: vec![sign], ..ClusterObjects::default() };
     Snapshot::of(at(0), objects, Vec::new(), Vec::new(), BTreeMap::new())
 }
 
 #[test]
-fn nothing_is_decided_while_karpenter_runs_but_for_a_comparison() {
+fn no_decision_is_made_while_karpenter_runs_except_in_shadow_mode() {
     let (active, shadow) = (Settings::default(), Settings { shadow: true, ..Settings::default() });
     for running in [None, Some(-5), Some(-119), Some(3)] {
-        assert_eq!(beside(running).held(&active), Some("held_by_karpenter"), "{running:?}");
-        assert_eq!(beside(running).held(&shadow), None);
+        assert_eq!(with_karpenter(running).held(&active), Some("held_by_karpenter"), "{running:?}");
+        assert_eq!(with_karpenter(running).held(&shadow), None);
     }
-    assert_eq!(beside(Some(-120)).held(&active), None, "a lease that nobody renews tells of nobody");
+    assert_eq!(with_karpenter(Some(-120)).held(&active), None, "an expired lease has no holder");
 }
 
 #[test]
-fn nothing_is_decided_while_the_table_does_not_know_what_the_cluster_shows() {
+fn no_decision_is_made_while_a_node_claim_has_no_claim() {
     let known = Snapshot::of(at(0), ClusterObjects::default(), Vec::new(), Vec::new(), BTreeMap::new());
     assert_eq!(known.held(&Settings::default()), None);
     let behind = Snapshot { unclaimed: vec!["default-1".into()], ..known };
@@ -34,11 +34,11 @@ fn nothing_is_decided_while_the_table_does_not_know_what_the_cluster_shows() {
 }
 
 #[test]
-fn a_node_claim_that_nobody_can_adopt_never_holds_up_plans_for_good() {
-    let noted = |name: &str| Sighting { subject: Sighting::unclaimed(name), first_seen_at: at(0), expires_at: Timestamp::MAX };
-    let sightings = [noted("default-1")];
-    let asks = |name: &str, seconds| is_overdue(&Sighting::unclaimed(name), &sightings, at(seconds));
-    assert!(!asks("default-1", 0) && !asks("default-1", ADOPTION_WAIT.as_secs() - 1));
-    assert!(asks("default-1", ADOPTION_WAIT.as_secs()));
-    assert!(!asks("default-2", i64::from(u32::MAX)), "one that no sweep has seen yet is waited for");
+fn a_node_claim_that_cannot_be_adopted_does_not_block_plans_forever() {
+    let first_seen = |name: &str| Sighting { subject: Sighting::unclaimed(name), first_seen_at: at(0), expires_at: Timestamp::MAX };
+    let sightings = [first_seen("default-1")];
+    let overdue = |name: &str, seconds| is_overdue(&Sighting::unclaimed(name), &sightings, at(seconds));
+    assert!(!overdue("default-1", 0) && !overdue("default-1", ADOPTION_WAIT.as_secs() - 1));
+    assert!(overdue("default-1", ADOPTION_WAIT.as_secs()));
+    assert!(!overdue("default-2", i64::from(u32::MAX)), "no sweep has seen it yet");
 }

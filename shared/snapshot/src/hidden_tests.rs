@@ -33,27 +33,27 @@ fn only(snapshot: &Snapshot) -> &StateNode {
 }
 
 #[test]
-fn the_machine_of_a_claim_that_cannot_be_read_takes_pods_and_is_left_alone() {
+fn the_machine_of_an_unreadable_claim_accepts_pods_and_is_not_disrupted() {
     let (mirror, node) = serving();
     let snapshot = snapshot_hiding(mirror, vec![node], &["default-1"]);
     let machine = only(&snapshot);
     assert!(machine.managed() && machine.unreadable.as_deref() == Some("the claim default-1"), "{machine:?}");
-    assert!(!machine.marked_for_deletion, "its pods stay where they are");
+    assert!(!machine.marked_for_deletion, "its pods are not rescheduled");
     assert!(snapshot.is_hidden(&"default-1".into()) && !snapshot.is_hidden(&"default-2".into()));
 }
 
 #[test]
-fn a_closed_node_of_a_claim_that_cannot_be_read_counts_as_going() {
+fn a_tainted_node_of_an_unreadable_claim_counts_as_deleting() {
     let (mirror, mut node) = serving();
     node.spec.taints.push(Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule));
     assert!(
         only(&snapshot_hiding(mirror, vec![node], &["default-1"])).marked_for_deletion,
-        "its pods are planned for, and it takes no others"
+        "its pods are rescheduled, and it accepts no others"
     );
 }
 
 #[test]
-fn a_claim_that_cannot_be_read_and_has_no_machine_has_room_for_nobody() {
+fn an_unreadable_claim_without_a_machine_has_no_capacity() {
     let (mut mirror, _) = serving();
     mirror.status.provider_id.clear();
     let snapshot = snapshot_hiding(mirror, Vec::new(), &["default-1"]);
@@ -62,7 +62,7 @@ fn a_claim_that_cannot_be_read_and_has_no_machine_has_room_for_nobody() {
 }
 
 #[test]
-fn a_mirror_without_a_claim_is_not_believed() {
+fn a_mirror_without_a_claim_is_ignored() {
     let (mirror, node) = serving();
     let snapshot = snapshot_hiding(mirror, vec![node], &["default-2"]);
     assert!(snapshot.objects.node_claims.is_empty());

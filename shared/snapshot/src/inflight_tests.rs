@@ -49,22 +49,22 @@ fn check(claim: &Claim, pods: &[Pod], waiting: &[&str], free: Option<i64>) {
     let mirror = decided.node_claims.first();
     assert_eq!(mirror.map(|mirror| mirror.status.allocatable.get("cpu")), free.map(Quantity::from_units));
     if let Some(mirror) = mirror {
-        assert_eq!(mirror.status.capacity.get("cpu"), Quantity::from_units(64), "limits count the largest machine that may come");
+        assert_eq!(mirror.status.capacity.get("cpu"), Quantity::from_units(64), "limits count the largest machine that may be launched");
     }
 }
 
 #[test]
-fn pods_that_a_claim_is_on_its_way_for_are_not_planned_twice() {
+fn pods_of_an_unlaunched_claim_are_not_planned_again() {
     check(&planned(), &[pod("a"), pod("b"), pod("c")], &["c"], Some(1));
 }
 
 #[test]
-fn the_places_of_pods_that_are_gone_are_free_for_their_successors() {
+fn capacity_planned_for_deleted_pods_is_free_for_their_successors() {
     check(&planned(), &[pod("b"), pod("a-again")], &["a-again"], Some(2));
 }
 
 #[test]
-fn a_claim_of_a_static_pool_has_the_room_that_any_of_its_machines_has() {
+fn a_claim_of_a_static_pool_has_the_capacity_of_its_smallest_type() {
     let room = |sizes: &[&str]| {
         let requirements = vec![Requirement::is_in("size", sizes.iter().copied())];
         let spec = ClaimSpec { requirements, ..ClaimSpec::default() };
@@ -77,23 +77,23 @@ fn a_claim_of_a_static_pool_has_the_room_that_any_of_its_machines_has() {
         let types = BTreeMap::from([("small", &small), ("middle", &middle), ("large", &large)]);
         let objects = ClusterObjects { pods: vec![pod("a")], ..ClusterObjects::default() };
         let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &types);
-        assert_eq!(decided.pods.len(), 1, "no pod is promised a place");
+        assert_eq!(decided.pods.len(), 1, "the claim was planned for no pod");
         decided.node_claims[0].status.allocatable.get("cpu")
     };
     assert_eq!(room(&["middle", "large"]), Quantity::from_units(8));
     assert_eq!(room(&["large"]), Quantity::from_units(64));
-    assert_eq!(room(&["huge"]), Quantity::ZERO, "nothing that could come is known");
+    assert_eq!(room(&["huge"]), Quantity::ZERO, "no known type matches");
 }
 
 #[test]
-fn a_pod_that_runs_elsewhere_by_now_is_seen_there() {
+fn a_pod_that_was_bound_elsewhere_counts_there() {
     let mut bound = pod("a");
     bound.spec.node_name = "other".into();
     check(&planned(), &[bound, pod("b")], &["a"], Some(1));
 }
 
 #[test]
-fn a_claim_that_failed_or_is_to_end_promises_nothing() {
+fn a_failed_or_deleted_claim_has_no_capacity() {
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     check(&step(&planned(), &failed, now()).unwrap(), &[pod("a")], &["a"], None);
     let begun = step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, now()).unwrap();
@@ -128,7 +128,7 @@ fn check_being_replaced(events: &[Event], expected: &[&str]) {
 }
 
 #[test]
-fn a_machine_is_going_while_its_replacement_is_under_way() {
+fn a_machine_counts_as_being_replaced_until_its_replacement_is_ready_or_lost() {
     let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(large("i-2"))];
     let ready = [&launched[..], &[Event::NodeJoined { node_name: "node-new".into() }, Event::NodeReady]].concat();
     let lost = Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() };
@@ -139,7 +139,7 @@ fn a_machine_is_going_while_its_replacement_is_under_way() {
 }
 
 #[test]
-fn a_machine_is_promised_to_its_pods_from_its_launch_until_it_takes_pods() {
+fn a_machine_is_promised_to_its_pods_from_launch_to_initialization() {
     let events = [
         Event::LaunchBegun { client_token: "t".into() },
         Event::FleetAnswered(large("i-1")),
@@ -153,11 +153,11 @@ fn a_machine_is_promised_to_its_pods_from_its_launch_until_it_takes_pods() {
     let promised = |events: &[&Event]| promises(&[stored(after(events))]).into_values().collect::<Vec<String>>();
     let [begun, launched, joined, ready] = &events;
     let kept = vec!["default-1".to_owned(); 2];
-    assert_eq!((promised(&[]), promised(&[begun])), (vec![], vec![]), "its pods are left out altogether");
+    assert_eq!((promised(&[]), promised(&[begun])), (vec![], vec![]), "before the launch its pods are omitted");
     assert_eq!((promised(&[begun, launched]), promised(&[begun, launched, joined])), (kept.clone(), kept));
-    assert_eq!(promised(&[begun, launched, joined, ready]), Vec::<String>::new(), "who waits still has no room there");
+    assert_eq!(promised(&[begun, launched, joined, ready]), Vec::<String>::new(), "a pod that is still pending does not fit there");
     assert_eq!(promised(&[begun, launched, &ends]), Vec::<String>::new());
-    // Planned for again: the machine that came later is theirs.
+    // Pods that were planned twice belong to the younger claim.
     let first = after(&[begun, launched]);
     let mut second = Claim { created_at: now() + SignedDuration::from_secs(1), ..first.clone() };
     second.key.name = "default-0".into();
@@ -166,7 +166,7 @@ fn a_machine_is_promised_to_its_pods_from_its_launch_until_it_takes_pods() {
 }
 
 #[test]
-fn pods_on_a_machine_that_is_replaced_have_their_place_on_the_way() {
+fn pods_of_a_machine_that_is_being_replaced_are_not_planned_again() {
     let (old, new) = replaced(&[]);
     let mut bound = pod("a");
     bound.spec.node_name = "node-old".into();
@@ -176,7 +176,7 @@ fn pods_on_a_machine_that_is_replaced_have_their_place_on_the_way() {
     assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), ["c"]);
 }
 
-/// A machine that serves a pod, with its Node and its object as the cluster shows them.
+/// The claim of a running machine with one pod, and the cluster's objects.
 fn serving() -> (Claim, ClusterObjects) {
     let (old, _) = replaced(&[]);
     let mut bound = pod("a");
@@ -188,10 +188,10 @@ fn serving() -> (Claim, ClusterObjects) {
     (old, objects)
 }
 
-/// Whether the machine counts as going, and the pods of it that a claim under way promises a place count as moving.
-fn goes(claim: &Claim, objects: &ClusterObjects) -> (bool, bool) {
-    let promise = Claim { spec: planned().spec, ..planned() };
-    let claims = [claim.clone(), promise].map(|value| Stored { value, revision: Revision(1) });
+/// Whether the machine counts as deleting, and whether its pods that another claim was planned for are omitted.
+fn is_deleting(claim: &Claim, objects: &ClusterObjects) -> (bool, bool) {
+    let replacement = Claim { spec: planned().spec, ..planned() };
+    let claims = [claim.clone(), replacement].map(|value| Stored { value, revision: Revision(1) });
     let decided = decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new());
     let state = ClusterState::of(&decided);
     let machine = state.nodes.iter().find(|node| node.node.is_some()).unwrap();
@@ -199,38 +199,38 @@ fn goes(claim: &Claim, objects: &ClusterObjects) -> (bool, bool) {
 }
 
 #[test]
-fn a_machine_that_somebody_deletes_by_hand_is_going_before_a_sweep_says_so() {
+fn a_machine_deleted_by_a_user_counts_as_deleting_before_a_sweep_records_it() {
     let (claim, objects) = serving();
-    assert_eq!(goes(&claim, &objects), (false, false));
+    assert_eq!(is_deleting(&claim, &objects), (false, false));
     let mut by_claim = objects.clone();
     by_claim.node_claims[0].metadata.deletion_timestamp = Some(now());
-    assert_eq!(goes(&claim, &by_claim), (true, true));
+    assert_eq!(is_deleting(&claim, &by_claim), (true, true));
     let mut by_node = objects.clone();
     by_node.nodes[0].metadata.deletion_timestamp = Some(now());
-    assert_eq!(goes(&claim, &by_node), (true, true));
+    assert_eq!(is_deleting(&claim, &by_node), (true, true));
     let mut of_another = objects;
     of_another.node_claims[0].metadata.name = "another".into();
     of_another.node_claims[0].metadata.deletion_timestamp = Some(now());
-    assert_eq!(goes(&claim, &of_another), (false, false));
+    assert_eq!(is_deleting(&claim, &of_another), (false, false));
 }
 
 #[test]
-fn pods_of_a_node_that_is_deleted_have_their_place_on_the_way_though_no_claim_of_it_is_known() {
+fn planned_pods_of_a_deleted_node_without_a_claim_are_not_planned_again() {
     let (_, mut objects) = serving();
     objects.nodes[0].metadata.deletion_timestamp = Some(now());
     assert!(decided(&objects, &[planned()]).pods.is_empty());
     objects.nodes[0].metadata.deletion_timestamp = None;
-    assert_eq!(decided(&objects, &[planned()]).pods.len(), 1, "it runs there");
+    assert_eq!(decided(&objects, &[planned()]).pods.len(), 1, "it is bound there");
 }
 
 #[test]
-fn a_claim_without_machine_that_somebody_deletes_by_hand_promises_nothing() {
+fn an_unlaunched_claim_deleted_by_a_user_has_no_capacity() {
     let claim = planned();
     let mut object = mirror(&claim);
     object.metadata.deletion_timestamp = Some(now());
     let objects = ClusterObjects { pods: vec![pod("a")], node_claims: vec![object], ..ClusterObjects::default() };
     let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
-    assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned anew");
+    assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned again");
 }
 
 fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
@@ -238,8 +238,7 @@ fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
     decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new())
 }
 
-/// A pod that cannot be read, on a node.
-fn odd_pod(node: &str) -> Unreadable {
+fn unreadable_pod(node: &str) -> Unreadable {
     let value = serde_json::json!({
         "metadata": {"name": "odd", "namespace": "shop", "uid": "odd"},
         "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}], "tolerations": 7},
@@ -249,19 +248,19 @@ fn odd_pod(node: &str) -> Unreadable {
 }
 
 #[test]
-fn a_pod_that_cannot_be_read_takes_its_room_where_it_is_and_gets_no_machine() {
-    let seen = |node: &str| decided(&ClusterObjects { unreadable: vec![odd_pod(node)], ..ClusterObjects::default() }, &[]);
+fn an_unreadable_pod_uses_resources_of_its_node_and_gets_no_machine() {
+    let seen = |node: &str| decided(&ClusterObjects { unreadable: vec![unreadable_pod(node)], ..ClusterObjects::default() }, &[]);
     let bound = seen("n");
     assert_eq!(whittle_model::pods::total_requests(&bound.pods).get("cpu"), Quantity::from_units(2));
-    assert!(seen("").pods.is_empty(), "what it needs nobody knows");
+    assert!(seen("").pods.is_empty(), "its requests are not known");
 }
 
 #[test]
-fn a_budget_that_cannot_be_read_forbids_every_eviction_in_its_namespace() {
+fn an_unreadable_budget_forbids_every_eviction_in_its_namespace() {
     let meta = ObjectMeta::namespaced("shop", "web");
-    let odd = Unreadable::refused("policy/v1", "PodDisruptionBudget", meta, "spec", "it is of tomorrow");
-    let seen = decided(&ClusterObjects { unreadable: vec![odd], ..ClusterObjects::default() }, &[]);
-    let [budget] = seen.disruption_budgets.as_slice() else { panic!("one stands in") };
+    let unreadable = Unreadable::refused("policy/v1", "PodDisruptionBudget", meta, "spec", "a newer version wrote it");
+    let seen = decided(&ClusterObjects { unreadable: vec![unreadable], ..ClusterObjects::default() }, &[]);
+    let [budget] = seen.disruption_budgets.as_slice() else { panic!("there is one placeholder") };
     assert_eq!((budget.metadata.key(), budget.status.disruptions_allowed), ("shop/web".to_owned(), 0));
     assert!(budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&BTreeMap::new())));
 }

@@ -22,9 +22,9 @@ mod pool_status;
 mod reservations;
 #[cfg(test)]
 mod reservations_tests;
-mod twins;
+mod name_clashes;
 #[cfg(test)]
-mod twins_tests;
+mod name_clashes_tests;
 pub mod warm;
 
 pub use buffers::Buffers;
@@ -174,7 +174,7 @@ impl Snapshot {
 
     /// Rebuilds the nodes after the objects changed.
     fn rebuild_nodes(&mut self) {
-        twins::relabel(&mut self.objects);
+        name_clashes::relabel(&mut self.objects);
         self.nodes = ClusterState::of(&self.objects).nodes;
         let is_deleting = |node: &StateNode| {
             node.claim.as_ref().is_some_and(|claim| self.deleting.contains(&ClaimName::new(claim.metadata.name.as_str())))
@@ -219,7 +219,7 @@ impl Snapshot {
         Some("held_for_adoption")
     }
 
-    /// Whether a user deleted a claim's NodeClaim or Node, even if `sweep` has not recorded it on the claim yet.
+    /// Whether somebody deleted a claim's NodeClaim or Node, even if `sweep` has not recorded it on the claim yet.
     pub fn is_deleted_by_user(&self, claim: &Claim) -> bool {
         Deleted::of(&self.read).requested_at(claim).is_some()
     }
@@ -289,7 +289,7 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     for pool in &mut read.node_pools {
         set_hash(pool);
     }
-    twins::rename_provisioners(&mut read);
+    name_clashes::rename_provisioners(&mut read);
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;

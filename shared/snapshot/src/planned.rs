@@ -1,6 +1,6 @@
 //! Converts a planned machine to its claim. Pure.
 
-use crate::{Snapshot, twins};
+use crate::{Snapshot, name_clashes};
 use whittle_api::OwnerReference;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
@@ -17,9 +17,9 @@ pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, uniq
         node_pool: given.to_owned(),
         owner: pool.map(owner_of).unwrap_or_default(),
         node_class: new.node_class_ref.clone(),
-        labels: twins::plain_labels(&new.labels),
+        labels: name_clashes::plain_labels(&new.labels),
         annotations: snapshot.overlaid.annotations(new),
-        requirements: twins::plain_requirements(new.requirements_with_types()),
+        requirements: name_clashes::plain_requirements(new.requirements_with_types()),
         instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
         startup_taints: new.startup_taints.clone(),

@@ -1,4 +1,4 @@
-//! What a claim takes over from its plan.
+//! What a claim contains of its plan.
 
 use crate::{Snapshot, claim_of};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use whittle_model::scheduling::NewClaim;
 use whittle_units::{ClusterName, Quantity, Timestamp};
 
 #[test]
-fn a_claim_keeps_what_overlays_said_of_its_types_when_it_was_planned() {
+fn a_claim_stores_the_extra_capacity_that_overlays_gave_its_types() {
     let pool = serde_json::json!({"metadata": {"name": "one"},
         "spec": {"template": {"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}}}}});
     let overlay = serde_json::json!({"metadata": {"name": "o"}, "spec": {"capacity": {"example.com/device": "4"},
@@ -41,5 +41,5 @@ fn a_claim_keeps_what_overlays_said_of_its_types_when_it_was_planned() {
     assert_eq!(serde_json::from_value::<ClaimSpec>(written).unwrap(), spec);
     let other = planned(&["b"]);
     assert!(other.extra_capacity.is_empty() && other.annotations.is_empty());
-    assert!(!serde_json::to_string(&other).unwrap().contains("extra_capacity"), "nothing is stored where nothing was added");
+    assert!(!serde_json::to_string(&other).unwrap().contains("extra_capacity"), "without extra capacity the field is omitted");
 }

@@ -54,7 +54,6 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     out
 }
 
-/// The generation of the class that a pool names.
 pub fn class_generation(pool: &NodePool, objects: &ClusterObjects) -> Option<i64> {
     pool.class_in(&objects.node_classes)?.metadata.generation
 }

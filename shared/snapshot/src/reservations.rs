@@ -61,7 +61,6 @@ impl Reserved {
     }
 }
 
-/// The reservation that a machine uses.
 fn used_reservation(machine: &Machine) -> Option<&str> {
     let reserved = machine.capacity_type == labels::CAPACITY_RESERVED;
     machine.labels.get(labels::RESERVATION_ID).map(String::as_str).filter(|_| reserved)

@@ -5,13 +5,13 @@ use whittle_api::labels;
 use whittle_claims::{Claim, ClaimSpec, Event, Machine, NodeClassRecord, OfferingKey, StockOut, step};
 use whittle_testkit::{after, at, begun, machine, resolved_class, stored};
 
-/// What EC2 said of reservations at a second.
+/// A class whose reservations had these free instances at a second.
 fn class(second: i64, free: &[(&str, u32)]) -> NodeClassRecord {
     let free_reserved = free.iter().map(|(id, free)| ((*id).to_owned(), *free)).collect();
     NodeClassRecord { free_reserved, resolved_at: at(second), ..resolved_class("") }
 }
 
-/// A claim that may start in one of these.
+/// A claim that may launch into one of these reservations.
 fn planned(name: &str, ids: &[&str]) -> Claim {
     let requirements =
         vec![Requirement::is_in(labels::CAPACITY_TYPE, ["reserved"]), Requirement::is_in(labels::RESERVATION_ID, ids.iter().copied())];
@@ -30,7 +30,7 @@ fn free(reserved: &Reserved) -> Vec<(&str, u32)> {
     reserved.free.iter().map(|(id, free)| (id.as_str(), *free)).collect()
 }
 
-/// What is free at second 100, for plans and for launches.
+/// Compares the free instances at second 100, for plans and for launches.
 #[track_caller]
 fn check(classes: &[NodeClassRecord], claims: Vec<Claim>, outs: &[StockOut], plans: &[(&str, u32)], launches: &[(&str, u32)]) {
     let claims = stored(claims);
@@ -39,17 +39,17 @@ fn check(classes: &[NodeClassRecord], claims: Vec<Claim>, outs: &[StockOut], pla
 }
 
 #[test]
-fn what_was_started_since_ec2_was_asked_is_taken_off_and_what_it_has_counted_is_not() {
+fn launches_since_ec2s_count_are_subtracted_and_earlier_ones_are_not() {
     let classes = [class(50, &[("cr-1", 5)])];
     check(&classes, vec![launched("a", "cr-1", 40)], &[], &[("cr-1", 5)], &[("cr-1", 5)]);
     check(&classes, vec![launched("a", "cr-1", 51), launched("b", "cr-1", 90)], &[], &[("cr-1", 3)], &[("cr-1", 3)]);
-    // EC2's own count lags a little.
+    // EC2's own count lags a few seconds.
     check(&classes, vec![launched("a", "cr-1", 46)], &[], &[("cr-1", 4)], &[("cr-1", 4)]);
     check(&classes, vec![launched("a", "cr-2", 90)], &[], &[("cr-1", 5)], &[("cr-1", 5)]);
 }
 
 #[test]
-fn two_plans_never_spend_the_same_place() {
+fn two_plans_never_use_the_same_reserved_instance() {
     let classes = [class(50, &[("cr-1", 2)])];
     let under_way = step(&planned("b", &["cr-1"]), &Event::LaunchBegun { client_token: "t".into() }, at(60)).unwrap();
     check(&classes, vec![planned("a", &["cr-1"]), under_way], &[], &[("cr-1", 0)], &[("cr-1", 2)]);
@@ -57,7 +57,7 @@ fn two_plans_never_spend_the_same_place() {
 }
 
 #[test]
-fn a_claim_with_a_choice_takes_one_place_after_those_that_have_none() {
+fn claims_bound_to_one_reservation_are_subtracted_before_those_with_a_choice() {
     let classes = [class(50, &[("cr-1", 1), ("cr-2", 1)])];
     let claims = vec![planned("a", &["cr-1", "cr-2"]), planned("b", &["cr-2"])];
     check(&classes, claims, &[], &[("cr-1", 0), ("cr-2", 0)], &[("cr-1", 1), ("cr-2", 1)]);
@@ -66,21 +66,21 @@ fn a_claim_with_a_choice_takes_one_place_after_those_that_have_none() {
 }
 
 #[test]
-fn claims_that_are_not_reserved_or_have_failed_hold_nothing() {
+fn failed_and_unreserved_claims_use_no_reservation() {
     let classes = [class(50, &[("cr-1", 1)])];
     let mut on_demand = planned("a", &["cr-1"]);
     on_demand.spec.requirements[0] = Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "reserved"]);
     let mut failed = planned("b", &["cr-1"]);
     failed.phase = whittle_claims::Phase::Failed { reason: String::new(), message: String::new(), since: at(60) };
-    let mut left = launched("c", "cr-1", 90);
-    if let whittle_claims::Phase::Launched { machine } = &mut left.phase {
+    let mut demoted = launched("c", "cr-1", 90);
+    if let whittle_claims::Phase::Launched { machine } = &mut demoted.phase {
         machine.capacity_type = "on-demand".into();
     }
-    check(&classes, vec![on_demand, failed, left], &[], &[("cr-1", 1)], &[("cr-1", 1)]);
+    check(&classes, vec![on_demand, failed, demoted], &[], &[("cr-1", 1)], &[("cr-1", 1)]);
 }
 
 #[test]
-fn the_latest_look_of_any_class_counts_and_a_reservation_that_refused_has_nothing() {
+fn the_latest_count_of_any_class_is_used_and_a_full_reservation_has_none_free() {
     let classes = [class(50, &[("cr-1", 5), ("cr-2", 4)]), class(60, &[("cr-1", 2)]), class(40, &[("cr-1", 9)])];
     let out = StockOut::after_failure(None, OfferingKey::of_reservation("cr-2"), "ReservationCapacityExceeded", at(0));
     check(&classes, Vec::new(), std::slice::from_ref(&out), &[("cr-1", 2), ("cr-2", 0)], &[("cr-1", 2), ("cr-2", 0)]);

@@ -58,17 +58,17 @@ mod tests {
     use whittle_api::catalog::InstanceType;
 
     #[test]
-    fn what_was_made_from_the_same_is_made_once() {
+    fn a_second_request_with_the_same_key_hits_the_cache() {
         let types = || Some(InstanceTypes::from(vec![InstanceType { name: "m5.large".to_owned(), ..InstanceType::default() }]));
         let first = instance_types("a-key-of-this-test".to_owned(), types).unwrap();
-        let again = instance_types("a-key-of-this-test".to_owned(), || panic!("it is known")).unwrap();
-        assert!(Arc::ptr_eq(&first, &again));
-        assert!(instance_types("another-key-of-this-test".to_owned(), || None).is_none(), "a failure is not remembered");
+        let second = instance_types("a-key-of-this-test".to_owned(), || panic!("it is cached")).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(instance_types("another-key-of-this-test".to_owned(), || None).is_none(), "failures are not cached");
         assert!(instance_types("another-key-of-this-test".to_owned(), types).is_some());
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_every_time() {
+    fn errors_are_not_cached() {
         assert!(catalog(b"no catalog").is_err());
         assert!(catalog(b"no catalog").is_err());
     }

@@ -3,7 +3,7 @@
 use super::region::twin_for_arm;
 use super::stage::refusal;
 use super::{Case, Outcome, Outcomes, Stage, files, stem};
-use crate::wire::{judged, lines};
+use crate::wire::{lines, validate};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -108,7 +108,7 @@ pub(super) fn outcomes(folder: &Path) -> Outcomes {
         };
         outcomes.insert(name, outcome);
     }
-    let compared = all.is_empty().then(|| (true, String::new())).or_else(|| judged("launches", &all, Some(&folder)));
+    let compared = all.is_empty().then(|| (true, String::new())).or_else(|| validate("launches", &all, Some(&folder)));
     for (name, outcome) in &mut outcomes {
         let Some((_, findings)) = &compared else {
             *outcome = Outcome::Skipped("AWS's models are not here (WHITTLE_MODELS)".to_owned());

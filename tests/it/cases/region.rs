@@ -14,7 +14,7 @@ impl Case {
     /// Puts the resources of the case into a region.
     pub(crate) fn furnish(&self, region: &mut Region) {
         region.catalog = Arc::new(self.catalog());
-        region.supply.tells_all_errors = true;
+        region.supply.reports_all_errors = true;
         region.supply.refusals = self.refusals();
         for group in self.placement_groups() {
             region.place(group);

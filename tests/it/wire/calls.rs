@@ -1,6 +1,6 @@
-//! Every other call of the adapters, over the simulated region behind AWS's protocols: the contracts of the ports, and what is theirs alone.
+//! All other calls of the adapters, over the simulated region behind AWS's protocols: port contracts and adapter-specific behaviour.
 
-use super::{judged, lines, run};
+use super::{lines, run, validate};
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector};
 use whittle_aws::{Ec2Discovery, EksAccess, Isolation, Machines};
@@ -68,7 +68,7 @@ impl Stage {
         contracts::instance_profiles(&self.explorer, &self.cluster).await;
     }
 
-    /// Images by each kind of term, every alias among them.
+    /// Images by each kind of term, including every alias.
     async fn images(&self) {
         let term = |change: fn(&mut AmiSelectorTerm)| {
             let mut term = AmiSelectorTerm::default();
@@ -165,7 +165,7 @@ impl Stage {
         }
     }
 
-    /// The catalog as it comes over the wire, against the region's own.
+    /// Compares the catalog read over the wire with the region's own.
     async fn catalog(&self) {
         let blob = self.explorer.catalog(None).await.unwrap();
         let read = Catalog::decode(&blob).unwrap();
@@ -192,7 +192,7 @@ impl Stage {
     }
 }
 
-/// What all these calls send.
+/// The requests of all these calls.
 pub(super) fn sent() -> Vec<Sent> {
     let stage = Stage::new();
     run(async {
@@ -205,7 +205,7 @@ pub(super) fn sent() -> Vec<Sent> {
 }
 
 #[test]
-fn the_adapters_keep_the_contracts_of_the_cloud_and_aws_knows_every_request() {
+fn the_adapters_meet_the_port_contracts_with_requests_that_aws_accepts() {
     let stage = Stage::new();
     run(async {
         stage.contracts().await;
@@ -215,14 +215,14 @@ fn the_adapters_keep_the_contracts_of_the_cloud_and_aws_knows_every_request() {
         stage.placement_groups().await;
         stage.catalog().await;
     });
-    let Some((passed, said)) = judged("calls", &lines(&stage.aws.sent()), None) else { return };
-    println!("{said}");
-    assert!(passed, "{said}");
+    let Some((passed, output)) = validate("calls", &lines(&stage.aws.sent()), None) else { return };
+    println!("{output}");
+    assert!(passed, "{output}");
 }
 
-/// A throttled call is no shortage, and a call that is refused for its rights never looks like one that may succeed.
+/// A throttled call is not a lack of capacity, and a call denied for missing permissions is never classified as retryable.
 #[test]
-fn a_refusal_on_the_wire_is_told_by_its_kind() {
+fn errors_on_the_wire_are_classified() {
     let stage = Stage::new();
     let template = whittle_ec2::fleet::LaunchTemplate { tenancy: "default".into(), ..Default::default() }.named();
     for (status, code, kind) in [
@@ -240,5 +240,5 @@ fn a_refusal_on_the_wire_is_told_by_its_kind() {
     run(stage.machines.ensure_launch_template(&template)).unwrap();
     stage.aws.api.lock().unwrap().limits = Limits::documented();
     let refused = (0..60).filter_map(|_| run(stage.machines.ensure_launch_template(&template)).err()).collect::<Vec<_>>();
-    assert_eq!((refused.len(), refused[0].kind), (10, CloudErrorKind::Throttled), "a bucket of fifty");
+    assert_eq!((refused.len(), refused[0].kind), (10, CloudErrorKind::Throttled), "the bucket has fifty tokens");
 }

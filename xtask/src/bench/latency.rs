@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::time::Duration;
 
-const SCENARIO: &str = "tests/scenarios/s4_out_and_in.yaml";
+const SCENARIO: &str = "tests/scenarios/s4_scale_up_and_down.yaml";
 /// The line of the step that creates pending pods, and that of the first launched machine after it.
 const SCALED: &str = "scale inflate to 5";
 const STARTED: &str = "EC2 starts";

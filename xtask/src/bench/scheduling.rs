@@ -39,7 +39,7 @@ const CASES: &[Case] = &[
     mix("mix", 20_000),
     mix("mix", 100_000),
     Case { name: "burst of pending pods", kind: "diverse", pods: 14_800, plotted: false },
-    Case { name: "wishes (Respect)", kind: "preferring", pods: 4_000, plotted: false },
+    Case { name: "preferences (Respect)", kind: "preferring", pods: 4_000, plotted: false },
     Case { name: "mix beside 2,000 machines", kind: "machines", pods: 20_000, plotted: false },
 ];
 
@@ -98,7 +98,7 @@ fn measure(root: &Path, case: &Case, more: &[&str]) -> Result<Line> {
 
 fn print(rows: &[Row]) {
     println!("\nCPU time of one thread, without parsing; prices in USD per hour.\n");
-    println!("| case | pods | placed | time | pods/s | memory | nodes | price | reference's packing | lower bound | gap |");
+    println!("| case | pods | placed | time | pods/s | memory | nodes | price | Karpenter's packing | lower bound | gap |");
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for row in rows {
         let line = &row.line;

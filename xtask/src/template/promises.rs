@@ -228,7 +228,7 @@ fn queues(template: &Value, broken: &mut Vec<String>) {
             broken.push(format!("{name} gives a message up after {receives:?} deliveries; it must be {RECEIVES:?}"));
         }
         if dead.contains(name) && !watched.contains(name) {
-            broken.push(format!("nobody is told when a message arrives in {name}"));
+            broken.push(format!("no alarm reports messages in {name}"));
         }
     }
 }
@@ -299,7 +299,7 @@ fn alarms(template: &Value, broken: &mut Vec<String>) {
         .collect();
     for (name, _) in functions(template) {
         if !watched.contains(name) {
-            broken.push(format!("nobody is told when {name} fails"));
+            broken.push(format!("no alarm reports failures of {name}"));
         }
     }
 }

@@ -211,17 +211,17 @@ fn alarms(template: &Value, broken: &mut Vec<String>) {
         fed.extend(target(&mapping["Properties"]["FunctionName"]));
         let queue = target(&mapping["Properties"]["EventSourceArn"]).unwrap_or_default();
         if !watched.contains(&("ApproximateAgeOfOldestMessage", queue)) {
-            broken.push(format!("nobody is told when {queue} is not worked off"));
+            broken.push(format!("no alarm reports that {queue} is not processed"));
         }
     }
     for (name, function) in functions(template) {
-        for (metric, when) in [("Throttles", "may not start"), ("Duration", "hardly ends in time")] {
+        for (metric, when) in [("Throttles", "is throttled"), ("Duration", "is close to its timeout")] {
             if !watched.contains(&(metric, name)) {
-                broken.push(format!("nobody is told when {name} {when}"));
+                broken.push(format!("no alarm reports that {name} {when}"));
             }
         }
         if fed.contains(name) && !watched.contains(&("RecursiveInvocationsDropped", name)) {
-            broken.push(format!("nobody is told when Lambda takes doorbells of {name} for a loop"));
+            broken.push(format!("no alarm reports that Lambda treats doorbells of {name} as a loop"));
         }
         // Percent of the timeout, in milliseconds.
         let share = format!("{} / {}", name.to_lowercase(), function["Properties"]["Timeout"].as_u64().unwrap_or_default() * 10);
@@ -232,7 +232,7 @@ fn alarms(template: &Value, broken: &mut Vec<String>) {
     for (name, alarm) in of_type(template, "AWS::CloudWatch::Alarm") {
         let properties = &alarm["Properties"];
         if properties["AlarmActions"].is_null() || properties["AlarmActions"] != properties["OKActions"] {
-            broken.push(format!("nobody is told when {name} begins, or when it is over"));
+            broken.push(format!("{name} does not notify both when it begins and when it is over"));
         }
     }
 }

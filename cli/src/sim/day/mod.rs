@@ -113,7 +113,7 @@ pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
         wrong.push(format!("the verdict of a node was {} seconds old", ours.verdict_age));
     }
     if ours.nanos > theirs.nanos {
-        wrong.push("the day costs more than with the reference's packing".to_owned());
+        wrong.push("the day costs more than with Karpenter's packing".to_owned());
     }
     let moments: Vec<u32> = minutes.filter(|minute| minute % args.kind.step() == 0).collect();
     let replanned = moments.iter().map(|minute| Replanned::at(args, *minute)).collect::<Result<Vec<Replanned>, _>>()?;
@@ -122,15 +122,20 @@ pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
     let sum = |of: fn(&Replanned) -> Price| {
         replanned.iter().map(|costs| u128::from(of(costs).nanos())).sum::<u128>() * u128::from(args.kind.step()) / 60
     };
-    let _ =
-        writeln!(out, "{:<44}{:>14.2}{:>14.2}", "dollars, always planned anew", dollars(sum(|a| a.ours)), dollars(sum(|a| a.reference)));
+    let _ = writeln!(
+        out,
+        "{:<44}{:>14.2}{:>14.2}",
+        "dollars, replanned at every step",
+        dollars(sum(|a| a.ours)),
+        dollars(sum(|a| a.reference))
+    );
     let _ = writeln!(out, "{:<44}{:>14.2}", "dollars, no plan costs less", dollars(sum(|a| a.bound)));
     Ok((out, wrong))
 }
 
 /// Dollars per hour and machines at the end of each step of the load.
 fn trace((ours, theirs): (&Day, &Day), replanned: &[Replanned]) -> String {
-    let mut out = String::from("minute  whittle        anew   reference    anew       bound\n");
+    let mut out = String::from("minute  whittle    replanned Karpenter    replanned     bound\n");
     for ((ours, theirs), costs) in ours.samples.iter().zip(&theirs.samples).zip(replanned) {
         let hourly = |price: Price| dollars(u128::from(price.nanos()));
         let _ = writeln!(
@@ -151,14 +156,14 @@ fn trace((ours, theirs): (&Day, &Day), replanned: &[Replanned]) -> String {
 }
 
 fn table(ours: &Day, theirs: &Day) -> String {
-    let mut out = format!("{:<44}{:>14}{:>14}\n", "", "whittle", "reference");
+    let mut out = format!("{:<44}{:>14}{:>14}\n", "", "whittle", "Karpenter");
     let mut row = |name: &str, value: &dyn Fn(&Day) -> String| {
         let _ = writeln!(out, "{name:<44}{:>14}{:>14}", value(ours), value(theirs));
     };
     row("dollars", &|day| format!("{:.2}", dollars(day.nanos)));
     row("machines at the peak", &|day| day.nodes_peak.to_string());
     row("machines started", &|day| day.machines_started.to_string());
-    row("pod minutes without a place", &|day| day.waiting_minutes.to_string());
+    row("minutes of pending pods", &|day| day.waiting_minutes.to_string());
     row("commands of disruption", &|day| day.disrupted.commands.to_string());
     row("nodes removed or replaced", &|day| day.disrupted.nodes_removed.to_string());
     row("pods moved", &|day| day.disrupted.pods_moved.to_string());
@@ -219,7 +224,7 @@ pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) 
             day.samples.push(Sample { minute: minute + 1, rate: world.cost(), machines: running });
         }
         if (minute + 1) % 60 == 0 && args.nodes >= LARGE {
-            let who = if reference { "reference" } else { "whittle" };
+            let who = if reference { "Karpenter" } else { "whittle" };
             eprintln!(
                 "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most, {} commands; verdicts: {}",
                 (minute + 1) / 60,

@@ -48,7 +48,7 @@ fn a_command_for_used_nodes_is_dropped_as_a_whole_when_a_pod_arrives() {
     let (scene, command) = command(true);
     assert!(command.removals.iter().any(|removal| !removal.pods.is_empty()), "{command}");
     let known = scene.objects.pods.clone();
-    assert_eq!(without_arrivals(&command, &known), (Some(command.clone()), Vec::new()), "its own pods are no news");
+    assert_eq!(without_arrivals(&command, &known), (Some(command.clone()), Vec::new()), "its own pods are no arrivals");
     let node = command.removals[0].node.clone();
     assert_eq!(without_arrivals(&command, &pods_bound_since(&node, |_| {})).0, None);
     assert_eq!(without_arrivals(&command, &pods_bound_since("elsewhere", |_| {})).0, Some(command));

@@ -41,7 +41,7 @@ fn only_managed_initialized_and_not_terminating_nodes_count_for_a_budget() {
     scene.marks.insert("n3".to_owned(), (true, None));
     scene.parts("n4").1.metadata.deletion_timestamp = Some(noon());
     conditions::set(&mut scene.parts("n5").0.status.conditions, conditions::READY, ConditionStatus::False, "", "", noon());
-    assert_eq!(counted(&scene), (7, 3, 0), "never less than none");
+    assert_eq!(counted(&scene), (7, 3, 0), "never below zero");
 }
 
 #[test]

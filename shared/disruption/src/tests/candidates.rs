@@ -69,7 +69,7 @@ fn a_node_must_have_a_pool_with_instance_types() {
 /// An unreadable object on node `n`.
 fn add_unreadable<K: Kind>(scene: &mut Scene, provider_id: &str) {
     let (meta, node_name) = (whittle_api::ObjectMeta::namespaced("default", "odd"), "n".to_owned());
-    let unreadable = Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "it is of tomorrow");
+    let unreadable = Unreadable::refused(K::API_VERSION, K::KIND, meta, "spec", "a newer version wrote it");
     scene.objects.unreadable.push(Unreadable { node_name, provider_id: provider_id.to_owned(), ..unreadable });
 }
 
@@ -249,7 +249,7 @@ fn labels_that_only_consolidation_needs_block_neither_emptiness_nor_drift() {
         };
         let decision = strange().expect(&["empty delete [n]"]);
         let priced = if missing == "none" { 0 } else { decision.commands[0].savings.nanos() };
-        assert_eq!(priced, 0, "{missing}: what it costs is not known");
+        assert_eq!(priced, 0, "{missing}: its price is not known");
         let mut drifted = strange();
         drifted.pod("p", "n", "1500m");
         drifted.expect(&[]);

@@ -23,7 +23,7 @@ fn rules(scene: &Scene, command: &Command) -> Vec<&'static str> {
     rules
 }
 
-/// The command of a valid view, checked after `spoil` has changed the view or the command.
+/// The command of a valid view, checked after `change`.
 #[track_caller]
 fn check(change: impl FnOnce(&mut Scene, &mut Command), want: &str) {
     let mut scene = view();
@@ -35,7 +35,7 @@ fn check(change: impl FnOnce(&mut Scene, &mut Command), want: &str) {
 }
 
 #[test]
-fn nodes_that_must_not_be_removed_are_noticed() {
+fn nodes_that_must_not_be_removed_are_rejected() {
     check(|_, command| command.removals.clear(), "no-node");
     check(|_, command| command.removals.push(command.removals[0].clone()), "node-twice");
     check(|scene, _| scene.objects.nodes.clear(), "node-unknown");
@@ -68,7 +68,7 @@ fn nodes_that_must_not_be_removed_are_noticed() {
 }
 
 #[test]
-fn pods_that_may_not_be_moved_are_noticed() {
+fn pods_that_must_not_be_moved_are_rejected() {
     for (value, started) in [("true", None), ("1h", Some(noon() - 59.minutes())), ("1h", None)] {
         let protect = |scene: &mut Scene, _: &mut Command| {
             let pod = &mut scene.objects.pods[0];
@@ -93,7 +93,7 @@ fn pods_that_may_not_be_moved_are_noticed() {
 }
 
 #[test]
-fn what_the_pool_forbids_is_noticed() {
+fn commands_that_the_pool_forbids_are_rejected() {
     check(|scene, _| scene.the_pool("default").spec.replicas = Some(1), "static-pool");
     check(|scene, _| scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never, "consolidation-off");
     let quiet = |scene: &mut Scene, _: &mut Command| {
@@ -136,7 +136,7 @@ fn what_the_pool_forbids_is_noticed() {
 }
 
 #[test]
-fn higher_prices_and_unscheduled_pods_are_noticed() {
+fn higher_prices_and_unscheduled_pods_are_rejected() {
     check(|_, command| command.replacements[0].cheapest_price = Price::from_dollars(0.8), "dearer");
     check(|_, command| command.replacements.push(command.replacements[0].clone()), "several-replacements");
     check(|_, command| command.replacements.clear(), "pod-without-a-place");

@@ -81,7 +81,7 @@ fn a_node_that_is_already_the_cheapest_gets_an_event() {
 }
 
 #[test]
-fn on_demand_becomes_spot_alone_where_both_are_allowed() {
+fn an_on_demand_node_is_replaced_by_spot_only_where_both_are_allowed() {
     let mut scene = scene(&[("n", 2, "1500m")]);
     scene.the_pool("default").spec.template.spec.requirements.clear();
     let decision = scene.expect(&["single replace [n] -> x2|x4"]);
@@ -125,24 +125,24 @@ fn min_values_keep_more_types_or_forbid_the_move() {
     on_spot(&mut scene, &["n"]);
     scene.settings.spot_to_spot = Gate::On;
     many_types(&mut scene, 18);
-    let ask = |scene: &mut Scene, types: u32| {
+    let require = |scene: &mut Scene, types: u32| {
         let requirement = Requirement { operator: whittle_api::karpenter::Operator::Exists, ..Requirement::default() };
         let requirement = Requirement { key: labels::INSTANCE_TYPE.to_owned(), min_values: Some(types), ..requirement };
         scene.the_pool("default").spec.template.spec.requirements.truncate(1);
         scene.the_pool("default").spec.template.spec.requirements.push(requirement);
     };
-    for (asked, want) in [(16, 16), (10, 15)] {
-        ask(&mut scene, asked);
+    for (required, want) in [(16, 16), (10, 15)] {
+        require(&mut scene, required);
         let decision = scene.decide();
-        assert_eq!(decision.commands[0].replacements[0].instance_types.len(), want, "minValues {asked}");
+        assert_eq!(decision.commands[0].replacements[0].instance_types.len(), want, "minValues {required}");
     }
-    ask(&mut scene, 19);
+    require(&mut scene, 19);
     scene.expect(&[]);
     scene.expect_reason("n", "MinValues");
 }
 
 #[test]
-fn the_worst_launch_counts_for_being_cheaper() {
+fn a_replacement_must_be_cheaper_even_at_its_worst_launch_price() {
     let mut scene = scene(&[("n", 4, "1500m")]);
     let mut types: Vec<InstanceType> = [2, 4].map(crate::testing::instance_type).into();
     types[0].offerings[1].price = Price::from_dollars(0.5);
@@ -194,7 +194,7 @@ fn budgets_limit_multi_node_commands() {
 }
 
 #[test]
-fn a_pod_with_no_other_place_keeps_its_node() {
+fn a_pod_that_fits_nowhere_else_keeps_its_node() {
     let mut scene = scene(&[("a", 4, "1"), ("b", 4, "1")]);
     let pinned = scene.objects.pods.iter_mut().find(|pod| pod.metadata.name == "pod-a").unwrap();
     pinned.spec.node_selector.insert("disk".to_owned(), "ssd".to_owned());
@@ -263,7 +263,7 @@ fn each_pool_loses_at_most_as_many_nodes_together_as_its_budget_allows() {
 }
 
 #[test]
-fn nodes_whose_pods_changed_recently_receive_no_others() {
+fn nodes_whose_pods_changed_recently_receive_no_moved_pods() {
     let mut scene = scene(&[("old", 4, "1"), ("young", 4, "1")]);
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
     scene.parts("young").1.status.last_pod_event_time = Some(noon() - 1.minute());
@@ -286,14 +286,14 @@ fn policies_decide_whether_used_nodes_are_evaluated() {
 #[test]
 fn a_minimum_saving_is_respected() {
     let mut scene = scene(&[("n", 4, "1500m")]);
-    let ask = |scene: &mut Scene, dollars: &str| {
+    let set_minimum = |scene: &mut Scene, dollars: &str| {
         scene.the_pool("default").metadata.annotations.insert(labels::MINIMUM_SAVING.to_owned(), dollars.to_owned());
     };
-    ask(&mut scene, "0.11");
+    set_minimum(&mut scene, "0.11");
     let decision = scene.expect(&[]);
     assert_eq!(reason_of(&decision, "n").to_string(), "kept: saves $2.40 a day, under the minimum of $2.64");
     for enough in ["0.1", "free", "-1"] {
-        ask(&mut scene, enough);
+        set_minimum(&mut scene, enough);
         scene.expect(&["single replace [n] -> x2"]);
     }
 }
@@ -350,7 +350,7 @@ fn no_workload_is_moved_more_than_twice_an_hour() {
 }
 
 #[test]
-fn no_pod_is_moved_a_third_time_within_the_hour_though_its_workload_is_large() {
+fn no_pod_is_moved_a_third_time_within_the_hour_even_if_its_workload_is_large() {
     let workload = "default/ReplicaSet/web";
     let mut scene = scene(&[("n", 16, "1500m")]);
     scene.node("full", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
@@ -491,18 +491,18 @@ fn a_pass_is_repeated_when_a_receiving_node_passes_consolidate_after() {
 }
 
 #[test]
-fn every_node_has_its_turn_when_a_pass_is_too_short() {
+fn nodes_that_a_short_pass_does_not_reach_are_evaluated_by_the_next() {
     let mut scene = scene(&[("a", 2, "1500m"), ("b", 2, "1500m"), ("c", 2, "1500m")]);
     scene.settings.simulations_max = 2;
-    let mut looked_at = std::collections::BTreeSet::new();
+    let mut evaluated = std::collections::BTreeSet::new();
     for _ in 0..2 {
         let decision = scene.decide();
-        looked_at.extend(decision.verdicts.iter().filter(|verdict| !verdict.reason.is_stale()).map(|verdict| verdict.node.clone()));
+        evaluated.extend(decision.verdicts.iter().filter(|verdict| !verdict.reason.is_stale()).map(|verdict| verdict.node.clone()));
         assert_eq!(decision.timeouts, [Method::SingleNode].into());
         assert_eq!(decision.memory.unreached.len(), 1);
         scene.memory = decision.memory;
     }
-    assert_eq!(looked_at.len(), 3);
+    assert_eq!(evaluated.len(), 3);
     scene.settings.simulations_max = 100;
     let decision = scene.expect(&[]);
     assert!(decision.timeouts.is_empty() && decision.memory.unreached.is_empty(), "{:?}", decision.memory);
@@ -557,8 +557,8 @@ fn a_proposal_must_still_be_valid_after_its_wait() {
 fn a_multi_node_proposal_is_rejected_as_a_whole_when_one_node_is_blocked() {
     let nodes = [("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")];
     let proposal = scene(&nodes).expect(&["multi delete [a b]"]).commands[0].proposal(noon());
-    type Spoil = fn(&mut Scene);
-    let change: [(Spoil, RejectionCause); 5] = [
+    type Change = fn(&mut Scene);
+    let change: [(Change, RejectionCause); 5] = [
         (|scene| scene.marks.extend([("a".to_owned(), (false, Some(noon() + 1.minute())))]), RejectionCause::Churn),
         (
             |scene| scene.objects.pods[1].metadata.annotations.extend([(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())]),
@@ -597,7 +597,7 @@ fn a_multi_node_proposal_is_rejected_as_a_whole_when_one_node_is_blocked() {
 }
 
 #[test]
-fn a_move_that_was_rolled_back_is_no_move_and_the_others_stay_remembered() {
+fn a_rolled_back_move_is_forgotten_and_the_others_are_kept() {
     let mut scene = scene(&[("n", 16, "1500m")]);
     let command = scene.expect(&["single replace [n] -> x2|x4|x8"]).commands.remove(0);
     record_move(&mut scene.memory, &command, vec!["lost".to_owned()], &scene.objects, noon() - 40.minutes());

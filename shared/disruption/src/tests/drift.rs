@@ -42,7 +42,7 @@ fn annotate(scene: &mut Scene, pod: &str, value: &str) {
     pod.status.start_time = Some(noon() - 30.minutes());
 }
 
-fn spent_pdb(scene: &mut Scene, never: bool) {
+fn exhausted_pdb(scene: &mut Scene, never: bool) {
     let mut pdb = PodDisruptionBudget::default();
     (pdb.metadata.namespace, pdb.metadata.name) = ("default".to_owned(), "pdb".to_owned());
     pdb.spec.selector = Some(LabelSelector::default());
@@ -51,7 +51,7 @@ fn spent_pdb(scene: &mut Scene, never: bool) {
 }
 
 #[test]
-fn a_drifted_node_with_pods_is_replaced_at_any_price_and_at_once() {
+fn a_drifted_node_with_pods_is_replaced_immediately_at_any_price() {
     let scene = drifted(&[("a", "3500m")]);
     let decision = scene.expect(&["drift replace [a] -> x4|x8|x16"]);
     let command = &decision.commands[0];
@@ -68,7 +68,7 @@ fn a_drifted_node_whose_pods_fit_elsewhere_is_deleted_without_a_replacement() {
 }
 
 /// A drifted node whose pod would fit only on a node that has not initialized.
-fn beside_a_young_node() -> Scene {
+fn beside_an_uninitialized_node() -> Scene {
     let mut scene = drifted(&[("a", "1")]);
     scene.node("young", "default", 4);
     scene.parts("young").0.metadata.labels.remove(labels::INITIALIZED);
@@ -78,9 +78,9 @@ fn beside_a_young_node() -> Scene {
 #[test]
 fn drift_does_not_wait_for_uninitialized_nodes_but_for_unschedulable_pods() {
     // Like Karpenter: there may be another uninitialized node tomorrow.
-    beside_a_young_node().expect_reason("a", "PodsWouldNotSchedule");
-    beside_a_young_node().best().expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
-    let mut nowhere = beside_a_young_node().best();
+    beside_an_uninitialized_node().expect_reason("a", "PodsWouldNotSchedule");
+    beside_an_uninitialized_node().best().expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
+    let mut nowhere = beside_an_uninitialized_node().best();
     nowhere.the_pool("default").spec.limits.set("cpu", whittle_units::Quantity::from_units(4));
     nowhere.expect(&[]);
     nowhere.expect_reason("a", "PodsWouldNotSchedule");
@@ -113,8 +113,8 @@ fn annotations_of_node_and_pods_block_drift_as_they_block_consolidation() {
     held(&|scene| on_node(scene, "true"), "NodeAnnotation");
     held(&|scene| annotate(scene, "pod-a", "true"), "PodAnnotation");
     held(&|scene| annotate(scene, "pod-a", "31m"), "PodAnnotation");
-    held(&|scene| spent_pdb(scene, false), "PodDisruptionBudget");
-    held(&|scene| spent_pdb(scene, true), "PodDisruptionBudget");
+    held(&|scene| exhausted_pdb(scene, false), "PodDisruptionBudget");
+    held(&|scene| exhausted_pdb(scene, true), "PodDisruptionBudget");
     for (pod, node) in [("30m", ""), ("soon", ""), ("-1h", ""), ("", "false")] {
         let mut scene = drifted(&[("a", "1")]);
         if !pod.is_empty() {
@@ -126,7 +126,7 @@ fn annotations_of_node_and_pods_block_drift_as_they_block_consolidation() {
 }
 
 #[test]
-fn the_protection_of_a_node_that_lasts_longest_counts() {
+fn the_longest_protection_on_a_node_counts() {
     let mut scene = drifted(&[("a", "1")]);
     scene.pod("second", "a", "1");
     annotate(&mut scene, "pod-a", "31m");
@@ -139,9 +139,10 @@ fn the_protection_of_a_node_that_lasts_longest_counts() {
 
 #[test]
 fn a_grace_period_lets_drift_override_pods_and_nothing_else() {
-    type Spoil = fn(&mut Scene);
-    let spoils: [Spoil; 3] = [|scene| annotate(scene, "pod-a", "true"), |scene| spent_pdb(scene, false), |scene| spent_pdb(scene, true)];
-    for change in spoils {
+    type Change = fn(&mut Scene);
+    let blockers: [Change; 3] =
+        [|scene| annotate(scene, "pod-a", "true"), |scene| exhausted_pdb(scene, false), |scene| exhausted_pdb(scene, true)];
+    for change in blockers {
         let mut scene = drifted(&[("a", "1")]);
         change(&mut scene);
         with_grace(&mut scene, "a");
@@ -156,13 +157,13 @@ fn a_grace_period_lets_drift_override_pods_and_nothing_else() {
 }
 
 #[test]
-fn pods_that_can_never_be_evicted_get_no_capacity_and_exhausted_budgets_do_not_count_as_never() {
+fn pods_that_can_never_be_evicted_get_no_capacity_and_those_under_an_exhausted_budget_do() {
     let mut scene = drifted(&[("a", "1")]);
     with_grace(&mut scene, "a");
-    spent_pdb(&mut scene, false);
+    exhausted_pdb(&mut scene, false);
     scene.expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
     scene.objects.disruption_budgets.clear();
-    spent_pdb(&mut scene, true);
+    exhausted_pdb(&mut scene, true);
     scene.expect(&["drift delete [a]"]);
     scene.objects.disruption_budgets.clear();
     annotate(&mut scene, "pod-a", "true");
@@ -170,7 +171,7 @@ fn pods_that_can_never_be_evicted_get_no_capacity_and_exhausted_budgets_do_not_c
 }
 
 #[test]
-fn drift_goes_on_until_its_budget_is_used_up() {
+fn drift_continues_until_its_budget_is_exhausted() {
     let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
     let bare: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
     for under_way in [0, 1] {
@@ -198,7 +199,7 @@ fn drift_deletes_empty_nodes_only_where_emptiness_may_not() {
     scene.expect(&["empty delete [a]"]);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
     scene.pod("p", "a", "1");
-    assert_eq!(scene.decide().commands[0].method, Method::Drift, "no policy holds drift");
+    assert_eq!(scene.decide().commands[0].method, Method::Drift, "no policy blocks drift");
 }
 
 #[test]
@@ -256,7 +257,7 @@ fn budgets_limit_drift_pool_by_pool() {
     assert_eq!(decision.commands[0].removals[0].node, "c");
     scene.the_pool("default").spec.disruption.budgets = budget("1");
     scene.marks.insert("b".to_owned(), (true, None));
-    assert_eq!(scene.decide().commands[0].removals[0].node, "c", "one of its two is going already");
+    assert_eq!(scene.decide().commands[0].removals[0].node, "c", "one of its two is being deleted already");
     let closed = Budget { schedule: Some("@daily".to_owned()), duration: Some("13h".parse().unwrap()), ..budget("0").remove(0) };
     for pool in ["default", "other"] {
         scene.the_pool(pool).spec.disruption.budgets = vec![closed.clone()];

@@ -67,7 +67,7 @@ fn a_node_is_kept_until_consolidate_after_has_passed() {
     let decision = scene.expect(&[]);
     assert_eq!(
         reason_of(&decision, "n0").to_string(),
-        "kept: pods came or went lately, not before 2026-01-01T12:00:01Z (consolidateAfter)"
+        "kept: its pods changed recently, not before 2026-01-01T12:00:01Z (consolidateAfter)"
     );
     assert!(!decision.conditions[0].consolidatable);
     scene.now = noon() + 1.second();
@@ -189,12 +189,12 @@ fn empty_nodes_are_validated_node_by_node() {
     scene.now = noon() + 15.seconds();
     scene.pod("late", "n0", "100m");
     scene.marks.insert("n1".to_owned(), (false, Some(noon() + 1.minute())));
-    let still = scene.validated(&proposal).unwrap();
-    assert_eq!((still.command.to_string().as_str(), still.dropped), ("delete: [n2]", 1), "one is nominated, one no longer empty");
+    let valid = scene.validated(&proposal).unwrap();
+    assert_eq!((valid.command.to_string().as_str(), valid.dropped), ("delete: [n2]", 1), "one is nominated, one no longer empty");
     scene.objects.pods.clear();
     scene.the_pool("default").spec.disruption.budgets = budget("1");
-    let still = scene.validated(&proposal).unwrap();
-    assert_eq!((still.command.to_string().as_str(), still.dropped), ("delete: [n0]", 2), "one is nominated, one over the budget");
+    let valid = scene.validated(&proposal).unwrap();
+    assert_eq!((valid.command.to_string().as_str(), valid.dropped), ("delete: [n0]", 2), "one is nominated, one over the budget");
     scene.the_pool("default").spec.disruption.budgets = budget("0");
     let rejection = scene.validate(&proposal).unwrap_err();
     assert_eq!((rejection.cause, rejection.failed), (RejectionCause::Budget, 3));
@@ -229,7 +229,7 @@ fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
     let proposal = scene.decide().commands[0].proposal(noon());
     scene.now = noon() + 15.seconds();
     scene.pod("late", "", "1");
-    assert_eq!(scene.validate(&proposal).unwrap().to_string(), "delete: [n1]", "also after its rest");
+    assert_eq!(scene.validate(&proposal).unwrap().to_string(), "delete: [n1]", "also after the wait");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn balanced(nodes: &[(&str, i64, &str)]) -> Scene {
     scene
 }
 
-fn sell(scene: &mut Scene, pool: &str, cpus: &[i64]) {
+fn offer_types(scene: &mut Scene, pool: &str, cpus: &[i64]) {
     let types: Vec<InstanceType> = cpus.iter().map(|cpu| instance_type(*cpu)).collect();
     scene.catalog.insert(pool.to_owned(), Arc::new(types.into()));
 }
@@ -34,7 +34,7 @@ fn approvals(scene: &Scene) -> Vec<(String, String)> {
 fn a_replacement_is_scored_by_the_price_of_allowed_offerings() {
     // Six cores on demand save a quarter of the pool; on spot, which the pool does not allow, three quarters.
     let mut scene = balanced(&[("n", 8, "5")]);
-    sell(&mut scene, "default", &[6, 8]);
+    offer_types(&mut scene, "default", &[6, 8]);
     scene.expect(&[]);
     scene.expect_reason("n", "PoorScore");
     assert_eq!(approvals(&scene), []);
@@ -69,10 +69,10 @@ fn several_used_nodes_are_removed_together_and_their_pool_gets_an_event() {
 #[test]
 fn a_balanced_pool_does_not_block_other_pools() {
     let mut scene = balanced(&[("weighed", 8, "5")]);
-    sell(&mut scene, "default", &[6, 8]);
+    offer_types(&mut scene, "default", &[6, 8]);
     scene.expect(&[]);
     scene.pool("plain");
-    sell(&mut scene, "plain", &[6, 8]);
+    offer_types(&mut scene, "plain", &[6, 8]);
     scene.node("plain", "plain", 8);
     scene.pod("pod-plain", "plain", "5");
     scene.expect(&["single replace [plain] -> x6"]);
@@ -98,22 +98,22 @@ fn the_highest_price_per_disruption_comes_first_under_every_policy() {
 
 #[test]
 fn the_scores_of_commands_are_counted() {
-    let said = |scene: &Scene| -> Vec<(String, bool, Option<u64>)> {
+    let scores = |scene: &Scene| -> Vec<(String, bool, Option<u64>)> {
         scene.decide().scores.into_iter().map(|one| (one.node_pool, one.approved, one.score)).collect()
     };
     let default = || "default".to_owned();
     // One node, rejected; then approved; then by a policy that does not score.
     let mut scene = balanced(&[("n", 8, "5")]);
-    sell(&mut scene, "default", &[6, 8]);
-    assert_eq!(said(&scene), [(default(), false, Some(250))]);
-    sell(&mut scene, "default", &[5, 6, 8]);
+    offer_types(&mut scene, "default", &[6, 8]);
+    assert_eq!(scores(&scene), [(default(), false, Some(250))]);
+    offer_types(&mut scene, "default", &[5, 6, 8]);
     scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"])];
-    assert_eq!(said(&scene), [(default(), true, Some(800))]);
+    assert_eq!(scores(&scene), [(default(), true, Some(800))]);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
-    assert_eq!(said(&scene), [(default(), true, None)]);
+    assert_eq!(scores(&scene), [(default(), true, None)]);
     // Several at once: the selected set, if any pool scores.
     let mut several = balanced(&[("a", 4, "1500m"), ("b", 4, "1500m"), ("c", 4, "900m")]);
-    assert_eq!(said(&several), [(default(), true, Some(1000))]);
+    assert_eq!(scores(&several), [(default(), true, Some(1000))]);
     several.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
-    assert_eq!(said(&several), []);
+    assert_eq!(scores(&several), []);
 }

@@ -103,12 +103,12 @@ fn a_prepared_simulation_equals_a_solve_from_scratch() {
             for machine in &view.machines {
                 let Ok(node) = candidate(&view, machine) else { continue };
                 for targets in [Targets::Stable, Targets::All] {
-                    let anew = Simulator::new(&view, 1).without(&[&node], targets, Packing::Reference);
-                    let asked = prepared.without(&[&node], targets, Packing::Reference);
+                    let from_scratch = Simulator::new(&view, 1).without(&[&node], targets, Packing::Reference);
+                    let reused = prepared.without(&[&node], targets, Packing::Reference);
                     let published = |outcome: Result<SimulationResult, KeepReason>| {
                         outcome.map(|found| (found.claims, found.destinations)).map_err(|keep| keep.to_string())
                     };
-                    assert_eq!(published(asked), published(anew), "seed {seed}, node {}", machine.name());
+                    assert_eq!(published(reused), published(from_scratch), "seed {seed}, node {}", machine.name());
                 }
             }
             let nodes: Vec<_> = view.machines.iter().filter_map(|machine| candidate(&view, machine).ok()).collect();
@@ -255,7 +255,7 @@ fn the_checker_accepts_every_command() {
 }
 
 /// Executes a command: every pod is bound where the decision placed it.
-fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
+fn execute(scene: &mut Scene, command: &Command, round: usize) {
     let removed: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     scene.objects.nodes.retain(|node| !removed.contains(&node.metadata.name.as_str()));
     scene.objects.node_claims.retain(|claim| !command.removals.iter().any(|removal| removal.node_claim == claim.metadata.name));
@@ -265,8 +265,8 @@ fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
     }
     for (at, claim) in command.replacements.iter().enumerate() {
         let name = format!("new-{round}-{at}");
-        let asked = |key: &str| claim.requirements.iter().find(|requirement| requirement.key == key);
-        let value = |key: &str, or: &str| asked(key).and_then(|asked| asked.values.first()).map_or(or, String::as_str).to_owned();
+        let requirement = |key: &str| claim.requirements.iter().find(|requirement| requirement.key == key);
+        let value = |key: &str, or: &str| requirement(key).and_then(|found| found.values.first()).map_or(or, String::as_str).to_owned();
         let (zone, capacity) = (value(labels::ZONE, "a"), value(labels::CAPACITY_TYPE, "on-demand"));
         let (node, own) = scene.node(&name, &claim.node_pool, claim.instance_types[0][1..].parse().unwrap());
         for labels in [&mut node.metadata.labels, &mut own.metadata.labels] {
@@ -283,7 +283,7 @@ fn carry_out(scene: &mut Scene, command: &Command, round: usize) {
     }
 }
 
-fn bill(scene: &Scene) -> u64 {
+fn total_price(scene: &Scene) -> u64 {
     scene.with(|input| {
         let view = ClusterView::new(input);
         view.machines.iter().map(|machine| view.price(machine).nanos()).sum()
@@ -300,18 +300,18 @@ fn every_command_lowers_the_price_until_none_is_left_and_all_pods_stay_scheduled
             assert!(round < 40, "seed {seed} does not settle");
             let decision = scene.decide();
             let [command] = &decision.commands[..] else { break };
-            let before = bill(&scene);
-            carry_out(&mut scene, command, round);
+            let before = total_price(&scene);
+            execute(&mut scene, command, round);
             steps += 1;
-            assert!(bill(&scene) < before, "seed {seed}, round {round}: {} does not lower the bill", render(command));
+            assert!(total_price(&scene) < before, "seed {seed}, round {round}: {} does not lower the price", render(command));
             let names: Vec<&str> = scene.objects.nodes.iter().map(|node| node.metadata.name.as_str()).collect();
             let placed = scene.objects.pods.iter().filter(|pod| names.contains(&pod.spec.node_name.as_str())).count();
-            assert!(placed >= running, "seed {seed}, round {round}: {} leaves pods without a place", render(command));
+            assert!(placed >= running, "seed {seed}, round {round}: {} leaves pods pending", render(command));
         }
         let again = scene.decide();
-        assert!(again.commands.is_empty(), "seed {seed}: a second pass does something");
+        assert!(again.commands.is_empty(), "seed {seed}: a second pass finds a command");
         scene.memory = again.memory;
-        assert!(scene.decide().commands.is_empty(), "seed {seed}: a third pass does something");
+        assert!(scene.decide().commands.is_empty(), "seed {seed}: a third pass finds a command");
     }
     assert!(steps > 20, "only {steps} steps were drawn");
 }

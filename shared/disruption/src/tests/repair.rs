@@ -5,7 +5,7 @@ use crate::testing::{Scene, noon};
 use jiff::ToSpan as _;
 use whittle_api::{ConditionStatus, conditions, labels};
 
-fn sick(scene: &mut Scene, node: &str, type_: &str, status: ConditionStatus, minutes: i64) {
+fn make_unhealthy(scene: &mut Scene, node: &str, type_: &str, status: ConditionStatus, minutes: i64) {
     let conditions = &mut scene.parts(node).0.status.conditions;
     conditions::clear(conditions, type_);
     conditions::set(conditions, type_, status, "", "", noon() - minutes.minutes());
@@ -15,13 +15,13 @@ fn sick(scene: &mut Scene, node: &str, type_: &str, status: ConditionStatus, min
 fn check(type_: &str, status: ConditionStatus, minutes: i64, want: Option<&RepairVerdict>) {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
-    sick(&mut scene, "n", type_, status, minutes);
+    make_unhealthy(&mut scene, "n", type_, status, minutes);
     let found = repairs(&scene.objects, noon());
     assert_eq!(found.first().map(|repair| &repair.verdict), want, "{type_} {status:?} for {minutes} minutes");
 }
 
 #[test]
-fn a_broken_node_is_replaced_after_its_toleration() {
+fn an_unhealthy_node_is_replaced_after_its_toleration() {
     let replace = |condition| RepairVerdict::Replace { condition, deadline: Some(noon()) };
     check("Ready", ConditionStatus::False, 30, Some(&replace("Ready")));
     check("Ready", ConditionStatus::Unknown, 31, Some(&replace("Ready")));
@@ -32,13 +32,13 @@ fn a_broken_node_is_replaced_after_its_toleration() {
 }
 
 #[test]
-fn repair_stops_when_over_a_fifth_of_the_pool_is_broken() {
+fn repair_stops_when_over_a_fifth_of_the_pool_is_unhealthy() {
     let mut scene = Scene::new();
     for at in 0..10 {
         scene.node(&format!("n{at}"), "default", 2);
     }
     for (broken, want) in [("n0", 1), ("n1", 2), ("n2", 0)] {
-        sick(&mut scene, broken, "Ready", ConditionStatus::False, 60);
+        make_unhealthy(&mut scene, broken, "Ready", ConditionStatus::False, 60);
         let found = repairs(&scene.objects, noon());
         let replaced = found.iter().filter(|repair| matches!(repair.verdict, RepairVerdict::Replace { .. })).count();
         assert_eq!(replaced, want, "with {broken} broken too");
@@ -51,7 +51,7 @@ fn repair_stops_when_over_a_fifth_of_the_pool_is_broken() {
 fn a_deadline_in_the_past_is_kept() {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
-    sick(&mut scene, "n", "Ready", ConditionStatus::False, 60);
+    make_unhealthy(&mut scene, "n", "Ready", ConditionStatus::False, 60);
     for (stated, want) in [("2026-01-01T11:00:00Z", None), ("2026-01-01T13:00:00Z", Some(noon())), ("later", Some(noon()))] {
         scene.parts("n").1.metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.to_owned(), stated.to_owned());
         let want = RepairVerdict::Replace { condition: "Ready", deadline: want };

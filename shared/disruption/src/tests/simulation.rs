@@ -19,7 +19,6 @@ fn scene(nodes: &[(&str, i64, &str)]) -> Scene {
     scene
 }
 
-/// Protects a node.
 fn keep(scene: &mut Scene, node: &str) {
     scene.parts(node).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
 }

@@ -47,9 +47,9 @@ fn a_static_pool_is_filled_up_to_its_replicas_and_its_limit() {
     let mut foreign = pool_of(5, 2, None);
     "Other".clone_into(&mut foreign.the_pool("default").spec.template.spec.node_class_ref.kind);
     check_change(&foreign, 0, &[]);
-    let mut going = pool_of(5, 5, Some(5));
-    going.parts("n0").1.metadata.deletion_timestamp = Some(noon());
-    assert!(check_change(&going, 0, &[]).unwrap().at_limit, "nodes that are going count against the limit");
+    let mut deleting = pool_of(5, 5, Some(5));
+    deleting.parts("n0").1.metadata.deletion_timestamp = Some(noon());
+    assert!(check_change(&deleting, 0, &[]).unwrap().at_limit, "nodes being deleted count against the limit");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn changes_of_a_static_pool_in_shadow_mode_are_marked() {
 }
 
 #[test]
-fn several_static_pools_are_balanced_each_for_itself() {
+fn each_static_pool_is_scaled_on_its_own() {
     let mut scene = pool_of(2, 1, None);
     let other = scene.pool("other");
     other.spec.replicas = Some(1);

@@ -32,7 +32,7 @@ pub(super) fn types(place: &mut dyn Place, params: &mut Params) -> Result<Value,
             "hypervisor" => vec![facts.hypervisor.clone()],
             "bare-metal" => vec![facts.hypervisor.is_empty().to_string()],
             "supported-usage-class" => facts.usage_classes.clone(),
-            // Types that only start paravirtual images are not in any catalog of ours.
+            // Our catalogs contain no types that support only paravirtual images.
             _ => vec!["hvm".to_owned()],
         })
     });
@@ -86,7 +86,7 @@ fn described(facts: &InstanceTypeFacts) -> Value {
     })
 }
 
-/// The structure of a type's devices; nothing without any.
+/// The structure of a type's devices, if it has any.
 fn devices<T>(name: &str, all: &[T], described: fn(&T) -> Value) -> Option<Value> {
     (!all.is_empty()).then(|| json!({name: all.iter().map(described).collect::<Vec<_>>()}))
 }
@@ -142,7 +142,7 @@ pub(super) fn spot_prices(place: &mut dyn Place, params: &mut Params) -> Result<
                 }]
             })
     });
-    // Larger pages are asked for, and never sent.
+    // The actual pages are smaller than the requested maximum.
     let (found, next) = page(params, matching.collect(), 1..=usize::MAX)?;
     let described = found.into_iter().map(|(name, zone, price)| {
         json!({

@@ -13,12 +13,12 @@ use whittle_ec2::fleet::{
 use whittle_sim::region::Region;
 use whittle_units::Price;
 
-/// What one instant fleet may name and start.
+/// The limits of one instant fleet.
 const CONFIGS_MAX: usize = 50;
 const OVERRIDES_MAX: usize = 300;
 const MACHINES_MAX: u32 = 1000;
 
-/// The request as the region knows it.
+/// The request as the region's type.
 pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<FleetRequest, Fault> {
     if params.word("Type", &["request", "maintain", "instant"])?.as_deref() != Some("instant") {
         return Err(Fault::new("UnsupportedOperation", "only instant fleets are known here"));
@@ -64,7 +64,7 @@ pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<Flee
     })
 }
 
-/// Reads the strategies, of which only those of the target's kind may be given. True if priorities count.
+/// Reads the strategies; only those of the target's kind are allowed. True if priorities apply.
 fn strategies(params: &mut Params, kind: &str) -> Result<bool, Fault> {
     let mut prioritized = false;
     let spot = ["price-capacity-optimized", "capacity-optimized-prioritized", "capacity-optimized", "lowest-price", "diversified"];
@@ -102,7 +102,7 @@ fn config(region: &Region, given: &mut Params, kind: &str, prioritized: bool) ->
     for mut each in given.list("Overrides")? {
         let (instance_type, zone) = (each.required("InstanceType")?, each.text("AvailabilityZone").unwrap_or_default());
         let priority = each.parsed::<f64>("Priority")?.map(Price::from_dollars);
-        // EC2 knows its prices; a priority is only an order.
+        // EC2 uses its own prices; a priority is only an order.
         let market = match kind {
             "spot" => region.catalog.spot_price(&instance_type, &zone),
             _ => region.catalog.on_demand_price(&instance_type),
@@ -119,7 +119,7 @@ fn config(region: &Region, given: &mut Params, kind: &str, prioritized: bool) ->
     Ok(FleetConfig { launch_template, overrides })
 }
 
-/// The kind of reservation that the fleet starts machines in.
+/// The kind of reservation that the fleet uses.
 fn reservation_kind(region: &Region, configs: &[FleetConfig], kind: &str) -> Option<ReservationKind> {
     let targeted = |config: &FleetConfig| {
         let template = region.launch_templates.get(&config.launch_template);
@@ -140,7 +140,7 @@ pub(super) fn create(place: &mut dyn Place, request: &FleetRequest) -> Result<Va
     Ok(described)
 }
 
-/// Instances and errors, as CreateFleet and DescribeFleets tell them.
+/// Instances and errors, as CreateFleet and DescribeFleets return them.
 fn outcome(request: &FleetRequest, answer: &FleetAnswer) -> Value {
     let lifecycle = if request.capacity_type == labels::CAPACITY_SPOT { "spot" } else { "on-demand" };
     let mut pools: BTreeMap<(String, String, String), Vec<&FleetInstance>> = BTreeMap::new();
@@ -167,7 +167,7 @@ fn outcome(request: &FleetRequest, answer: &FleetAnswer) -> Value {
     json!({"fleetInstanceSet": instances.collect::<Vec<_>>(), "errorSet": answer.errors.iter().map(error).collect::<Vec<_>>()})
 }
 
-/// The template and override of a pool, which EC2 repeats.
+/// The template and override of a pool, which the response repeats.
 fn pool(request: &FleetRequest, wanted: impl Fn(&FleetOverride) -> bool) -> Value {
     let mut pools = request.configs.iter().flat_map(|config| config.overrides.iter().map(move |entry| (config, entry)));
     let Some((config, entry)) = pools.find(|(_, entry)| wanted(entry)) else { return Value::Null };
@@ -190,7 +190,7 @@ fn pool(request: &FleetRequest, wanted: impl Fn(&FleetOverride) -> bool) -> Valu
 pub(super) fn describe(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
     let ids = params.texts("FleetId")?;
     let mut fleets = Vec::new();
-    // Instant fleets are told by id only.
+    // Instant fleets are described by id only.
     for id in &ids {
         let Some(answer) = place.fleet(id) else {
             return Err(Fault::new("InvalidFleetId.NotFound", format!("The fleet ID '{id}' does not exist")));

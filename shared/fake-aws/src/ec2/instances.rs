@@ -39,7 +39,7 @@ fn state(state: InstanceState) -> (&'static str, u32) {
     }
 }
 
-/// The ids of a request, all of which have the form of one.
+/// The ids of a request; malformed ones are rejected.
 fn ids(params: &mut Params) -> Result<Vec<InstanceId>, Fault> {
     let ids = params.texts("InstanceId")?;
     let formed = |id: &str| {
@@ -52,7 +52,7 @@ fn ids(params: &mut Params) -> Result<Vec<InstanceId>, Fault> {
     }
 }
 
-/// Refuses ids that no instance has.
+/// Rejects ids of nonexistent instances.
 fn all_exist(ids: &[InstanceId], mut exists: impl FnMut(&InstanceId) -> bool) -> Result<(), Fault> {
     let missing: Vec<&str> = ids.iter().filter(|id| !exists(id)).map(InstanceId::as_str).collect();
     match missing.as_slice() {
@@ -90,7 +90,7 @@ fn profile_arn(region: &Region, instance: &Instance) -> Option<String> {
     profile.map(|name| iam::arn(region, name))
 }
 
-/// The value that a filter looks at.
+/// The value that a filter compares.
 fn field(region: &Region, instance: &Instance, name: &str) -> Option<String> {
     let of_network = |text: &str| (instance.state != InstanceState::Terminated).then(|| text.to_owned());
     match name {
@@ -136,7 +136,7 @@ fn described(region: &Region, instance: &Instance) -> Value {
         },
         "subnetId": text(&instance.subnet_id),
         "vpcId": text(VPC),
-        // What has ended belongs to no network any more.
+        // A terminated instance has no network any more.
         "groupSet": if ended { Vec::new() } else { groups.collect() },
         "iamInstanceProfile": profile_arn(region, instance).map(|arn| json!({"arn": arn, "id": "AIPA00000000000000000"})),
         "spotInstanceRequestId": is_spot.then(|| format!("sir-{}", instance.id.as_str().trim_start_matches("i-").get(..8).unwrap_or_default())),

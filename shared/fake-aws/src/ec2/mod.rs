@@ -13,10 +13,10 @@ use crate::place::Place;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The account that everything belongs to.
+/// The account of all resources.
 pub(crate) const ACCOUNT: &str = "000000000000";
 
-/// Answers an action with the fields of its response.
+/// The fields of an action's response.
 pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> Result<Value, Fault> {
     if params.parsed::<bool>("DryRun")? == Some(true) {
         let text = "Request would have succeeded, but DryRun flag is set.";
@@ -30,7 +30,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         "DescribeLaunchTemplates" => templates::describe(place, &mut params),
         "DeleteLaunchTemplate" => templates::delete(place, &mut params),
         "CreateFleet" => {
-            // What is not known must not start anything.
+            // A request with unknown parameters must not start anything.
             let request = fleets::request(place, &mut params)?;
             std::mem::take(&mut params).finish()?;
             fleets::create(place, &request)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use whittle_ec2::network::{CapacityReservation, Image};
 use whittle_units::SignedDuration;
 
-/// Refuses the first id that is not among those that exist.
+/// Rejects the first id that does not exist.
 fn all_exist<'a>(ids: &[String], known: impl Iterator<Item = &'a str> + Clone, code: &str, what: &str) -> Result<(), Fault> {
     match ids.iter().find(|id| !known.clone().any(|there| there == id.as_str())) {
         Some(id) => Err(Fault::new(code, format!("The {what} '{id}' does not exist"))),
@@ -180,7 +180,7 @@ fn reservation(described: &CapacityReservation, total: u32, free: u32) -> Value 
     })
 }
 
-/// EC2 does not page these.
+/// EC2 returns these without pages.
 pub(super) fn placement_groups(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
     let (ids, names) = (params.texts("GroupId")?, params.texts("GroupName")?);
     let filters = Filters::take(params, &["group-name", "strategy", "state"], true)?;

@@ -7,16 +7,16 @@ use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The most values that all filters of a call may have.
+/// The limit of values over all filters of a call.
 const VALUES_MAX: usize = 200;
-/// The largest page of a call that names no size.
+/// The maximum page of a call without a page size.
 const PAGE: usize = 1000;
 
 /// The filters of a call.
 pub(super) struct Filters(Vec<(String, Vec<String>)>);
 
 impl Filters {
-    /// The filters, all of which have to be known; `tag:KEY` and `tag-key` are where resources have tags.
+    /// The filters, all of which must be known; `tag:KEY` and `tag-key` are known for resources with tags.
     pub(super) fn take(params: &mut Params, known: &[&str], tagged: bool) -> Result<Self, Fault> {
         let mut filters = Vec::new();
         for mut filter in params.list("Filter")? {
@@ -37,7 +37,7 @@ impl Filters {
         Ok(Self(filters))
     }
 
-    /// Whether a resource with these tags matches all of them. `values` has its values for a filter.
+    /// Whether a resource with these tags matches all of them. `values` returns its values for a filter.
     pub(super) fn match_all(&self, tags: &BTreeMap<String, String>, values: impl Fn(&str) -> Vec<String>) -> bool {
         self.0.iter().all(|(name, wanted)| {
             let found: Vec<String> = match name.strip_prefix("tag:") {
@@ -50,7 +50,7 @@ impl Filters {
     }
 }
 
-/// One page of what was found, and the token of the next.
+/// One page of the results, and the token of the next.
 pub(super) fn page<T>(params: &mut Params, all: Vec<T>, sizes: RangeInclusive<usize>) -> Result<(Vec<T>, Option<String>), Fault> {
     let size = params.parsed::<usize>("MaxResults")?;
     if let Some(size) = size.filter(|size| !sizes.contains(size)) {

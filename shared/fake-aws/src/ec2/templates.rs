@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use whittle_api::karpenter::{BlockDevice, BlockDeviceMapping, ConnectionTracking, MetadataOptions};
 use whittle_ec2::fleet::{LaunchTemplate, ReservationTarget, TemplateInterface};
 
-/// The most bytes of user data, before they are encoded.
+/// The size limit of user data, in bytes before encoding.
 const USER_DATA_MAX: usize = 16 * 1024;
 const SWITCH: &[&str] = &["enabled", "disabled"];
 
@@ -20,7 +20,7 @@ fn not_found(name: &str) -> Fault {
     Fault::new("InvalidLaunchTemplateName.NotFoundException", text)
 }
 
-/// A name as EC2 allows it.
+/// The template name of a request, validated as in EC2.
 fn name_of(params: &mut Params) -> Result<String, Fault> {
     let name = params.required("LaunchTemplateName")?;
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "().-/_".contains(letter);
@@ -43,7 +43,7 @@ fn described(template: &LaunchTemplate) -> Value {
     })
 }
 
-/// An id that follows from the name.
+/// An id derived from the name.
 pub(super) fn id_of(name: &str) -> String {
     format!("lt-{:017x}", whittle_units::fnv1a(name.as_bytes()))
 }
@@ -127,7 +127,7 @@ fn user_data(given: &mut Params) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(|_| malformed())
 }
 
-/// A structure, which `read` takes apart.
+/// A structure, parsed by `read`.
 fn within<T: Default>(given: &mut Params, name: &str, read: impl FnOnce(&mut Params) -> Result<T, Fault>) -> Result<T, Fault> {
     let Some(mut inner) = given.structure(name) else { return Ok(T::default()) };
     let found = read(&mut inner)?;

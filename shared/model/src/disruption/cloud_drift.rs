@@ -13,7 +13,6 @@ pub enum CloudDrift {
 }
 
 impl CloudDrift {
-    /// All results.
     pub const ALL: [Self; 7] =
         [Self::No, Self::NodeClass, Self::Ami, Self::SecurityGroup, Self::Subnet, Self::CapacityReservation, Self::PlacementGroup];
 

@@ -35,7 +35,6 @@ pub struct ClaimFacts {
     pub cloud_drift: Option<CloudDrift>,
 }
 
-/// Settings of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How simulations pack: policies and gates as in provisioning; `reserved` and `simulation` are overwritten. With
@@ -67,7 +66,6 @@ impl Settings {
 /// Enough to simulate every node of a cluster of twenty thousand in one pass.
 const SIMULATIONS_MAX: u32 = 24_000;
 
-/// A feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     On,
@@ -120,7 +118,6 @@ pub struct Move {
     pub move_counts: BTreeMap<String, u32>,
 }
 
-/// A removed node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovedNode {

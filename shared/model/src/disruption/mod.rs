@@ -1,4 +1,4 @@
-//! What a disruption decision is given, and the commands that it answers.
+//! Input of a disruption decision, and the commands that it returns.
 
 mod cloud_drift;
 mod command;

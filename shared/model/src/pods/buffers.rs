@@ -6,9 +6,7 @@ use whittle_api::{ObjectMeta, conditions};
 
 /// The annotations of a virtual pod; only pods with all three are virtual.
 pub const FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
-/// Name of the buffer.
 pub const BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
-/// Namespace of the buffer.
 pub const BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 
 /// The virtual pods of `buffer`; none while it is not ready.

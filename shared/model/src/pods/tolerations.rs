@@ -2,7 +2,6 @@
 
 use whittle_api::k8s::{Taint, Toleration};
 
-/// Whether one toleration tolerates `taint`.
 fn tolerates_taint(toleration: &Toleration, taint: &Taint) -> bool {
     if !toleration.effect.is_empty() && toleration.effect != taint.effect.to_string() {
         return false;

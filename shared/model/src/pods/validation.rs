@@ -36,7 +36,6 @@ pub fn node_constraint_errors(pod: &Pod, well_known: impl Fn(&str) -> bool + Cop
     out
 }
 
-/// The errors in one requirement.
 #[must_use]
 pub fn requirement_errors(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool) -> Vec<String> {
     let mut out = Vec::new();

@@ -54,7 +54,6 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         }
     }
 
-    /// Removes the entry of `key`.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Allowed<V>>
     where
         K: std::borrow::Borrow<Q>,

@@ -49,11 +49,11 @@ fn intersections_are_those_of_the_table() {
     }
 }
 
-/// Values that tell the sets apart, with what lies around their bounds.
+/// Values that distinguish the sets, including those around their bounds.
 const SAMPLES: [&str; 13] = ["A", "B", "C", "", "-1", "0", "1", "2", "3", "8", "9", "10", "11"];
 
 #[test]
-fn an_intersection_has_exactly_what_both_sides_have() {
+fn an_intersection_allows_exactly_what_both_sides_allow() {
     for a in PAIRS {
         for b in PAIRS {
             let both = set(a).intersect(&set(b));
@@ -81,7 +81,7 @@ fn intersection_is_commutative_and_associative() {
 }
 
 #[test]
-fn two_sets_overlap_exactly_when_something_is_in_both() {
+fn two_sets_overlap_exactly_if_their_intersection_is_not_empty() {
     for a in PAIRS {
         for b in PAIRS {
             let both = set(a).intersect(&set(b));
@@ -91,7 +91,7 @@ fn two_sets_overlap_exactly_when_something_is_in_both() {
 }
 
 #[test]
-fn membership_goes_by_values_and_bounds() {
+fn membership_depends_on_values_and_bounds() {
     let has = |text: &str| ["A", "B", "1", "2", "9"].into_iter().filter(|v| set(text).has(&(*v).to_owned())).collect::<Vec<_>>().join(" ");
     let expected = ["A B 1 2 9", "", "A", "B", "A B", "B 1 2 9", "1", "9", "1 9", "A B 9", "2 9", "", "", "1 2"];
     for (text, expected) in PAIRS.iter().zip(expected) {
@@ -100,7 +100,7 @@ fn membership_goes_by_values_and_bounds() {
 }
 
 #[test]
-fn bounds_are_exists_and_gt_of_the_largest_integer_is_nothing() {
+fn bounds_count_as_exists_and_gt_of_the_largest_integer_allows_nothing() {
     assert_eq!(set("Gt 1").operator(), Operator::Exists);
     assert_eq!(set("Gt 9223372036854775807").operator(), Operator::DoesNotExist);
     assert_eq!(set("Gte 2"), set("Gt 1"));
@@ -171,7 +171,7 @@ fn compatibility_follows_the_table() {
     ] {
         for (required, compatible) in required.iter().zip(compatible) {
             check_compatible(offered, required, false, compatible);
-            // What instance types will define may be missing; what is there counts all the same.
+            // A key that instance types will define may be missing; if it is present it still has to match.
             check_compatible(offered, required, true, compatible || offered.is_none());
         }
     }

@@ -1,4 +1,4 @@
-//! What a solve is given: the snapshot of the cluster, and the settings.
+//! The input of a solve: the snapshot of the cluster, and the settings.
 
 use super::instance_types::InstanceTypes;
 use super::plan::Cursor;
@@ -10,7 +10,7 @@ use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
 use whittle_api::objective::{MACHINE_COST, Objective};
 use whittle_units::{Price, Timestamp};
 
-/// Everything that one decision sees. Borrowed, since a consolidation pass asks many questions about one snapshot.
+/// Everything that one decision sees. Borrowed, since a consolidation pass solves many times over one snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub now: Timestamp,
@@ -74,9 +74,8 @@ pub struct Options {
     pub reserved: ReservedMode,
     /// Feature gate `ReservedCapacity`.
     pub reserved_capacity: bool,
-    /// Cluster-default spread constraints.
     pub default_spread: Vec<TopologySpreadConstraint>,
-    /// How much work may be spent on improving the packing once every pod has a place, in multiples of the work that placing
+    /// How much work may be spent on improving the packing once every pod is placed, in multiples of the work that placing
     /// took; 0 disables it.
     pub effort: u32,
     /// Work units after which the solve stops with a cursor; `None`: no limit.
@@ -89,7 +88,7 @@ pub struct Options {
     /// By uid: pods that wait for a machine that is starting, with the name of its NodeClaim. They are placed there first, as
     /// far as they fit: packing them again could need more machines than were launched for them.
     pub promised: BTreeMap<String, String>,
-    /// Set by the disruption loop, which asks whether the pods of some nodes would fit elsewhere.
+    /// Set by the disruption loop, which checks whether the pods of some nodes would fit elsewhere.
     pub simulation: Option<Simulation>,
 }
 

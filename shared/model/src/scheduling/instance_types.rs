@@ -14,7 +14,7 @@ pub struct InstanceTypes {
     derived: Arc<Derived>,
 }
 
-/// What was derived from a list, one value of each type, in the order in which they were asked for.
+/// What was derived from a list, one value of each type, in the order of their first use.
 #[derive(Default)]
 struct Derived(OnceLock<(Arc<dyn Any + Send + Sync>, Box<Derived>)>);
 
@@ -33,7 +33,7 @@ impl InstanceTypes {
     }
 
     /// What `derive` makes of the types. It is computed once, and kept for this list and its clones until the types change:
-    /// there must be one function for each type of value, and it must not ask this list for another.
+    /// there must be one function for each type of value, and it must not derive another value from this list.
     pub fn derived<T: Any + Send + Sync>(&self, derive: fn(&[InstanceType]) -> T) -> Arc<T> {
         let mut link = &*self.derived;
         loop {
@@ -99,7 +99,7 @@ mod tests {
         InstanceType { name: format!("x{cores}"), capacity, ..InstanceType::default() }
     }
 
-    /// The amounts of cpu, and the number of types: two values that follow from a list.
+    /// Two values derived from a list.
     fn cores(types: &[InstanceType]) -> Vec<Quantity> {
         types.iter().map(|instance_type| instance_type.capacity.get("cpu")).collect()
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_derived_is_kept_until_the_types_change() {
+    fn derived_values_are_cached_until_the_types_change() {
         let mut types: InstanceTypes = [2, 3].map(of_cores).into_iter().collect();
         let before = types.derived(cores);
         assert_eq!((*types.derived(count), &**before), (2, &[2, 3].map(Quantity::from_units)[..]));

@@ -1,4 +1,4 @@
-//! What a scheduling decision is given, and what it answers.
+//! Input and result of a scheduling decision.
 
 mod input;
 mod instance_types;

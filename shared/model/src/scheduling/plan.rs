@@ -126,7 +126,7 @@ impl NewClaim {
     }
 }
 
-/// A pod with no place, and why.
+/// A pod that is not placed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     pub pod: PodRef,
@@ -165,7 +165,7 @@ pub struct Plan {
     pub unusable_pools: Vec<PoolRejection>,
     /// How many pods were to be placed.
     pub pods: usize,
-    /// What no plan for the placed pods can cost less than on new machines, if known.
+    /// No plan that places the same pods on new machines can cost less, if known.
     pub lower_bound: Option<Price>,
     /// The other costs of its machines, under the objective `balanced`.
     pub machine_costs: Option<MachineCosts>,
@@ -178,7 +178,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many pods have a place.
+    /// How many pods are placed.
     #[must_use]
     pub fn scheduled(&self) -> usize {
         self.claims.iter().map(|c| c.pods.len()).sum::<usize>() + self.placements.iter().map(|p| p.pods.len()).sum::<usize>()

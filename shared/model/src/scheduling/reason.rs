@@ -6,7 +6,7 @@ use whittle_api::k8s::Taint;
 use whittle_api::labels;
 use whittle_units::{Price, Quantity, Resources};
 
-/// Why a pod has no place.
+/// Why a pod is not placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Rejected before solving, since Whittle cannot schedule such a pod. One text per fault.
@@ -324,9 +324,9 @@ impl Display for Cause {
                 write!(f, "incompatible requirements, label \"{key}\" does not have known values (typo of \"{meant}\"?)")
             }
             Cause::Disjoint(keys) => {
-                for (n, (key, asked, offered)) in keys.iter().enumerate() {
+                for (n, (key, required, offered)) in keys.iter().enumerate() {
                     let join = if n == 0 { "" } else { "; " };
-                    write!(f, "{join}incompatible requirements, key {key}, {key} {asked} not in {key} {offered}")?;
+                    write!(f, "{join}incompatible requirements, key {key}, {key} {required} not in {key} {offered}")?;
                 }
                 Ok(())
             }
@@ -361,7 +361,7 @@ impl Display for Cause {
                 write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
             }
             Cause::NodeLimit { node_pool } => write!(f, "node limits have been exhausted for nodepool (NodePool={node_pool})"),
-            Cause::TransientDuringPass => f.write_str("nothing speaks against a machine for it any more: the next pass considers it again"),
+            Cause::TransientDuringPass => f.write_str("the obstacle was resolved during this pass: the next pass considers it again"),
             Cause::ReservedUnavailable => {
                 f.write_str("one or more instance types with compatible reserved offerings are available, but could not be reserved")
             }
@@ -402,7 +402,7 @@ impl Display for Reason {
                 Ok(())
             }
             Reason::Unchanged { message, .. } => f.write_str(message),
-            Reason::RejectedByChecker(fault) => write!(f, "its place did not stand a second look, the next run tries again: {fault}"),
+            Reason::RejectedByChecker(fault) => write!(f, "the checker rejected its placement, the next run tries again: {fault}"),
             Reason::OutOfBudget => f.write_str("not considered in this run, the next run starts with it"),
             Reason::Truncated { node_pool, labels } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! Checks that a pool's disruption budgets allow a disruption at the moment it begins.
 //!
-//! No code is shared with the deciding function: nodes are counted from the objects that the run was shown, and windows
-//! of schedules are found by trying every minute.
+//! No code is shared with the deciding function: nodes are counted from the objects that the run read, and windows of
+//! schedules are found by trying every minute.
 
 mod window;
 
@@ -26,11 +26,11 @@ pub(crate) struct Allowance {
     listed: BTreeMap<String, Listed>,
     /// The recent observations, oldest first.
     observations: VecDeque<Observation>,
-    /// Disruptions that began lately: when, pool and claim.
+    /// Disruptions that began recently: when, pool and claim.
     begun: Vec<(Timestamp, String, String)>,
 }
 
-/// A claim in a listing, by the name of its node.
+/// A claim in a listing, by node name.
 #[derive(Debug)]
 struct Listed {
     disrupting: bool,
@@ -92,7 +92,7 @@ impl World {
         self.allowance.listed = listed;
     }
 
-    /// The deciding function was shown the cluster.
+    /// The deciding function read the cluster.
     pub(crate) fn observe_cluster_listing(&mut self, shown: &ClusterObjects) {
         let at = self.now();
         let pools = shown.node_pools.iter().map(|pool| (pool.metadata.name.clone(), self.allowance.pool_state(pool, &shown.nodes)));
@@ -116,13 +116,13 @@ impl World {
         }
     }
 
-    /// A claim was created: a static pool must not exceed its replicas nor its limit, by all that the
-    /// deciding function was shown lately.
+    /// A claim was created: a static pool must exceed neither its replicas nor its limit, according to the recent
+    /// observations of the deciding function.
     pub(crate) fn observe_static(&mut self, claim: &Claim) {
         let (cluster, pool) = (self.name(), &claim.spec.node_pool);
         let of_pool = |other: &&Claim| other.is_live() && other.spec.node_pool == *pool;
         let live: Vec<&Claim> = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).filter(of_pool).collect();
-        // The deciding run has read the table half a minute ago at most.
+        // The deciding run read the table at most half a minute ago.
         let failed = |other: &Claim| match &other.phase {
             Phase::Failed { since, .. } => (32..55).contains(&self.now().duration_since(*since).as_secs()),
             _ => false,
@@ -134,7 +134,7 @@ impl World {
         let over = |observation: &Observation| {
             let pool_state = observation.pools.get(pool)?;
             let replicas = pool_state.replicas?;
-            // A replacement is one machine more for a while.
+            // A replacement is temporarily one additional machine.
             let many = claim.spec.replaces.is_none() && staying > replicas;
             (many || pool_state.limit.is_some_and(|limit| all > limit)).then_some(replicas)
         };
@@ -146,13 +146,12 @@ impl World {
             .and_then(|observation| observation.pools.get(pool))
             .is_some_and(|pool_state| pool_state.replicas.is_some());
         if tried && is_static {
-            self.violations.push(format!("static pool {pool} got claim {} at once after a launch had failed", claim.key.name));
+            self.violations.push(format!("static pool {pool} got claim {} immediately after a failed launch", claim.key.name));
         }
         if let Some(Some(replicas)) = verdicts.last()
             && verdicts.iter().all(Option::is_some)
         {
-            let text =
-                format!("static pool {pool} is to have {replicas} machines and got claim {}: now {staying} of {all}", claim.key.name);
+            let text = format!("static pool {pool} has {replicas} replicas and got claim {}: now {staying} of {all}", claim.key.name);
             self.violations.push(text);
         }
     }
@@ -173,11 +172,11 @@ impl World {
         self.allowance.begun.push((now, pool.clone(), claim.key.name.to_string()));
         let same_name = |known: &&NodePool| known.metadata.name == pool;
         if self.cluster.objects.node_pools.values().filter(same_name).count() > 1 {
-            return; // a Provisioner's and a NodePool's namesakes are told apart by nobody who looks from outside
+            return; // a Provisioner and a NodePool of one name cannot be distinguished from outside
         }
         let decided = self.decided_at(claim.key.name.as_str());
         if decided.is_some_and(|at| self.allowance.observations.front().is_some_and(|observation| at < observation.at)) {
-            return; // a run that died had decided it, on what it saw
+            return; // decided by an earlier run that died
         }
         let broken = |observation: &Observation| {
             let begun = self.allowance.begun.iter().filter(|(at, of, _)| *at >= observation.at && *of == pool).count();

@@ -1,14 +1,14 @@
-//! Whether the window of a cron schedule is open, by trying every minute that it could have begun at.
+//! Whether the window of a cron schedule is open, by trying every minute at which it could have opened.
 
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp, ToSpan as _, tz::TimeZone};
 use std::collections::BTreeSet;
 
-/// A day that comes at all comes within this: 29 February, save at most centuries.
+/// Every day of a schedule occurs within this time: 29 February, except around most turns of a century.
 const DAYS_AHEAD: i32 = 5 * 366;
 
-/// The moments of a schedule, field by field.
-struct Moments {
+/// The fire times of a schedule, field by field.
+struct FireTimes {
     minutes: BTreeSet<i8>,
     hours: BTreeSet<i8>,
     days: BTreeSet<i8>,
@@ -17,13 +17,13 @@ struct Moments {
     either_day: bool,
 }
 
-/// Whether a window of this length that begins at a moment of the schedule is open now; one whose moment never comes is.
-/// `None` when the schedule cannot be read.
+/// Whether a window of this length that opens at a fire time of the schedule is open now; always if it never fires.
+/// `None` when the schedule cannot be parsed.
 pub(super) fn is_open(schedule: &str, length: SignedDuration, now: Timestamp) -> Option<bool> {
     let moments = read(schedule)?;
     let now = now.to_zoned(TimeZone::UTC).datetime();
     let this_minute = now.date().at(now.hour(), now.minute(), 0, 0);
-    // A window of more than a year is open whenever its moment comes at all.
+    // A window of more than a year is always open.
     let minutes = i32::try_from(length.as_mins()).unwrap_or(i32::MAX).min(527_040);
     let began = |back: i32| {
         this_minute.checked_sub(i64::from(back).minutes()).is_ok_and(|minute| moments.hold(minute) && open(now, minute, length))
@@ -35,7 +35,7 @@ fn open(now: DateTime, since: DateTime, length: SignedDuration) -> bool {
     now.duration_since(since) < length
 }
 
-impl Moments {
+impl FireTimes {
     fn hold(&self, at: DateTime) -> bool {
         self.minutes.contains(&at.minute()) && self.hours.contains(&at.hour()) && self.day(at)
     }
@@ -51,7 +51,7 @@ impl Moments {
     }
 }
 
-fn read(schedule: &str) -> Option<Moments> {
+fn read(schedule: &str) -> Option<FireTimes> {
     let text = match schedule {
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@monthly" => "0 0 1 * *",
@@ -64,9 +64,9 @@ fn read(schedule: &str) -> Option<Moments> {
     let [minute, hour, day, month, weekday] = fields.as_slice() else { return None };
     let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     let weekdays = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-    // Where one of the two says nothing about days, the other decides alone.
+    // If one of the two day fields is a star, the other decides alone.
     let star = |field: &str| field.split(',').any(|part| matches!(part, "*" | "?" | "*/1" | "?/1"));
-    Some(Moments {
+    Some(FireTimes {
         minutes: values(minute, 0, 59, &[])?,
         hours: values(hour, 0, 23, &[])?,
         days: values(day, 1, 31, &[])?,
@@ -107,7 +107,7 @@ mod tests {
     use whittle_disruption::Schedule;
 
     #[test]
-    fn windows_are_found_as_the_deciding_code_finds_them() {
+    fn windows_agree_with_those_of_the_deciding_code() {
         let schedules = [
             "0 9 * * *",
             "*/15 * * * *",
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_not_read() {
+    fn an_invalid_schedule_is_not_parsed() {
         for broken in ["* * * *", "60 * * * *", "* * 0 * *", "* * * * 7", "5-1 * * * *", "*/0 * * * *", "@often", "a * * * *", "1- * * * *"]
         {
             assert_eq!(is_open(broken, SignedDuration::from_mins(5), Timestamp::UNIX_EPOCH), None, "{broken}");

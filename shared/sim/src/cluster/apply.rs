@@ -24,7 +24,7 @@ impl Applied {
             Self::Created => "created",
             Self::Configured => "configured",
             Self::Unchanged => "unchanged",
-            Self::Ignored => "ignored (no part of the simulation)",
+            Self::Ignored => "ignored (not simulated)",
         }
     }
 }

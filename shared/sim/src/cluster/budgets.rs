@@ -91,8 +91,8 @@ impl Cluster {
         if !uid.is_empty() && pod.metadata.uid != uid {
             return Eviction::Granted;
         }
-        let bound_and_alive = pod.is_bound() && !pod.is_terminal() && !pod.metadata.is_deleting();
-        if bound_and_alive && !self.skip_budgets {
+        let is_running = pod.is_bound() && !pod.is_terminal() && !pod.metadata.is_deleting();
+        if is_running && !self.skip_budgets {
             let budgets: Vec<&PodDisruptionBudget> = self.objects.budgets.values().filter(|budget| Self::covers(budget, pod)).collect();
             match budgets[..] {
                 [] => {}
@@ -100,8 +100,8 @@ impl Cluster {
                     let status = self.budget_status(budget);
                     let lenient =
                         budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || status.current_healthy >= status.desired_healthy;
-                    let unhealthy_goes = !is_ready(pod) && lenient;
-                    if status.disruptions_allowed < 1 && !unhealthy_goes {
+                    let unhealthy_allowed = !is_ready(pod) && lenient;
+                    if status.disruptions_allowed < 1 && !unhealthy_allowed {
                         let name = &budget.metadata.name;
                         return Eviction::Refused(format!(
                             "the disruption budget {name} needs {} healthy pods and has {} currently",

@@ -13,7 +13,6 @@ use whittle_units::{Resources, fnv1a};
 
 /// The label that distinguishes the pods of different templates.
 pub(super) const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Taint of Nodes that are not ready.
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A short hash of a template, in letters and digits.
@@ -111,7 +110,7 @@ impl Cluster {
         let of_others =
             self.objects.pods.values().filter(|pod| pod.metadata.controller().is_some_and(|owner| self.lacks_daemon_set(pod, owner)));
         let all = of_sets.chain(of_others).filter(|pod| !pod.metadata.is_deleting());
-        // In the order of the pods, as they are deleted in it.
+        // In the order of the pods, which are deleted in this order.
         all.map(|pod| pod.metadata.key()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -135,8 +134,8 @@ impl Cluster {
         let ready = new.iter().chain(&old).filter(|pod| pod.ready).count();
         let spare = ready.saturating_sub(wanted - wanted / 4);
         let unready_old = old.iter().filter(|pod| !pod.ready).count();
-        let gone: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.key.clone()).collect();
-        for key in gone {
+        let surplus: Vec<String> = new.iter().take(extra).chain(old.iter().take(unready_old + spare)).map(|pod| pod.key.clone()).collect();
+        for key in surplus {
             self.delete_pod(&key, None, now);
         }
     }
@@ -234,8 +233,8 @@ impl Cluster {
         }
         let nodes: HashSet<&str> = self.objects.nodes.keys().map(String::as_str).collect();
         let lost = |pod: &Pod| pod.is_bound() && !nodes.contains(pod.spec.node_name.as_str());
-        let gone: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| lost(pod)).map(|(key, _)| key.clone()).collect();
-        for key in gone {
+        let lost_pods: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| lost(pod)).map(|(key, _)| key.clone()).collect();
+        for key in lost_pods {
             self.forget_pod(&key);
         }
     }
@@ -264,7 +263,6 @@ impl Cluster {
     }
 }
 
-/// Sets the Ready condition of a pod.
 pub(super) fn set_ready(pod: &mut Pod, ready: bool, now: Timestamp) {
     let status = if ready { "True" } else { "False" };
     pod.status.conditions.retain(|condition| condition.type_ != "Ready");

@@ -8,12 +8,9 @@ use whittle_api::k8s::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_units::{InstanceId, ProviderId};
 
-/// EKS' label on the Nodes of a group.
 pub(crate) const GROUP_LABEL: &str = "eks.amazonaws.com/nodegroup";
-/// The retry interval of a drain.
 const DRAIN_RETRY: SignedDuration = SignedDuration::from_secs(5);
 
-/// A managed node group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGroup {
     pub instance_type: String,

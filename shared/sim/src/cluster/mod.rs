@@ -42,14 +42,13 @@ pub enum ClusterEffect {
     Log(String),
     /// The scheduler published FailedScheduling; the webhook sends this review.
     FailedScheduling(String),
-    /// A Node came, became ready or lost a startup taint.
+    /// A Node appeared, became ready or lost a startup taint.
     NodeChanged,
     /// A node class or a pool was changed by the user.
     ClassChanged,
     Violation(String),
 }
 
-/// A cluster with its controllers.
 #[derive(Debug)]
 pub struct Cluster {
     /// Signs of a Karpenter installation in the same cluster.
@@ -95,7 +94,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster with nothing in it but its namespaces.
+    /// A cluster that contains only its namespaces.
     pub fn new(name: ClusterName, version: &str) -> Self {
         let mut cluster = Self {
             karpenter: Vec::new(),
@@ -177,7 +176,6 @@ impl Cluster {
         self.retry_at = Some(self.retry_at.map_or(at, |known| known.min(at)));
     }
 
-    /// The Deployment that a pod belongs to.
     pub fn deployment_of(&self, pod: &Pod) -> Option<&Deployment> {
         let owner = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet")?;
         self.deployment_of_set(&pod.metadata.namespace, &owner.name)
@@ -215,7 +213,7 @@ impl Cluster {
                 pod.metadata.deletion_grace_period_seconds = Some(grace);
             });
         }
-        // Programs of the simulation stop within a second of being asked, or when their grace ends.
+        // Simulated containers stop within a second, or when their grace period ends.
         let stops = now.checked_add(SignedDuration::from_secs(grace.min(1))).unwrap_or(until);
         let end = self.ends.entry(key.to_owned()).or_insert(stops);
         *end = (*end).min(stops);

@@ -1,4 +1,4 @@
-//! Namespaces that somebody deletes and recreates.
+//! Namespaces that are deleted and recreated.
 
 use super::Cluster;
 use jiff::Timestamp;

@@ -14,7 +14,6 @@ pub type Table<T> = BTreeMap<String, T>;
 
 macro_rules! objects {
     ($($(#[$doc:meta])* $field:ident: $type:ty),* $(,)?) => {
-        /// All objects.
         #[derive(Clone, Debug, Default)]
         pub struct Objects {
             $($(#[$doc])* pub $field: Table<$type>,)*
@@ -36,7 +35,6 @@ macro_rules! objects {
 
 /// A kind that the cluster stores.
 pub trait Tabled: Kind + Clone + PartialEq {
-    /// The table of its objects.
     fn table(objects: &Objects) -> &Table<Self>;
     /// The table of its objects, mutable.
     fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
@@ -90,13 +88,12 @@ impl Objects {
         self.workloads
     }
 
-    /// Removes a pod, whatever it still waits for.
+    /// Removes a pod immediately.
     pub(super) fn forget_pod(&mut self, key: &str) {
         self.pods.remove(key);
         self.next_version::<Pod>();
     }
 
-    /// The object of a key.
     pub fn get<T: Tabled>(&self, key: &str) -> Option<&T> {
         T::table(self).get(key)
     }
@@ -165,7 +162,7 @@ impl Objects {
         true
     }
 
-    /// Asks for an object's deletion: with finalizers it is only marked, which makes a new generation of it. False when there is no such object.
+    /// Deletes an object: with finalizers it is only marked, which increments its generation. False when there is no such object.
     pub fn delete<T: Tabled>(&mut self, key: &str, now: Timestamp) -> bool {
         let Some(object) = T::table(self).get(key) else { return false };
         if object.meta().finalizers.is_empty() {

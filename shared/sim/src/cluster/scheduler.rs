@@ -353,7 +353,6 @@ fn are_alike(a: &Pod, b: &Pod) -> bool {
     (&a.metadata.namespace, &a.metadata.labels, &a.spec) == (&b.metadata.namespace, &b.metadata.labels, &b.spec)
 }
 
-/// Whether a term of `owner` selects `other`.
 fn term_selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
     let own_namespace = term.namespaces.is_empty() && term.namespace_selector.is_none();
     let namespace = if own_namespace {

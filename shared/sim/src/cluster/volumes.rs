@@ -1,4 +1,4 @@
-//! The attach-detach controller: volumes are attached for the pods that use them, and detached some time after them.
+//! The attach-detach controller: volumes are attached for the pods that use them, and detached some time after these end.
 
 use super::Cluster;
 use jiff::{SignedDuration, Timestamp};

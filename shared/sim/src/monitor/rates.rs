@@ -13,10 +13,10 @@ use whittle_units::InstanceId;
 /// run is allowed: a call counts when it arrives, not when it was permitted.
 const FLEET_BURST: i64 = 5_000;
 const FLEET_PER_MS: i64 = 2;
-/// Doorbells that functions ring for one subject within a minute: one per second for a draining claim, with as many again
-/// that come twice, are sent again by sweeps or follow from events.
+/// Doorbells that functions ring for one subject within a minute: one per second for a draining claim, and as many for
+/// duplicates, sweeps and events.
 const DOORBELLS_MAX: usize = 200;
-/// Doorbells that `register` rings for itself within a minute: one in five seconds, and half as many again.
+/// Doorbells that `register` rings for itself within a minute: one in five seconds, plus a margin of a half.
 const REGISTER_DOORBELLS_MAX: usize = 18;
 /// Doorbells that `launch` rings for itself within a minute.
 const LAUNCH_DOORBELLS_MAX: usize = 60;
@@ -37,7 +37,6 @@ pub(super) struct Rates {
     launch: VecDeque<Timestamp>,
 }
 
-/// The subject of a doorbell.
 fn subject(doorbell: &Doorbell) -> String {
     match doorbell {
         Doorbell::Terminate { claim, .. } => format!("claim {claim}"),
@@ -46,7 +45,6 @@ fn subject(doorbell: &Doorbell) -> String {
 }
 
 impl World {
-    /// A fleet is requested.
     pub(crate) fn observe_fleet_rate(&mut self) {
         let now = self.now();
         let runs = self.runs_of(Function::Launch);
@@ -58,11 +56,10 @@ impl World {
         let left = left.saturating_add(refilled).min(burst) - 1_000;
         self.monitor.rates.fleet = Some((left.max(0), now));
         if left < 0 {
-            self.report_violation("fleets were asked for faster than EC2 lets".to_owned());
+            self.report_violation("fleets were requested faster than EC2's rate limit".to_owned());
         }
     }
 
-    /// A bucket granted tokens.
     pub(crate) fn observe_tokens(&mut self, name: &BucketName, count: u32) {
         if name.0.starts_with("Evictions/") {
             self.monitor.rates.evictions += u64::from(count);
@@ -73,7 +70,7 @@ impl World {
     pub(crate) fn observe_eviction_rate(&mut self) {
         match self.monitor.rates.evictions.checked_sub(1) {
             Some(left) => self.monitor.rates.evictions = left,
-            None => self.report_violation("more evictions were asked for than the cluster's bucket let pass".to_owned()),
+            None => self.report_violation("more evictions were requested than the cluster's bucket granted".to_owned()),
         }
     }
 
@@ -85,21 +82,21 @@ impl World {
         }
         let launch = request.tags.get(labels::TAG_LAUNCH);
         let of_call = |claim: &&Claim| matches!(&claim.phase, Phase::Launching { client_token, .. } if Some(client_token) == launch);
-        let given_up = launch.is_some_and(|launch| self.was_given_up(launch));
+        let abandoned = launch.is_some_and(|launch| self.was_abandoned(launch));
         let waiting: Vec<&Claim> = self.store.claims(&cluster).map(|stored| &stored.value).filter(of_call).collect();
         let ended = |at: Timestamp| now.duration_since(at) > ENDED_AGO;
         let unwanted =
             !waiting.is_empty() && waiting.iter().all(|claim| claim.deletion.as_ref().is_some_and(|deletion| ended(deletion.at)));
         if unwanted {
-            self.report_violation(format!("machine {} was bought for claims that were to end long before", started[0]));
+            self.report_violation(format!("machine {} was started for claims that had long been marked for deletion", started[0]));
         }
-        if given_up {
-            self.report_violation(format!("machine {} came of a call that nobody waited for any more", started[0]));
+        if abandoned {
+            self.report_violation(format!("machine {} was started by a call whose claims had all ended", started[0]));
         }
     }
 
     /// Whether all claims of a call that is stored have ended without a machine.
-    fn was_given_up(&self, launch: &str) -> bool {
+    fn was_abandoned(&self, launch: &str) -> bool {
         let stored = self.store.record(&self.cluster.name, "launch", launch);
         let members = stored.and_then(|call| call["members"].as_array()).into_iter().flatten().filter_map(serde_json::Value::as_str);
         let key = |name: &str| ClaimKey { cluster: self.cluster.name.clone(), name: name.into() };
@@ -123,11 +120,10 @@ impl World {
         }
         let count = doorbells.len();
         if count > most {
-            self.report_violation(format!("{function} rang for itself {count} times within a minute"));
+            self.report_violation(format!("{function} rang its own doorbell {count} times within a minute"));
         }
     }
 
-    /// A function rings a doorbell.
     pub(crate) fn observe_doorbell(&mut self, doorbell: &Doorbell, caller: Option<Function>) {
         let (now, function) = (self.now(), doorbell.function());
         let since = now.checked_sub(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MIN);
@@ -147,7 +143,7 @@ impl World {
         let live = self.store.claims(&cluster).filter(|stored| stored.value.is_live()).count();
         let most = if function == Function::Terminate { DOORBELLS_MAX } else { DOORBELLS_MAX + 20 * live };
         if count > most {
-            self.report_violation(format!("{function} was rung more than {most} times within a minute for {about}"));
+            self.report_violation(format!("{function} got more than {most} doorbells within a minute for {about}"));
         }
     }
 }

@@ -19,7 +19,7 @@ const STALE_ANSWER: SignedDuration = SignedDuration::from_secs(6);
 const BOUND_MARGIN: SignedDuration = SignedDuration::from_millis(1);
 /// The same as `STALE` if neither reads nor replies nor the scheduler are late.
 const STALE_AT_LEAST: SignedDuration = SignedDuration::from_secs(4);
-/// How long the scheduler may not know yet that a node was tainted, including clock skew.
+/// How long the scheduler may not have seen that a node was tainted, including clock skew.
 const UNKNOWN_YET: SignedDuration = SignedDuration::from_millis(2_500);
 /// The longest duration of a run that decides to evict.
 pub(super) const RUN_MAX: SignedDuration = SignedDuration::from_secs(32);
@@ -27,7 +27,7 @@ pub(super) const RUN_MAX: SignedDuration = SignedDuration::from_secs(32);
 const TERMINATING_MAX: SignedDuration = SignedDuration::from_secs(50);
 /// The least time for evictions, in addition to the longest grace period, if pods wait for a machine.
 const EVICTION_TIME: SignedDuration = SignedDuration::from_secs(25);
-/// After this time everybody sees that a machine has ended; the second one is for lagging EC2 answers.
+/// After this time every reader sees that a machine is terminated; the second one is for lagging EC2 answers.
 const ENDED_SEEN: SignedDuration = SignedDuration::from_secs(20);
 const ENDED_LAGS: SignedDuration = SignedDuration::from_secs(75);
 /// Replacements cannot have been planned this soon after a claim's deletion began.
@@ -112,12 +112,12 @@ impl World {
             );
         }
         let before = std::mem::replace(&mut self.monitor.node_states, node_states);
-        let gone: Vec<String> = before
+        let vanished: Vec<String> = before
             .into_iter()
             .filter(|(name, state)| state.registered && !self.monitor.node_states.contains_key(name))
             .map(|(name, _)| name)
             .collect();
-        for name in gone {
+        for name in vanished {
             self.observe_vanished_node(&name);
         }
     }
@@ -156,11 +156,11 @@ impl World {
         let Some(machine) = self.region.machines.get(id).filter(|machine| machine.instance.is_alive()) else { return };
         let provider = machine.instance.provider_id();
         let text = match self.store.owner(id) {
-            None => format!("machine {id} was ended without a claim"),
+            None => format!("machine {id} was terminated without a claim"),
             Some(claim) => match &claim.deletion {
-                None => format!("machine {id} was ended while claim {} served", claim.key.name),
+                None => format!("machine {id} was terminated while claim {} was in service", claim.key.name),
                 Some(deletion) if self.was_to_stay(id, deletion) => {
-                    format!("machine {id} was ended ({:?}) although Whittle was to leave it", deletion.reason)
+                    format!("machine {id} was terminated ({:?}) although Whittle was to keep it", deletion.reason)
                 }
                 Some(deletion) => {
                     let overdue = deletion.deadline.is_some_and(|deadline| deadline <= self.now() + SLACK);
@@ -171,7 +171,7 @@ impl World {
                     let left =
                         node.and_then(|node| self.remaining_on(&node.metadata.name).or_else(|| self.recently_tainted(&node.metadata.name)));
                     match left {
-                        Some(left) => format!("machine {id} was ended while {left}"),
+                        Some(left) => format!("machine {id} was terminated while {left}"),
                         None => return,
                     }
                 }
@@ -203,7 +203,7 @@ impl World {
     fn recently_tainted(&self, node: &str) -> Option<String> {
         let state = self.monitor.node_states.get(node)?;
         let lately = state.tainted && state.tainted_changed > self.ago(UNKNOWN_YET);
-        lately.then(|| format!("node {node} had only just been closed to new pods"))
+        lately.then(|| format!("node {node} had just been tainted"))
     }
 
     /// What must not be left on a drained node. What arrived in the last moments does not count.
@@ -212,7 +212,7 @@ impl World {
         let before = self.ago(self.stale());
         let stays = |pod: &&Pod| is_rescheduled(pod) && !pod.metadata.is_deleting() && ran_since(pod, before);
         if let Some(pod) = objects.pods_on(node).find(stays) {
-            return Some(format!("pod {} ran on it", pod.metadata.key()));
+            return Some(format!("pod {} was running on it", pod.metadata.key()));
         }
         let used = |volume: &str| {
             let claims = objects.volume_claims.values().filter(|claim| claim.spec.volume_name == volume);
@@ -245,20 +245,20 @@ impl World {
         let Some(claim) = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).find(of_node) else {
             // The world has no Whittle.
             let any = self.store.claims_with_hidden(&cluster).next().is_some();
-            return if any { vec![format!("pod {key} was evicted from node {name}, which is no claim's")] } else { Vec::new() };
+            return if any { vec![format!("pod {key} was evicted from node {name}, which belongs to no claim")] } else { Vec::new() };
         };
         let Some(deletion) = &claim.deletion else {
-            return vec![format!("pod {key} was evicted from node {name}, whose claim serves")];
+            return vec![format!("pod {key} was evicted from node {name}, whose claim is in service")];
         };
         let mut faults = Vec::new();
         if self.accepts_pods(name) {
-            faults.push(format!("pod {key} was evicted from node {name}, which takes new ones"));
+            faults.push(format!("pod {key} was evicted from node {name}, which is not tainted"));
         }
         let kept = [labels::DO_NOT_DISRUPT, labels::DO_NOT_EVICT];
         if kept.iter().any(|annotation| pod.metadata.annotation(annotation) == Some("true")) && pod.status.phase == "Running" {
-            faults.push(format!("pod {key} was evicted although its owner asked to leave it"));
+            faults.push(format!("pod {key} was evicted although it is protected"));
         }
-        faults.extend(self.must_go_first(pod, deletion).map(|other| format!("pod {key} was evicted before pod {other}")));
+        faults.extend(self.evicted_before(pod, deletion).map(|other| format!("pod {key} was evicted before pod {other}")));
         if is_rescheduled(pod)
             && let Some(why) = self.is_too_early(name, deletion)
         {
@@ -268,19 +268,19 @@ impl World {
     }
 
     /// A pod of the same node that has to be evicted before this one.
-    fn must_go_first(&self, pod: &Pod, deletion: &Deletion) -> Option<String> {
+    fn evicted_before(&self, pod: &Pod, deletion: &Deletion) -> Option<String> {
         let due = |other: &Pod| {
             let latest = deletion.deadline.and_then(|deadline| deadline.checked_sub(grace(other)).ok());
             latest.is_some_and(|latest| latest <= self.now() + SLACK)
         };
         let holds = |other: &&Pod| {
-            let going = other.metadata.deletion_timestamp;
+            let terminating = other.metadata.deletion_timestamp;
             eviction_rank(other) < eviction_rank(pod)
                 && is_rescheduled(other)
                 && ran_since(other, self.ago(STALE))
                 && !due(other)
-                && (going.is_none()
-                    || deletion.deadline.is_none() && going.is_some_and(|at| self.now().duration_since(at) < TERMINATING_MAX))
+                && (terminating.is_none()
+                    || deletion.deadline.is_none() && terminating.is_some_and(|at| self.now().duration_since(at) < TERMINATING_MAX))
         };
         self.cluster.objects.pods_on(&pod.spec.node_name).find(holds).map(|other| other.metadata.key())
     }
@@ -299,22 +299,22 @@ impl World {
             return None;
         }
         let cluster = self.name();
-        let comes = |claim: &Claim, since: Timestamp, until: Timestamp| {
+        let is_coming = |claim: &Claim, since: Timestamp, until: Timestamp| {
             let phase = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
             phase && claim.deletion.is_none() && claim.created_at >= since && claim.created_at <= until
         };
         // An unreadable claim is not waited for: only its own content says that it is new.
-        let awaited = || self.store.claims(&cluster).any(|stored| comes(&stored.value, deletion.at + SLACK, self.ago(RUN_MAX)));
+        let awaited = || self.store.claims(&cluster).any(|stored| is_coming(&stored.value, deletion.at + SLACK, self.ago(RUN_MAX)));
         if spot && awaited() {
-            return Some("its next machine is on its way and in time");
+            return Some("its replacement is starting and in time");
         }
         let mut all = self.store.claims_with_hidden(&cluster);
-        // A claim that failed a moment ago was planned all the same.
+        // A claim that has just failed was planned as well.
         let failed =
             |claim: &Claim| claim.created_at >= deletion.at - SLACK && claim.deletion.as_ref().is_some_and(|end| end.at >= self.ago(STALE));
-        let planned = all.any(|stored| comes(&stored.value, deletion.at - SLACK, Timestamp::MAX) || failed(&stored.value));
+        let planned = all.any(|stored| is_coming(&stored.value, deletion.at - SLACK, Timestamp::MAX) || failed(&stored.value));
         let early = self.now().duration_since(deletion.at) < UNPLANNED && !planned;
-        early.then_some("nothing can have been planned for it yet")
+        early.then_some("no replacement can have been planned yet")
     }
 
     /// A claim's deletion begins.
@@ -327,7 +327,7 @@ impl World {
         let there = claim.node_name().and_then(|node| self.cluster.objects.nodes.get(node)).filter(|node| !node.metadata.is_deleting());
         if let Some(node) = there.map(|node| node.metadata.name.clone()) {
             if self.accepts_pods(&node) {
-                self.report_violation(format!("claim {name} was ended ({reason:?}) while its node took new pods"));
+                self.report_violation(format!("claim {name} was deleted ({reason:?}) while its node was not tainted"));
             }
             let tainted_at =
                 self.monitor.node_states.get(&node).filter(|state| state.tainted).map_or(self.now(), |state| state.tainted_changed);
@@ -337,7 +337,9 @@ impl World {
             let bound_before = |pod: &&Pod| is_rescheduled(pod) && !pod.metadata.is_deleting() && was_bound(pod, before);
             let pod = self.cluster.objects.pods_on(&node).find(bound_before).map(|pod| pod.metadata.key());
             if let Some(pod) = pod.filter(|_| reason == Empty) {
-                self.report_violation(format!("claim {name} was ended as empty although pod {pod} was on its node before that was closed"));
+                self.report_violation(format!(
+                    "claim {name} was deleted as empty although pod {pod} was on its node before it was tainted"
+                ));
             }
         }
         let Some((_, command)) = deletion.message.rsplit_once("command ") else { return };
@@ -347,7 +349,7 @@ impl World {
         };
         let unready = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).find(unready).map(|other| other.key.name.clone());
         if let Some(other) = unready {
-            self.report_violation(format!("claim {name} was ended before {other}, which replaces it, was ready"));
+            self.report_violation(format!("claim {name} was deleted before its replacement {other} was ready"));
         }
     }
 
@@ -356,7 +358,6 @@ impl World {
         self.monitor.node_states.get(node).is_some_and(|state| state.ready && state.ready_changed <= self.ago(STALE))
     }
 
-    /// A claim becomes initialized.
     pub(super) fn observe_initialized(&mut self, claim: &Claim) {
         let Some(node) = claim.node_name().and_then(|name| self.cluster.objects.nodes.get(name)) else { return };
         let starting = node.spec.taints.iter().any(|taint| claim.spec.startup_taints.iter().any(|own| own.same(taint)));
@@ -367,7 +368,7 @@ impl World {
             self.report_violation(format!("claim {name} counts as ready although node {node} has a startup taint"));
         }
         if unready {
-            self.report_violation(format!("claim {name} counts as ready although node {node} is not"));
+            self.report_violation(format!("claim {name} counts as ready although node {node} is not ready"));
         }
     }
 
@@ -381,10 +382,10 @@ impl World {
         };
         let waiting = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).find(waits).map(|claim| claim.key.name.clone());
         if let Some(name) = waiting {
-            self.report_violation(format!("machine {id} was taken for an orphan while claim {name} was being launched with it"));
+            self.report_violation(format!("machine {id} was treated as an orphan while claim {name} was being launched with it"));
         }
         if let Some(name) = self.store.hidden_owner(id) {
-            self.report_violation(format!("machine {id} was taken for an orphan although claim {name}, which cannot be read, has it"));
+            self.report_violation(format!("machine {id} was treated as an orphan although it belongs to the unreadable claim {name}"));
         }
     }
 
@@ -393,8 +394,8 @@ impl World {
         let (None, Some(machine), None) = (old.machine(), new.machine(), &new.deletion) else { return };
         let known = if self.faults.ec2_lag == 0 { ENDED_SEEN } else { ENDED_LAGS };
         let ended_at = self.region.machines.get(&machine.instance_id).and_then(|machine| machine.ended_at);
-        if ended_at.is_some_and(|at| self.now().duration_since(at) > known) && !self.seems_lost(&machine.instance_id) {
-            self.report_violation(format!("claim {} got {}, which had ended before", new.key.name, machine.instance_id));
+        if ended_at.is_some_and(|at| self.now().duration_since(at) > known) && !self.is_missing(&machine.instance_id) {
+            self.report_violation(format!("claim {} got {}, which was already terminated", new.key.name, machine.instance_id));
         }
     }
 
@@ -405,11 +406,11 @@ impl World {
             machine.instance.is_alive()
                 && machine.instance.tags.get(labels::TAG_LAUNCH) == Some(client_token)
                 && self.store.owner(id).is_none()
-                && !self.seems_lost(id)
+                && !self.is_missing(id)
         };
         let left = self.region.machines.iter().find(unnamed).map(|(id, _)| id.clone());
         if let Some(id) = left {
-            self.report_violation(format!("claim {} was given up while its machine {id} ran", new.key.name));
+            self.report_violation(format!("claim {} was abandoned while its machine {id} ran", new.key.name));
         }
     }
 
@@ -419,18 +420,18 @@ impl World {
         let uses = |claim: &&Claim| claim.is_live() && claim.spec.node_class.name == class;
         let user = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value).find(uses).map(|claim| claim.key.name.clone());
         if let Some(user) = user {
-            self.report_violation(format!("class {class} was let go although claim {user} uses it"));
+            self.report_violation(format!("class {class} was released although claim {user} uses it"));
         }
     }
 
     /// A record of a class is written: if it says that the class does not exist, that must be true.
     pub(crate) fn observe_class_record(&mut self, record: &serde_json::Value) {
-        let gone = |problem: &serde_json::Value| problem.as_str().is_some_and(|text| text.contains("does not exist any more"));
-        let says = record.get("problems").and_then(serde_json::Value::as_array).is_some_and(|problems| problems.iter().any(gone));
+        let is_missing = |problem: &serde_json::Value| problem.as_str().is_some_and(|text| text.contains("does not exist any more"));
+        let says = record.get("problems").and_then(serde_json::Value::as_array).is_some_and(|problems| problems.iter().any(is_missing));
         let name = record.pointer("/class/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
         let there = self.cluster.objects.node_classes.values().any(|class| class.metadata.name == name && !class.metadata.is_deleting());
         if says && there && !self.is_uninstalling() {
-            self.report_violation(format!("class {name} was closed although it is there"));
+            self.report_violation(format!("class {name} was recorded as deleted although it exists"));
         }
     }
 
@@ -447,6 +448,6 @@ impl World {
             object.is_none_or(|object| !object.metadata.is_deleting()) && !node.metadata.is_deleting()
         };
         let nodes = self.cluster.objects.nodes.values().filter(|node| has_disrupted_taint(node) && serves(node) && shown(node));
-        nodes.map(|node| format!("node {} takes no pods although its claim serves", node.metadata.name)).collect()
+        nodes.map(|node| format!("node {} is tainted although its claim is in service", node.metadata.name)).collect()
     }
 }

@@ -70,7 +70,7 @@ impl Instances for SimPorts {
     async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
         self.call(EC2, "DescribeInstances", |world| {
             let mut found = world.machines_seen(|instance| instance.id == *id).pop();
-            if let Some(instance) = found.as_mut().filter(|_| world.is(Mutant::EndUnconfirmed))
+            if let Some(instance) = found.as_mut().filter(|_| world.is(Mutant::TerminationUnconfirmed))
                 && instance.state == InstanceState::ShuttingDown
             {
                 instance.state = InstanceState::Terminated;

@@ -133,7 +133,7 @@ impl ClusterReader for SimPorts {
             if world.is(Mutant::PoolBudgetsIgnored) {
                 seen.node_pools.iter_mut().for_each(|pool| pool.spec.disruption.budgets.clear());
             }
-            if world.is(Mutant::ReplacementNotAhead) && caller == Some(Function::Schedule) {
+            if world.is(Mutant::ReplacementPlannedLate) && caller == Some(Function::Schedule) {
                 seen.nodes.retain(|node| !node.metadata.is_deleting());
             }
             Ok(seen)
@@ -163,7 +163,7 @@ impl WorkloadReader for SimPorts {
 impl World {
     /// A read of one object, which is never stale.
     fn presence(&self, kind: ObjectKind, name: &str) -> Presence {
-        if self.is(Mutant::AbsenceBelieved) || self.is(Mutant::OneLookBelieved) {
+        if self.is(Mutant::AbsenceUnverified) || self.is(Mutant::SingleReadTrusted) {
             return Presence::NotFound;
         }
         let objects = &self.cluster.objects;
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// The mutant that removes finalizers before the machine has ended.
-    pub(crate) fn let_all_go(&mut self, id: &InstanceId) {
+    pub(crate) fn remove_finalizers(&mut self, id: &InstanceId) {
         let provider = self.region.machines.get(id).map(|machine| machine.instance.provider_id());
         let Some(provider) = provider else { return };
         let of_machine = |node: &&Node| node.spec.provider_id == provider.as_str();

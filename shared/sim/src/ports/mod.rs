@@ -160,7 +160,7 @@ impl SimPorts {
         self.now().duration_since(self.deadline) <= crate::world::RESERVE
     }
 
-    /// The calling function, by which mutants choose their victims.
+    /// The calling function, by which mutants select calls.
     fn caller(&self, world: &World) -> Option<Function> {
         self.task.and_then(|task| world.function_of(task))
     }
@@ -170,7 +170,7 @@ impl SimPorts {
         lock(&self.world).name()
     }
 
-    /// Looks at the world or changes it, in no time and without faults.
+    /// Reads or changes the world, instantly and without faults.
     pub fn inspect<R>(&self, look: impl FnOnce(&mut World) -> R) -> R {
         look(&mut lock(&self.world))
     }
@@ -247,7 +247,7 @@ impl Queues for SimPorts {
     async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
         let cluster = doorbell.cluster().to_string();
         self.call(QUEUE, &cluster, |world| {
-            // Where every doorbell is lost, those that a sweep repeats are not: they recover the rest.
+            // Even if every doorbell is lost, those that a sweep repeats are not: they recover the rest.
             (world.sender, world.sender_skew) = (self.task, self.skew);
             // The relay rings a doorbell for each pending pod; the queue deduplicates them.
             let caller = self.caller(world);

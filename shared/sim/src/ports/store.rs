@@ -15,7 +15,7 @@ use whittle_units::{ClusterName, InstanceId};
 impl SimPorts {
     /// The mutant that plans for the pods of terminating nodes only once they are pending: its scheduler does not see deletions.
     fn hide_endings(&self, world: &World, mut claims: Vec<Stored<Claim>>) -> Vec<Stored<Claim>> {
-        if world.is(Mutant::ReplacementNotAhead) && self.caller(world) == Some(Function::Schedule) {
+        if world.is(Mutant::ReplacementPlannedLate) && self.caller(world) == Some(Function::Schedule) {
             claims.retain(|claim| claim.value.deletion.is_none());
         }
         claims
@@ -36,7 +36,7 @@ impl World {
         if self.is(Mutant::OrphanAtFirstSight) {
             subjects.extend(self.region.machines.keys().map(|id| format!("instance/{id} without claim")));
         }
-        if self.is(Mutant::OneLookBelieved) {
+        if self.is(Mutant::SingleReadTrusted) {
             subjects.extend(self.store.claims(cluster).map(|claim| format!("claim/{} without NodePool", claim.value.key.name)));
             let objects = self.cluster.objects.node_claims.values().map(|object| &object.metadata);
             subjects.extend(objects.map(|meta| format!("nodeclaim/{} of {} made by hand", meta.name, meta.uid)));
@@ -86,7 +86,7 @@ impl ClaimStore for SimPorts {
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
         self.call(TABLE, "a new claim", |world| {
             if self.caller(world).is_some() && world.delays_claim(lease, claim) {
-                let reason = "the writer gave up before the table had it".to_owned();
+                let reason = "the writer gave up before the table received it".to_owned();
                 return Err(StoreError::Unavailable { what: "a new claim".to_owned(), reason });
             }
             world.create_claim(lease, claim)

@@ -37,7 +37,7 @@ impl Region {
         !out && !self.is_drained(instance_type, zone, capacity_type)
     }
 
-    /// Whether a fleet was created with this token: another call with it starts nothing.
+    /// Whether a fleet was created with this token: another call with it starts no machine.
     pub fn repeats(&self, client_token: &str, now: Timestamp) -> bool {
         self.fleets.get(client_token).is_some_and(|(.., at)| self.remembers(*at, now))
     }
@@ -52,7 +52,6 @@ impl Region {
         self.fleets.values().map(|(_, answer, _)| answer).find(|answer| answer.fleet_id == id)
     }
 
-    /// The request of a fleet, by its id.
     pub fn fleet_request(&self, id: &str) -> Option<&FleetRequest> {
         self.fleets.values().find(|(_, answer, _)| answer.fleet_id == id).map(|(request, ..)| request)
     }
@@ -68,7 +67,7 @@ impl Region {
     ) -> Result<FleetAnswer, CloudError> {
         if let Some((known, answer, _)) = self.fleets.get(&request.client_token).filter(|(.., at)| self.remembers(*at, now)) {
             if known != request {
-                let text = "the client token came with other parameters before";
+                let text = "the client token was used with other parameters before";
                 return Err(failed(CloudErrorKind::IdempotencyMismatch, "IdempotentParameterMismatch", text));
             }
             return Ok(answer.clone());
@@ -83,7 +82,7 @@ impl Region {
         if let Some((_, pool)) = pool {
             // Errors of other pools do not matter if one pool has capacity.
             answer.errors.clear();
-            if self.supply.tells_all_errors {
+            if self.supply.reports_all_errors {
                 let pools = request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool)));
                 answer.errors.extend(pools.filter_map(|(config, pool)| self.pool_error(request, config, pool, now)));
             }

@@ -67,7 +67,6 @@ pub enum RegionEffect {
     Lost(String),
 }
 
-/// The region.
 #[derive(Debug)]
 pub struct Region {
     name: String,
@@ -88,7 +87,6 @@ pub struct Region {
     pub out_of_stock: BTreeSet<(String, String, String)>,
     /// The error code and message of every pool.
     pub refusal: Option<(String, String)>,
-    /// Its limits.
     pub supply: Supply,
     changes: BTreeMap<(Timestamp, InstanceId, Change), ()>,
     /// Machines started from now on never join.
@@ -197,7 +195,7 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
 }
 
 impl Region {
-    /// A region with the network of a cluster, and without machines.
+    /// A region with the network of a cluster and no machines.
     pub fn new(name: &str, cluster: &ClusterName) -> Self {
         let (catalog, blob) = cached_catalog(name, false);
         let network = Network::of_cluster(cluster, &catalog.zones[..catalog.zones.len().min(3)], "1.33");
@@ -230,7 +228,6 @@ impl Region {
         (self.catalog, self.blob) = cached_catalog(&self.name, true);
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -244,7 +241,7 @@ impl Region {
         let suffix = if is_chinese(&self.name) { ".cn" } else { "" };
         format!("https://0123456789ABCDEF0123456789ABCDEF.sk1.{}.eks.amazonaws.com{suffix}", self.name)
     }
-    /// What EKS says of a cluster in this region.
+    /// The answer of EKS about a cluster in this region.
     pub fn cluster_info(&self, cluster: &ClusterName, version: &str) -> ClusterInfo {
         ClusterInfo {
             name: cluster.clone(),
@@ -276,7 +273,7 @@ impl Region {
         self.blob.get_or_init(|| self.catalog.encode()).clone()
     }
 
-    /// The answer of DescribeInstanceStatus: EC2 shows only what runs.
+    /// The answer of DescribeInstanceStatus, which contains only running machines.
     pub fn failing(&self) -> Vec<InstanceStatus> {
         let runs = |id: &InstanceId| self.machines.get(id).is_some_and(|machine| machine.instance.state == InstanceState::Running);
         self.statuses.iter().filter(|(id, _)| runs(id)).map(|(_, status)| status.clone()).collect()
@@ -353,13 +350,13 @@ impl Region {
         let mut effects = Vec::new();
         while let Some((at, id, change)) = self.changes.keys().next().cloned().filter(|(at, _, _)| *at <= now) {
             self.changes.remove(&(at, id.clone(), change));
-            self.happen(&id, change, now, dice, &mut effects);
+            self.apply_change(&id, change, now, dice, &mut effects);
         }
-        self.reservations_go_on(now, dice, &mut effects);
+        self.step_reservations(now, dice, &mut effects);
         effects
     }
 
-    fn happen(&mut self, id: &InstanceId, change: Change, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
+    fn apply_change(&mut self, id: &InstanceId, change: Change, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
         let Some(machine) = self.machines.get_mut(id) else { return };
         match change {
             Change::Run if machine.instance.state == InstanceState::Pending => {
@@ -374,8 +371,8 @@ impl Region {
             }
             Change::Reclaim if machine.instance.is_alive() => {
                 effects.push(RegionEffect::Reclaimed(id.clone()));
-                effects.push(RegionEffect::Log(format!("EC2 takes spot machine {id} back")));
-                self.begin_end(id, now, dice, effects);
+                effects.push(RegionEffect::Log(format!("EC2 reclaims spot machine {id}")));
+                self.begin_termination(id, now, dice, effects);
             }
             Change::End if machine.instance.state == InstanceState::ShuttingDown => {
                 machine.instance.state = InstanceState::Terminated;
@@ -392,7 +389,7 @@ impl Region {
         }
     }
 
-    fn begin_end(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
+    fn begin_termination(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
         let Some(machine) = self.machines.get_mut(id).filter(|machine| machine.instance.is_alive()) else { return };
         machine.instance.state = InstanceState::ShuttingDown;
         machine.ended_at = Some(now);
@@ -406,7 +403,7 @@ impl Region {
     pub fn terminate(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice) -> (bool, Vec<RegionEffect>) {
         let mut effects = Vec::new();
         let known = self.machines.contains_key(id);
-        self.begin_end(id, now, dice, &mut effects);
+        self.begin_termination(id, now, dice, &mut effects);
         (known, effects)
     }
 
@@ -417,8 +414,8 @@ impl Region {
         Some(notices::spot_interruption(id.as_str(), now))
     }
 
-    /// Adds an orphaned machine with our tags, as a lost record leaves it behind. It is copied
-    /// from the given machine, or from the first running one; `None` if there is none.
+    /// Adds an orphaned machine with our tags, as after the loss of its record. It is copied from the given machine, or
+    /// from the first running one; `None` if there is none.
     pub fn orphan(&mut self, like: Option<&InstanceId>, now: Timestamp, dice: &mut Dice) -> Option<InstanceId> {
         let matching = |machine: &&Machine| machine.instance.is_alive() && like.is_none_or(|id| machine.instance.id == *id);
         let mut machine = self.machines.values().find(matching)?.clone();

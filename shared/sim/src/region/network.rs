@@ -21,15 +21,15 @@ pub struct Network {
     pub images: Vec<Image>,
     /// Role by instance profile; empty for one without a role.
     pub profiles: BTreeMap<String, String>,
-    /// How instance profiles were made, where that is known.
+    /// How instance profiles were created, where known.
     pub profile_origins: BTreeMap<String, ProfileOrigin>,
-    /// The roles that exist; none named means any.
+    /// The roles that exist; empty means any.
     pub roles: BTreeSet<String>,
     /// The user's own SSM parameters.
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What an instance profile was made with.
+/// How an instance profile was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileOrigin {
     pub path: String,
@@ -102,7 +102,6 @@ impl Network {
         self.images.iter().filter(matches).cloned().collect()
     }
 
-    /// The path of an instance profile.
     pub fn profile_path(&self, profile: &str) -> &str {
         self.profile_origins.get(profile).map_or("/", |origin| origin.path.as_str())
     }
@@ -157,7 +156,7 @@ fn image_matches(image: &Image, term: &AmiSelectorTerm) -> bool {
         && term.ssm_parameter.is_none()
 }
 
-/// The account of Amazon's images for EKS.
+/// The account that owns Amazon's images for EKS.
 const AMAZON: &str = "602401143452";
 
 /// The tag with the alias family of an image.

@@ -17,7 +17,7 @@ fn event(source: &str, kind: &str, instance: &str, detail: &Value, now: Timestam
     .to_string()
 }
 
-/// Two minutes' warning before a spot machine is taken back.
+/// The two-minute warning before a spot machine is reclaimed.
 pub fn spot_interruption(instance: &str, now: Timestamp) -> String {
     event(
         "aws.ec2",
@@ -28,12 +28,12 @@ pub fn spot_interruption(instance: &str, now: Timestamp) -> String {
     )
 }
 
-/// Advice that a spot machine is at risk.
+/// The recommendation to replace a spot machine at risk.
 pub fn rebalance(instance: &str, now: Timestamp) -> String {
     event("aws.ec2", "EC2 Instance Rebalance Recommendation", instance, &json!({"instance-id": instance}), now)
 }
 
-/// A machine changed its state.
+/// A state change of a machine.
 pub fn state_change(instance: &str, state: &str, now: Timestamp) -> String {
     event("aws.ec2", "EC2 Instance State-change Notification", instance, &json!({"instance-id": instance, "state": state}), now)
 }

@@ -14,9 +14,8 @@ use whittle_units::InstanceId;
 /// How long before the end of a capacity block EC2 terminates its machines.
 const BLOCK_CLEARED: SignedDuration = SignedDuration::from_mins(30);
 /// How long before the end of a block its machines should be drained.
-const BLOCK_LEFT: SignedDuration = SignedDuration::from_mins(40);
+const BLOCK_DRAINED: SignedDuration = SignedDuration::from_mins(40);
 
-/// A capacity reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// As EC2 describes it, except for the free count.
@@ -67,10 +66,10 @@ impl Region {
     }
 
     /// Whether the machine runs in a capacity block that ends within forty minutes.
-    pub fn is_to_leave_its_block(&self, id: &InstanceId, now: Timestamp) -> bool {
+    pub fn must_leave_block(&self, id: &InstanceId, now: Timestamp) -> bool {
         let used = self.machines.get(id).and_then(|machine| machine.instance.reservation.as_ref());
         let block = used.and_then(|id| self.reservations.get(id)).filter(|known| known.is_block());
-        block.and_then(|block| block.described.ends_at).is_some_and(|end| end.duration_since(now) <= BLOCK_LEFT)
+        block.and_then(|block| block.described.ends_at).is_some_and(|end| end.duration_since(now) <= BLOCK_DRAINED)
     }
 
     /// How many machines can still be started in a reservation.
@@ -111,7 +110,7 @@ impl Region {
     }
 
     /// Capacity blocks are cleared half an hour before they end; ended reservations release their machines.
-    pub(super) fn reservations_go_on(&mut self, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
+    pub(super) fn step_reservations(&mut self, now: Timestamp, dice: &mut Dice, effects: &mut Vec<RegionEffect>) {
         let due = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         let active: Vec<Reservation> = self.reservations.values().filter(|known| known.is_active()).cloned().collect();
         for known in active {
@@ -119,8 +118,8 @@ impl Region {
             if due(known.cleared_at()) {
                 for machine in self.users_of(id).into_iter().collect::<BTreeSet<_>>() {
                     effects.push(RegionEffect::Reclaimed(machine.clone()));
-                    effects.push(RegionEffect::Log(format!("EC2 ends {machine}, whose capacity block {id} is about to end")));
-                    self.begin_end(&machine, now, dice, effects);
+                    effects.push(RegionEffect::Log(format!("EC2 terminates {machine}, whose capacity block {id} is about to end")));
+                    self.begin_termination(&machine, now, dice, effects);
                 }
             }
             if due(known.described.ends_at) {

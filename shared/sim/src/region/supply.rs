@@ -1,4 +1,4 @@
-//! What limits a region: finite pools, subnet addresses, quotas, and how late EC2 and IAM tell of what is new.
+//! The limits of a region: finite pools, subnet addresses, quotas, and the lag with which EC2 and IAM show new resources.
 
 use super::{Machine, Region};
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +11,7 @@ use whittle_units::Price;
 /// The limits of a region; by default there are none.
 #[derive(Clone, Debug, Default)]
 pub struct Supply {
-    /// Machines that can still be started, by type, zone and capacity type. Other pools never run dry.
+    /// Machines that can still be started, by type, zone and capacity type. Other pools are unlimited.
     pub pools: BTreeMap<(String, String, String), u32>,
     /// Whether machines use up the addresses of their subnet.
     pub counts_addresses: bool,
@@ -21,8 +21,8 @@ pub struct Supply {
     pub own_prices: bool,
     /// Errors of certain pools, the first of which counts.
     pub refusals: Vec<PoolRefusal>,
-    /// Whether a fleet tells the errors of all its pools although it started machines.
-    pub tells_all_errors: bool,
+    /// Whether a fleet reports the errors of all its pools although it started machines.
+    pub reports_all_errors: bool,
     /// How long DescribeInstances does not show a new machine.
     pub describe_lag: SignedDuration,
     /// How long EC2 does not know a new instance profile.
@@ -83,13 +83,13 @@ impl Region {
         })
     }
 
-    /// Whether a finite pool has run dry.
+    /// Whether a finite pool is exhausted.
     pub(super) fn is_drained(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
         let key = (instance_type.to_owned(), zone.to_owned(), capacity_type.to_owned());
         !self.supply.pools.is_empty() && self.supply.pools.get(&key) == Some(&0)
     }
 
-    /// Takes the place and the address of a machine that starts, or gives them back when it ends.
+    /// Takes the capacity and the address of a machine that starts, or returns them when it ends.
     pub(super) fn occupy(&mut self, machine: &Machine, starts: Occupancy) {
         let instance = &machine.instance;
         let change = |count: &mut u32| match starts {
@@ -109,7 +109,7 @@ impl Region {
         }
     }
 
-    /// What EC2 ranks a pool by: the lowest is used first.
+    /// The rank of a pool: the lowest is used first.
     pub(super) fn rank(&self, request: &FleetRequest, pool: &FleetOverride) -> Price {
         if self.supply.own_prices && !request.prioritized { self.market_price(pool, &request.capacity_type) } else { pool.price }
     }

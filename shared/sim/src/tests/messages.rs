@@ -1,4 +1,4 @@
-//! Queues and schedules are as strict as those of the template.
+//! Queues and schedules behave like those of the template.
 
 use super::*;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn schedule() -> Doorbell {
 fn consolidate() -> Doorbell {
     Doorbell::Consolidate { cluster: "demo".into() }
 }
-/// The function behind it always fails.
+/// A doorbell whose function always fails.
 fn poison() -> Doorbell {
     Doorbell::Terminate { cluster: "demo".into(), claim: "x".into() }
 }
@@ -24,7 +24,7 @@ fn invocations(simulation: &Simulation) -> u64 {
 }
 
 #[test]
-fn a_message_that_always_fails_is_parked_with_its_reason_and_can_be_sent_again() {
+fn a_message_that_always_fails_is_dead_lettered_with_its_reason_and_can_be_redriven() {
     let mut simulation = simulation(1);
     send(&simulation, poison(), 0);
     seconds(&mut simulation, 3600);
@@ -32,17 +32,17 @@ fn a_message_that_always_fails_is_parked_with_its_reason_and_can_be_sent_again()
         let mut world = simulation.world();
         let parked: Vec<_> = world.queues.parked.iter().map(|message| (message.receives, message.reason.as_deref())).collect();
         assert_eq!(parked, [(5, Some("always"))]);
-        assert_eq!((world.counts.failures, world.queues.waiting().count()), (5, 0), "nobody tries it any more");
+        assert_eq!((world.counts.failures, world.queues.waiting().count()), (5, 0), "it is not retried any more");
         assert_eq!(world.redrive(), 1);
         assert!(world.queues.parked.is_empty());
     }
     seconds(&mut simulation, 3600);
     let world = simulation.world();
-    assert_eq!((world.counts.failures, world.queues.parked.len()), (10, 1), "tried as often as a new one");
+    assert_eq!((world.counts.failures, world.queues.parked.len()), (10, 1), "retried as often as a new message");
 }
 
 #[test]
-fn a_message_that_fails_takes_no_other_with_it() {
+fn a_failing_message_does_not_affect_others() {
     let mut simulation = simulation(1);
     send(&simulation, poison(), 0);
     send(&simulation, Doorbell::Sweep { cluster: "demo".into() }, 0);
@@ -55,7 +55,7 @@ fn a_message_that_fails_takes_no_other_with_it() {
 }
 
 #[test]
-fn bells_that_come_together_are_one_and_stay_one_for_five_minutes() {
+fn duplicate_doorbells_are_dropped_for_five_minutes() {
     let mut simulation = simulation(1);
     for _ in 0..3 {
         send(&simulation, schedule(), 0);
@@ -64,12 +64,12 @@ fn bells_that_come_together_are_one_and_stay_one_for_five_minutes() {
     assert_eq!(invocations(&simulation), 1);
     send(&simulation, schedule(), 0);
     seconds(&mut simulation, 30);
-    assert_eq!(invocations(&simulation), 2, "a later moment is another bell");
+    assert_eq!(invocations(&simulation), 2, "a later doorbell is another message");
 }
 
-/// Whatever the parameter `PlanDelaySeconds` says.
+/// For every value of the parameter `PlanDelaySeconds`.
 #[test]
-fn a_bell_is_never_swallowed_by_one_that_was_read_already() {
+fn a_doorbell_is_never_a_duplicate_of_one_that_was_read() {
     for delay in [0, 1, 2] {
         let mut simulation = simulation(1);
         simulation.world().queues.plan_delay = SignedDuration::from_secs(delay);
@@ -77,7 +77,7 @@ fn a_bell_is_never_swallowed_by_one_that_was_read_already() {
             send(&simulation, schedule(), 0);
             let rung_at = simulation.world().now();
             let waits = |simulation: &Simulation| simulation.world().queues.waiting().any(|message| message.reader.is_none());
-            assert!(waits(&simulation), "delay {delay}: nobody will look after {rung_at}");
+            assert!(waits(&simulation), "delay {delay}: no message is read after {rung_at}");
             simulation.run_for(SignedDuration::from_millis(130));
         }
         seconds(&mut simulation, 30);
@@ -86,8 +86,8 @@ fn a_bell_is_never_swallowed_by_one_that_was_read_already() {
 }
 
 #[test]
-fn a_fifo_queue_delays_all_its_messages_alike() {
-    for (doorbell, asked, expected) in [
+fn a_fifo_queue_delays_all_messages_equally() {
+    for (doorbell, requested, expected) in [
         (schedule(), 0, Some(PLAN_DELAY)),
         (schedule(), 3, Some(PLAN_DELAY)),
         (schedule(), 10, None),
@@ -97,11 +97,11 @@ fn a_fifo_queue_delays_all_its_messages_alike() {
     ] {
         let mut simulation = simulation(1);
         let begun = simulation.world().now();
-        send(&simulation, doorbell.clone(), asked);
+        send(&simulation, doorbell.clone(), requested);
         let due = simulation.world().queues.waiting().next().map(|message| message.visible_at.duration_since(begun));
-        assert_eq!(due, expected, "{doorbell:?} asked for in {asked} s");
+        assert_eq!(due, expected, "{doorbell:?} requested in {requested} s");
         seconds(&mut simulation, 120);
-        assert_eq!(invocations(&simulation), u64::from(expected.is_some()), "what is left to the tick is not sent");
+        assert_eq!(invocations(&simulation), u64::from(expected.is_some()), "a doorbell that the tick replaces is not sent");
     }
 }
 
@@ -114,9 +114,9 @@ fn a_group_waits_for_the_message_that_is_in_flight() {
     send(&simulation, schedule(), 0);
     send(&simulation, consolidate(), 0);
     seconds(&mut simulation, 30);
-    assert_eq!(invocations(&simulation), 2, "the one that died, and the other queue's");
+    assert_eq!(invocations(&simulation), 2, "the one that died, and that of the other queue");
     seconds(&mut simulation, 60);
-    assert_eq!(invocations(&simulation), 4, "it came again, then the one behind it");
+    assert_eq!(invocations(&simulation), 4, "it is delivered again, then the next one");
     assert!(simulation.world().is_quiet());
 }
 
@@ -129,19 +129,19 @@ fn a_tick_is_a_message_like_any_other() {
     simulation.world().faults.crash_at_gate = Some(next);
     send(&simulation, schedule(), 0);
     seconds(&mut simulation, 22);
-    // One refresh at the beginning, the run that died, and a tick for each of the four functions that have one a minute.
-    assert_eq!(invocations(&simulation), 1 + 1 + 3, "the group of the plans is held");
+    // The first refresh, the run that died, and a tick for each of the four functions that have one a minute.
+    assert_eq!(invocations(&simulation), 1 + 1 + 3, "the message group of the plans is blocked");
     seconds(&mut simulation, 35);
-    assert_eq!(invocations(&simulation), 5 + 2, "the message came again, and the tick behind it");
+    assert_eq!(invocations(&simulation), 5 + 2, "the message is delivered again, then the tick");
     let next = simulation.world().counts.gates + 1;
     simulation.world().faults.crash_at_gate = Some(next);
     seconds(&mut simulation, 20);
-    let again = simulation.world().queues.waiting().filter(|message| message.receives == 1).count();
-    assert_eq!(again, 1, "a tick's run that died is taken up again");
+    let redelivered = simulation.world().queues.waiting().filter(|message| message.receives == 1).count();
+    assert_eq!(redelivered, 1, "the tick of a run that died is delivered again");
 }
 
 #[test]
-fn a_tick_that_cannot_ring_is_made_up_for_by_the_next() {
+fn the_next_tick_compensates_for_one_that_fails() {
     let mut simulation = simulation(1);
     simulation.world().switch_on();
     simulation.world().faults.throttles = 1000;
@@ -153,7 +153,7 @@ fn a_tick_that_cannot_ring_is_made_up_for_by_the_next() {
 }
 
 #[test]
-fn a_call_over_a_dead_connection_does_nothing_and_is_made_again() {
+fn a_call_over_a_dead_connection_has_no_effect_and_is_retried() {
     let mut simulation = simulation_of(1, Arc::new(Writer));
     let seen = |simulation: &Simulation| {
         let failures = simulation.world().counts.failures;
@@ -170,7 +170,7 @@ fn a_call_over_a_dead_connection_does_nothing_and_is_made_again() {
 }
 
 #[test]
-fn a_run_that_dies_at_an_await_point_is_delivered_again() {
+fn the_message_of_a_run_that_dies_at_an_await_point_is_delivered_again() {
     let mut simulation = simulation(1);
     simulation.world().faults.crash_at_gate = Some(2);
     send(&simulation, schedule(), 0);
@@ -190,7 +190,7 @@ fn property(template: &str, resource: &str, name: &str) -> Option<i64> {
 }
 
 #[test]
-fn limits_are_those_of_the_template() {
+fn limits_equal_those_of_the_template() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../template.yaml");
     let template = std::fs::read_to_string(path).unwrap();
     for (function, resource, queue) in [

@@ -55,7 +55,6 @@ pub(crate) struct Lag {
     granted: BTreeMap<&'static str, (i64, Timestamp)>,
     /// Machines with termination protection, and its end after the first attempt.
     protected: BTreeMap<InstanceId, Option<Timestamp>>,
-    /// Refused terminations.
     pub(crate) refused: u64,
 }
 
@@ -161,7 +160,7 @@ impl World {
         }
     }
 
-    /// Whether EC2 does not know a machine yet, so that whoever names it is told that there is none.
+    /// Whether EC2 does not know a machine yet and answers that it does not exist.
     pub fn is_not_yet_visible(&self, id: &InstanceId) -> bool {
         self.lag.not_yet_visible.contains(id) && self.lag.hidden.get(id).is_some_and(|(_, until)| self.now() < *until)
     }
@@ -204,20 +203,20 @@ impl World {
         self.fault_occurs(self.faults.dead_connections)
     }
 
-    /// Draws how long an invocation may last.
+    /// Draws the timeout of an invocation.
     pub(super) fn time_of(&mut self, function: Function) -> SignedDuration {
-        let whole = function.limits().timeout;
-        if self.fault_occurs(self.faults.short_runs) { self.seconds(SHORT).min(whole) } else { whole }
+        let timeout = function.limits().timeout;
+        if self.fault_occurs(self.faults.short_runs) { self.seconds(SHORT).min(timeout) } else { timeout }
     }
 
-    /// Somebody deletes the namespace of a pod that is to be evicted.
+    /// May delete the namespace of a pod that is to be evicted.
     pub(crate) fn maybe_delete_namespace(&mut self, namespace: &str) {
         if namespace == "kube-system" || !self.fault_occurs(self.faults.deleted_namespaces) {
             return;
         }
         let (now, span) = (self.now(), self.seconds(TERMINATING));
         if self.cluster.delete_namespace(namespace, now + span, now) {
-            self.log(LineKind::Fault, format!("namespace {namespace} is deleted, and made again in {} s", span.as_secs()));
+            self.log(LineKind::Fault, format!("namespace {namespace} is deleted, and recreated in {} s", span.as_secs()));
             self.touch_cluster();
         }
     }
@@ -232,7 +231,7 @@ impl World {
         let is_free = |name: &str| !taken.contains(name) && !self.cluster.objects.nodes.contains_key(name);
         let ended = instances().filter(|one| one.state == InstanceState::Terminated && is_free(&one.private_dns_name));
         let Some(name) = ended.max_by_key(|one| (one.launched_at, &one.id)).map(|one| one.private_dns_name.clone()) else { return };
-        self.log(LineKind::Fault, format!("machine {id} gets the name {name} again"));
+        self.log(LineKind::Fault, format!("machine {id} reuses the name {name}"));
         if let Some(machine) = self.region.machines.get_mut(id) {
             machine.instance.private_dns_name = name;
         }
@@ -270,7 +269,7 @@ impl World {
         granted
     }
 
-    /// The error if a machine has termination protection, which somebody disables some minutes after the first attempt.
+    /// The error if a machine has termination protection, which is disabled some minutes after the first attempt.
     pub(crate) fn termination_protection_error(&mut self, id: &InstanceId) -> Option<CloudError> {
         let now = self.now();
         let until = self.lag.protected.get_mut(id)?.get_or_insert(now + PROTECTED);
@@ -294,8 +293,8 @@ impl World {
     pub(super) fn inject_periodic_faults(&mut self) {
         self.apply_late_claims();
         let now = self.now();
-        self.store.show_hidden(now, self.faults.odd_claims == 0);
-        if self.fault_occurs(self.faults.odd_claims) {
+        self.store.show_hidden(now, self.faults.unreadable_claims == 0);
+        if self.fault_occurs(self.faults.unreadable_claims) {
             let cluster = self.name();
             let keys: Vec<ClaimKey> = self
                 .store
@@ -327,7 +326,7 @@ impl World {
     }
 
     /// Whether a machine is missing from EC2's answers, or was a moment ago.
-    pub(crate) fn seems_lost(&self, id: &InstanceId) -> bool {
+    pub(crate) fn is_missing(&self, id: &InstanceId) -> bool {
         self.lag.hides(id, self.now())
     }
 }

@@ -49,13 +49,13 @@ impl World {
     /// is not, because it compensates for the others; a queue that refuses it makes the tick fail.
     pub(super) fn send_tick(&mut self, doorbell: Doorbell) {
         if self.fault_occurs(self.faults.throttles) || self.fault_occurs(self.faults.lost_ticks) {
-            self.log(LineKind::Fault, format!("a tick of {} could not ring", doorbell.function()));
+            self.log(LineKind::Fault, format!("a tick of {} could not send its doorbell", doorbell.function()));
         } else {
             self.post(doorbell, SignedDuration::ZERO);
         }
     }
 
-    /// How often a message is delivered that was sent once.
+    /// How often a message is delivered.
     pub(super) fn copies(&mut self) -> usize {
         if self.fault_occurs(self.faults.repeated_messages) { 2 } else { 1 }
     }
@@ -101,7 +101,7 @@ impl World {
             self.task_sequence += 1;
             let task = TaskId(self.task_sequence);
             let Some(message) = self.queues.receive(number, task, now) else {
-                self.log(LineKind::Fault, "a message was parked after its last try");
+                self.log(LineKind::Fault, "a message was moved to the dead-letter queue");
                 continue;
             };
             if self.is_throttled(message.function) {

@@ -18,7 +18,7 @@ use whittle_units::ClusterName;
 const STALE_OBJECTS_MS_MAX: u64 = 5_000;
 /// How long EC2 may not show a machine after starting it.
 const UNSEEN_MACHINE: SignedDuration = SignedDuration::from_secs(10);
-/// The least time between two partial answers: what is seen twice by then is true.
+/// The least time between two partial answers: what two reads within it agree on is true.
 const PARTIAL_READ_EVERY: SignedDuration = SignedDuration::from_secs(120);
 /// The age of the listings that the mutant reads.
 const LAG: SignedDuration = SignedDuration::from_secs(15);
@@ -92,21 +92,21 @@ pub struct Faults {
     /// Ticks at which a kubelet stops reporting for up to 70 seconds.
     pub silent_kubelets: u32,
     /// Ticks at which a claim becomes unreadable for up to 200 seconds.
-    pub odd_claims: u32,
+    pub unreadable_claims: u32,
     /// New claims that reach the table up to two minutes after their writer gave up.
     pub late_claims: u32,
-    /// Nodes to which somebody else adds a finalizer, removed some time after their deletion.
+    /// Nodes to which another controller adds a finalizer, removed some time after their deletion.
     pub foreign_finalizers: u32,
     /// Writes of Nodes and NodeClaims that a webhook denies.
     pub webhook_refusals: u32,
     /// Writes of NodeClaims alone that it denies.
     pub claim_refusals: u32,
-    /// Evictions just before which somebody deletes the pod's namespace, to recreate it within two minutes: meanwhile the API server
-    /// creates nothing in it, evictions and Events among it.
+    /// Evictions just before which the pod's namespace is deleted, to be recreated within two minutes: meanwhile the API server
+    /// creates nothing in it, not even evictions and Events.
     pub deleted_namespaces: u32,
     /// Machines that get the address, and so the Node name, of a terminated machine whose Node is deleted.
     pub reused_names: u32,
-    /// Calls over a connection that died while its environment was frozen: nothing happens, and the caller cannot know.
+    /// Calls over a connection that died while its environment was frozen: they have no effect, and the caller cannot know.
     pub dead_connections: u32,
     /// Writes of records that the table refuses as too large; an item of more than 400 KB is always refused.
     pub large_items: u32,
@@ -153,7 +153,7 @@ pub(crate) struct History {
 }
 
 impl World {
-    /// Replaces the table when its time has come.
+    /// Replaces the table when it is due.
     pub(crate) fn lose_table(&mut self) {
         let Some(loss) = self.faults.table_loss else { return };
         let age = self.now().duration_since(self.begun);
@@ -165,11 +165,10 @@ impl World {
         }
         self.faults.table_loss = None;
         let was = self.history.table.take();
-        self.log(LineKind::Fault, if was.is_some() { "the table is as it was a while ago" } else { "the table is empty" });
+        self.log(LineKind::Fault, if was.is_some() { "an earlier copy of the table is restored" } else { "the table is empty" });
         self.replace_table(was.unwrap_or_default());
     }
 
-    /// Replaces the table.
     pub fn replace_table(&mut self, mut table: Store) {
         table.ignore_fencing = self.store.ignore_fencing;
         table.pass(self.now());
@@ -219,7 +218,7 @@ impl World {
 
     /// Keeps the listing of claims for the mutant with lagging listings.
     pub(crate) fn remember_claims(&mut self) {
-        if self.is(Mutant::ClaimsReadLate) {
+        if self.is(Mutant::ClaimListingStale) {
             let listing = self.store.claims(&self.cluster.name).cloned().collect();
             self.history.claims.push_back((self.now(), listing));
         }
@@ -227,7 +226,7 @@ impl World {
 
     /// All claims of a cluster, as the table has them.
     pub(crate) fn claims_seen(&self, cluster: &ClusterName) -> Vec<Stored<Claim>> {
-        if self.is(Mutant::ClaimsReadLate) {
+        if self.is(Mutant::ClaimListingStale) {
             let then = self.now().checked_sub(LAG).unwrap_or(Timestamp::MIN);
             return self.history.claims.iter().rev().find(|(at, _)| *at <= then).map(|(_, listing)| listing.clone()).unwrap_or_default();
         }

@@ -27,12 +27,11 @@ pub(crate) struct HiddenObjects {
     kind: Option<(&'static str, Timestamp, bool)>,
 }
 
-/// A hidden object.
 #[derive(Clone, Copy, Debug)]
 struct HiddenObject {
     until: Timestamp,
     visibility: Visibility,
-    /// Hidden by a test, independently of faults.
+    /// Hidden by a test, regardless of faults.
     pinned: bool,
 }
 
@@ -145,7 +144,7 @@ impl HiddenObjects {
         list.retain(|object| {
             let Some(HiddenObject { visibility, .. }) = self.objects.get(&(T::KIND, key_of(object))) else { return true };
             let value = serde_json::to_value(object).unwrap_or_default();
-            let mut unreadable = Unreadable::of::<T>(&value, "spec", "it is of tomorrow");
+            let mut unreadable = Unreadable::of::<T>(&value, "spec", "a newer version wrote it");
             if let Some(old @ ("Provisioner" | "AWSNodeTemplate")) = object.meta().annotation(labels::CONVERTED_FROM) {
                 old.clone_into(&mut unreadable.kind);
             }

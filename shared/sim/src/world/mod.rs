@@ -48,7 +48,6 @@ const REACTION: SignedDuration = SignedDuration::from_millis(200);
 /// Messages due within this time count as pending work.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
 
-/// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     pub seed: u64,
@@ -115,20 +114,15 @@ struct Timers {
     delivery: Option<Timestamp>,
 }
 
-/// The world.
 pub struct World {
     agenda: Agenda<Event>,
     /// The random number generators.
     pub dice: Dice,
-    /// The table.
     pub store: Store,
-    /// Messages.
     pub queues: MessageQueues,
-    /// The Kubernetes cluster.
     pub cluster: Cluster,
     /// EC2 and related services.
     pub region: Region,
-    /// Injected faults.
     pub faults: Faults,
     /// What happened.
     pub story: Story,
@@ -140,7 +134,7 @@ pub struct World {
     pub gates: Option<Vec<Function>>,
     /// Requests to the eviction API, by second.
     pub evictions: BTreeMap<i64, Requests>,
-    /// When an invocation died last.
+    /// When an invocation last died.
     pub died_at: Option<Timestamp>,
     pub(crate) mutant: Option<Mutant>,
     pub(crate) monitor: Monitor,
@@ -163,14 +157,14 @@ pub struct World {
     ticking: bool,
     tick: SignedDuration,
     timers: Timers,
-    /// What was told last about each subject.
+    /// The last message about each subject.
     last_messages: BTreeMap<String, String>,
     /// Nodes that Whittle does not manage, as they were first seen.
     pub(crate) foreign: BTreeMap<String, Foreign>,
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// A fresh world.
     pub fn new(options: &WorldOptions) -> Self {
         let mut world = Self {
             agenda: Agenda::new(options.start),
@@ -215,7 +209,6 @@ impl World {
         self.agenda.now()
     }
 
-    /// The name of the cluster.
     pub fn name(&self) -> ClusterName {
         self.cluster.name.clone()
     }
@@ -271,7 +264,7 @@ impl World {
         self.region.cost()
     }
 
-    /// Something in the cluster changed: its controllers react soon.
+    /// The cluster changed: its controllers react soon.
     pub fn touch_cluster(&mut self) {
         self.plan_cluster(self.agenda.now().checked_add(REACTION).unwrap_or(Timestamp::MAX));
     }
@@ -283,7 +276,7 @@ impl World {
         }
     }
 
-    /// Something in EC2 changed: its next step is scheduled.
+    /// EC2's state changed: its next step is scheduled.
     pub fn touch_region(&mut self) {
         let Some(at) = self.region.next_at() else { return };
         if self.timers.region.is_none_or(|planned| at < planned) {
@@ -297,7 +290,7 @@ impl World {
         let event = self.agenda.pop(limit)?;
         self.lose_table();
         Some(match event {
-            Event::Wake { task, .. } if self.cut_off.remove(&task) => Due::Kill(task, "ended with its table"),
+            Event::Wake { task, .. } if self.cut_off.remove(&task) => Due::Kill(task, "killed with its table"),
             Event::Wake { task, waker } => Due::Wake(task, waker),
             Event::Expire { task } if self.running.contains_key(&task) => Due::Kill(task, "timed out"),
             Event::Expire { .. } => Due::Nothing,
@@ -411,7 +404,6 @@ impl World {
         Some(notice)
     }
 
-    /// A unique name.
     pub(crate) fn unique(&mut self) -> String {
         self.unique += 1;
         self.dice.suffix(5)

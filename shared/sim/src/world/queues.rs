@@ -22,7 +22,7 @@ pub struct Message {
     pub visible_at: Timestamp,
     pub receives: u32,
     pub reader: Option<TaskId>,
-    /// Why its last reader did not finish it.
+    /// Why its last reader failed.
     pub reason: Option<String>,
     pub chain: Chain,
 }
@@ -189,11 +189,11 @@ impl MessageQueues {
 
     /// Whether a spot notice of a machine waits, is being worked on, or was parked.
     pub(crate) fn holds_notice_of(&self, id: &InstanceId) -> bool {
-        let tells = |message: &Message| match &message.input {
+        let is_notice = |message: &Message| match &message.input {
             Input::Notice(text) => text.contains(id.as_str()) && text.contains("Spot Instance Interruption Warning"),
             _ => false,
         };
-        self.messages.values().chain(&self.parked).any(tells)
+        self.messages.values().chain(&self.parked).any(is_notice)
     }
 
     /// Drops waiting messages, as a fault.

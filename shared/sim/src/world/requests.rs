@@ -42,7 +42,7 @@ impl World {
         let answer = self.store.create(lease, claim);
         if answer.is_ok() {
             if self.store.is_stale(lease) {
-                self.violations.push(format!("claim {} was created under a lease that had passed on", claim.key));
+                self.violations.push(format!("claim {} was created under an outdated lease", claim.key));
             }
             self.observe_created(claim);
             self.remember_claims();
@@ -63,7 +63,7 @@ impl World {
         answer
     }
 
-    /// What EKS says of a cluster; `None` for another than this one.
+    /// The answer of EKS about a cluster; `None` for any other than this one.
     pub fn cluster_info(&self, name: &ClusterName) -> Option<ClusterInfo> {
         (*name == self.cluster.name)
             .then(|| self.cluster.info.clone().unwrap_or_else(|| self.region.cluster_info(name, &self.cluster.version)))
@@ -90,8 +90,8 @@ impl World {
         }
         self.observe_terminated(id);
         self.terminate(id);
-        if self.is(Mutant::FinalizersGoEarly) {
-            self.let_all_go(id);
+        if self.is(Mutant::FinalizersRemovedEarly) {
+            self.remove_finalizers(id);
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl World {
         if verdict == Eviction::Granted {
             faults.into_iter().for_each(|fault| self.report_violation(fault));
             for budget in self.cluster.violated_budgets().into_iter().filter(|budget| !before.contains(budget)) {
-                self.violations.push(format!("eviction of pod {key} left the disruption budget {budget} short"));
+                self.violations.push(format!("eviction of pod {key} violated the disruption budget {budget}"));
             }
         }
         verdict

@@ -86,7 +86,6 @@ impl World {
         self.now().checked_add(self.sender_skew).unwrap_or(Timestamp::MAX)
     }
 
-    /// The function that a task runs.
     pub(crate) fn function_of(&self, task: TaskId) -> Option<Function> {
         self.running.get(&task).map(|running| running.function)
     }

@@ -40,7 +40,7 @@ impl World {
         let instances = self.region.machines.values().map(|machine| &machine.instance);
         let young = instances.filter(|instance| instance.is_alive() && now.duration_since(instance.launched_at) < YOUNG);
         let ids: Vec<InstanceId> = young.map(|instance| instance.id.clone()).collect();
-        self.log(LineKind::Fault, format!("EC2 does not show {} young machines", ids.len()));
+        self.log(LineKind::Fault, format!("EC2 does not show {} new machines", ids.len()));
         for id in ids {
             self.lag.hide_new_machine(id, now, span);
         }
@@ -73,7 +73,7 @@ impl World {
 
     /// Restores the copied table, or an empty one if there is no copy.
     pub fn restore_table(&mut self) {
-        let as_was = self.history.copy.as_ref().map_or("empty: it was never copied", |_| "as it was when it was copied");
+        let as_was = self.history.copy.as_ref().map_or("empty, as it was never copied", |_| "restored from its copy");
         self.log(LineKind::Fault, format!("the table is {as_was}"));
         let was = self.history.copy.clone().unwrap_or_default();
         self.replace_table(was);
@@ -84,8 +84,8 @@ impl World {
         let (cluster, now) = (self.name(), self.now());
         let known = self.store.read::<Uninstall>(&cluster, Uninstall::NAME, now).ok().flatten();
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-        let asked = self.store.write(&cluster, &Uninstall { asked_at: now, nodes }, expected, now);
-        if asked.is_ok() && nodes == LeftNodes::Keep {
+        let written = self.store.write(&cluster, &Uninstall { asked_at: now, nodes }, expected, now);
+        if written.is_ok() && nodes == LeftNodes::Keep {
             self.observe_nodes_kept();
         }
     }
@@ -99,7 +99,7 @@ impl World {
         let now = self.now();
         let id = self.region.orphan(None, now, &mut self.dice);
         if let Some(id) = &id {
-            self.log(LineKind::Step, format!("machine {id} appears, and no claim asked for it"));
+            self.log(LineKind::Step, format!("machine {id} appears without a claim"));
         }
         id.is_some()
     }
@@ -111,8 +111,8 @@ impl World {
         let with = |instance: &Instance| {
             let provider = instance.provider_id();
             // An initialized one: the start of a copy would never finish.
-            let serves = |node: &&Node| node.metadata.label(labels::INITIALIZED) == Some("true");
-            nodes.values().find(|node| node.spec.provider_id == provider.as_str()).filter(serves).cloned()
+            let is_initialized = |node: &&Node| node.metadata.label(labels::INITIALIZED) == Some("true");
+            nodes.values().find(|node| node.spec.provider_id == provider.as_str()).filter(is_initialized).cloned()
         };
         let alive = self.region.machines.values().map(|machine| &machine.instance).filter(|instance| instance.is_alive());
         let (like, node) = alive.into_iter().find_map(|instance| Some((instance.id.clone(), with(instance)?)))?;
@@ -130,7 +130,7 @@ impl World {
         conditions::set(&mut own.status.conditions, conditions::READY, ConditionStatus::True, "KubeletReady", "", now);
         self.cluster.objects.create(own.clone(), now);
         self.touch_cluster();
-        self.log(LineKind::Step, format!("machine {id} appears with its node, and no claim asked for it"));
+        self.log(LineKind::Step, format!("machine {id} appears with its node and without a claim"));
         Some((id, own))
     }
 

@@ -24,7 +24,6 @@ struct Pointer {
     deletable_at: Option<Timestamp>,
 }
 
-/// The table.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     claims: BTreeMap<ClaimKey, Stored<Claim>>,
@@ -49,11 +48,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// One claim.
     pub fn claim(&self, key: &ClaimKey) -> Option<&Stored<Claim>> {
         self.claims.get(key)
     }
-    /// All claims of a cluster by name.
     pub fn claims(&self, cluster: &ClusterName) -> impl Iterator<Item = &Stored<Claim>> {
         self.claims.iter().filter(move |(key, _)| key.cluster == *cluster).map(|(_, claim)| claim)
     }
@@ -191,7 +188,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a claim unchanged, like a concurrent writer of an irrelevant field.
+    /// Increments a claim's revision, like a concurrent writer of an irrelevant field.
     pub(crate) fn touch(&mut self, key: &ClaimKey) {
         if let Some(stored) = self.claims.get_mut(key) {
             stored.revision = stored.revision.next();
@@ -307,7 +304,6 @@ impl Store {
             None => false,
         }
     }
-    /// The catalog blob.
     pub fn catalog(&self) -> Option<Stored<Vec<u8>>> {
         self.catalog.clone()
     }

@@ -82,8 +82,8 @@ fn configurations_that_lose_messages_are_reported() {
     check("/Resources/Queue/Properties/VisibilityTimeout", json!(179), "6 times");
     check("/Resources/Mapping/Properties/FunctionResponseTypes", json!([]), "one by one");
     check("/Resources/Other", json!({"Type": "AWS::SQS::Queue", "Properties": {}}), "no dead-letter queue");
-    check("/Resources/DeadAlarm/Properties/MetricName", json!("Other"), "arrives in Dead");
-    check("/Resources/ErrorAlarm/Properties/MetricName", json!("Other"), "Terminate fails");
+    check("/Resources/DeadAlarm/Properties/MetricName", json!("Other"), "messages in Dead");
+    check("/Resources/ErrorAlarm/Properties/MetricName", json!("Other"), "failures of Terminate");
     let mut template = valid_template();
     template["Resources"]["Second"] = template["Resources"]["Mapping"].clone();
     assert!(broken(&template)[0].contains("feeds two functions"));

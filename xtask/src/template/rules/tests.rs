@@ -137,9 +137,9 @@ fn a_queue_that_accepts_unencrypted_transport_is_reported() {
 
 #[test]
 fn missing_alarms_and_missing_ok_actions_are_reported() {
-    check("/Resources/SweepAge/Properties/MetricName", json!("Other"), "SweepQueue is not worked off");
-    check("/Resources/Throttles/Properties/Metrics/1", json!({}), "Sweep may not start");
-    check("/Resources/Recursion/Properties/Metrics/2", json!({}), "doorbells of Interrupt for a loop");
+    check("/Resources/SweepAge/Properties/MetricName", json!("Other"), "SweepQueue is not processed");
+    check("/Resources/Throttles/Properties/Metrics/1", json!({}), "Sweep is throttled");
+    check("/Resources/Recursion/Properties/Metrics/2", json!({}), "doorbells of Interrupt as a loop");
     check("/Resources/SweepAge/Properties/OKActions", json!(null), "when it is over");
     check("/Resources/Relay/Properties/Timeout", json!(9), "`relay / 90`");
 }
