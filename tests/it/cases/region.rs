@@ -12,7 +12,7 @@ use whittle_units::Timestamp;
 
 impl Case {
     /// Puts the resources of the case into a region.
-    pub(crate) fn furnish(&self, region: &mut Region) {
+    pub(crate) fn add_resources(&self, region: &mut Region) {
         region.catalog = Arc::new(self.catalog());
         region.supply.reports_all_errors = true;
         region.supply.refusals = self.refusals();

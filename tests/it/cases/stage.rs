@@ -57,7 +57,7 @@ impl Stage {
         let simulation = Simulation::new(World::new(&options), Arc::new(NoFunctions));
         {
             let mut world = simulation.world();
-            case.furnish(&mut world.region);
+            case.add_resources(&mut world.region);
             world.cluster.info = Some(case.cluster_info());
             world.cluster.objects.create(case.class.clone(), start);
         }
