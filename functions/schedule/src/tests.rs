@@ -183,7 +183,7 @@ fn a_rejected_part_is_dropped_and_the_rest_stays_as_cheap() {
     let left: Vec<&str> = plan.left_out.iter().map(|left| left.pod.name.as_str()).collect();
     assert_eq!((left, plan.scheduled()), (vec!["b-starts"], 5));
     assert_eq!(plan.price(), Price::from_dollars(1.6 + 4.0 * 0.2), "one large machine, and small ones for the rest");
-    assert!(plan.left_out[0].reason.to_string().contains("wants a pod that is not near"), "{}", plan.left_out[0].reason);
+    assert!(plan.left_out[0].reason.to_string().contains("requires a pod that is not in its domain"), "{}", plan.left_out[0].reason);
     assert!(whittle_checker::check(&input, &whittle_snapshot::options(&Settings::default()), &plan).is_empty());
 }
 

@@ -4,21 +4,21 @@
 //! invocation's deadline, and errors are classified by `whittle_ec2::errors`. No decision is made here.
 
 mod access;
+mod batches;
 mod budget;
 mod catalog;
 mod describe;
 mod discovery;
 mod errors;
 mod facts;
-mod lookups;
 mod machines;
 mod queues;
 mod secret;
 mod template;
 
 pub use access::EksAccess;
+pub use batches::InstanceCalls;
 pub use discovery::{Ec2Discovery, Isolation};
-pub use lookups::InstanceLookups;
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};
 pub use secret::{SecretVersion, read_secret};

@@ -1,9 +1,9 @@
 //! EC2 instances: launched, described, tagged and terminated (aws 7, 9).
 
+use crate::batches::{InstanceCalls, Terminated};
 use crate::budget::send;
 use crate::describe;
 use crate::errors::incomplete;
-use crate::lookups::InstanceLookups;
 use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::types as sdk;
@@ -25,7 +25,7 @@ use whittle_units::{ClusterName, InstanceId};
 pub struct Machines {
     ec2: aws_sdk_ec2::Client,
     clock: Arc<dyn Clock + Send>,
-    lookups: Arc<InstanceLookups>,
+    calls: Arc<InstanceCalls>,
 }
 
 /// The most instance ids in one DescribeInstances call.
@@ -45,13 +45,13 @@ pub(crate) fn filter(name: impl Into<String>, values: &[&str]) -> sdk::Filter {
 impl Machines {
     /// The instances of the client's region. The client may be shared by all invocations; the clock belongs to one.
     pub fn new(ec2: aws_sdk_ec2::Client, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { ec2, clock, lookups: Arc::default() }
+        Self { ec2, clock, calls: Arc::default() }
     }
 
-    /// Shares the lookups of single instances with the other adapters of the invocation.
+    /// Batches the calls about single instances with those of the other adapters of the invocation.
     #[must_use]
-    pub fn with_lookups(self, lookups: Arc<InstanceLookups>) -> Self {
-        Self { lookups, ..self }
+    pub fn with_calls(self, calls: Arc<InstanceCalls>) -> Self {
+        Self { calls, ..self }
     }
 
     /// Those of these instances that exist, including terminated ones that EC2 still returns. EC2 rejects a call that names an instance it
@@ -69,6 +69,35 @@ impl Machines {
             }
         }
         Ok(found)
+    }
+
+    /// Terminates instances in as few calls as possible. EC2 may refuse a call because of one of its instances, and may leave instances out
+    /// of its answer: these are then terminated one by one.
+    async fn terminate_each(&self, ids: Vec<InstanceId>) -> Terminated {
+        let mut results = Terminated::new();
+        for chunk in ids.chunks(IDS_MAX) {
+            let alone: Vec<&InstanceId> = match self.terminate_instances(chunk).await {
+                Ok(named) => chunk.iter().filter(|id| chunk.len() > 1 && !named.contains(*id)).collect(),
+                Err(error) if chunk.len() > 1 && is_about_an_instance(&error) => chunk.iter().collect(),
+                Err(error) => {
+                    results.extend(chunk.iter().map(|id| (id.clone(), ok_if_not_found(error.clone()))));
+                    continue;
+                }
+            };
+            results.extend(chunk.iter().map(|id| (id.clone(), Ok(()))));
+            for id in alone {
+                let result = self.terminate_instances(std::slice::from_ref(id)).await.map(|_| ()).or_else(ok_if_not_found);
+                results.insert(id.clone(), result);
+            }
+        }
+        results
+    }
+
+    /// The instances that the answer names.
+    async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<Vec<InstanceId>, CloudError> {
+        let texts = ids.iter().map(|id| id.as_str().to_owned()).collect();
+        let answer = send!(self, aws_sdk_ec2, "TerminateInstances", self.ec2.terminate_instances().set_instance_ids(Some(texts)))?;
+        Ok(answer.terminating_instances().iter().filter_map(|change| change.instance_id()).map(InstanceId::from).collect())
     }
 
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, CloudError> {
@@ -113,6 +142,16 @@ impl Machines {
             }
         }
     }
+}
+
+/// Whether EC2 may have refused a call because of one of its instances.
+fn is_about_an_instance(error: &CloudError) -> bool {
+    matches!(error.kind, CloudErrorKind::NotFound | CloudErrorKind::Invalid | CloudErrorKind::Unauthorized)
+}
+
+/// An instance that does not exist is terminated.
+fn ok_if_not_found(error: CloudError) -> Result<(), CloudError> {
+    if error.kind == CloudErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 /// An instance that EC2 does not know does not exist.
@@ -275,7 +314,7 @@ impl Instances for Machines {
 
     async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>, CloudError> {
         let machines = self.clone();
-        let found = self.lookups.instances_with(id, |ids| async move { machines.existing(ids).await }).await?;
+        let found = self.calls.lookups.join(id, |ids| async move { machines.existing(ids).await }).await?;
         let mut own = found.into_iter().filter(|instance| instance.id == *id);
         match (own.next(), own.next()) {
             (found, None) => Ok(found),
@@ -327,10 +366,8 @@ impl InstanceTags for Machines {
 
 impl Terminator for Machines {
     async fn terminate(&self, id: &InstanceId) -> Result<(), CloudError> {
-        match send!(self, aws_sdk_ec2, "TerminateInstances", self.ec2.terminate_instances().instance_ids(id.as_str())) {
-            Err(error) if error.kind == CloudErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => Ok(()),
-        }
+        let machines = self.clone();
+        let mut results = self.calls.terminations.join(id, |ids| async move { machines.terminate_each(ids).await }).await;
+        results.remove(id).unwrap_or_else(|| Err(incomplete("TerminateInstances", format!("no result for {id}"))))
     }
 }

@@ -6,7 +6,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{Ec2Discovery, EksAccess, InstanceLookups, Isolation, Machines, SqsQueues};
+use whittle_aws::{Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, CloudError, Settings};
@@ -85,7 +85,7 @@ impl Connections {
             config: self.config.clone(),
             region: self.region.clone(),
             isolation: self.environment.isolation,
-            lookups: Arc::default(),
+            instance_calls: Arc::default(),
         }
     }
 }
@@ -103,7 +103,7 @@ pub struct Shell {
     config: SdkConfig,
     region: Region,
     isolation: Isolation,
-    lookups: Arc<InstanceLookups>,
+    instance_calls: Arc<InstanceCalls>,
 }
 
 impl Shell {
@@ -114,7 +114,7 @@ impl Shell {
 
     /// The EC2 adapter for instances. A function that does not call this does not link it.
     pub fn machines(&self) -> Machines {
-        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).with_lookups(Arc::clone(&self.lookups))
+        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).with_calls(Arc::clone(&self.instance_calls))
     }
 
     /// The discovery adapter, for `refresh`.

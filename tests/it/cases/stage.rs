@@ -7,8 +7,8 @@ use std::sync::Arc;
 use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_aws::{Ec2Discovery, Isolation, Machines};
-use whittle_claims::{Claim, NodeClassRecord};
-use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, Records, Settings, error_chain};
+use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord};
+use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, Records, RegionStore, Settings, advance, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use whittle_tests::fake_aws::FakeAws;
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -107,8 +107,7 @@ impl Stage {
     }
 
     pub(crate) fn claim(&self, name: &ClaimName) -> Option<Claim> {
-        let all = run(self.ports.list(&self.cluster)).expect("the simulated table answers");
-        all.into_iter().map(|stored| stored.value).find(|claim| claim.key.name == *name)
+        self.claims().into_iter().find(|claim| claim.key.name == *name)
     }
 
     pub(crate) fn store(&self, claims: &[Claim]) {
@@ -126,6 +125,44 @@ impl Stage {
         let ports = &self.ports;
         let adapters = Adapters { store: ports, cloud: &self.machines, cluster: ports, queues: ports, clock: ports };
         run(whittle_launch::handle(adapters, &self.settings, &self.cluster, names)).map(|_| ())
+    }
+
+    /// Runs this many launchers at once, each for all claims that wait.
+    pub(crate) fn launch_concurrently(&self, launchers: usize) {
+        let ports = &self.ports;
+        let adapters = Adapters { store: ports, cloud: &self.machines, cluster: ports, queues: ports, clock: ports };
+        let launch = |_| whittle_launch::handle(adapters, &self.settings, &self.cluster, &[]);
+        run(futures::future::join_all((0..launchers).map(launch)));
+    }
+
+    /// Marks all claims as deleted.
+    pub(crate) fn delete_claims(&self) {
+        let now = self.ports.now();
+        let deletion = Deletion { reason: DeletionReason::Requested, at: now, deadline: None, message: String::new() };
+        run(async {
+            for claim in self.ports.list(&self.cluster).await.expect("the simulated table answers") {
+                advance(&self.ports, &claim, &Event::DeletionRequested(deletion.clone()), now).await.expect("a claim that can be deleted");
+            }
+        });
+    }
+
+    /// One invocation of `terminate` with a message for each of these claims.
+    pub(crate) fn terminate(&self, names: &[ClaimName]) {
+        let ports = &self.ports;
+        let machines = self.machines.clone().with_calls(Arc::default());
+        let adapters = Adapters { store: ports, cloud: &machines, cluster: ports, queues: ports, clock: ports };
+        let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: self.cluster.clone(), name: name.clone() }).collect();
+        let results = run(futures::future::join_all(keys.iter().map(|key| whittle_terminate::handle(adapters, &self.settings, key))));
+        results.into_iter().for_each(|result| drop(result.expect("a run that leaves nothing behind")));
+    }
+
+    pub(crate) fn claims(&self) -> Vec<Claim> {
+        run(self.ports.list(&self.cluster)).expect("the simulated table answers").into_iter().map(|stored| stored.value).collect()
+    }
+
+    /// How many pools of capacity are taken for exhausted.
+    pub(crate) fn stock_outs(&self) -> usize {
+        run(self.ports.stock_outs(self.ports.now())).expect("the simulated table answers").len()
     }
 
     /// What a plan of the cluster would see.

@@ -2,6 +2,7 @@
 
 mod calls;
 mod launches;
+mod limits;
 
 use std::path::Path;
 use std::process::Command;

@@ -278,7 +278,7 @@ fn an_instance_that_ec2_does_not_know_hides_no_other_of_its_call() {
 
 /// Looks up these instances concurrently; returns the ids of each call, and how many lookups failed because `refused` was among them.
 fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
-    let lookups = Arc::new(crate::lookups::InstanceLookups::default());
+    let lookups = Arc::clone(&crate::batches::InstanceCalls::default().lookups);
     let calls = Arc::new(Mutex::new(Vec::new()));
     let answers = run(futures::future::join_all(ids.iter().map(|id| {
         let (lookups, calls) = (Arc::clone(&lookups), Arc::clone(&calls));
@@ -292,7 +292,7 @@ fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, us
                     Ok(Vec::new())
                 }
             };
-            lookups.instances_with(&(*id).into(), describe).await
+            lookups.join(&(*id).into(), describe).await
         }
     })));
     let calls = calls.lock().unwrap().clone();
@@ -316,6 +316,59 @@ fn terminating_an_instance_that_does_not_exist_is_success() {
     assert_eq!(run(machines.terminate(&"i-1".into())), Ok(()));
     assert_eq!(run(machines.terminate(&"i-1".into())).unwrap_err().kind, CloudErrorKind::Unauthorized);
     assert_eq!(wire.form(0).get("InstanceId.1").map(String::as_str), Some("i-1"));
+}
+
+/// The instances of each TerminateInstances call, in order.
+fn terminations(wire: &Wire) -> Vec<Vec<String>> {
+    (0..wire.bodies().len())
+        .map(|call| wire.form(call).into_iter().filter(|(name, _)| name.starts_with("InstanceId.")).map(|(_, id)| id).collect())
+        .collect()
+}
+
+fn terminated(ids: &[&str]) -> String {
+    let items = ids.iter().map(|id| format!("<item><instanceId>{id}</instanceId></item>")).collect::<String>();
+    format!("<TerminateInstancesResponse><instancesSet>{items}</instancesSet></TerminateInstancesResponse>")
+}
+
+fn terminate_together(wire: &Wire, ids: &[&str]) -> Vec<Option<CloudErrorKind>> {
+    let machines = machines(wire);
+    let ids: Vec<whittle_units::InstanceId> = ids.iter().map(|id| (*id).into()).collect();
+    let results = run(futures::future::join_all(ids.iter().map(|id| machines.terminate(id))));
+    results.into_iter().map(|result| result.err().map(|error| error.kind)).collect()
+}
+
+#[test]
+fn instances_that_are_terminated_together_share_a_call() {
+    let wire = Wire::answering([(200, &terminated(&["i-1"])), (200, &terminated(&["i-2", "i-3"]))]);
+    assert_eq!(terminate_together(&wire, &["i-1", "i-2", "i-3", "i-2"]), [None; 4]);
+    assert_eq!(terminations(&wire), [vec!["i-1"], vec!["i-2", "i-3"]], "no call names an instance that nobody terminates");
+}
+
+#[test]
+fn an_instance_that_cannot_be_terminated_keeps_no_other_of_its_call_alive() {
+    let wire = Wire::answering([
+        (200, &terminated(&["i-1"])),
+        (400, &refusal("OperationNotPermitted")),
+        (400, &refusal("OperationNotPermitted")),
+        (200, &terminated(&["i-3"])),
+    ]);
+    assert_eq!(terminate_together(&wire, &["i-1", "i-2", "i-3"]), [None, Some(CloudErrorKind::Unauthorized), None]);
+    assert_eq!(terminations(&wire)[1..], [vec!["i-2", "i-3"], vec!["i-2"], vec!["i-3"]]);
+}
+
+#[test]
+fn an_instance_that_the_answer_does_not_name_is_terminated_alone() {
+    let wire = Wire::answering([(200, &terminated(&["i-1"])), (200, &terminated(&["i-2"])), (200, &terminated(&["i-3"]))]);
+    assert_eq!(terminate_together(&wire, &["i-1", "i-2", "i-3"]), [None; 3]);
+    assert_eq!(terminations(&wire)[2], ["i-3"]);
+}
+
+#[test]
+fn a_throttled_termination_fails_for_each_of_its_instances_and_is_not_repeated_at_once() {
+    let wire = Wire::answering([(200, &terminated(&["i-1"])), (503, &refusal("RequestLimitExceeded"))]);
+    let throttled = Some(CloudErrorKind::Throttled);
+    assert_eq!(terminate_together(&wire, &["i-1", "i-2", "i-3"]), [None, throttled, throttled]);
+    assert_eq!(terminations(&wire).len(), 2);
 }
 
 #[test]
