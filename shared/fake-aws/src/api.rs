@@ -157,6 +157,20 @@ fn written(service: &str, action: &str, outcome: Result<Value, Fault>) -> Respon
     }
 }
 
+/// The actions that are answered, by service.
+pub(crate) const ACTIONS: &[(&str, &[&str])] = &[
+    ("ec2", ec2::ACTIONS),
+    ("iam", iam::ACTIONS),
+    ("ssm", &["GetParameter"]),
+    ("eks", &["DescribeCluster"]),
+    ("pricing", &["GetProducts"]),
+];
+
+/// Whether some service here answers this action.
+pub(crate) fn is_known(action: &str) -> bool {
+    ACTIONS.iter().any(|(_, actions)| actions.contains(&action))
+}
+
 const REQUEST_ID: &str = "00000000-0000-4000-8000-000000000000";
 
 fn xml_answer((status, body): (u16, String)) -> Response {

@@ -5,6 +5,7 @@
 //! responses are values, so the same code serves an SDK in a test and a socket.
 
 mod api;
+mod control;
 mod ec2;
 mod eks;
 mod errors;
@@ -18,6 +19,7 @@ mod ssm;
 mod xml;
 
 pub use api::{Api, Request, Response};
+pub use control::{CONTROL_PATH, Change, ChangeError, State, control, is_control};
 pub use journal::Entry;
 pub use limits::Limits;
 pub use place::{Lone, Place};

@@ -16,6 +16,25 @@ use std::collections::BTreeMap;
 /// The account of all resources.
 pub(crate) const ACCOUNT: &str = "000000000000";
 
+pub(crate) const ACTIONS: &[&str] = &[
+    "CreateFleet",
+    "CreateLaunchTemplate",
+    "CreateTags",
+    "DeleteLaunchTemplate",
+    "DescribeCapacityReservations",
+    "DescribeFleets",
+    "DescribeImages",
+    "DescribeInstanceTypeOfferings",
+    "DescribeInstanceTypes",
+    "DescribeInstances",
+    "DescribeLaunchTemplates",
+    "DescribePlacementGroups",
+    "DescribeSecurityGroups",
+    "DescribeSpotPriceHistory",
+    "DescribeSubnets",
+    "TerminateInstances",
+];
+
 /// The fields of an action's response.
 pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> Result<Value, Fault> {
     if params.parsed::<bool>("DryRun")? == Some(true) {
