@@ -1,10 +1,12 @@
 //! Changes to a region and to AWS's side of calls.
 
 use super::ChangeError;
+use crate::access;
 use crate::api::Api;
 use crate::limits::Limits;
 use crate::place::{Lone, Place};
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::labels;
@@ -44,6 +46,8 @@ pub struct Change {
     pub describe_lag_seconds: Option<u64>,
     /// How long EC2 does not know a new instance profile.
     pub profile_lag_seconds: Option<u64>,
+    /// The policy documents of principals, by access key, in place of those before; `null` for an administrator.
+    pub policies: BTreeMap<String, Option<Vec<Value>>>,
     /// Spot instances that are warned of their interruption, two minutes before it.
     pub interrupt: Vec<String>,
     /// Spot instances that are said to be at risk.
@@ -131,6 +135,9 @@ impl Change {
         self.check(lone)?;
         self.set_prices(lone);
         self.set_supply(lone);
+        for (principal, documents) in &self.policies {
+            api.access.set_policies(principal, documents.as_deref())?;
+        }
         for (action, answers) in self.next_answers {
             let answers = answers.into_iter().map(|answer| (answer.status, answer.code));
             api.refusals.entry(action).or_default().extend(answers);
@@ -187,6 +194,9 @@ impl Change {
     }
 
     fn check_calls(&self, lone: &Lone) -> Result<(), ChangeError> {
+        for (principal, documents) in &self.policies {
+            access::statements(principal, documents.as_deref().unwrap_or_default())?;
+        }
         for (action, answers) in &self.next_answers {
             if !crate::api::is_known(action) {
                 return Err(ChangeError::new(format!("nextAnswers.{action}"), "there is no such action here"));

@@ -25,6 +25,8 @@ pub struct State {
     /// Limits of the account, in vCPUs.
     pub quotas: Vec<QuotaState>,
     pub refusals: Vec<RefusalState>,
+    /// Who has policies; everybody else may do everything.
+    pub principals: Vec<String>,
     /// Answers that wait, by action.
     pub next_answers: BTreeMap<String, Vec<AnswerState>>,
     pub counts_addresses: bool,
@@ -134,6 +136,7 @@ impl State {
                     message: refusal.message.clone(),
                 })
                 .collect(),
+            principals: api.access.principals(),
             next_answers: api.refusals.iter().filter(|(_, answers)| !answers.is_empty()).map(waiting).collect(),
             counts_addresses: supply.counts_addresses,
             own_prices: supply.own_prices,

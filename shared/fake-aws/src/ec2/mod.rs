@@ -5,7 +5,7 @@ mod fleets;
 mod instances;
 mod network;
 mod selection;
-mod templates;
+pub(crate) mod templates;
 
 use crate::errors::Fault;
 use crate::params::Params;
@@ -67,6 +67,13 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
     }?;
     params.finish()?;
     Ok(answer)
+}
+
+/// The answer to a fleet that may be asked for and whose launch is refused.
+pub(crate) fn refused_fleet(place: &mut dyn Place, mut params: Params, message: &str) -> Result<Value, Fault> {
+    let request = fleets::request(place, &mut params)?;
+    params.finish()?;
+    fleets::refused(place, &request, message)
 }
 
 fn tag_set(tags: &BTreeMap<String, String>) -> Value {
