@@ -73,8 +73,11 @@ fn tag_list(prefix: &str, tags: &[(&str, &str)]) -> String {
     tags.iter().enumerate().map(one).collect()
 }
 
-fn specifications(prefix: &str, kinds: &[(&str, &[(&str, &str)])]) -> String {
-    let one = |(number, (kind, tags)): (usize, &(&str, &[(&str, &str)]))| {
+/// Tags of a kind of resource.
+type OfKind<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+
+fn specifications(prefix: &str, kinds: &[OfKind<'_>]) -> String {
+    let one = |(number, (kind, tags)): (usize, &OfKind<'_>)| {
         let place = format!("{prefix}TagSpecification.{}.", number + 1);
         format!("&{place}ResourceType={kind}{}", tag_list(&place, tags))
     };
@@ -82,12 +85,12 @@ fn specifications(prefix: &str, kinds: &[(&str, &[(&str, &str)])]) -> String {
 }
 
 fn template(name: &str, tags: &[(&str, &str)], more: &str) -> String {
-    let own: &[(&str, &[(&str, &str)])] = if tags.is_empty() { &[] } else { &[("launch-template", tags)] };
+    let own: &[OfKind<'_>] = if tags.is_empty() { &[] } else { &[("launch-template", tags)] };
     let given = specifications("", own);
     format!("Action=CreateLaunchTemplate&LaunchTemplateName={name}&LaunchTemplateData.ImageId=ami-00000000000000004{given}{more}")
 }
 
-fn fleet(template: &str, token: &str, tags: &[(&str, &[(&str, &str)])]) -> String {
+fn fleet(template: &str, token: &str, tags: &[OfKind<'_>]) -> String {
     let place = "LaunchTemplateConfigs.1.Overrides.1";
     format!(
         "Action=CreateFleet&Type=instant&ClientToken={token}&TargetCapacitySpecification.TotalTargetCapacity=1\
@@ -119,7 +122,7 @@ fn what_is_not_known_in_a_policy_is_an_error_when_it_is_loaded() {
         (json!({}), "policies.p[0]: a policy document has statements"),
     ] {
         let mut api = Api::default();
-        let error = api.access.set_policies("p", Some(&[document.clone()])).unwrap_err().to_string();
+        let error = api.access.set_policies("p", Some(std::slice::from_ref(&document))).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{document}: {error}");
         assert_eq!(api.access.principals(), [""; 0]);
     }
@@ -200,7 +203,7 @@ fn launcher() -> Value {
 
 /// A template whose data tag interfaces and spot requests, with the profile of a role.
 fn tagged_template(name: &str, profile: &str) -> String {
-    let kinds: [(&str, &[(&str, &str)]); 2] = [("network-interface", TAGS), ("spot-instances-request", TAGS)];
+    let kinds: [OfKind<'_>; 2] = [("network-interface", TAGS), ("spot-instances-request", TAGS)];
     let data = specifications("LaunchTemplateData.", &kinds);
     template(name, TAGS, &format!("{data}&LaunchTemplateData.IamInstanceProfile.Name={profile}"))
 }
@@ -215,7 +218,7 @@ fn a_launch_is_checked_for_each_resource_that_it_names_or_makes() {
         "ec2:CreateLaunchTemplate on arn:aws:ec2:us-east-1:000000000000:launch-template/*",
     );
     stage.allowed("ec2", &tagged_template("karpenter/1", "mine"));
-    let kinds: [(&str, &[(&str, &str)]); 3] = [("fleet", TAGS), ("instance", TAGS), ("volume", TAGS)];
+    let kinds: [OfKind<'_>; 3] = [("fleet", TAGS), ("instance", TAGS), ("volume", TAGS)];
     stage.allowed("ec2", &fleet("karpenter/1", "whole", &kinds));
     let entry = stage.last().clone();
     assert_eq!((entry.lacks, stage.lone.region.machines.len()), (None, 1));
@@ -250,7 +253,7 @@ fn a_launch_is_checked_for_each_resource_that_it_names_or_makes() {
 fn a_launch_that_ec2_may_not_carry_out_is_an_error_of_its_pools() {
     let mut stage = Stage::new(&launcher());
     stage.lone.region.network.profiles.extend([("theirs".into(), "admin".into())]);
-    let kinds: [(&str, &[(&str, &str)]); 3] = [("fleet", TAGS), ("instance", TAGS), ("volume", TAGS)];
+    let kinds: [OfKind<'_>; 3] = [("fleet", TAGS), ("instance", TAGS), ("volume", TAGS)];
     stage.allowed("ec2", &tagged_template("karpenter/role", "theirs"));
     stage.allowed("ec2", &template("karpenter/untagged", TAGS, ""));
     for (name, lacks) in [

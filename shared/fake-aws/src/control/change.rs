@@ -12,8 +12,9 @@ use std::sync::Arc;
 use whittle_api::labels;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance_types::quota_of;
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_sim::region::PoolRefusal;
-use whittle_units::{InstanceId, Price, SignedDuration};
+use whittle_units::{InstanceId, Price, SignedDuration, Timestamp};
 
 /// A machine costs at most this, in dollars per hour.
 const PRICE_MAX: f64 = 10_000.0;
@@ -52,6 +53,8 @@ pub struct Change {
     pub interrupt: Vec<String>,
     /// Spot instances that are said to be at risk.
     pub rebalance: Vec<String>,
+    /// What EC2's checks say of instances from now on.
+    pub checks: Vec<Check>,
     /// How far the clock goes on, after everything else.
     pub advance_seconds: u64,
 }
@@ -103,6 +106,26 @@ pub struct Answer {
     pub code: String,
 }
 
+/// The checks of an instance, and whether an event is scheduled for it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Check {
+    pub instance_id: String,
+    pub instance: Health,
+    pub system: Health,
+    /// Whether EC2 is to retire the instance.
+    #[serde(default)]
+    pub scheduled_event: bool,
+}
+
+/// The outcome of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Health {
+    Ok,
+    Impaired,
+}
+
 /// Which request limits hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -152,6 +175,9 @@ impl Change {
         }
         for id in &self.rebalance {
             lone.advise(&InstanceId::new(id.as_str()));
+        }
+        for check in &self.checks {
+            check.apply(lone);
         }
         lone.set_time(lone.now() + seconds(self.advance_seconds));
         Ok(())
@@ -211,6 +237,10 @@ impl Change {
                 return Err(ChangeError::new(format!("{name}[{number}]"), format!("no spot instance {} is running", ids[number])));
             }
         }
+        if let Some(number) = self.checks.iter().position(|check| !check.is_of_one(lone)) {
+            let id = &self.checks[number].instance_id;
+            return Err(ChangeError::new(format!("checks[{number}].instanceId"), format!("there is no instance {id}")));
+        }
         let spans = [
             ("describeLagSeconds", self.describe_lag_seconds.unwrap_or_default()),
             ("profileLagSeconds", self.profile_lag_seconds.unwrap_or_default()),
@@ -262,6 +292,29 @@ impl Change {
         supply.own_prices = self.own_prices.unwrap_or(supply.own_prices);
         supply.describe_lag = self.describe_lag_seconds.map_or(supply.describe_lag, seconds);
         supply.profile_lag = self.profile_lag_seconds.map_or(supply.profile_lag, seconds);
+    }
+}
+
+impl Check {
+    fn is_of_one(&self, lone: &Lone) -> bool {
+        lone.region.machines.contains_key(&InstanceId::new(self.instance_id.as_str()))
+    }
+
+    /// A check that goes on failing has failed since it began to.
+    fn apply(&self, lone: &mut Lone) {
+        let (id, now) = (InstanceId::new(self.instance_id.as_str()), lone.now());
+        let before = lone.region.statuses.get(&id).cloned();
+        let since = |health: Health, field: fn(&InstanceStatus) -> Option<Timestamp>| match health {
+            Health::Ok => None,
+            Health::Impaired => before.as_ref().and_then(field).or(Some(now)),
+        };
+        let status = InstanceStatus {
+            instance: id.clone(),
+            instance_impaired_since: since(self.instance, |status| status.instance_impaired_since),
+            system_impaired_since: since(self.system, |status| status.system_impaired_since),
+            has_scheduled_event: self.scheduled_event,
+        };
+        lone.region.statuses.insert(id, status);
     }
 }
 

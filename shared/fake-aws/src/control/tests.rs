@@ -193,6 +193,44 @@ fn an_interruption_warns_first_and_takes_the_machine_two_minutes_later() {
 }
 
 #[test]
+fn failed_checks_and_scheduled_events_are_told_of_running_instances() {
+    let mut owner = Owner::new();
+    let id = owner.start(1).remove(0);
+    let check = json!({"instanceId": id, "instance": "impaired", "system": "ok", "scheduledEvent": true});
+    let of = |name: &str, value: &str| format!("Action=DescribeInstanceStatus&Filter.1.Name={name}&Filter.1.Value.1={value}");
+    owner.change(&json!({"checks": [check]}));
+    assert!(!owner.ec2("Action=DescribeInstanceStatus").1.contains(&id), "it does not run yet");
+    assert!(owner.ec2("Action=DescribeInstanceStatus&IncludeAllInstances=true").1.contains("<status>not-applicable</status>"));
+    owner.change(&json!({"advanceSeconds": 60, "checks": [check]}));
+    let (_, impaired) = owner.ec2(&of("instance-status.status", "impaired"));
+    assert!(impaired.contains(&id) && impaired.contains("<impairedSince>2026-03-01T12:00:00Z</impairedSince>"), "{impaired}");
+    assert!(owner.ec2(&of("event.code", "instance-retirement")).1.contains("<code>instance-retirement</code>"));
+    assert!(!owner.ec2(&of("system-status.status", "impaired")).1.contains(&id));
+    owner.change(&json!({"checks": [{"instanceId": id, "instance": "ok", "system": "ok"}]}));
+    let (_, sound) = owner.ec2("Action=DescribeInstanceStatus");
+    assert!(sound.contains("<status>ok</status>") && !sound.contains("<code>instance-retirement"), "{sound}");
+    assert_eq!(owner.ec2(&of("colour", "red")).0, 400);
+    owner.refused(
+        r#"{"checks": [{"instanceId": "i-1", "instance": "ok", "system": "ok"}]}"#,
+        "checks[0].instanceId: there is no instance i-1",
+    );
+    owner.refused(r#"{"checks": [{"instanceId": "i-1", "instance": "bad", "system": "ok"}]}"#, "checks[0].instance: unknown variant `bad`");
+}
+
+#[test]
+fn policies_are_set_and_taken_back() {
+    let mut owner = Owner::new();
+    let document = json!({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:DescribeImages", "Resource": "*"}]});
+    let state = owner.change(&json!({"policies": {"AKID": [document]}}));
+    assert_eq!(state["principals"], json!(["AKID"]));
+    assert_eq!((owner.ec2("Action=DescribeSubnets").0, owner.ec2("Action=DescribeImages").0), (403, 200));
+    owner.refused(r#"{"policies": {"AKID": [{"Statement": [{"Effect": "Allow", "Action": "ec2:*"}]}, {}]}}"#, "policies.AKID[1]");
+    owner.refused(r#"{"policies": {"AKID": {}}}"#, "policies.AKID: invalid type: map, expected a sequence");
+    assert_eq!(owner.change(&json!({"policies": {"AKID": null}}))["principals"], json!([]));
+    assert_eq!(owner.ec2("Action=DescribeSubnets").0, 200);
+}
+
+#[test]
 fn every_action_that_is_listed_is_answered() {
     let mut owner = Owner::new();
     for (service, actions) in crate::api::ACTIONS {

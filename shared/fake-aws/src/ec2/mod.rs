@@ -5,6 +5,7 @@ mod fleets;
 mod instances;
 mod network;
 mod selection;
+mod status;
 pub(crate) mod templates;
 
 use crate::errors::Fault;
@@ -24,6 +25,7 @@ pub(crate) const ACTIONS: &[&str] = &[
     "DescribeCapacityReservations",
     "DescribeFleets",
     "DescribeImages",
+    "DescribeInstanceStatus",
     "DescribeInstanceTypeOfferings",
     "DescribeInstanceTypes",
     "DescribeInstances",
@@ -43,6 +45,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
     }
     let answer = match action {
         "DescribeInstances" => instances::describe(place, &mut params),
+        "DescribeInstanceStatus" => status::describe(place, &mut params),
         "TerminateInstances" => instances::terminate(place, &mut params),
         "CreateTags" => instances::tag(place, &mut params),
         "CreateLaunchTemplate" => templates::create(place, &mut params),
