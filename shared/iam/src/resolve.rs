@@ -14,6 +14,19 @@ pub struct Deployment<'a> {
     pub region: &'a str,
 }
 
+impl Deployment<'_> {
+    /// The partition of the region.
+    pub fn partition(self) -> &'static str {
+        if self.region.starts_with("cn-") {
+            "aws-cn"
+        } else if self.region.starts_with("us-gov-") {
+            "aws-us-gov"
+        } else {
+            "aws"
+        }
+    }
+}
+
 /// A template with a value for each of its parameters.
 pub struct Resolver<'a> {
     template: &'a Value,
@@ -118,7 +131,8 @@ impl<'a> Resolver<'a> {
             "AWS::NoValue" => return Ok(None),
             "AWS::AccountId" => self.deployment.account,
             "AWS::Region" => self.deployment.region,
-            "AWS::Partition" => "aws",
+            "AWS::Partition" => self.deployment.partition(),
+            "AWS::URLSuffix" if self.deployment.partition() == "aws-cn" => "amazonaws.com.cn",
             "AWS::URLSuffix" => "amazonaws.com",
             "AWS::StackName" => STACK,
             _ => "",
@@ -150,16 +164,17 @@ impl<'a> Resolver<'a> {
         let resource = self.resource(name)?;
         let kind = resource["Type"].as_str().unwrap_or_default();
         let Deployment { account, region } = self.deployment;
-        let arn = |service: &str, rest: &str| format!("arn:aws:{service}:{region}:{account}:{rest}{STACK}-{name}");
+        let partition = self.deployment.partition();
+        let arn = |service: &str, rest: &str| format!("arn:{partition}:{service}:{region}:{account}:{rest}{STACK}-{name}");
         Ok(match (kind, attribute) {
             ("AWS::SQS::Queue", "Arn") => arn("sqs", ""),
             ("AWS::SQS::Queue", "QueueName") => format!("{STACK}-{name}"),
             ("AWS::DynamoDB::Table", "Arn") => arn("dynamodb", "table/"),
             ("AWS::Lambda::Function", "Arn") => arn("lambda", "function:"),
             ("AWS::Events::Rule", "Arn") => arn("events", "rule/"),
-            ("AWS::IAM::Role", "Arn") => format!("arn:aws:iam::{account}:role/{STACK}-{name}"),
+            ("AWS::IAM::Role", "Arn") => format!("arn:{partition}:iam::{account}:role/{STACK}-{name}"),
             ("AWS::Logs::LogGroup", "Arn") => {
-                format!("arn:aws:logs:{region}:{account}:log-group:{}:*", self.text(&resource["Properties"]["LogGroupName"])?)
+                format!("arn:{partition}:logs:{region}:{account}:log-group:{}:*", self.text(&resource["Properties"]["LogGroupName"])?)
             }
             _ => bail!("{attribute} of {name}, {kind}, is not known here"),
         })

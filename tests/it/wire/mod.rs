@@ -2,6 +2,8 @@
 
 mod calls;
 mod launches;
+mod roles;
+mod scenarios;
 
 use std::path::Path;
 use std::process::Command;
