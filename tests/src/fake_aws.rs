@@ -96,13 +96,19 @@ impl FakeAws {
         held(&self.record).1.clone()
     }
 
-    /// The configuration of an SDK that calls it. Nothing is retried, and nothing ever waits.
+    /// The configuration of an SDK that calls it as an administrator. Nothing is retried, and nothing ever waits.
     #[must_use]
     pub fn config(&self, region: &str) -> SdkConfig {
+        self.config_of("AKIDEXAMPLE", region)
+    }
+
+    /// The same for a principal, by its access key.
+    #[must_use]
+    pub fn config_of(&self, principal: &str, region: &str) -> SdkConfig {
         SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(region.to_owned()))
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::new("AKIDEXAMPLE", "secret", None, None, "tests")))
+            .credentials_provider(SharedCredentialsProvider::new(Credentials::new(principal, "secret", None, None, "tests")))
             .http_client(self.clone())
             .retry_config(RetryConfig::disabled())
             .sleep_impl(SharedAsyncSleep::new(Forever))

@@ -78,9 +78,11 @@ const RULES: &[Rule] = &[
         ],
         never: &[KUBE, AWS],
     },
+    Rule { package: "whittle-iam", may: &[], never: &[IO, KUBE, AWS] },
     Rule {
         package: "whittle-fake-aws",
         may: &[
+            "whittle-iam",
             "whittle-units",
             "whittle-api",
             "whittle-ec2",

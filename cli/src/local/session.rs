@@ -11,7 +11,7 @@ use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, Object};
 use whittle_ports::Settings;
 use whittle_sim::cluster::Applied;
-use whittle_sim::{LineKind, Simulation, World, WorldOptions};
+use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
 use whittle_units::InstanceId;
 
 /// Every simulated year begins on this Monday.
@@ -72,6 +72,11 @@ impl Place {
 impl Session {
     /// A new world with Whittle installed and enabled.
     pub fn new(place: &Place) -> Self {
+        Self::with_functions(place, |handlers| handlers)
+    }
+
+    /// The same with functions that `wrap` makes of the usual ones.
+    pub fn with_functions(place: &Place, wrap: impl FnOnce(Arc<Handlers>) -> Arc<dyn Functions>) -> Self {
         let start: Timestamp = START.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let options = WorldOptions {
             seed: place.seed,
@@ -88,7 +93,7 @@ impl Session {
             ..Settings::default()
         };
         let handlers = Arc::new(Handlers::new(settings));
-        let simulation = Simulation::new(World::new(&options), Arc::clone(&handlers) as Arc<dyn whittle_sim::Functions>);
+        let simulation = Simulation::new(World::new(&options), wrap(Arc::clone(&handlers)));
         simulation.world().switch_on();
         let account = "000000000000".to_owned();
         let partition = simulation.world().region.partition().to_owned();

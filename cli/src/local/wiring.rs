@@ -4,7 +4,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
-use whittle_ports::{Adapters, HandleError, Report, Settings, error_chain};
+use whittle_ports::{
+    Adapters, Discovery, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Report,
+    Settings, Terminator, error_chain,
+};
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
 /// All functions, with the settings of an installation.
@@ -31,12 +34,26 @@ impl Handlers {
 impl Functions for Handlers {
     fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
         let settings = self.settings();
-        async move { outcome(run(&ports, &settings, function, input).await) }.boxed()
+        async move { outcome(run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await) }.boxed()
     }
 }
 
+/// The adapters of EC2 and its neighbours: the simulated ports themselves, or others in front of the same region.
+#[derive(Clone, Copy, Debug)]
+pub struct Cloud<'a, M, D> {
+    pub machines: &'a M,
+    pub discovery: &'a D,
+}
+
+/// Every port of instances and what they are launched from.
+pub trait MachinePorts: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceChecks + InstanceTags + Terminator {}
+impl<M: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceChecks + InstanceTags + Terminator> MachinePorts for M {}
+
 /// The result for the queue: after an error the message is redelivered.
-fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
+///
+/// # Errors
+/// The chain of the error, if another delivery may help.
+pub fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
     use whittle_ports::Disposition::{Drop, Fail, Replan, RetryLater};
     match result {
         Ok(_) => Ok(()),
@@ -47,8 +64,18 @@ fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
     }
 }
 
-async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: Input) -> Result<Report, HandleError> {
-    let adapters = Adapters::all(ports);
+/// Runs a function over the simulated ports, with these adapters of the cloud.
+///
+/// # Errors
+/// As the function.
+pub async fn run<M: MachinePorts, D: Discovery>(
+    cloud: &Cloud<'_, M, D>,
+    ports: &SimPorts,
+    settings: &Settings,
+    function: Function,
+    input: Input,
+) -> Result<Report, HandleError> {
+    let adapters = Adapters { store: ports, cloud: cloud.machines, cluster: ports, queues: ports, clock: ports };
     match (function, input) {
         (Function::Relay, Input::Review(body)) => {
             let cluster = ports.cluster();
@@ -67,7 +94,10 @@ async fn run(ports: &SimPorts, settings: &Settings, function: Function, input: I
         (Function::Launch, Input::Doorbell(Doorbell::Launch { cluster, claims })) => {
             whittle_launch::handle(adapters, settings, &cluster, &claims).await
         }
-        (Function::Refresh, Input::Doorbell(doorbell)) => whittle_refresh::handle(adapters, settings, doorbell.cluster()).await,
+        (Function::Refresh, Input::Doorbell(doorbell)) => {
+            let adapters = Adapters { store: ports, cloud: cloud.discovery, cluster: ports, queues: ports, clock: ports };
+            whittle_refresh::handle(adapters, settings, doorbell.cluster()).await
+        }
         (Function::Sweep, Input::Doorbell(doorbell)) => whittle_sweep::handle(adapters, settings, doorbell.cluster()).await,
         _ => Ok(Report::default()),
     }

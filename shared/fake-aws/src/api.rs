@@ -1,5 +1,6 @@
 //! One request to any service, served by the region.
 
+use crate::access::{self, Access, Denial, Stage};
 use crate::errors::Fault;
 use crate::journal::Entry;
 use crate::limits::Limits;
@@ -49,26 +50,51 @@ pub struct Api {
     /// All calls so far.
     pub journal: Vec<Entry>,
     pub limits: Limits,
+    /// Who may call what; by default everybody everything.
+    pub access: Access,
     /// Errors to return for the next calls of an action: status and code.
     pub refusals: BTreeMap<String, Vec<(u16, String)>>,
+}
+
+/// What a request asks for.
+#[derive(Debug, Default)]
+struct Call {
+    action: String,
+    /// Parameters by name: those in query form, or the fields of a JSON body.
+    fields: BTreeMap<String, String>,
 }
 
 impl Api {
     /// Serves a request.
     pub fn answer(&mut self, place: &mut dyn Place, request: &Request) -> Response {
-        let (action, parameters, outcome) = match request.service.as_str() {
-            "ec2" | "iam" => self.query(place, request),
-            _ => self.json(place, request),
+        let service = request.service.as_str();
+        let (call, mut outcome) = match Call::read(request) {
+            Ok(call) => (call, None),
+            Err(fault) => (Call::default(), Some(Err(fault))),
         };
+        let Call { action, fields } = &call;
+        let needs = access::needs_of(place, &self.access.template_tags, service, action, fields);
+        let denial = self.access.lacking(&request.principal, &needs);
+        let lacks = denial.as_ref().map(|denial| format!("{} on {}", denial.need.action, denial.need.resource));
+        let outcome = outcome.take().unwrap_or_else(|| self.carry_out(place, request, &call, denial));
+        if outcome.is_ok() {
+            self.access.note(service, action, fields);
+        }
+        let refused = outcome.as_ref().err().map(|fault| fault.code.clone());
+        let response = written(service, action, outcome);
         self.journal.push(Entry {
             at: place.now(),
-            service: request.service.clone(),
+            service: service.to_owned(),
             action: action.clone(),
             principal: request.principal.clone(),
-            parameters,
-            refused: outcome.as_ref().err().map(|fault| fault.code.clone()),
+            resources: access::resources(&needs),
+            tags: access::request_tags(service, action, fields),
+            parameters: call.fields,
+            status: response.status,
+            refused,
+            lacks,
         });
-        written(&request.service, &action, outcome)
+        response
     }
 
     /// The number of calls of an action.
@@ -76,38 +102,34 @@ impl Api {
         self.journal.iter().filter(|entry| entry.action == action).count()
     }
 
-    fn query(&mut self, place: &mut dyn Place, request: &Request) -> (String, BTreeMap<String, String>, Result<Value, Fault>) {
-        let mut params = match Params::parse(&request.body) {
-            Ok(params) => params,
-            Err(fault) => return (String::new(), BTreeMap::new(), Err(fault)),
+    fn carry_out(&mut self, place: &mut dyn Place, request: &Request, call: &Call, denial: Option<Denial>) -> Result<Value, Fault> {
+        let (service, action) = (request.service.as_str(), call.action.as_str());
+        self.admit(place, action)?;
+        let launch_refused = match denial {
+            Some(denial) if denial.need.stage == Stage::Call => return Err(denial.fault(service, &request.principal)),
+            Some(denial) => Some(denial.of_ec2(&request.principal)),
+            None => None,
         };
-        let given = params.fields().clone();
-        let action = params.text("Action").unwrap_or_default();
-        let outcome = self.admit(place, &action).and_then(|()| {
-            let version = params.text("Version").unwrap_or_default();
-            let known = if request.service == "ec2" { "2016-11-15" } else { "2010-05-08" };
-            if version != known {
-                return Err(Fault::new("InvalidAction", format!("The action {action} is not valid for version {version}.")));
+        let body = || serde_json::from_str(&request.body).unwrap_or(Value::Null);
+        match service {
+            "ec2" | "iam" => {
+                let mut params = Params::of(&call.fields);
+                let (_, version) = (params.text("Action"), params.text("Version").unwrap_or_default());
+                let known = if service == "ec2" { "2016-11-15" } else { "2010-05-08" };
+                if version != known {
+                    return Err(Fault::new("InvalidAction", format!("The action {action} is not valid for version {version}.")));
+                }
+                match launch_refused {
+                    Some(message) => ec2::refused_fleet(place, params, &message),
+                    None if service == "ec2" => ec2::call(place, action, params),
+                    None => iam::call(place, action, params),
+                }
             }
-            if request.service == "ec2" { ec2::call(place, &action, params) } else { iam::call(place, &action, params) }
-        });
-        (action, given, outcome)
-    }
-
-    fn json(&mut self, place: &mut dyn Place, request: &Request) -> (String, BTreeMap<String, String>, Result<Value, Fault>) {
-        let action = match request.service.as_str() {
-            "eks" => eks::action(request).to_owned(),
-            _ => request.target.rsplit('.').next().unwrap_or_default().to_owned(),
-        };
-        let body: Value = serde_json::from_str(&request.body).unwrap_or(Value::Null);
-        let fields = body.as_object().into_iter().flatten().map(|(name, value)| (name.clone(), value.to_string())).collect();
-        let outcome = self.admit(place, &action).and_then(|()| match request.service.as_str() {
             "eks" => eks::call(place, request),
-            "ssm" => ssm::call(place, &action, body),
-            "pricing" => pricing::call(place, &action, body),
+            "ssm" => ssm::call(place, action, body()),
+            "pricing" => pricing::call(place, action, body()),
             other => Err(Fault::new("UnknownOperationException", format!("there is no service {other}"))),
-        });
-        (action, fields, outcome)
+        }
     }
 
     /// Rejects a call that exceeds its limit, or that is to fail.
@@ -117,6 +139,24 @@ impl Api {
             return Err(Fault::new(&code, "as the test has it").with_status(status));
         }
         if self.limits.grants(action, place.now()) { Ok(()) } else { Err(Fault::throttled()) }
+    }
+}
+
+impl Call {
+    fn read(request: &Request) -> Result<Self, Fault> {
+        if matches!(request.service.as_str(), "ec2" | "iam") {
+            let fields = Params::parse(&request.body)?.fields().clone();
+            return Ok(Self { action: fields.get("Action").cloned().unwrap_or_default(), fields });
+        }
+        if request.service == "eks" {
+            let name = eks::cluster_of(request).map(|name| ("name".to_owned(), name.to_string()));
+            return Ok(Self { action: eks::action(request).to_owned(), fields: name.into_iter().collect() });
+        }
+        let action = request.target.rsplit('.').next().unwrap_or_default().to_owned();
+        let body: Value = serde_json::from_str(&request.body).unwrap_or(Value::Null);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let fields = body.as_object().into_iter().flatten().map(|(name, value)| (name.clone(), text(value))).collect();
+        Ok(Self { action, fields })
     }
 }
 
@@ -155,6 +195,20 @@ fn written(service: &str, action: &str, outcome: Result<Value, Fault>) -> Respon
             }
         }
     }
+}
+
+/// The actions that are answered, by service.
+pub(crate) const ACTIONS: &[(&str, &[&str])] = &[
+    ("ec2", ec2::ACTIONS),
+    ("iam", iam::ACTIONS),
+    ("ssm", &["GetParameter"]),
+    ("eks", &["DescribeCluster"]),
+    ("pricing", &["GetProducts"]),
+];
+
+/// Whether some service here answers this action.
+pub(crate) fn is_known(action: &str) -> bool {
+    ACTIONS.iter().any(|(_, actions)| actions.contains(&action))
 }
 
 const REQUEST_ID: &str = "00000000-0000-4000-8000-000000000000";

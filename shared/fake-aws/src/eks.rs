@@ -14,7 +14,8 @@ pub(crate) fn action(request: &Request) -> &'static str {
     }
 }
 
-fn cluster_of(request: &Request) -> Option<ClusterName> {
+/// The cluster that a path names.
+pub(crate) fn cluster_of(request: &Request) -> Option<ClusterName> {
     let name = request.path.strip_prefix("/clusters/")?.split('?').next()?;
     (!name.is_empty() && !name.contains('/')).then(|| ClusterName::new(name))
 }

@@ -13,6 +13,15 @@ const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
 const TAGS_MAX: usize = 50;
 
+pub(crate) const ACTIONS: &[&str] = &[
+    "AddRoleToInstanceProfile",
+    "CreateInstanceProfile",
+    "DeleteInstanceProfile",
+    "GetInstanceProfile",
+    "ListInstanceProfiles",
+    "RemoveRoleFromInstanceProfile",
+];
+
 fn none(kind: &str, name: &str) -> Fault {
     Fault::new("NoSuchEntity", format!("{kind} {name} cannot be found.")).with_status(404)
 }

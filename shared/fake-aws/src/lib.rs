@@ -4,7 +4,9 @@
 //! what the adapters call and rejects everything else: an unknown action, parameter or filter is an error, as in AWS. Requests and
 //! responses are values, so the same code serves an SDK in a test and a socket.
 
+mod access;
 mod api;
+mod control;
 mod ec2;
 mod eks;
 mod errors;
@@ -17,7 +19,9 @@ mod pricing;
 mod ssm;
 mod xml;
 
+pub use access::{Access, Need, Stage};
 pub use api::{Api, Request, Response};
+pub use control::{CONTROL_PATH, Change, ChangeError, State, control, is_control};
 pub use journal::Entry;
 pub use limits::Limits;
 pub use place::{Lone, Place};

@@ -24,6 +24,11 @@ impl Params {
         Ok(Self { place: String::new(), fields })
     }
 
+    /// The parameters of a request, by name.
+    pub(crate) fn of(fields: &BTreeMap<String, String>) -> Self {
+        Self { place: String::new(), fields: fields.clone() }
+    }
+
     /// All remaining parameters, by name.
     pub(crate) fn fields(&self) -> &BTreeMap<String, String> {
         &self.fields

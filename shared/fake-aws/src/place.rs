@@ -1,11 +1,12 @@
 //! What the protocols serve: a region, its cluster and its clock.
 
 use std::collections::BTreeMap;
+use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::CloudError;
-use whittle_sim::region::{Region, RegionEffect};
+use whittle_sim::region::{Region, RegionEffect, notices};
 use whittle_sim::{Dice, World};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
 
@@ -85,10 +86,26 @@ impl Lone {
 
     /// Sends a spot interruption warning. False if the instance does not run.
     pub fn interrupt(&mut self, id: &InstanceId) -> bool {
+        if !self.runs_on_spot(id) {
+            return false;
+        }
         let notice = self.region.interrupt(id, self.now);
         let warned = notice.is_some();
         self.events.extend(notice);
         warned
+    }
+
+    /// Says that a spot instance is at risk. False if there is none that runs.
+    pub fn advise(&mut self, id: &InstanceId) -> bool {
+        let advised = self.runs_on_spot(id);
+        self.events.extend(advised.then(|| notices::rebalance(id.as_str(), self.now)));
+        advised
+    }
+
+    /// Whether there is a spot instance with this id that has not begun to end.
+    pub fn runs_on_spot(&self, id: &InstanceId) -> bool {
+        let machine = self.region.machines.get(id);
+        machine.is_some_and(|machine| machine.instance.is_alive() && machine.instance.capacity_type == labels::CAPACITY_SPOT)
     }
 
     fn note(&mut self, effects: Vec<RegionEffect>) {

@@ -3,6 +3,8 @@
 mod calls;
 mod launches;
 mod limits;
+mod roles;
+mod scenarios;
 
 use std::path::Path;
 use std::process::Command;

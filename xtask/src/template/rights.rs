@@ -1,16 +1,16 @@
 //! Checks what the rendered policies allow and deny: a table of questions, each statement weakened in every way, which the
 //! questions must notice, and the statements in a form for another tool.
 
-mod policy;
 mod questions;
-mod resolve;
 
 use anyhow::{Context, Result, bail};
-use policy::{Names, Statement, allowed};
 use questions::{Question, Section};
-use resolve::{ACCOUNT, Resolver};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use whittle_iam::{Decision, Deployment, Names, Request, Resolver, Statement, decide, statements_of_roles};
+
+/// Where the questions stand.
+const HERE: Deployment<'_> = Deployment { account: "111122223333", region: "us-west-2" };
 
 /// The table; its header explains the format.
 const QUESTIONS: &str = include_str!("rights/questions.txt");
@@ -78,13 +78,13 @@ pub(super) fn ask(template: &Value) -> Result<Answers> {
     let (mut permissions, mut refusals) = (0, 0);
     let mut weakened: BTreeMap<String, bool> = BTreeMap::new();
     for (index, Section { parameters, questions }) in sections.iter().enumerate() {
-        let resolver = Resolver::new(template, parameters)?;
+        let resolver = Resolver::new(template, HERE, parameters)?;
         let held = held(template, &resolver)?;
         permissions += questions.iter().filter(|question| question.allowed).count();
         refusals += questions.iter().filter(|question| !question.allowed).count();
         answers.broken.extend(wrong(&held, questions));
         if index == 0 {
-            answers.statements = of_roles(template, &resolver)?;
+            answers.statements = json!(statements_of_roles(template, &resolver)?);
         }
         // A right that a parameter grants as well is tested without the parameter.
         for (variant, noticed) in mutations(&held, questions) {
@@ -122,7 +122,7 @@ fn held(template: &Value, resolver: &Resolver<'_>) -> Result<Vec<Held>> {
             }
             Some("AWS::SQS::QueuePolicy") => {
                 let queues = properties["Queues"].as_array().into_iter().flatten().filter_map(super::promises::target);
-                let arn = |queue: &str| format!("arn:aws:sqs:{}:{ACCOUNT}:whittle-{queue}", resolve::REGION);
+                let arn = |queue: &str| format!("arn:aws:sqs:{}:{}:whittle-{queue}", HERE.region, HERE.account);
                 add(&mut held, &Holder::Queues(queues.map(arn).collect()), resolver, &properties["PolicyDocument"])?;
             }
             _ => {}
@@ -153,26 +153,10 @@ fn managed(held: &mut Vec<Held>, holder: &Holder, resolver: &Resolver<'_>, arns:
     Ok(())
 }
 
-/// The statements of the roles as IAM gets them, by role.
-fn of_roles(template: &Value, resolver: &Resolver<'_>) -> Result<Value> {
-    let mut roles = BTreeMap::new();
-    for (name, resource) in super::promises::of_type(template, "AWS::IAM::Role") {
-        let policies = resolver.resolve(&resource["Properties"]["Policies"])?.unwrap_or_default();
-        let statements: Vec<Value> = policies
-            .as_array()
-            .into_iter()
-            .flatten()
-            .flat_map(|policy| policy["PolicyDocument"]["Statement"].as_array().cloned().unwrap_or_default())
-            .collect();
-        roles.insert(name.to_owned(), statements);
-    }
-    Ok(json!(roles))
-}
-
 /// Roles whose policies would exceed IAM's size limit with many clusters.
 fn too_long(template: &Value) -> Result<Vec<String>> {
     let clusters: Vec<String> = (0..CLUSTERS_FIT).map(|number| format!("cluster-{number:02}")).collect();
-    let resolver = Resolver::new(template, &BTreeMap::from([("Clusters".to_owned(), clusters.join(","))]))?;
+    let resolver = Resolver::new(template, HERE, &BTreeMap::from([("Clusters".to_owned(), clusters.join(","))]))?;
     let mut found = Vec::new();
     for (name, resource) in super::promises::of_type(template, "AWS::IAM::Role") {
         let policies = resolver.resolve(&resource["Properties"]["Policies"])?.unwrap_or_default();
@@ -183,6 +167,10 @@ fn too_long(template: &Value) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+fn allowed<'a>(statements: impl IntoIterator<Item = &'a Statement>, request: &Request) -> bool {
+    decide(statements, request) == Decision::Allowed
 }
 
 fn answer(held: &[Held], question: &Question) -> bool {
@@ -287,7 +275,7 @@ mod tests {
     fn found(statement: Value, questions_text: &str) -> Vec<String> {
         let template = template(statement);
         let sections = questions::parse(questions_text).expect("the questions are sound");
-        let resolver = Resolver::new(&template, &sections[0].parameters).expect("the template is sound");
+        let resolver = Resolver::new(&template, HERE, &sections[0].parameters).expect("the template is sound");
         let held = held(&template, &resolver).expect("the policies are sound");
         let mut found = wrong(&held, &sections[0].questions);
         found.extend(unnoticed(&mutations(&held, &sections[0].questions).into_iter().collect()));

@@ -3,11 +3,13 @@
 use super::conditions::Condition;
 use super::{FaultChange, NewImage, Notice, NoticeKind, Scenario, Step, Stock, Tags, Target};
 use crate::local::session::{Place, Session, SessionError};
+use crate::local::wiring::Handlers;
 use crate::savings::ledger_of;
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
@@ -15,7 +17,7 @@ use whittle_api::manifest::{self, Object};
 use whittle_disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::region::notices;
-use whittle_sim::{Faults, Function, Line, Mutant, World};
+use whittle_sim::{Faults, Function, Functions, Line, Mutant, World};
 use whittle_units::{InstanceId, Timestamp};
 
 /// How long a world may take to become quiescent before the invariants are checked.
@@ -102,8 +104,20 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, SessionErr
 /// # Errors
 /// As [`run`].
 pub fn play(scenario: &Scenario, play: &Play) -> Result<Outcome, SessionError> {
+    play_with(scenario, play, |handlers| handlers)
+}
+
+/// Plays a scenario with functions that `wrap` makes of the usual ones.
+///
+/// # Errors
+/// As [`run`].
+pub fn play_with(
+    scenario: &Scenario,
+    play: &Play,
+    wrap: impl FnOnce(Arc<Handlers>) -> Arc<dyn Functions>,
+) -> Result<Outcome, SessionError> {
     Mutant::switch(play.mutant);
-    let mut player = Player::new(scenario, play)?;
+    let mut player = Player::new(scenario, play, wrap)?;
     // A region with few types lacks some that a scenario may name.
     if !play.lenient {
         for step in &scenario.steps {
@@ -145,7 +159,11 @@ pub(super) type Played = Result<Result<(), String>, SessionError>;
 
 impl<'a> Player<'a> {
     /// The initial world of the scenario.
-    pub(crate) fn new(scenario: &'a Scenario, play: &Play) -> Result<Self, SessionError> {
+    pub(crate) fn new(
+        scenario: &'a Scenario,
+        play: &Play,
+        wrap: impl FnOnce(Arc<Handlers>) -> Arc<dyn Functions>,
+    ) -> Result<Self, SessionError> {
         let mut place = Place { seed: play.seed, ..Place::default() };
         for file in &scenario.setup {
             if let Some(config) = cluster_config(&scenario.file(file), scenario)? {
@@ -160,7 +178,7 @@ impl<'a> Player<'a> {
                 field.clone_from(given);
             }
         }
-        let session = Session::new(&place);
+        let session = Session::with_functions(&place, wrap);
         let begun = session.now();
         {
             let mut world = session.simulation.world();

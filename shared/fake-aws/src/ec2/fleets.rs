@@ -1,6 +1,7 @@
 //! Instant fleets.
 
 use super::{tag_specifications, templates};
+use crate::access::UNAUTHORIZED;
 use crate::errors::Fault;
 use crate::params::Params;
 use crate::place::Place;
@@ -137,6 +138,24 @@ pub(super) fn create(place: &mut dyn Place, request: &FleetRequest) -> Result<Va
     let answer = place.create_fleet(request)?;
     let mut described = outcome(request, &answer);
     described["fleetId"] = json!(answer.fleet_id);
+    Ok(described)
+}
+
+/// A fleet none of whose pools the caller may launch.
+pub(super) fn refused(place: &mut dyn Place, request: &FleetRequest, message: &str) -> Result<Value, Fault> {
+    let known = &place.region().launch_templates;
+    if let Some(config) = request.configs.iter().find(|config| !known.contains_key(&config.launch_template)) {
+        return Err(templates::not_found(&config.launch_template));
+    }
+    let error = |pool: &FleetOverride| FleetPoolError {
+        code: UNAUTHORIZED.to_owned(),
+        message: message.to_owned(),
+        instance_type: pool.instance_type.clone(),
+        zone: pool.zone.clone(),
+    };
+    let errors = request.configs.iter().flat_map(|config| &config.overrides).map(error).collect();
+    let mut described = outcome(request, &FleetAnswer { errors, ..FleetAnswer::default() });
+    described["fleetId"] = json!(format!("fleet-{:016x}", whittle_units::fnv1a(request.client_token.as_bytes())));
     Ok(described)
 }
 

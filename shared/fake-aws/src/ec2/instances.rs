@@ -28,7 +28,7 @@ const FILTERS: &[&str] = &[
 ];
 
 /// Name and code of a state.
-fn state(state: InstanceState) -> (&'static str, u32) {
+pub(super) fn state(state: InstanceState) -> (&'static str, u32) {
     match state {
         InstanceState::Pending => ("pending", 0),
         InstanceState::Running => ("running", 16),
@@ -40,7 +40,7 @@ fn state(state: InstanceState) -> (&'static str, u32) {
 }
 
 /// The ids of a request; malformed ones are rejected.
-fn ids(params: &mut Params) -> Result<Vec<InstanceId>, Fault> {
+pub(super) fn ids(params: &mut Params) -> Result<Vec<InstanceId>, Fault> {
     let ids = params.texts("InstanceId")?;
     let formed = |id: &str| {
         let digits = id.strip_prefix("i-").unwrap_or_default();
@@ -53,7 +53,7 @@ fn ids(params: &mut Params) -> Result<Vec<InstanceId>, Fault> {
 }
 
 /// Rejects ids of nonexistent instances.
-fn all_exist(ids: &[InstanceId], mut exists: impl FnMut(&InstanceId) -> bool) -> Result<(), Fault> {
+pub(super) fn all_exist(ids: &[InstanceId], mut exists: impl FnMut(&InstanceId) -> bool) -> Result<(), Fault> {
     let missing: Vec<&str> = ids.iter().filter(|id| !exists(id)).map(InstanceId::as_str).collect();
     match missing.as_slice() {
         [] => Ok(()),

@@ -5,7 +5,8 @@ mod fleets;
 mod instances;
 mod network;
 mod selection;
-mod templates;
+mod status;
+pub(crate) mod templates;
 
 use crate::errors::Fault;
 use crate::params::Params;
@@ -16,6 +17,26 @@ use std::collections::BTreeMap;
 /// The account of all resources.
 pub(crate) const ACCOUNT: &str = "000000000000";
 
+pub(crate) const ACTIONS: &[&str] = &[
+    "CreateFleet",
+    "CreateLaunchTemplate",
+    "CreateTags",
+    "DeleteLaunchTemplate",
+    "DescribeCapacityReservations",
+    "DescribeFleets",
+    "DescribeImages",
+    "DescribeInstanceStatus",
+    "DescribeInstanceTypeOfferings",
+    "DescribeInstanceTypes",
+    "DescribeInstances",
+    "DescribeLaunchTemplates",
+    "DescribePlacementGroups",
+    "DescribeSecurityGroups",
+    "DescribeSpotPriceHistory",
+    "DescribeSubnets",
+    "TerminateInstances",
+];
+
 /// The fields of an action's response.
 pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> Result<Value, Fault> {
     if params.parsed::<bool>("DryRun")? == Some(true) {
@@ -24,6 +45,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
     }
     let answer = match action {
         "DescribeInstances" => instances::describe(place, &mut params),
+        "DescribeInstanceStatus" => status::describe(place, &mut params),
         "TerminateInstances" => instances::terminate(place, &mut params),
         "CreateTags" => instances::tag(place, &mut params),
         "CreateLaunchTemplate" => templates::create(place, &mut params),
@@ -48,6 +70,13 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
     }?;
     params.finish()?;
     Ok(answer)
+}
+
+/// The answer to a fleet that may be asked for and whose launch is refused.
+pub(crate) fn refused_fleet(place: &mut dyn Place, mut params: Params, message: &str) -> Result<Value, Fault> {
+    let request = fleets::request(place, &mut params)?;
+    params.finish()?;
+    fleets::refused(place, &request, message)
 }
 
 fn tag_set(tags: &BTreeMap<String, String>) -> Value {

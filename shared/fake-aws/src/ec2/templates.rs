@@ -15,7 +15,7 @@ use whittle_ec2::fleet::{LaunchTemplate, ReservationTarget, TemplateInterface};
 const USER_DATA_MAX: usize = 16 * 1024;
 const SWITCH: &[&str] = &["enabled", "disabled"];
 
-fn not_found(name: &str) -> Fault {
+pub(super) fn not_found(name: &str) -> Fault {
     let text = format!("At least one of the launch templates specified in the request does not exist: {name}");
     Fault::new("InvalidLaunchTemplateName.NotFoundException", text)
 }
@@ -44,7 +44,7 @@ fn described(template: &LaunchTemplate) -> Value {
 }
 
 /// An id derived from the name.
-pub(super) fn id_of(name: &str) -> String {
+pub(crate) fn id_of(name: &str) -> String {
     format!("lt-{:017x}", whittle_units::fnv1a(name.as_bytes()))
 }
 

@@ -37,7 +37,8 @@ impl CloudPlace {
         pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain([owned]).collect()
     }
 
-    fn template(&self, batch: &str) -> LaunchTemplate {
+    /// A launch template of the place.
+    pub fn template(&self, batch: &str) -> LaunchTemplate {
         LaunchTemplate {
             image_id: self.image_id.clone(),
             user_data: format!("#!/bin/sh\n# {batch}"),
@@ -50,7 +51,8 @@ impl CloudPlace {
         .named()
     }
 
-    fn request(&self, batch: &str, template: &LaunchTemplate, count: u32) -> FleetRequest {
+    /// A fleet request with that template, for on-demand machines in every subnet.
+    pub fn request(&self, batch: &str, template: &LaunchTemplate, count: u32) -> FleetRequest {
         let pool = |subnet: &Subnet| FleetOverride {
             instance_type: self.instance_type.clone(),
             zone: subnet.zone.clone(),

@@ -1,9 +1,9 @@
 //! The table of questions.
 
-use super::policy::Request;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fmt;
+use whittle_iam::Request;
 
 /// One question with its expected answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

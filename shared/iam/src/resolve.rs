@@ -4,19 +4,43 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-pub(super) const ACCOUNT: &str = "111122223333";
-pub(super) const REGION: &str = "us-west-2";
+/// The stack's name.
 const STACK: &str = "whittle";
 
+/// Where a stack is deployed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deployment<'a> {
+    pub account: &'a str,
+    pub region: &'a str,
+}
+
+impl Deployment<'_> {
+    /// The partition of the region.
+    pub fn partition(self) -> &'static str {
+        if self.region.starts_with("cn-") {
+            "aws-cn"
+        } else if self.region.starts_with("us-gov-") {
+            "aws-us-gov"
+        } else {
+            "aws"
+        }
+    }
+}
+
 /// A template with a value for each of its parameters.
-pub(super) struct Resolver<'a> {
+pub struct Resolver<'a> {
     template: &'a Value,
+    deployment: Deployment<'a>,
     parameters: BTreeMap<String, Value>,
 }
 
 impl<'a> Resolver<'a> {
     /// Parameters that are not in `given` have their defaults.
-    pub(super) fn new(template: &'a Value, given: &BTreeMap<String, String>) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// A parameter that the template does not have, or one without a value.
+    pub fn new(template: &'a Value, deployment: Deployment<'a>, given: &BTreeMap<String, String>) -> Result<Self> {
         let declared = template["Parameters"].as_object().context("the template has no parameters")?;
         if let Some(unknown) = given.keys().find(|name| !declared.contains_key(*name)) {
             bail!("the template has no parameter {unknown}");
@@ -32,11 +56,15 @@ impl<'a> Resolver<'a> {
             let value = if parameter["Type"] == "CommaDelimitedList" { json!(value.split(',').collect::<Vec<_>>()) } else { json!(value) };
             parameters.insert(name.clone(), value);
         }
-        Ok(Self { template, parameters })
+        Ok(Self { template, deployment, parameters })
     }
 
     /// The resolved value; `None` for `AWS::NoValue`.
-    pub(super) fn resolve(&self, value: &Value) -> Result<Option<Value>> {
+    ///
+    /// # Errors
+    ///
+    /// A function or name that is not known here.
+    pub fn resolve(&self, value: &Value) -> Result<Option<Value>> {
         Ok(Some(match value {
             Value::Array(items) => {
                 let items = items.iter().filter_map(|item| self.resolve(item).transpose());
@@ -101,9 +129,10 @@ impl<'a> Resolver<'a> {
     fn reference(&self, name: &str) -> Result<Option<Value>> {
         let pseudo = match name {
             "AWS::NoValue" => return Ok(None),
-            "AWS::AccountId" => ACCOUNT,
-            "AWS::Region" => REGION,
-            "AWS::Partition" => "aws",
+            "AWS::AccountId" => self.deployment.account,
+            "AWS::Region" => self.deployment.region,
+            "AWS::Partition" => self.deployment.partition(),
+            "AWS::URLSuffix" if self.deployment.partition() == "aws-cn" => "amazonaws.com.cn",
             "AWS::URLSuffix" => "amazonaws.com",
             "AWS::StackName" => STACK,
             _ => "",
@@ -115,8 +144,9 @@ impl<'a> Resolver<'a> {
             return Ok(Some(value.clone()));
         }
         let kind = self.resource(name)?["Type"].as_str().unwrap_or_default();
+        let Deployment { account, region } = self.deployment;
         Ok(Some(json!(match kind {
-            "AWS::SQS::Queue" => format!("https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{STACK}-{name}"),
+            "AWS::SQS::Queue" => format!("https://sqs.{region}.amazonaws.com/{account}/{STACK}-{name}"),
             _ => format!("{STACK}-{name}"),
         })))
     }
@@ -133,16 +163,18 @@ impl<'a> Resolver<'a> {
         };
         let resource = self.resource(name)?;
         let kind = resource["Type"].as_str().unwrap_or_default();
-        let arn = |service: &str, rest: &str| format!("arn:aws:{service}:{REGION}:{ACCOUNT}:{rest}{STACK}-{name}");
+        let Deployment { account, region } = self.deployment;
+        let partition = self.deployment.partition();
+        let arn = |service: &str, rest: &str| format!("arn:{partition}:{service}:{region}:{account}:{rest}{STACK}-{name}");
         Ok(match (kind, attribute) {
             ("AWS::SQS::Queue", "Arn") => arn("sqs", ""),
             ("AWS::SQS::Queue", "QueueName") => format!("{STACK}-{name}"),
             ("AWS::DynamoDB::Table", "Arn") => arn("dynamodb", "table/"),
             ("AWS::Lambda::Function", "Arn") => arn("lambda", "function:"),
             ("AWS::Events::Rule", "Arn") => arn("events", "rule/"),
-            ("AWS::IAM::Role", "Arn") => format!("arn:aws:iam::{ACCOUNT}:role/{STACK}-{name}"),
+            ("AWS::IAM::Role", "Arn") => format!("arn:{partition}:iam::{account}:role/{STACK}-{name}"),
             ("AWS::Logs::LogGroup", "Arn") => {
-                format!("arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{}:*", self.text(&resource["Properties"]["LogGroupName"])?)
+                format!("arn:{partition}:logs:{region}:{account}:log-group:{}:*", self.text(&resource["Properties"]["LogGroupName"])?)
             }
             _ => bail!("{attribute} of {name}, {kind}, is not known here"),
         })
@@ -170,7 +202,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Whether a named condition holds.
-    pub(super) fn condition(&self, name: &str) -> Result<bool> {
+    fn condition(&self, name: &str) -> Result<bool> {
         self.holds(self.template["Conditions"].get(name).with_context(|| format!("there is no condition {name}"))?)
     }
 
@@ -190,9 +222,27 @@ impl<'a> Resolver<'a> {
     }
 }
 
+/// The statements of the inline policies of all roles, by the role's name in the template.
+///
+/// # Errors
+///
+/// As [`Resolver::resolve`].
+pub fn statements_of_roles(template: &Value, resolver: &Resolver<'_>) -> Result<BTreeMap<String, Vec<Value>>> {
+    let resources = template["Resources"].as_object().context("the template has no resources")?;
+    let mut roles = BTreeMap::new();
+    for (name, resource) in resources.iter().filter(|(_, resource)| resource["Type"] == "AWS::IAM::Role") {
+        let policies = resolver.resolve(&resource["Properties"]["Policies"])?.unwrap_or_default();
+        let documents = policies.as_array().into_iter().flatten().map(|policy| &policy["PolicyDocument"]["Statement"]);
+        roles.insert(name.clone(), documents.filter_map(Value::as_array).flatten().cloned().collect());
+    }
+    Ok(roles)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HERE: Deployment<'_> = Deployment { account: "111122223333", region: "us-west-2" };
 
     fn template() -> Value {
         json!({
@@ -216,7 +266,7 @@ mod tests {
         let template = template();
         let mut parameters = BTreeMap::from([("Names".to_owned(), "a,b".to_owned())]);
         parameters.extend(given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let resolver = Resolver::new(&template, &parameters).expect("the template is sound");
+        let resolver = Resolver::new(&template, HERE, &parameters).expect("the template is sound");
         assert_eq!(resolver.resolve(&value).expect("it can be resolved"), Some(expected));
     }
 
@@ -248,12 +298,12 @@ mod tests {
     fn unknown_functions_and_names_are_errors() {
         let template = template();
         let given = BTreeMap::from([("Names".to_owned(), "a".to_owned())]);
-        let resolver = Resolver::new(&template, &given).expect("the template is sound");
+        let resolver = Resolver::new(&template, HERE, &given).expect("the template is sound");
         for value in [json!({"Ref": "Nobody"}), json!({"Fn::Cidr": []}), json!({"Fn::GetAtt": ["Queue", "Colour"]})] {
             assert!(resolver.resolve(&value).is_err(), "{value}");
         }
-        assert!(Resolver::new(&template, &BTreeMap::new()).is_err(), "a parameter without a value");
+        assert!(Resolver::new(&template, HERE, &BTreeMap::new()).is_err(), "a parameter without a value");
         let more = BTreeMap::from([("Names".to_owned(), String::new()), ("Other".to_owned(), String::new())]);
-        assert!(Resolver::new(&template, &more).is_err(), "a parameter that does not exist");
+        assert!(Resolver::new(&template, HERE, &more).is_err(), "a parameter that does not exist");
     }
 }

@@ -108,9 +108,9 @@ fn all_keys_and_operators_of_a_condition_must_match() {
 fn an_explicit_deny_wins_and_the_default_is_deny() {
     let allow = statement(&json!({"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}));
     let deny = statement(&json!({"Effect": "Deny", "Principal": "*", "Action": "sqs:DeleteQueue", "Resource": "*"}));
-    assert!(allowed([&allow, &deny], &request("sqs:SendMessage", "q", &[])));
-    assert!(!allowed([&allow, &deny], &request("sqs:DeleteQueue", "q", &[])));
-    assert!(!allowed([&allow, &deny], &request("sns:Publish", "q", &[])));
+    assert_eq!(decide([&allow, &deny], &request("sqs:SendMessage", "q", &[])), Decision::Allowed);
+    assert_eq!(decide([&allow, &deny], &request("sqs:DeleteQueue", "q", &[])), Decision::Denied);
+    assert_eq!(decide([&allow, &deny], &request("sns:Publish", "q", &[])), Decision::NotAllowed);
 }
 
 #[test]

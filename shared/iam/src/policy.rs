@@ -1,4 +1,5 @@
-//! Evaluates IAM policies for a request.
+//! Evaluates IAM policies for a request: the elements and operators that policies of this field use. What is not known here
+//! is an error when a statement is read, never a guess when it is applied.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -6,44 +7,45 @@ use std::collections::BTreeMap;
 
 /// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Request {
+pub struct Request {
     /// A service, such as `events.amazonaws.com`; empty for a role.
-    pub(super) service: String,
-    pub(super) action: String,
-    pub(super) resource: String,
+    pub service: String,
+    pub action: String,
+    pub resource: String,
     /// Values by condition key in lower case, which is how keys are compared.
-    pub(super) context: BTreeMap<String, Vec<String>>,
+    pub context: BTreeMap<String, Vec<String>>,
 }
 
-/// A resolved statement.
+/// A statement with nothing left to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
-    pub(super) sid: String,
-    pub(super) allows: bool,
+pub struct Statement {
+    pub sid: String,
+    pub allows: bool,
     /// The principal in a resource policy; `None` in a role's policy.
-    pub(super) principals: Option<Vec<String>>,
-    pub(super) actions: Names,
-    pub(super) resources: Names,
-    pub(super) conditions: Vec<Condition>,
+    pub principals: Option<Vec<String>>,
+    pub actions: Names,
+    pub resources: Names,
+    pub conditions: Vec<Condition>,
 }
 
 /// The matched values: those listed, or all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Names {
+pub enum Names {
     These(Vec<String>),
     AllBut(Vec<String>),
 }
 
+/// One key of a statement's condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) operator: Operator,
-    pub(super) key: String,
-    pub(super) values: Vec<String>,
+pub struct Condition {
+    pub operator: Operator,
+    pub key: String,
+    pub values: Vec<String>,
 }
 
 /// An operator with its prefix and suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Operator {
+pub struct Operator {
     set: Option<Set>,
     test: Test,
     if_exists: bool,
@@ -123,7 +125,7 @@ impl Test {
 }
 
 /// Whether `text` matches a pattern with `*` and `?`.
-pub(super) fn glob(pattern: &str, text: &str) -> bool {
+pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut read) = (0, 0);
     // The position of the last star, and the end of the text that it matches.
@@ -145,7 +147,7 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
 }
 
 /// The same for ARNs: each of the six parts separately, so that no wildcard crosses a colon.
-pub(super) fn arn(pattern: &str, text: &str) -> bool {
+pub fn arn(pattern: &str, text: &str) -> bool {
     let (wanted, found): (Vec<&str>, Vec<&str>) = (pattern.splitn(6, ':').collect(), text.splitn(6, ':').collect());
     if wanted.len() < 6 {
         return pattern == "*";
@@ -173,7 +175,12 @@ impl Names {
 }
 
 impl Statement {
-    pub(super) fn parse(statement: &Value) -> Result<Self> {
+    /// Reads a statement.
+    ///
+    /// # Errors
+    ///
+    /// An element or operator that is missing, not of its kind or not known here.
+    pub fn parse(statement: &Value) -> Result<Self> {
         let allows = match statement["Effect"].as_str() {
             Some("Allow") => true,
             Some("Deny") => false,
@@ -201,13 +208,20 @@ impl Statement {
     }
 
     /// Whether the statement matches the request.
-    pub(super) fn applies(&self, request: &Request) -> bool {
-        let action = request.action.to_ascii_lowercase();
+    pub fn applies(&self, request: &Request) -> bool {
+        self.is_about(request) && self.conditions.iter().all(|condition| condition.holds(request))
+    }
+
+    /// Whether the statement matches the request but for its conditions.
+    pub fn is_about(&self, request: &Request) -> bool {
         let about = self.principals.as_ref().is_none_or(|names| names.iter().any(|name| name == "*" || *name == request.service));
-        about
-            && self.actions.include(|name| glob(&name.to_ascii_lowercase(), &action))
-            && self.resources.include(|name| arn(name, &request.resource))
-            && self.conditions.iter().all(|condition| condition.holds(request))
+        about && self.names_action(&request.action) && self.resources.include(|name| arn(name, &request.resource))
+    }
+
+    /// Whether an action, as in `ec2:RunInstances`, is among the statement's.
+    pub fn names_action(&self, action: &str) -> bool {
+        let action = action.to_ascii_lowercase();
+        self.actions.include(|name| glob(&name.to_ascii_lowercase(), &action))
     }
 }
 
@@ -219,16 +233,26 @@ fn texts(value: &Value) -> Result<Vec<String>> {
     }
 }
 
-/// IAM's decision: an explicit deny wins, and the default is deny.
-pub(super) fn allowed<'a>(statements: impl IntoIterator<Item = &'a Statement>, request: &Request) -> bool {
-    let mut allowed = false;
+/// IAM's decision about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Allowed,
+    /// A statement refuses it.
+    Denied,
+    /// No statement allows it.
+    NotAllowed,
+}
+
+/// IAM's decision: an explicit deny wins, and the default is not to allow.
+pub fn decide<'a>(statements: impl IntoIterator<Item = &'a Statement>, request: &Request) -> Decision {
+    let mut decision = Decision::NotAllowed;
     for statement in statements.into_iter().filter(|statement| statement.applies(request)) {
         if !statement.allows {
-            return false;
+            return Decision::Denied;
         }
-        allowed = true;
+        decision = Decision::Allowed;
     }
-    allowed
+    decision
 }
 
 #[cfg(test)]
