@@ -6,11 +6,13 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_ec2::config::{AsyncSleep, SharedAsyncSleep, Sleep};
 use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::Response;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -59,12 +61,25 @@ impl Sent {
     }
 }
 
+/// What becomes of the reply of a call that was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reply {
+    /// The connection breaks.
+    Lost,
+    /// It arrives after the time limit of the call.
+    Late,
+    /// It says nothing.
+    Empty,
+}
+
 /// AWS, as the HTTP client of an SDK. Clones are one AWS.
 #[derive(Clone)]
 pub struct FakeAws {
     pub api: Arc<Mutex<Api>>,
     place: Arc<dyn Reach>,
     record: Arc<Mutex<(String, Vec<Sent>)>>,
+    /// By action: what becomes of the next replies.
+    replies: Arc<Mutex<BTreeMap<String, Vec<Reply>>>>,
 }
 
 impl fmt::Debug for FakeAws {
@@ -76,13 +91,18 @@ impl fmt::Debug for FakeAws {
 impl FakeAws {
     /// AWS with this region behind it.
     pub fn new(place: Arc<dyn Reach>) -> Self {
-        Self { api: Arc::default(), place, record: Arc::default() }
+        Self { api: Arc::default(), place, record: Arc::default(), replies: Arc::default() }
     }
 
     /// The same AWS, which keeps one journal and one record, with another way to its region.
     #[must_use]
     pub fn at(&self, place: Arc<dyn Reach>) -> Self {
         Self { place, ..self.clone() }
+    }
+
+    /// What becomes of the next replies to an action.
+    pub fn spoil(&self, action: &str, replies: Vec<Reply>) {
+        held(&self.replies).insert(action.to_owned(), replies);
     }
 
     /// Names what is sent from now on.
@@ -115,7 +135,7 @@ impl FakeAws {
             .build()
     }
 
-    fn answer(&self, request: &HttpRequest) -> Response {
+    fn answer(&self, request: &HttpRequest) -> Result<Response, ConnectorError> {
         let header = |name: &str| request.headers().get(name).unwrap_or_default().to_owned();
         let authorization = header("authorization");
         let (principal, service) = Request::signed_for(&authorization).unwrap_or_default();
@@ -130,7 +150,15 @@ impl FakeAws {
         };
         let mut answer = None;
         self.place.with(&mut |place| answer = Some(held(&self.api).answer(place, &asked)));
-        let answer = answer.expect("a way to a region calls back once");
+        let mut answer = answer.expect("a way to a region calls back once");
+        let action = held(&self.api).journal.last().map(|entry| entry.action.clone()).unwrap_or_default();
+        match held(&self.replies).get_mut(&action).and_then(Vec::pop) {
+            Some(Reply::Lost) => return Err(ConnectorError::io("the connection broke".into())),
+            Some(Reply::Late) => return Err(ConnectorError::timeout("the reply came too late".into())),
+            Some(Reply::Empty) if answer.content_type.contains("xml") => answer.body = format!("<{action}Response/>"),
+            Some(Reply::Empty) => answer.body = "{}".to_owned(),
+            None => {}
+        }
         {
             let mut record = held(&self.record);
             let label = record.0.clone();
@@ -141,7 +169,7 @@ impl FakeAws {
         if let Some(kind) = answer.error_type {
             response.headers_mut().insert("x-amzn-errortype", kind);
         }
-        response
+        Ok(response)
     }
 }
 
@@ -151,7 +179,7 @@ impl HttpConnector for FakeAws {
         // As on a network, whoever else has something to do comes first.
         HttpConnectorFuture::new(async move {
             tokio::task::yield_now().await;
-            Ok(aws.answer(&request))
+            aws.answer(&request)
         })
     }
 }

@@ -76,7 +76,7 @@ impl Api {
         let needs = access::needs_of(place, &self.access.template_tags, service, action, fields);
         let denial = self.access.lacking(&request.principal, &needs);
         let lacks = denial.as_ref().map(|denial| format!("{} on {}", denial.need.action, denial.need.resource));
-        let outcome = outcome.take().unwrap_or_else(|| self.carry_out(place, request, &call, denial));
+        let outcome = outcome.take().unwrap_or_else(|| self.execute(place, request, &call, denial));
         if outcome.is_ok() {
             self.access.note(service, action, fields);
         }
@@ -102,7 +102,7 @@ impl Api {
         self.journal.iter().filter(|entry| entry.action == action).count()
     }
 
-    fn carry_out(&mut self, place: &mut dyn Place, request: &Request, call: &Call, denial: Option<Denial>) -> Result<Value, Fault> {
+    fn execute(&mut self, place: &mut dyn Place, request: &Request, call: &Call, denial: Option<Denial>) -> Result<Value, Fault> {
         let (service, action) = (request.service.as_str(), call.action.as_str());
         self.admit(place, action)?;
         let launch_refused = match denial {

@@ -146,14 +146,26 @@ impl Stage {
         });
     }
 
+    pub(crate) fn delete_class(&self) {
+        let mut world = self.simulation.world();
+        let now = world.now();
+        world.cluster.objects.delete::<Ec2NodeClass>(&self.class, now);
+    }
+
+    pub(crate) fn sweep(&self) -> Result<(), HandleError> {
+        let ports = &self.ports;
+        let adapters = Adapters { store: ports, cloud: &self.machines, cluster: ports, queues: ports, clock: ports };
+        run(whittle_sweep::handle(adapters, &self.settings, &self.cluster)).map(|_| ())
+    }
+
     /// One invocation of `terminate` with a message for each of these claims.
     pub(crate) fn terminate(&self, names: &[ClaimName]) {
         let ports = &self.ports;
         let machines = self.machines.clone().with_calls(Arc::default());
         let adapters = Adapters { store: ports, cloud: &machines, cluster: ports, queues: ports, clock: ports };
         let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: self.cluster.clone(), name: name.clone() }).collect();
-        let results = run(futures::future::join_all(keys.iter().map(|key| whittle_terminate::handle(adapters, &self.settings, key))));
-        results.into_iter().for_each(|result| drop(result.expect("a run that leaves nothing behind")));
+        // A run that fails leaves its message in the queue.
+        run(futures::future::join_all(keys.iter().map(|key| whittle_terminate::handle(adapters, &self.settings, key))));
     }
 
     pub(crate) fn claims(&self) -> Vec<Claim> {

@@ -352,7 +352,7 @@ fn an_instance_that_cannot_be_terminated_keeps_no_other_of_its_call_alive() {
         (400, &refusal("OperationNotPermitted")),
         (200, &terminated(&["i-3"])),
     ]);
-    assert_eq!(terminate_together(&wire, &["i-1", "i-2", "i-3"]), [None, Some(CloudErrorKind::Unauthorized), None]);
+    assert_eq!(terminate_together(&wire, &["i-1", "i-2", "i-3"]), [None, Some(CloudErrorKind::Invalid), None]);
     assert_eq!(terminations(&wire)[1..], [vec!["i-2", "i-3"], vec!["i-2"], vec!["i-3"]]);
 }
 

@@ -78,7 +78,11 @@ impl HttpConnector for Wire {
         let body = String::from_utf8(request.body().bytes().unwrap_or_default().to_vec()).unwrap();
         self.requests.lock().unwrap().push(body);
         let (status, text) = self.answers.lock().unwrap().pop_front().expect("a request that the test does not answer");
-        HttpConnectorFuture::ready(Ok(Response::new(status.try_into().unwrap(), SdkBody::from(text))))
+        // As on a network, whoever else has something to do comes first.
+        HttpConnectorFuture::new(async move {
+            tokio::task::yield_now().await;
+            Ok(Response::new(status.try_into().unwrap(), SdkBody::from(text)))
+        })
     }
 }
 
