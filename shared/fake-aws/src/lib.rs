@@ -16,6 +16,8 @@ mod limits;
 mod params;
 mod place;
 mod pricing;
+#[cfg(feature = "server")]
+pub mod server;
 mod ssm;
 mod xml;
 

@@ -6,6 +6,7 @@ mod launches;
 mod limits;
 mod roles;
 mod scenarios;
+mod server;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,7 @@
 //! Who may call what: the rights that a call needs, and whether the policies of its principal grant them.
 //!
-//! A right is an action on a resource, with the condition keys that AWS has for that action and that kind of resource
-//! (`tests/python/policies.py` compares them with AWS's service authorization reference). A principal without policies stands
-//! for an administrator.
+//! A right is an action on a resource, with the condition keys that AWS's service authorization reference has for that action and
+//! that kind of resource. A principal without policies is an administrator.
 
 mod launch;
 mod needs;

@@ -39,8 +39,9 @@ pub fn control(api: &mut Api, lone: &mut Lone, method: &str, path: &str, body: &
         ("GET", "/journal") => success(&api.journal),
         ("GET", "/events") => {
             let events = std::mem::take(&mut lone.events);
-            // The region writes them as JSON.
-            let parsed: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+            // The region writes them as JSON, without saying which it is.
+            let mut parsed: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+            parsed.iter_mut().for_each(|event| event["region"] = json!(lone.region.name()));
             success(&parsed)
         }
         (_, "" | "/" | "/journal" | "/events") => answer(405, json!({"error": format!("{method} {path}: the method is not allowed here")})),

@@ -2,6 +2,7 @@
 
 use crate::{Api, Lone, Request, control, is_control};
 use serde_json::{Value, json};
+use whittle_ec2::interruption::InterruptionKind;
 use whittle_units::{ClusterName, Timestamp};
 
 struct Owner {
@@ -166,6 +167,14 @@ fn the_journal_tells_every_call_in_order() {
     assert_eq!(journal[0]["at"], "2026-03-01T12:00:00Z");
 }
 
+/// What the functions take an event for.
+fn parsed(event: &Value) -> Option<InterruptionKind> {
+    let notice = whittle_ec2::interruption::parse(&event.to_string()).unwrap()?;
+    assert_eq!(notice.instances.first().map(|id| id.as_str()), event["detail"]["instance-id"].as_str());
+    assert!(notice.time.is_some(), "{event}");
+    Some(notice.kind)
+}
+
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
@@ -181,6 +190,9 @@ fn an_interruption_warns_first_and_takes_the_machine_two_minutes_later() {
     let kinds: Vec<&str> = events.as_array().unwrap().iter().map(|event| text(event, "detail-type")).collect();
     assert_eq!(kinds, ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"]);
     assert_eq!(events[0]["detail"], json!({"instance-id": id, "instance-action": "terminate"}));
+    let notices: Vec<_> = events.as_array().unwrap().iter().map(parsed).collect();
+    assert_eq!(notices, [Some(InterruptionKind::SpotInterrupted), Some(InterruptionKind::RebalanceRecommendation)]);
+    assert_eq!((text(&events[0], "region"), text(&events[0], "source")), ("us-east-1", "aws.ec2"));
     assert_eq!(owner.ask("GET", "/_control/events", "").1, json!([]), "an event is told once");
     let state = owner.change(&json!({"advanceSeconds": 119}));
     assert_eq!(state["machines"][0]["state"], "running");
@@ -189,6 +201,8 @@ fn an_interruption_warns_first_and_takes_the_machine_two_minutes_later() {
     let (_, events) = owner.ask("GET", "/_control/events", "");
     let states: Vec<&str> = events.as_array().unwrap().iter().map(|event| text(&event["detail"], "state")).collect();
     assert_eq!(states, ["shutting-down", "terminated"]);
+    let notices: Vec<_> = events.as_array().unwrap().iter().map(parsed).collect();
+    assert_eq!(notices, [Some(InterruptionKind::InstanceTerminated); 2]);
     owner.refused(&json!({"interrupt": [id]}).to_string(), "interrupt[0]");
 }
 
