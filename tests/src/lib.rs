@@ -8,4 +8,4 @@ pub mod fake_aws;
 pub mod kubernetes;
 pub mod wire;
 
-pub use whittle_backends::{control_plane, ministack, tools};
+pub use whittle_backends::{control_plane, ministack, moto, tools};

@@ -2,4 +2,5 @@
 
 pub mod control_plane;
 pub mod ministack;
+pub mod moto;
 pub mod tools;

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest that its start may take: 0.3 s on an idle machine.
-const START_MAX: Duration = Duration::from_secs(60);
+pub(crate) const START_MAX: Duration = Duration::from_secs(60);
 /// The number of free ports to try.
 const STARTS_MAX: u32 = 3;
 /// The interval of readiness checks.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// A running MiniStack; stopped with all its child processes when dropped.
 ///
@@ -136,7 +136,7 @@ impl Drop for Ministack {
 }
 
 /// A port that nothing listens on.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
     listener.local_addr().expect("a bound listener has an address").port()
 }
@@ -152,6 +152,6 @@ fn healthy(port: u16) -> bool {
         && answer.ends_with(b"200")
 }
 
-fn read_lossy(path: &Path) -> String {
+pub(crate) fn read_lossy(path: &Path) -> String {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }

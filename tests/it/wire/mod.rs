@@ -4,6 +4,7 @@ mod calls;
 mod faults;
 mod launches;
 mod limits;
+mod moto;
 mod roles;
 mod scenarios;
 mod server;

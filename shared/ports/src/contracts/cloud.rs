@@ -85,7 +85,12 @@ pub async fn machinery(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dy
     missing_instances_are_no_failure(cloud).await;
 }
 
-async fn a_template_is_created_once_and_deleted_once(cloud: &impl Machinery, place: &CloudPlace) {
+/// Launch templates: created once, listed by cluster, deleted once.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn a_template_is_created_once_and_deleted_once(cloud: &impl Machinery, place: &CloudPlace) {
     let template = place.template("contract-template");
     for _ in 0..2 {
         cloud.ensure_launch_template(&template).await.expect("a template that exists is no error");
@@ -100,7 +105,12 @@ async fn a_template_is_created_once_and_deleted_once(cloud: &impl Machinery, pla
     assert!(!listed(&place.cluster).await.contains(&template.name));
 }
 
-async fn a_fleet_launches_what_it_returns(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
+/// Fleets: what they return is launched, tagged and listed.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn a_fleet_launches_what_it_returns(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
     let template = place.template("contract-fleet");
     cloud.ensure_launch_template(&template).await.expect("the template is created");
     let answer = cloud.create_fleet(&place.request("contract-fleet", &template, 3)).await.expect("the fleet is created");
@@ -133,7 +143,12 @@ async fn a_fleet_launches_what_it_returns(cloud: &impl Machinery, place: &CloudP
     assert!(others.iter().all(|instance| !ids.contains(&instance.id)), "no other cluster lists them");
 }
 
-async fn an_instance_takes_tags_and_terminates(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
+/// Instances: tagged, and terminated as often as one likes.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn an_instance_takes_tags_and_terminates(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dyn FnMut()) {
     let template = place.template("contract-end");
     cloud.ensure_launch_template(&template).await.expect("the template is created");
     let answer = cloud.create_fleet(&place.request("contract-end", &template, 1)).await.expect("the fleet is created");
@@ -154,7 +169,12 @@ async fn an_instance_takes_tags_and_terminates(cloud: &impl Machinery, place: &C
     assert!(listed.iter().all(|instance| instance.id != machine.id), "a terminated instance counts as absent");
 }
 
-async fn missing_instances_are_no_failure(cloud: &impl Machinery) {
+/// What does not exist: described as nothing, terminated, and not tagged.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn missing_instances_are_no_failure(cloud: &impl Machinery) {
     let missing = InstanceId::new("i-0123456789abcdef0");
     assert_eq!(cloud.instance(&missing).await.expect("EC2 responds"), None);
     assert_eq!(cloud.tagged(labels::TAG_LAUNCH, "no such launch").await.expect("EC2 responds"), []);

@@ -15,7 +15,10 @@ mod region;
 mod steady;
 
 pub use claims::{claim_store, many_claims};
-pub use cloud::{CloudPlace, Machinery, fleet_tokens, instance_profiles, machinery, network};
+pub use cloud::{
+    CloudPlace, Machinery, a_fleet_launches_what_it_returns, a_template_is_created_once_and_deleted_once,
+    an_instance_takes_tags_and_terminates, fleet_tokens, instance_profiles, machinery, missing_instances_are_no_failure, network,
+};
 pub use decisions::decision_log;
 pub use erase::erase;
 pub use faults::{Fault, Faulty};
