@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measurements that take too long for a test, compared with the limits of SPECIFICATION.md.
 
+mod catalog;
 mod consolidation;
 mod latency;
 mod objectives;
@@ -10,6 +11,8 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
+    /// The catalog of a region: its size at rest, and the time to read it back
+    Catalog,
     /// A full consolidation pass over 1,000 and 5,000 nodes
     Consolidation,
     /// From pending pods to CreateFleet, in simulated time
@@ -24,6 +27,7 @@ pub(crate) enum Bench {
 
 pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
+        Bench::Catalog => catalog::run(),
         Bench::Consolidation => consolidation::run(),
         Bench::Latency => latency::run(),
         Bench::Objectives => objectives::run(),

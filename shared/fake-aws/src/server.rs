@@ -1,7 +1,7 @@
 //! The simulated AWS on a loopback port, with the control API beside the services.
 //!
 //! SDKs call it through their endpoint settings. The signature of a request names its principal and its service and is not verified:
-//! nobody but this computer can call. Its time is the computer's, and goes on with `advanceSeconds` of a change.
+//! only this computer can call. Its time is the computer's, and goes on with `advanceSeconds` of a change.
 
 use crate::{Api, CONTROL_PATH, Lone, Request, Response, control, is_control};
 use clap::Parser;

@@ -158,17 +158,17 @@ pub(crate) fn diverse(count: usize, dice: &mut Dice) -> Vec<Pod> {
     out
 }
 
-/// Equal pods with wishes: a zone, and no other pod like them in the zone or on the machine.
+/// Equal pods with preferences: a zone, and no other pod like them in the zone or on the machine.
 pub(crate) fn preferring(count: usize, dice: &mut Dice) -> Vec<Pod> {
     let own = ("app", "nginx");
     let mut first = pod(0, own, dice);
-    let wish = |weight, key| WeightedPodAffinityTerm { weight, pod_affinity_term: term(key, own) };
+    let preferred = |weight, key| WeightedPodAffinityTerm { weight, pod_affinity_term: term(key, own) };
     let zone = SelectorRequirement { key: labels::ZONE.into(), operator: "In".into(), values: vec!["test-zone-1".into()] };
     let preference = NodeSelectorTerm { match_expressions: vec![zone], ..NodeSelectorTerm::default() };
     first.spec.affinity = Some(Affinity {
         node_affinity: Some(NodeAffinity { preferred: vec![PreferredSchedulingTerm { weight: 1, preference }], ..NodeAffinity::default() }),
         pod_anti_affinity: Some(PodAffinity {
-            preferred: vec![wish(10, labels::ZONE), wish(1, labels::HOSTNAME)],
+            preferred: vec![preferred(10, labels::ZONE), preferred(1, labels::HOSTNAME)],
             ..PodAffinity::default()
         }),
         ..Affinity::default()
@@ -183,7 +183,7 @@ pub(crate) fn preferring(count: usize, dice: &mut Dice) -> Vec<Pod> {
         .collect()
 }
 
-/// Initialized machines of nobody, 16 CPUs each, half full.
+/// Initialized machines of no NodePool, 16 CPUs each, half full.
 pub(crate) fn machines(count: usize) -> Vec<Node> {
     (0..count)
         .map(|n| {

@@ -46,8 +46,8 @@ pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Opti
         }
         // Twenty groups of pods that each shun, seek and balance against three others.
         "social" => pods.iter_mut().enumerate().for_each(|(n, pod)| socialise(pod, n % 20)),
-        // Twenty wishes each that nothing can fulfil.
-        "wishes" => pods.iter_mut().enumerate().for_each(|(n, pod)| wish(pod, n % 50)),
+        // Twenty preferences each that nothing can satisfy.
+        "preferences" => pods.iter_mut().enumerate().for_each(|(n, pod)| add_preferences(pod, n % 50)),
         // Two hundred kinds of selectors, so that machines differ.
         "selected" => pods.iter_mut().enumerate().for_each(|(n, pod)| select(pod, n % 200)),
         // Two replicas of each deployment, which are spread over zones and keep off each other's machine.
@@ -145,7 +145,7 @@ fn keep_apart(pod: &mut Pod, deployment: &str) {
     pod.spec.affinity = Some(Affinity { pod_anti_affinity, ..Affinity::default() });
 }
 
-fn wish(pod: &mut Pod, kind: usize) {
+fn add_preferences(pod: &mut Pod, kind: usize) {
     let preferred = (0..20).map(|n| {
         let asked = SelectorRequirement { key: labels::ZONE.into(), operator: "In".into(), values: vec![format!("mars-{kind}-{n}")] };
         PreferredSchedulingTerm {

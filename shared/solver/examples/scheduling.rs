@@ -1,6 +1,6 @@
-//! Times one solve of the reference's scheduling benchmark and prints one line of JSON:
+//! Times one solve of Karpenter's scheduling benchmark and prints one line of JSON:
 //! `scheduling CASE PODS [reference] [effort N] [budget N] [digest]`, with CASE `diverse` (the mix of five kinds), `preferring`
-//! (equal pods with wishes), `machines` (the mix, with 2,000 machines that exist) or one of `benches/odd.rs`. One solve per
+//! (equal pods with preferences), `machines` (the mix, with 2,000 machines that exist) or one of `benches/odd.rs`. One solve per
 //! process, so that the peak of the memory belongs to it. `check_seconds` is what the independent check of the plan takes afterwards.
 //! `cargo xtask bench scheduling` runs all cases and draws the plot.
 

@@ -179,6 +179,6 @@ mod tests {
                 }
             }
         }
-        assert!(!index.selected(None, &Scope::All).has(LabelsId::at(0)), "no selector selects nobody");
+        assert!(!index.selected(None, &Scope::All).has(LabelsId::at(0)), "no selector selects nothing");
     }
 }

@@ -37,7 +37,7 @@ impl Functions for OverTheWire {
             let installed = settings.default_instance_profile.iter();
             let role = |profile: &String| (profile.clone(), profile.replace("InstanceProfile", "Role"));
             world.region.network.profiles.extend(installed.map(role));
-            // They take images for those of any Kubernetes version, which are told apart by their names.
+            // They take images for those of any Kubernetes version, which their names distinguish.
             let version = world.cluster_info(&cluster).map(|info| info.version).unwrap_or_default();
             for image in &mut world.region.network.images {
                 image.name = image.name.replace(IMAGES_ARE_FOR, &version);

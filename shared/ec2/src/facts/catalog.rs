@@ -4,6 +4,7 @@ use super::InstanceTypeFacts;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -71,11 +72,13 @@ impl Catalog {
         if u64::try_from(length).is_ok_and(|length| length > LARGEST) {
             return Err(CatalogError::TooLarge);
         }
-        let envelope: Envelope<serde_json::Value> = serde_json::from_slice(&json)?;
+        // Of another version nothing but the version can be read.
+        let envelope: Envelope<IgnoredAny> = serde_json::from_slice(&json)?;
         if envelope.version != VERSION {
             return Err(CatalogError::Version(envelope.version));
         }
-        Ok(serde_json::from_value(envelope.catalog)?)
+        let envelope: Envelope<Self> = serde_json::from_slice(&json)?;
+        Ok(envelope.catalog)
     }
 
     /// The facts of a type.

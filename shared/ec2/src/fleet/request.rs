@@ -40,7 +40,7 @@ pub enum LaunchError {
     NodeClassNotReady { class: String, message: String },
     #[error("it is not known yet whether node class {0} is ready")]
     NodeClassUnknown(String),
-    #[error("node class {0} was changed: what it names is looked up anew")]
+    #[error("node class {0} was changed: what it selects is looked up again")]
     NodeClassChanged(String),
     #[error("nothing can be bought for the claim")]
     Insufficient(#[from] FilterError),

@@ -126,7 +126,7 @@ fn what_is_not_known_in_a_policy_is_an_error_when_it_is_loaded() {
         assert!(error.starts_with(expected), "{document}: {error}");
         assert_eq!(api.access.principals(), [""; 0]);
     }
-    // Keys of services that nobody answers for here are theirs.
+    // Condition keys of services that are not simulated.
     let other = json!({"Statement": [{"Effect": "Allow", "Action": "dynamodb:GetItem", "Resource": "*",
         "Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["A#*"]}}}]});
     Api::default().access.set_policies("p", Some(&[other])).unwrap();
@@ -176,8 +176,12 @@ fn an_instance_without_the_clusters_tag_is_neither_terminated_nor_tagged() {
     }
     let alive = |id: &str| stage.lone.region.machines[&whittle_units::InstanceId::new(id)].instance.is_alive();
     assert!(alive(&foreign) && !alive(&own), "a refused call ends nothing, not even what the caller might end");
-    let nobody = stage.ask(FUNCTION, "ec2", "Action=TerminateInstances&InstanceId.1=i-0123456789abcdef0");
-    assert!(nobody.body.contains("InvalidInstanceID.NotFound"), "what is gone is not found, whatever its tags were: {}", nobody.body);
+    let unknown = stage.ask(FUNCTION, "ec2", "Action=TerminateInstances&InstanceId.1=i-0123456789abcdef0");
+    assert!(
+        unknown.body.contains("InvalidInstanceID.NotFound"),
+        "an instance that does not exist is not found, whatever its tags were: {}",
+        unknown.body
+    );
 }
 
 /// The statements of a function that launches, as the template has them.

@@ -35,7 +35,7 @@ pub struct State {
     pub profile_lag_seconds: i64,
     /// Calls in the journal.
     pub calls: usize,
-    /// Events that nobody has asked for.
+    /// Events that no request has returned yet.
     pub events: usize,
 }
 

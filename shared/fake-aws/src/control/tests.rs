@@ -193,7 +193,7 @@ fn an_interruption_warns_first_and_takes_the_machine_two_minutes_later() {
     let notices: Vec<_> = events.as_array().unwrap().iter().map(parsed).collect();
     assert_eq!(notices, [Some(InterruptionKind::SpotInterrupted), Some(InterruptionKind::RebalanceRecommendation)]);
     assert_eq!((text(&events[0], "region"), text(&events[0], "source")), ("us-east-1", "aws.ec2"));
-    assert_eq!(owner.ask("GET", "/_control/events", "").1, json!([]), "an event is told once");
+    assert_eq!(owner.ask("GET", "/_control/events", "").1, json!([]), "an event is returned once");
     let state = owner.change(&json!({"advanceSeconds": 119}));
     assert_eq!(state["machines"][0]["state"], "running");
     let state = owner.change(&json!({"advanceSeconds": 60}));

@@ -28,7 +28,7 @@ pub(super) fn describe(place: &mut dyn Place, params: &mut Params) -> Result<Val
     if !ids.is_empty() && params.fields().contains_key("MaxResults") {
         return Err(Fault::combination("The parameter instancesSet cannot be used with the parameter maxResults"));
     }
-    // Only running instances are checked; the others are told of on request.
+    // Only running instances are checked; the others are returned on request.
     let all = params.parsed::<bool>("IncludeAllInstances")?.unwrap_or(false);
     let filters = Filters::take(params, FILTERS, false)?;
     let (seen, now) = (place.instances(), place.now());

@@ -105,7 +105,7 @@ fn circular_preferences_end() {
         world.pods(app, 2, &hard("podAffinity", near(labels::ZONE, next)));
     }
     let plan = world.plan();
-    assert_eq!(left(&plan).len(), 6, "nobody is there to begin with");
+    assert_eq!(left(&plan).len(), 6, "no pod has a place yet");
     assert!(reasons(&plan).iter().all(|r| r.contains("unsatisfiable topology constraint for pod affinity")));
     let mut world = World::new();
     world.pods(

@@ -394,7 +394,7 @@ fn promised(world: &mut World) -> BTreeMap<String, String> {
 fn pods_take_the_machines_that_are_on_their_way_for_them() {
     let mut world = World::new();
     let promised = promised(&mut world);
-    assert_eq!(world.plan().claims.len(), 1, "packed anew, one of them finds no room");
+    assert_eq!(world.plan().claims.len(), 1, "when all are packed again, one of them finds no room");
     // A newer pod takes what they leave, which is nothing.
     world.pods("newcomer", 1, &json!({"cpu": "2"}));
     for packing in [Packing::Reference, Packing::Best] {

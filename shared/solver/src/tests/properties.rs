@@ -200,7 +200,7 @@ pub(crate) mod odd;
 
 /// Cases that are each large in one respect, in small.
 fn odd_cases() -> Vec<(&'static str, odd::Case<InstanceTypes>)> {
-    let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "wishes", "selected", "deployments", "hopeless"];
+    let names = ["labelled", "sizes", "full", "crowded", "pools", "types", "social", "preferences", "selected", "deployments", "hopeless"];
     let mut out: Vec<(&str, odd::Case<InstanceTypes>)> = names.iter().map(|name| (*name, odd::case(name, 60).unwrap())).collect();
     out.push(("preferring", mix::cluster(mix::preferring(120, &mut mix::Dice::new(42)), Vec::new())));
     out.push(("mix", mix::cluster(diverse(120), Vec::new())));

@@ -39,7 +39,7 @@ fn check(change: impl FnOnce(&mut World), expected: &[&str]) {
     assert_eq!(names, expected);
     let whole = world.solve(&world.options);
     let short = world.solve(&Options { settled, ..world.options.clone() });
-    assert_eq!(left(&whole), left(&short), "nobody is overlooked");
+    assert_eq!(left(&whole), left(&short), "no pod is overlooked");
     for (a, b) in whole.left_out.iter().zip(&short.left_out) {
         assert_eq!((a.reason.category(), a.reason.to_string()), (b.reason.category(), b.reason.to_string()));
     }
