@@ -17,23 +17,26 @@ enum Failure {
     Reply(Reply),
 }
 
+/// Statuses and codes.
+type Errors = [(u16, &'static str)];
+
 /// How many calls of an action fail before one succeeds.
 const FAILURES: usize = 2;
 /// Errors that each service returns whatever is asked.
 const OF_ALL: [Failure; 3] = [Failure::Reply(Reply::Lost), Failure::Reply(Reply::Late), Failure::Reply(Reply::Empty)];
-const OF_EC2: &[(u16, &str)] = &[
+const OF_EC2: &Errors = &[
     (503, "RequestLimitExceeded"),
     (500, "InternalError"),
     (503, "Unavailable"),
     (403, "UnauthorizedOperation"),
     (400, "InvalidParameterValue"),
 ];
-const OF_IAM: &[(u16, &str)] =
+const OF_IAM: &Errors =
     &[(400, "Throttling"), (500, "ServiceFailure"), (403, "AccessDenied"), (404, "NoSuchEntity"), (409, "LimitExceeded")];
-const OF_OTHERS: &[(u16, &str)] = &[(400, "ThrottlingException"), (500, "InternalServerError"), (400, "AccessDeniedException")];
+const OF_OTHERS: &Errors = &[(400, "ThrottlingException"), (500, "InternalServerError"), (400, "AccessDeniedException")];
 
 /// The actions of the functions, with the errors that are theirs alone.
-const ACTIONS: &[(&str, &[(u16, &str)], &[(u16, &str)])] = &[
+const ACTIONS: &[(&str, &Errors, &Errors)] = &[
     ("DescribeCluster", OF_OTHERS, &[(404, "ResourceNotFoundException")]),
     ("DescribeInstanceTypes", OF_EC2, &[]),
     ("DescribeInstanceTypeOfferings", OF_EC2, &[]),
@@ -77,7 +80,7 @@ enum End {
     Failed,
 }
 
-fn failures(of_service: &[(u16, &'static str)], own: &[(u16, &'static str)]) -> Vec<Failure> {
+fn failures(of_service: &Errors, own: &Errors) -> Vec<Failure> {
     let refused = of_service.iter().chain(own).map(|(status, code)| Failure::Refused(*status, code));
     refused.chain(OF_ALL).collect()
 }
