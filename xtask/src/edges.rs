@@ -78,7 +78,7 @@ const RULES: &[Rule] = &[
         ],
         never: &[KUBE, AWS],
     },
-    Rule { package: "whittle-iam", may: &[], never: &[IO, KUBE, AWS] },
+    Rule { package: "whittle-iam", may: &["whittle-units"], never: &[IO, KUBE, AWS] },
     Rule {
         package: "whittle-fake-aws",
         may: &[

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{Clock, CloudError, ClusterAccess};
-use whittle_units::{ClusterName, Region};
+use whittle_units::{ClusterName, Partition, Region};
 
 /// Takes the endpoint from EKS, and signs the token with the function's credentials.
 #[derive(Clone)]
@@ -57,8 +57,7 @@ fn presigned(
     identity: &aws_smithy_runtime_api::client::identity::Identity,
     now: SystemTime,
 ) -> Result<String, String> {
-    let domain = if region.as_str().starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-    let host = format!("sts.{region}.{domain}");
+    let host = format!("sts.{region}.{}", Partition::of(region.as_str()).dns_suffix);
     let url = format!("https://{host}/?Action={CALL}&Version=2011-06-15");
     let mut settings = SigningSettings::default();
     settings.signature_location = SignatureLocation::QueryParams;

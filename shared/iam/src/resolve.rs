@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use whittle_units::Partition;
 
 /// The stack's name.
 const STACK: &str = "whittle";
@@ -17,13 +18,7 @@ pub struct Deployment<'a> {
 impl Deployment<'_> {
     /// The partition of the region.
     pub fn partition(self) -> &'static str {
-        if self.region.starts_with("cn-") {
-            "aws-cn"
-        } else if self.region.starts_with("us-gov-") {
-            "aws-us-gov"
-        } else {
-            "aws"
-        }
+        Partition::of(self.region).name
     }
 }
 
@@ -132,8 +127,7 @@ impl<'a> Resolver<'a> {
             "AWS::AccountId" => self.deployment.account,
             "AWS::Region" => self.deployment.region,
             "AWS::Partition" => self.deployment.partition(),
-            "AWS::URLSuffix" if self.deployment.partition() == "aws-cn" => "amazonaws.com.cn",
-            "AWS::URLSuffix" => "amazonaws.com",
+            "AWS::URLSuffix" => Partition::of(self.deployment.region).dns_suffix,
             "AWS::StackName" => STACK,
             _ => "",
         };

@@ -4,12 +4,14 @@
 
 mod fnv;
 mod ids;
+mod partition;
 mod price;
 mod quantity;
 mod resources;
 
 pub use fnv::{Fnv1a, fnv1, fnv1a};
 pub use ids::{ClaimName, ClusterName, InstanceId, ProviderId, ProviderIdError, Region};
+pub use partition::Partition;
 pub use price::Price;
 pub use quantity::{ParseQuantityError, Quantity};
 pub use resources::Resources;

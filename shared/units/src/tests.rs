@@ -72,3 +72,17 @@ fn resources_fit_when_every_entry_does() {
     assert!(Resources::from([("cpu", Quantity::from_units(2)), ("x", Quantity::ZERO)]).fits(&room));
     assert!(!Resources::from([("x", Quantity::from_units(1))]).fits(&room));
 }
+
+#[test]
+fn regions_belong_to_the_partition_that_their_name_begins_with() {
+    let of = |region: &str| (Partition::of(region).name, Partition::of(region).dns_suffix);
+    assert_eq!(of("us-east-1"), ("aws", "amazonaws.com"));
+    assert_eq!(of("il-central-1"), ("aws", "amazonaws.com"));
+    assert_eq!(of("cn-northwest-1"), ("aws-cn", "amazonaws.com.cn"));
+    assert_eq!(of("us-gov-west-1"), ("aws-us-gov", "amazonaws.com"));
+    assert_eq!(of("us-iso-east-1"), ("aws-iso", "c2s.ic.gov"));
+    assert_eq!(of("us-isob-east-1"), ("aws-iso-b", "sc2s.sgov.gov"));
+    assert_eq!(of("eu-isoe-west-1"), ("aws-iso-e", "cloud.adc-e.uk"));
+    assert_eq!(of("us-isof-south-1"), ("aws-iso-f", "csp.hci.ic.gov"));
+    assert_eq!(of("eusc-de-east-1"), ("aws-eusc", "amazonaws.eu"));
+}

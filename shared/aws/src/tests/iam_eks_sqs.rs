@@ -160,9 +160,15 @@ fn a_token_is_a_presigned_request_for_one_cluster() {
     }
     let other = run(access(&wire, "us-east-1").bearer_token(&"other".into())).unwrap();
     assert_ne!(token, other, "the cluster is part of the signature");
-    let china = run(access(&wire, "cn-north-1").bearer_token(&"demo".into())).unwrap();
-    let url = String::from_utf8(URL_SAFE_NO_PAD.decode(china.strip_prefix("k8s-aws-v1.").unwrap()).unwrap()).unwrap();
-    assert!(url.starts_with("https://sts.cn-north-1.amazonaws.com.cn/"));
+    for (region, endpoint) in [
+        ("cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn/"),
+        ("us-iso-east-1", "https://sts.us-iso-east-1.c2s.ic.gov/"),
+        ("eusc-de-east-1", "https://sts.eusc-de-east-1.amazonaws.eu/"),
+    ] {
+        let token = run(access(&wire, region).bearer_token(&"demo".into())).unwrap();
+        let url = String::from_utf8(URL_SAFE_NO_PAD.decode(token.strip_prefix("k8s-aws-v1.").unwrap()).unwrap()).unwrap();
+        assert!(url.starts_with(endpoint), "{url}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::place::Place;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_sim::region::Region;
-use whittle_units::InstanceId;
+use whittle_units::{InstanceId, Partition};
 
 /// When a right is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -197,9 +197,9 @@ fn profile(region: &Region, action: &str, params: &mut Params) -> Vec<Need> {
 
 /// The right to give EC2 a role, which its instances then have.
 pub(super) fn passed(region: &Region, role: &str) -> Need {
-    let service = if region.partition() == "aws-cn" { "ec2.amazonaws.com.cn" } else { "ec2.amazonaws.com" };
+    let service = format!("ec2.{}", Partition::of(region.name()).dns_suffix);
     let arn = format!("arn:{}:iam::{ACCOUNT}:role/{role}", region.partition());
-    Need::of(region, "iam:PassRole", arn).with("iam:PassedToService", service)
+    Need::of(region, "iam:PassRole", arn).with("iam:PassedToService", &service)
 }
 
 /// The ARN of a launch template, whose id follows from its name.

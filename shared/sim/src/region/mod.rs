@@ -26,7 +26,7 @@ use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::kubelet::Kubelet;
 use whittle_ec2::network::{ClusterInfo, PlacementGroup};
-use whittle_units::{ClusterName, InstanceId, Price, Quantity, Resources};
+use whittle_units::{ClusterName, InstanceId, Partition, Price, Quantity, Resources};
 
 /// The time between the warning and the interruption of a spot machine.
 const SPOT_WARNING: SignedDuration = SignedDuration::from_mins(2);
@@ -253,13 +253,9 @@ impl Region {
             vpc: VPC.to_owned(),
         }
     }
-    /// `aws`, `aws-cn` or `aws-us-gov`.
+    /// As in ARNs.
     pub fn partition(&self) -> &'static str {
-        match self.name.get(..3) {
-            Some("cn-") => "aws-cn",
-            _ if self.name.starts_with("us-gov-") => "aws-us-gov",
-            _ => "aws",
-        }
+        Partition::of(&self.name).name
     }
     /// A fresh private DNS name.
     pub fn private_name(&self, dice: &mut Dice) -> String {
