@@ -220,9 +220,9 @@ impl Adoptable {
         prices: Option<&Catalog>,
         now: Timestamp,
     ) -> Result<Claim, IllegalStep> {
-        let is_standalone = self.pool().is_empty().then(|| self.object.as_ref().map(|object| object.metadata.uid.clone())).flatten();
-        let uid = is_standalone.clone().unwrap_or(uid);
-        let mut claim = Claim::planned(key, uid, ClaimSpec { standalone_uid: is_standalone, ..self.spec(objects) }, now);
+        let standalone_uid = self.pool().is_empty().then(|| self.object.as_ref().map(|object| object.metadata.uid.clone())).flatten();
+        let uid = standalone_uid.clone().unwrap_or(uid);
+        let mut claim = Claim::planned(key, uid, ClaimSpec { standalone_uid, ..self.spec(objects) }, now);
         let made = self.object.as_ref().and_then(|object| object.metadata.creation_timestamp);
         claim.created_at = made.unwrap_or(self.instance.launched_at);
         claim.last_pod_event_at = self.object.as_ref().and_then(|object| object.status.last_pod_event_time);

@@ -113,13 +113,13 @@ impl<P: Rights> Executor<'_, P> {
 
     async fn delete_claims(&mut self, endings: &[Ending], report: &mut Report) {
         let mut freed = false;
-        let mut requested = BTreeMap::new();
+        let mut checked = BTreeMap::new();
         for ending in endings {
             if !self.has_time() {
                 break;
             }
             if let Some(missing) = &ending.gone
-                && !self.is_confirmed_gone(missing, &mut requested).await
+                && !self.is_confirmed_gone(missing, &mut checked).await
             {
                 report.count("endings_doubted");
                 continue;
@@ -148,8 +148,8 @@ impl<P: Rights> Executor<'_, P> {
     }
 
     /// Whether an object that lists lack is gone according to a request by name.
-    async fn is_confirmed_gone(&mut self, missing: &Missing, requested: &mut BTreeMap<Missing, bool>) -> bool {
-        if let Some(known) = requested.get(missing) {
+    async fn is_confirmed_gone(&mut self, missing: &Missing, checked: &mut BTreeMap<Missing, bool>) -> bool {
+        if let Some(known) = checked.get(missing) {
             return *known;
         }
         let answer = self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await;
@@ -161,7 +161,7 @@ impl<P: Rights> Executor<'_, P> {
             }
             Some(Presence::KindNotServed) | None => false,
         };
-        requested.insert(missing.clone(), gone);
+        checked.insert(missing.clone(), gone);
         gone
     }
 

@@ -65,8 +65,8 @@ fn latest_start(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -
 
 /// Whether a claim was planned since the notice and is not ready for pods yet.
 pub(crate) fn is_awaited(claim: &Claim, since: Timestamp) -> bool {
-    let launching = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
-    launching && claim.deletion.is_none() && claim.created_at >= since
+    let starting = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
+    starting && claim.deletion.is_none() && claim.created_at >= since
 }
 
 #[cfg(test)]

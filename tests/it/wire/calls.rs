@@ -1,6 +1,6 @@
 //! All other calls of the adapters, over the simulated region behind AWS's protocols: port contracts and adapter-specific behaviour.
 
-use super::{lines, run, validate};
+use super::{lines, place_in, run, validate};
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector};
 use whittle_aws::{Ec2Discovery, EksAccess, Isolation, Machines};
@@ -21,7 +21,7 @@ struct Stage {
     aws: FakeAws,
     lone: Arc<Mutex<Lone>>,
     machines: Machines,
-    explorer: Ec2Discovery,
+    discovery: Ec2Discovery,
     cluster: ClusterName,
 }
 
@@ -34,20 +34,12 @@ impl Stage {
         aws.label("calls");
         let config = aws.config(REGION);
         let machines = Machines::new(aws_sdk_ec2::Client::new(&config), clock.clone());
-        let explorer = Ec2Discovery::new(&config, REGION.into(), Isolation::Reachable, clock);
-        Self { aws, lone, machines, explorer, cluster }
+        let discovery = Ec2Discovery::new(&config, REGION.into(), Isolation::Reachable, clock);
+        Self { aws, lone, machines, discovery, cluster }
     }
 
     fn place(&self) -> CloudPlace {
-        let lone = self.lone();
-        let network = &lone.region.network;
-        CloudPlace {
-            cluster: self.cluster.clone(),
-            subnets: network.subnets.clone(),
-            group: network.groups[0].clone(),
-            image_id: network.images[3].id.clone(),
-            instance_type: "m5.large".to_owned(),
-        }
+        place_in(&self.lone(), &self.cluster)
     }
 
     fn lone(&self) -> std::sync::MutexGuard<'_, Lone> {
@@ -64,8 +56,8 @@ impl Stage {
         let place = self.place();
         contracts::machinery(&self.machines, &place, &mut || self.wait()).await;
         contracts::fleet_tokens(&self.machines, &place).await;
-        contracts::network(&self.explorer, &place).await;
-        contracts::instance_profiles(&self.explorer, &self.cluster).await;
+        contracts::network(&self.discovery, &place).await;
+        contracts::instance_profiles(&self.discovery, &self.cluster).await;
     }
 
     /// Images by each kind of term, including every alias.
@@ -102,7 +94,7 @@ impl Stage {
             ),
         ];
         for (term, expected) in cases {
-            let found = self.explorer.images(std::slice::from_ref(&term), "1.33").await.unwrap();
+            let found = self.discovery.images(std::slice::from_ref(&term), "1.33").await.unwrap();
             let ids: std::collections::BTreeSet<&str> = found.iter().map(|image| image.id.as_str()).collect();
             assert_eq!(ids.len(), expected, "{term:?}: {found:?}");
             let names = term.name.as_deref().unwrap_or("*");
@@ -138,7 +130,7 @@ impl Stage {
             (by_id("cr-0123456789abcdef0"), true),
             (by_id("cr-0123456789abcdef1"), false),
         ] {
-            let reservations = self.explorer.capacity_reservations(std::slice::from_ref(&term)).await.unwrap();
+            let reservations = self.discovery.capacity_reservations(std::slice::from_ref(&term)).await.unwrap();
             assert_eq!(reservations, if found { vec![expected.clone()] } else { Vec::new() }, "{term:?}");
         }
     }
@@ -160,14 +152,14 @@ impl Stage {
             (by_id("pg-0123456789abcdef1"), false),
             (by_name("narrow"), false),
         ] {
-            let groups = self.explorer.placement_groups(&selector).await.unwrap();
+            let groups = self.discovery.placement_groups(&selector).await.unwrap();
             assert_eq!(groups, if found { vec![group.clone()] } else { Vec::new() }, "{selector:?}");
         }
     }
 
     /// Compares the catalog read over the wire with the region's own.
     async fn catalog(&self) {
-        let blob = self.explorer.catalog(None).await.unwrap();
+        let blob = self.discovery.catalog(None).await.unwrap();
         let read = Catalog::decode(&blob).unwrap();
         let own = self.lone().region.catalog.clone();
         assert_eq!(read.types.len(), own.types.len());
@@ -182,8 +174,8 @@ impl Stage {
 
     async fn cluster(&self) {
         let known = self.lone().clusters[&self.cluster].clone();
-        assert_eq!(self.explorer.cluster_info(&self.cluster).await.unwrap(), known);
-        let error = self.explorer.cluster_info(&"other".into()).await.unwrap_err();
+        assert_eq!(self.discovery.cluster_info(&self.cluster).await.unwrap(), known);
+        let error = self.discovery.cluster_info(&"other".into()).await.unwrap_err();
         assert_eq!(error.code, "ResourceNotFoundException");
         let config = self.aws.config(REGION);
         let credentials = config.credentials_provider().unwrap();

@@ -11,8 +11,11 @@ mod server;
 
 use std::path::Path;
 use std::process::Command;
+use whittle_fake_aws::Lone;
+use whittle_ports::contracts::CloudPlace;
 use whittle_tests::fake_aws::Sent;
 use whittle_tests::tools;
+use whittle_units::ClusterName;
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -37,6 +40,18 @@ pub(crate) fn lines(sent: &[Sent]) -> Vec<String> {
 
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Where the contracts of the cloud's ports start their machines.
+fn place_in(lone: &Lone, cluster: &ClusterName) -> CloudPlace {
+    let network = &lone.region.network;
+    CloudPlace {
+        cluster: cluster.clone(),
+        subnets: network.subnets.clone(),
+        group: network.groups[0].clone(),
+        image_id: network.images[3].id.clone(),
+        instance_type: "m5.large".to_owned(),
+    }
 }
 
 /// Ensures that the check can fail.

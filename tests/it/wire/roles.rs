@@ -1,6 +1,6 @@
 //! The roles of `template.yaml` at work: what each function's role allows it to call, and what it refuses.
 
-use super::{root, run};
+use super::{place_in, root, run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -81,15 +81,7 @@ impl Stage {
     }
 
     fn place(&self) -> CloudPlace {
-        let lone = self.lone.lock().unwrap();
-        let network = &lone.region.network;
-        CloudPlace {
-            cluster: self.cluster.clone(),
-            subnets: network.subnets.clone(),
-            group: network.groups[0].clone(),
-            image_id: network.images[3].id.clone(),
-            instance_type: "m5.large".to_owned(),
-        }
+        place_in(&self.lone.lock().unwrap(), &self.cluster)
     }
 
     fn set_role(&self, profile: &str, role: &str) {
