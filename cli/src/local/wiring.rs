@@ -5,8 +5,8 @@ use futures::future::BoxFuture;
 use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
 use whittle_ports::{
-    Adapters, Discovery, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Report,
-    Settings, Terminator, error_chain,
+    Adapters, Discovery, DryRuns, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
+    Report, Settings, Terminator, error_chain,
 };
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
@@ -46,8 +46,14 @@ pub struct Cloud<'a, M, D> {
 }
 
 /// Every port of instances and what they are launched from.
-pub trait MachinePorts: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceChecks + InstanceTags + Terminator {}
-impl<M: LaunchTemplates + LaunchTemplateCleanup + Fleets + Instances + InstanceChecks + InstanceTags + Terminator> MachinePorts for M {}
+pub trait MachinePorts:
+    LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances + InstanceChecks + InstanceTags + Terminator
+{
+}
+impl<M: LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances + InstanceChecks + InstanceTags + Terminator> MachinePorts
+    for M
+{
+}
 
 /// The result for the queue: after an error the message is redelivered.
 ///

@@ -8,6 +8,7 @@ mod answer;
 mod batch;
 mod call;
 mod classes;
+mod dry_runs;
 mod machine;
 mod plan;
 mod retry;
@@ -22,15 +23,15 @@ use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Revision,
-    Stored,
+    Bucket, BucketName, Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord,
+    Phase, Revision, Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Fleets, HandleError, Instances, Involved, LaunchTemplates,
-    Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain, metrics,
-    publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
+    LaunchTemplates, Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain,
+    metrics, publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -38,7 +39,7 @@ use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 rights! {
     /// What `launch` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Records + RegionStore + DecisionLog,
-    Cloud: LaunchTemplates + Fleets + Instances,
+    Cloud: LaunchTemplates + Fleets + DryRuns + Instances,
     Cluster: ClusterReader + Mirrors + StatusWriter,
     Queues: Queues,
 }
@@ -81,7 +82,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         return Ok(report);
     }
     let due = due(ports, cluster, claims).await?;
-    if due.is_empty() {
+    let dry_runs = if claims.is_empty() { pending_dry_runs(ports, settings, cluster).await? } else { Vec::new() };
+    if due.is_empty() && dry_runs.is_empty() {
         return Ok(report);
     }
     let facts = match load(ports, settings, cluster).await? {
@@ -100,7 +102,23 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if !run.report.decisions.is_empty() {
         ports.store().append(cluster, &run.report.decisions).await?;
     }
-    outcome.map(|()| run.report)
+    outcome?;
+    run.make_dry_runs(dry_runs).await?;
+    Ok(run.report)
+}
+
+/// Dry runs of node classes that `refresh` has requested. Launches come first, and do not look for them.
+async fn pending_dry_runs<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Vec<Stored<ClassDryRun>>, HandleError> {
+    if !settings.node_class_dry_runs {
+        return Ok(Vec::new());
+    }
+    let mut known = ports.store().read_all::<ClassDryRun>(cluster).await?;
+    known.retain(|stored| stored.value.is_pending());
+    Ok(known)
 }
 
 /// Claims that are due for a call: new ones, and those whose call was left unfinished.

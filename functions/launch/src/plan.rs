@@ -8,7 +8,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
+use whittle_ec2::fleet::{FleetRequest, Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
 use whittle_ec2::instance_types::{Context, resolve_some};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_snapshot::{ClassParts, TypeInputs, unavailable};
@@ -188,14 +188,17 @@ pub(crate) fn id_of(cluster: &ClusterName, claims: &[ClaimName]) -> String {
     batch_id(cluster.as_str(), claims.iter().map(ClaimName::as_str))
 }
 
+/// The request for the machines of these claims.
+pub(crate) fn request_of(mut request: FleetRequest, id: &str, members: &[ClaimName]) -> FleetRequest {
+    if let [only] = members {
+        request.tags.insert(labels::TAG_NODE_CLAIM.to_owned(), only.as_str().to_owned());
+    }
+    batched(request, id, u32::try_from(members.len()).unwrap_or(u32::MAX))
+}
+
 /// The call for the claims that are launching as `id`.
 pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch: &Launch, now: Timestamp) -> Batch {
-    let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
-    let mut request = batched(launch.request.clone(), id, count);
-    if let [only] = members.as_slice() {
-        request.tags.insert(labels::TAG_NODE_CLAIM.to_owned(), only.as_str().to_owned());
-        request = batched(request, id, count);
-    }
+    let request = request_of(launch.request.clone(), id, &members);
     Batch {
         id: id.to_owned(),
         members,

@@ -1,4 +1,5 @@
 mod changed;
+mod dry_runs;
 mod many;
 mod over_sim;
 mod overlaid;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
-use whittle_claims::{FenceFacts, NodeClassRecord};
+use whittle_claims::{DryRunFailure, FenceFacts, NodeClassRecord};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::node_class::{
@@ -160,7 +160,14 @@ pub(crate) fn resolve(
     };
     for refusal in settings.class_refusals(&info.name, &info.vpc, &record) {
         tracing::error!(class = %class.metadata.name, "the class may not be used: {refusal}");
-        refuse(&mut updated, &class.status.conditions, &refusal, now);
+        let (part, reason) = match refusal {
+            ClassRefusal::Role { .. } => {
+                updated.status.instance_profile = None;
+                (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")
+            }
+            ClassRefusal::Vpc { .. } => (conditions::SUBNETS_READY, "OtherVPC"),
+        };
+        refuse(&mut updated, &class.status.conditions, (part, reason, &refusal.to_string()), now);
     }
     record.instance_profile = updated.status.instance_profile.clone().unwrap_or_default();
     record.problems = problems(&updated, class);
@@ -184,18 +191,24 @@ pub(crate) fn events(before: &Ec2NodeClass, after: &Ec2NodeClass) -> Vec<Cluster
     after.status.conditions.iter().filter(is_news).map(event).collect()
 }
 
-/// Sets conditions on a class that it may not be used.
-fn refuse(updated: &mut Ec2NodeClass, before: &[Condition], refusal: &ClassRefusal, now: Timestamp) {
-    let (part, reason) = match refusal {
-        ClassRefusal::Role { .. } => {
-            updated.status.instance_profile = None;
-            (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")
-        }
-        ClassRefusal::Vpc { .. } => (conditions::SUBNETS_READY, "OtherVPC"),
-    };
-    let message = refusal.to_string();
+/// The class and its record after a dry run of its launches has failed.
+pub(crate) fn fail_dry_run(
+    class: &Ec2NodeClass,
+    (mut updated, mut record): (Ec2NodeClass, NodeClassRecord),
+    failure: &DryRunFailure,
+    now: Timestamp,
+) -> (Ec2NodeClass, NodeClassRecord) {
+    let part = (conditions::VALIDATION_SUCCEEDED, failure.reason.as_str(), failure.message.as_str());
+    refuse(&mut updated, &class.status.conditions, part, now);
+    record.problems = problems(&updated, class);
+    record.class = updated.clone();
+    (updated, record)
+}
+
+/// Sets a condition of a class, and with it Ready, to False: by type, reason and message.
+fn refuse(updated: &mut Ec2NodeClass, before: &[Condition], (part, reason, message): (&str, &str, &str), now: Timestamp) {
     let ready = format!("{part}: {message}");
-    for (name, reason, message) in [(part, reason, &message), (conditions::READY, "UnhealthyDependents", &ready)] {
+    for (name, reason, message) in [(part, reason, message), (conditions::READY, "UnhealthyDependents", &ready)] {
         conditions::set(&mut updated.status.conditions, name, ConditionStatus::False, reason, message, now);
         // The status computed by the lookup must not reset the transition time.
         let since = conditions::find(before, name).filter(|known| known.status == ConditionStatus::False);

@@ -3,12 +3,15 @@
 mod catalog_age;
 mod classes;
 mod deletion;
+mod dry_runs;
 mod missing_classes;
 #[cfg(test)]
 mod tests;
 
 use deletion::ClassDeletions;
 use std::sync::Arc;
+use whittle_api::ClusterObjects;
+use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::has_expressions;
 use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
 use whittle_ec2::facts::Catalog;
@@ -47,12 +50,18 @@ pub(crate) struct Done {
     changed: bool,
     /// A class was closed or missing: this function runs again.
     classes_wait: bool,
+    /// Dry runs are pending: `launch` runs.
+    dry_runs_wait: bool,
 }
 
 impl Done {
     fn change(&mut self) {
         self.report.count("changed");
         self.changed = true;
+    }
+    fn request_dry_runs(&mut self) {
+        self.report.count("dry_runs_pending");
+        self.dry_runs_wait = true;
     }
     /// More is decided about a class once launches with it have been stored.
     pub(crate) fn wait_for(&mut self, what: &'static str) {
@@ -81,7 +90,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         // Before the lookup in EC2: an instance that is started meanwhile is then in EC2's count or in ours.
         let started_at = ports.clock().now();
         match classes::look_up(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(lookup) => run.resolve(&info, &class, (lookup, started_at), &mut done).await?,
+            Ok(lookup) => run.resolve(&info, &class, (lookup, started_at), &objects, &mut done).await?,
             // The stored results are kept; the next run retries.
             Err(error) => {
                 done.report.count("classes_failed");
@@ -104,6 +113,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if done.classes_wait {
         // By then decisions that used the class before it was closed have been stored.
         ports.queues().send(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
+    }
+    if done.dry_runs_wait {
+        ports.queues().send_now(Doorbell::Launch { cluster: cluster.clone(), claims: Vec::new() }).await?;
     }
     if done.changed {
         ports.queues().send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
@@ -144,14 +156,16 @@ impl<P: Rights> Run<'_, P> {
     async fn resolve(
         &self,
         info: &ClusterInfo,
-        class: &whittle_api::karpenter::Ec2NodeClass,
+        class: &Ec2NodeClass,
         (lookup, started_at): (classes::Lookup, Timestamp),
+        objects: &ClusterObjects,
         done: &mut Done,
     ) -> Result<(), HandleError> {
         let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &NodeClassRecord::name_of(class)).await?;
         let stored = known.as_ref().map(|known| &known.value);
         let region = self.region_of(class).await?;
-        let (updated, record) = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, started_at);
+        let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, started_at);
+        let (updated, record) = self.after_dry_run(class, resolved, objects, done).await?;
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
         match known.filter(only_time_differs) {
@@ -175,7 +189,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// The region's types, if a class computes something from them.
-    async fn region_of(&self, class: &whittle_api::karpenter::Ec2NodeClass) -> Result<Option<Arc<Catalog>>, HandleError> {
+    async fn region_of(&self, class: &Ec2NodeClass) -> Result<Option<Arc<Catalog>>, HandleError> {
         if !has_expressions(class.spec.kubelet.as_ref()) {
             return Ok(None);
         }

@@ -1,5 +1,6 @@
 //! The whole handler over the memory adapters, in a world where only the test acts.
 
+mod dry_runs;
 mod placement;
 
 use futures::executor::block_on;

@@ -37,6 +37,7 @@ const RECORD_KINDS: &[&str] = &[
     "planning-round",
     "expected",
     "class-missed",
+    "class-dry-run",
     "catalog-look",
     "cluster",
 ];

@@ -9,6 +9,7 @@ mod budget;
 mod catalog;
 mod describe;
 mod discovery;
+mod dry_runs;
 mod errors;
 mod facts;
 mod machines;

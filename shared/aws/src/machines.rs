@@ -23,8 +23,8 @@ use whittle_units::{ClusterName, InstanceId};
 /// succeed.
 #[derive(Clone)]
 pub struct Machines {
-    ec2: aws_sdk_ec2::Client,
-    clock: Arc<dyn Clock + Send>,
+    pub(crate) ec2: aws_sdk_ec2::Client,
+    pub(crate) clock: Arc<dyn Clock + Send>,
     calls: Arc<InstanceCalls>,
 }
 
@@ -52,6 +52,12 @@ impl Machines {
     #[must_use]
     pub fn with_calls(self, calls: Arc<InstanceCalls>) -> Self {
         Self { calls, ..self }
+    }
+
+    /// The settings of a call that the SDK does not repeat.
+    pub(crate) fn one_attempt(&self, call: &'static str) -> Result<aws_sdk_ec2::config::Builder, CloudError> {
+        let limits = crate::budget::limits(&*self.clock, call)?;
+        Ok(aws_sdk_ec2::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled()))
     }
 
     /// Those of these instances that exist, including terminated ones that EC2 still returns. EC2 rejects a call that names an instance it
@@ -197,10 +203,9 @@ impl LaunchTemplateCleanup for Machines {
 impl Fleets for Machines {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         const CALL: &str = "CreateFleet";
-        let limits = crate::budget::limits(&*self.clock, CALL)?;
         // No retries by the SDK: throttling is handled by the shared token bucket, and a lost response by the next
         // invocation, which looks for the instances first.
-        let settings = aws_sdk_ec2::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled());
+        let settings = self.one_attempt(CALL)?;
         let answer = self.fleet_input(request).customize().config_override(settings).send().await;
         let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error))?;
         Ok(FleetAnswer {
@@ -244,7 +249,7 @@ fn described_fleet(fleet: &sdk::FleetData, request: &FleetRequest) -> FleetAnswe
 }
 
 impl Machines {
-    fn fleet_input(&self, request: &FleetRequest) -> aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder {
+    pub(crate) fn fleet_input(&self, request: &FleetRequest) -> aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder {
         let target = sdk::TargetCapacitySpecificationRequest::builder()
             .total_target_capacity(i32::try_from(request.target_capacity).unwrap_or(i32::MAX))
             .default_target_capacity_type(sdk::DefaultTargetCapacityType::from(request.target_type()))

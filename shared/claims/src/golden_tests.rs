@@ -4,8 +4,8 @@
 mod golden;
 
 use crate::{
-    Bucket, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting, StockOut, Uninstall,
-    VerdictPage,
+    Bucket, ClassDryRun, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting, StockOut,
+    Uninstall, VerdictPage,
 };
 use golden::{STORED, check};
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ fn records_of_every_release_stay_readable() {
     check::<Sighting>(Sighting::KIND, Sighting::VERSION);
     check::<PoolHealth>(PoolHealth::KIND, PoolHealth::VERSION);
     check::<MeasuredMemory>(MeasuredMemory::KIND, MeasuredMemory::VERSION);
+    check::<ClassDryRun>(ClassDryRun::KIND, ClassDryRun::VERSION);
     check::<Uninstall>(Uninstall::KIND, Uninstall::VERSION);
     check::<VerdictPage>(VerdictPage::KIND, VerdictPage::VERSION);
     check::<NodeClassRecord>(NodeClassRecord::KIND, NodeClassRecord::VERSION);

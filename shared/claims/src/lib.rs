@@ -6,6 +6,7 @@ mod bucket;
 mod claim;
 mod decision;
 mod doorbell;
+mod dry_run;
 mod expected;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
@@ -26,6 +27,7 @@ pub use bucket::{Bucket, BucketName};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
+pub use dry_run::{ClassDryRun, DryRunFailure, DryRunPool, DryRunResult};
 pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};
 pub use function::{Function, Limits};
 pub use lease::{FencingToken, Lease};

@@ -119,7 +119,9 @@ impl Api {
                 if version != known {
                     return Err(Fault::new("InvalidAction", format!("The action {action} is not valid for version {version}.")));
                 }
-                match launch_refused {
+                // A dry run of a fleet does not try its launches.
+                let is_dry_run = call.fields.get("DryRun").is_some_and(|value| value == "true");
+                match launch_refused.filter(|_| !is_dry_run) {
                     Some(message) => ec2::refused_fleet(place, params, &message),
                     None if service == "ec2" => ec2::call(place, action, params),
                     None => iam::call(place, action, params),

@@ -109,6 +109,24 @@ fn a_refused_fleet_starts_nothing() {
 }
 
 #[test]
+fn a_dry_run_is_refused_like_the_call_and_never_carried_out() {
+    let mut stage = Stage::new();
+    let instance =
+        "Action=RunInstances&DryRun=true&MinCount=1&MaxCount=1&InstanceType=m5.large&LaunchTemplate.LaunchTemplateName=karpenter%2F1";
+    stage.refused(instance, 400, "InvalidLaunchTemplateName.NotFoundException");
+    stage.template();
+    let with = |subnet: &str| format!("{instance}&NetworkInterface.1.DeviceIndex=0&NetworkInterface.1.SubnetId={subnet}");
+    stage.refused(&with("subnet-00000000000000001"), 412, "DryRunOperation");
+    stage.refused(&(fleet("t", 1) + "&DryRun=true"), 412, "DryRunOperation");
+    stage.refused(&(fleet("t", 1) + "&DryRun=true&Dry=1"), 400, "UnknownParameter");
+    stage.refused(&with("subnet-0"), 400, "InvalidSubnetID.NotFound");
+    stage.refused(&(with("subnet-00000000000000001") + "&SubnetId=subnet-00000000000000001"), 400, "InvalidParameterCombination");
+    stage.refused(&instance.replace("m5.large", "m5.huge"), 400, "InvalidParameterValue");
+    stage.refused(&instance.replace("DryRun=true&", ""), 400, "UnsupportedOperation");
+    assert!(stage.lone.region.machines.is_empty());
+}
+
+#[test]
 fn the_same_token_is_the_same_fleet_and_another_content_a_mismatch() {
     let mut stage = Stage::new();
     stage.template();

@@ -1,6 +1,7 @@
 //! EC2 and related AWS APIs, one trait per right.
 
 use crate::Answer;
+use std::collections::BTreeMap;
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
@@ -57,6 +58,24 @@ pub trait Fleets: Sync {
     fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError>;
     /// The instances and errors of the instant fleet of this request; `None` if EC2 does not show the fleet.
     fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError>;
+}
+
+/// Asks EC2 whether it would launch, without launching. Only `launch` has this right: the answers are about its role.
+pub trait DryRuns: Sync {
+    /// Success if the role may make this call.
+    fn dry_run_fleet(&self, request: &FleetRequest) -> impl Answer<(), CloudError>;
+    /// Success if the role may start an instance from this template, with these tags, of this type in this subnet.
+    fn dry_run_instance(&self, run: &InstanceRun<'_>) -> impl Answer<(), CloudError>;
+}
+
+/// An instance that a dry run would start.
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceRun<'a> {
+    pub template: &'a LaunchTemplate,
+    pub instance_type: &'a str,
+    pub subnet_id: &'a str,
+    /// Of the instance and its volumes.
+    pub tags: &'a BTreeMap<String, String>,
 }
 
 /// Describes instances.

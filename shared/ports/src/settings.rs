@@ -37,6 +37,8 @@ pub struct Settings {
     pub vm_memory_overhead_ppm: u32,
     /// Gate `NodeClassCEL`: whether node classes may compute `maxPods` and reserved resources.
     pub node_class_expressions: Expressions,
+    /// Whether EC2 is asked, for each node class, if it would launch with it (Karpenter: `DISABLE_DRY_RUN`).
+    pub node_class_dry_runs: bool,
     /// How old the region's catalog may get before it is read again.
     pub catalog_refresh: SignedDuration,
     /// Names of the roles that nodes may have, with `*` and `?`; empty if IAM alone decides.
@@ -123,6 +125,7 @@ impl Default for Settings {
             reserved_enis: TYPES.reserved_enis,
             vm_memory_overhead_ppm: TYPES.vm_memory_overhead_ppm,
             node_class_expressions: TYPES.expressions,
+            node_class_dry_runs: true,
             catalog_refresh: SignedDuration::from_mins(5),
             node_roles: Vec::new(),
             cluster_node_roles: NamePatterns::default(),

@@ -61,6 +61,7 @@ pub(crate) const VM_MEMORY_OVERHEAD_PERCENT: &str = "WHITTLE_VM_MEMORY_OVERHEAD_
 /// `true` lets node classes compute `maxPods` and reserved resources by expressions. Optional.
 pub(crate) const NODE_CLASS_EXPRESSIONS: &str = "WHITTLE_NODE_CLASS_EXPRESSIONS";
 /// Minutes after which instance types and prices are read again. Optional; 5 when unset.
+pub(crate) const NODE_CLASS_DRY_RUNS: &str = "WHITTLE_NODE_CLASS_DRY_RUNS";
 pub(crate) const CATALOG_REFRESH_MINUTES: &str = "WHITTLE_CATALOG_REFRESH_MINUTES";
 /// `Ignore` gives pods' preferences no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
@@ -203,6 +204,7 @@ impl Environment {
                     true => Expressions::Evaluated,
                     false => Expressions::Ignored,
                 },
+                node_class_dry_runs: !switch(NODE_CLASS_DRY_RUNS, "false", "true", "true, false")?,
                 catalog_refresh: SignedDuration::from_mins(i64::from(count(
                     optional(CATALOG_REFRESH_MINUTES),
                     CATALOG_REFRESH_MINUTES_RANGE.0,
@@ -323,9 +325,11 @@ mod tests {
             (RESERVED_ENIS, "2"),
             (VM_MEMORY_OVERHEAD_PERCENT, "0.05"),
             (NODE_CLASS_EXPRESSIONS, "true"),
+            (NODE_CLASS_DRY_RUNS, "false"),
             (CATALOG_REFRESH_MINUTES, "60"),
         ]);
         let set = read(&variables).expect("it is valid").settings;
+        assert!(usual.node_class_dry_runs && !set.node_class_dry_runs);
         let types = set.instance_types();
         assert_eq!((types.reserved_enis, types.vm_memory_overhead_ppm, types.expressions), (2, 50_000, Expressions::Evaluated));
         assert_eq!(set.catalog_refresh, SignedDuration::from_hours(1));
@@ -337,6 +341,7 @@ mod tests {
             (CATALOG_REFRESH_MINUTES, "4", "CatalogRefreshMinutes"),
             (CATALOG_REFRESH_MINUTES, "721", "CatalogRefreshMinutes"),
             (NODE_CLASS_EXPRESSIONS, "yes", "true, false"),
+            (NODE_CLASS_DRY_RUNS, "yes", "true, false"),
         ] {
             let mut invalid = variables.clone();
             invalid.insert(name, value);

@@ -405,6 +405,7 @@ fn the_simulated_ports_keep_the_contracts_of_the_cloud() {
     let suites = async {
         contracts::machinery(&ports, &place, &mut wait).await;
         contracts::fleet_tokens(&ports, &place).await;
+        contracts::dry_runs(&ports, &place).await;
         contracts::network(&ports, &place).await;
         contracts::instance_profiles(&ports, &place.cluster).await;
     };

@@ -56,6 +56,7 @@ impl Stage {
         let place = self.place();
         contracts::machinery(&self.machines, &place, &mut || self.wait()).await;
         contracts::fleet_tokens(&self.machines, &place).await;
+        contracts::dry_runs(&self.machines, &place).await;
         contracts::network(&self.discovery, &place).await;
         contracts::instance_profiles(&self.discovery, &self.cluster).await;
     }

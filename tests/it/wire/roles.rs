@@ -12,8 +12,8 @@ use whittle_fake_aws::Lone;
 use whittle_iam::{Deployment, Resolver, statements_of_roles};
 use whittle_ports::contracts::CloudPlace;
 use whittle_ports::{
-    CloudError, CloudErrorKind, ClusterAccess, Discovery, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
-    LaunchTemplates, Terminator,
+    CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
+    LaunchTemplateCleanup, LaunchTemplates, Terminator,
 };
 use whittle_tests::clock::FixedClock;
 use whittle_tests::fake_aws::FakeAws;
@@ -236,6 +236,38 @@ fn launch_starts_nothing_without_the_clusters_tag_and_with_no_other_role() {
         assert!(answer.errors[0].message.contains("iam:PassRole on resource: arn:aws:iam::000000000000:role/Administrator"), "{answer:?}");
         for function in Function::ALL.into_iter().filter(|function| *function != Function::Launch) {
             refused(stage.machines(function).create_fleet(&sound).await, "ec2:CreateFleet");
+        }
+    });
+    assert!(stage.lone.lock().unwrap().region.machines.is_empty());
+}
+
+#[test]
+fn a_dry_run_is_answered_as_the_launch_would_be() {
+    let Some(stage) = Stage::new() else { return };
+    run(async {
+        let launch = stage.machines(Function::Launch);
+        let subnet = stage.place().subnets.remove(0);
+        stage.set_role("profile", "KarpenterNodeRole-demo");
+        stage.set_role("admin", "Administrator");
+        let tried = async |machines: &Machines, profile: &str| {
+            let (template, request) = stage.launch(&format!("tried-{profile}"), "demo", profile);
+            launch.ensure_launch_template(&template).await.unwrap();
+            let pool = &request.configs[0].overrides[0];
+            let run = InstanceRun { template: &template, instance_type: &pool.instance_type, subnet_id: &subnet.id, tags: &request.tags };
+            (machines.dry_run_fleet(&request).await, machines.dry_run_instance(&run).await)
+        };
+        assert_eq!(tried(&launch, "profile").await, (Ok(()), Ok(())));
+        // CreateFleet answers for itself alone; the launch in its name is what RunInstances answers for.
+        let (fleet, instance) = tried(&launch, "admin").await;
+        assert_eq!(fleet, Ok(()));
+        refused(instance, "iam:PassRole");
+        let (_, instance) = tried(&launch, "missing").await;
+        let error = instance.expect_err("the profile does not exist");
+        assert!(error.kind == CloudErrorKind::Invalid && error.message.contains("Invalid IAM Instance Profile name"), "{error}");
+        for function in Function::ALL.into_iter().filter(|function| *function != Function::Launch) {
+            let (fleet, instance) = tried(&stage.machines(function), "profile").await;
+            refused(fleet, "ec2:CreateFleet");
+            refused(instance, "ec2:RunInstances");
         }
     });
     assert!(stage.lone.lock().unwrap().region.machines.is_empty());

@@ -38,6 +38,27 @@ impl Named {
         named
     }
 
+    fn of_instance(region: &Region, params: &mut Params) -> Self {
+        let specification = params.structure("LaunchTemplate");
+        let name = specification.and_then(|mut given| given.text("LaunchTemplateName")).unwrap_or_default();
+        let of_template = region.launch_templates.get(&name).map(|template| template.image_id.clone());
+        let interfaces = params.list("NetworkInterface").unwrap_or_default();
+        let subnets = interfaces.into_iter().filter_map(|mut interface| interface.text("SubnetId")).chain(params.text("SubnetId"));
+        let images = params.text("ImageId").or(of_template).filter(|id| !id.is_empty());
+        Self { images: images.into_iter().collect(), subnets: subnets.collect(), templates: [name].into() }
+    }
+
+    /// The tags of what is launched: a template adds to those of the request, which win.
+    fn with_tags(&self, template_tags: &BTreeMap<String, TagsByKind>, given: &TagsByKind) -> TagsByKind {
+        let mut launched = TagsByKind::new();
+        for tags in self.templates.iter().filter_map(|name| template_tags.get(name)).chain([given]) {
+            for (kind, tags) in tags {
+                launched.entry(kind.clone()).or_default().extend(tags.clone());
+            }
+        }
+        launched
+    }
+
     fn templates<'a>(&'a self, region: &'a Region) -> impl Iterator<Item = &'a LaunchTemplate> {
         self.templates.iter().filter_map(|name| region.launch_templates.get(name))
     }
@@ -48,15 +69,15 @@ pub(super) fn fleet(region: &Region, template_tags: &BTreeMap<String, TagsByKind
     let tags = specified(params);
     let named = Named::read(region, params);
     let mut needs = fleet_itself(region, &tags, &named);
-    // A template adds tags to those of the request, which win.
-    let mut launched: TagsByKind = TagsByKind::new();
-    for of_template in named.templates.iter().filter_map(|name| template_tags.get(name)).chain([&tags]) {
-        for (kind, tags) in of_template {
-            launched.entry(kind.clone()).or_default().extend(tags.clone());
-        }
-    }
-    needs.extend(run(region, &launched, &named, spot).into_iter().map(Need::at_launch));
+    needs.extend(run(region, &named.with_tags(template_tags, &tags), &named, spot).into_iter().map(Need::at_launch));
     needs
+}
+
+/// The rights that RunInstances needs, from a launch template.
+pub(super) fn instance(region: &Region, template_tags: &BTreeMap<String, TagsByKind>, params: &mut Params) -> Vec<Need> {
+    let tags = specified(params);
+    let named = Named::of_instance(region, params);
+    run(region, &named.with_tags(template_tags, &tags), &named, false)
 }
 
 /// The rights to CreateFleet, for each kind of resource that it is checked for.

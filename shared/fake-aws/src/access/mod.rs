@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use whittle_iam::{Decision, Request, Statement, decide};
 
 /// Rights that no action of [`crate::api::ACTIONS`] is named after.
-const IMPLIED: &[&str] = &["ec2:RunInstances", "iam:PassRole", "iam:TagInstanceProfile"];
+const IMPLIED: &[&str] = &["iam:PassRole", "iam:TagInstanceProfile"];
 
 /// The condition keys that calls have; of those that end in a slash each has its own.
 const KEYS: &[&str] = &[

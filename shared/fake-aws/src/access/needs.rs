@@ -104,6 +104,7 @@ pub(crate) fn of(
     }
     match (service, action) {
         ("ec2", "CreateFleet") => launch::fleet(place.region(), template_tags, &mut params),
+        ("ec2", "RunInstances") => launch::instance(place.region(), template_tags, &mut params),
         ("ec2", "CreateLaunchTemplate") => created_template(place.region(), &mut params),
         ("ec2", "DeleteLaunchTemplate") => {
             let name = params.text("LaunchTemplateName").unwrap_or_default();

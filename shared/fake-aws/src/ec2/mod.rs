@@ -2,6 +2,7 @@
 
 mod catalog;
 mod fleets;
+mod instance_run;
 mod instances;
 mod network;
 mod selection;
@@ -34,14 +35,14 @@ pub(crate) const ACTIONS: &[&str] = &[
     "DescribeSecurityGroups",
     "DescribeSpotPriceHistory",
     "DescribeSubnets",
+    "RunInstances",
     "TerminateInstances",
 ];
 
 /// The fields of an action's response.
 pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> Result<Value, Fault> {
     if params.parsed::<bool>("DryRun")? == Some(true) {
-        let text = "Request would have succeeded, but DryRun flag is set.";
-        return Err(Fault::new("DryRunOperation", text).with_status(412));
+        return dry_run(place, action, params);
     }
     let answer = match action {
         "DescribeInstances" => instances::describe(place, &mut params),
@@ -66,10 +67,28 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         "DescribeInstanceTypes" => catalog::types(place, &mut params),
         "DescribeInstanceTypeOfferings" => catalog::offerings(place, &mut params),
         "DescribeSpotPriceHistory" => catalog::spot_prices(place, &mut params),
+        "RunInstances" => return Err(Fault::new("UnsupportedOperation", "only dry runs of RunInstances are known here")),
         other => return Err(Fault::new("InvalidAction", format!("The action {other} is not valid for this web service."))),
     }?;
     params.finish()?;
     Ok(answer)
+}
+
+/// The answer to a call that is only tried: always an error. Its caller may make it, or it would not have come here.
+fn dry_run(place: &mut dyn Place, action: &str, mut params: Params) -> Result<Value, Fault> {
+    match action {
+        "CreateFleet" => {
+            fleets::request(place, &mut params)?;
+            params.finish()?;
+        }
+        "RunInstances" => {
+            instance_run::check(place, &mut params)?;
+            params.finish()?;
+        }
+        _ => {}
+    }
+    let text = "Request would have succeeded, but DryRun flag is set.";
+    Err(Fault::new("DryRunOperation", text).with_status(412))
 }
 
 /// The answer to a fleet that may be asked for and whose launch is refused.

@@ -198,7 +198,7 @@ fn volume(given: &mut Params) -> Result<BlockDeviceMapping, Fault> {
     Ok(BlockDeviceMapping { device_name, ebs, root_volume: false })
 }
 
-fn interface(given: &mut Params) -> Result<TemplateInterface, Fault> {
+pub(super) fn interface(given: &mut Params) -> Result<TemplateInterface, Fault> {
     let timeouts = |inner: &mut Params| {
         Ok(Some(ConnectionTracking {
             tcp_established_timeout: inner.parsed("TcpEstablishedTimeout")?,

@@ -1,6 +1,8 @@
 //! The contracts of the ports of EC2 and IAM.
 
-use crate::{CloudErrorKind, Discovery, Fleets, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
+use crate::{
+    CloudErrorKind, Discovery, DryRuns, Fleets, InstanceRun, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_api::labels;
@@ -181,6 +183,23 @@ pub async fn missing_instances_are_no_failure(cloud: &impl Machinery) {
     cloud.terminate(&missing).await.expect("terminating a missing instance succeeds");
     let refused = cloud.tag(&missing, &[("a".to_owned(), "b".to_owned())]).await.expect_err("a missing instance cannot be tagged");
     assert_eq!(refused.kind, CloudErrorKind::NotFound);
+}
+
+/// Dry runs: success where the launch would succeed, and nothing is launched.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn dry_runs<C: Machinery + DryRuns>(cloud: &C, place: &CloudPlace) {
+    let template = place.template("contract-dry-run");
+    cloud.ensure_launch_template(&template).await.expect("the template is created");
+    let request = place.request("contract-dry-run", &template, 1);
+    cloud.dry_run_fleet(&request).await.expect("the fleet may be created");
+    let subnet_id = &place.subnets[0].id;
+    let run = InstanceRun { template: &template, instance_type: &place.instance_type, subnet_id, tags: &request.tags };
+    cloud.dry_run_instance(&run).await.expect("an instance may be started");
+    let tagged = cloud.tagged(labels::TAG_LAUNCH, "contract-dry-run").await.expect("instances are described");
+    assert_eq!(tagged.len(), 0, "a dry run launches nothing");
 }
 
 /// EC2's guarantees for client tokens, missing templates and instant fleets.

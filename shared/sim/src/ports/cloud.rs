@@ -10,8 +10,8 @@ use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    CloudError, CloudErrorKind, Discovery, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
-    Terminator,
+    CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances, LaunchTemplateCleanup,
+    LaunchTemplates, Terminator,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -50,6 +50,15 @@ impl Fleets for SimPorts {
     }
     async fn fleet(&self, id: &str, _: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
         self.call(EC2, "DescribeFleets", |world| Ok(world.fleet_seen(id))).await
+    }
+}
+
+impl DryRuns for SimPorts {
+    async fn dry_run_fleet(&self, _: &FleetRequest) -> Result<(), CloudError> {
+        self.call(EC2, "CreateFleet", |world| world.region.dry_run("CreateFleet")).await
+    }
+    async fn dry_run_instance(&self, _: &InstanceRun<'_>) -> Result<(), CloudError> {
+        self.call(EC2, "RunInstances", |world| world.region.dry_run("RunInstances")).await
     }
 }
 

@@ -30,6 +30,15 @@ fn short_of(pool: &FleetOverride) -> FleetPoolError {
 }
 
 impl Region {
+    /// Whether the caller's policies allow a call, as a dry run of it answers.
+    pub fn dry_run(&self, call: &'static str) -> Result<(), CloudError> {
+        if !self.denied.contains(call) {
+            return Ok(());
+        }
+        let message = "You are not authorized to perform this operation.".to_owned();
+        Err(CloudError { kind: CloudErrorKind::Unauthorized, call, code: "UnauthorizedOperation".to_owned(), message })
+    }
+
     /// Whether a pool has capacity.
     pub fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
         let wild = |given: &str, value: &str| given == "*" || given == value;

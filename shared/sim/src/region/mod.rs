@@ -85,6 +85,8 @@ pub struct Region {
     fleets: BTreeMap<String, (FleetRequest, FleetAnswer, Timestamp)>,
     /// Pools (type, zone, capacity type) without capacity; `*` stands for any.
     pub out_of_stock: BTreeSet<(String, String, String)>,
+    /// Calls that the caller's policies do not allow.
+    pub denied: BTreeSet<&'static str>,
     /// The error code and message of every pool.
     pub refusal: Option<(String, String)>,
     pub supply: Supply,
@@ -211,6 +213,7 @@ impl Region {
             launch_templates: BTreeMap::new(),
             fleets: BTreeMap::new(),
             out_of_stock: BTreeSet::new(),
+            denied: BTreeSet::new(),
             refusal: None,
             supply: Supply::default(),
             changes: BTreeMap::new(),
