@@ -13,7 +13,7 @@ use std::sync::Arc;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::has_expressions;
-use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Revision, Stored, Uninstall};
+use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
@@ -125,25 +125,6 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Reads the region's catalog, unless that was done recently, and stores it if it differs. A concurrent run that stored it
-    /// first stored the same.
-    async fn refresh_catalog(&self, done: &mut Done) -> Result<(), HandleError> {
-        if self.is_catalog_fresh().await? {
-            done.report.count("catalog_fresh");
-            return Ok(());
-        }
-        let at = self.ports.clock().now();
-        let known = self.ports.store().catalog().await?;
-        let blob = self.ports.cloud().catalog(known.as_ref().map(|known| known.value.as_slice())).await?;
-        if known.as_ref().is_none_or(|known| known.value != blob) {
-            let expected = known.map_or(Revision::ABSENT, |known| known.revision);
-            if unless_conflict(self.ports.store().put_catalog(&blob, expected).await)?.is_some() {
-                done.change();
-            }
-        }
-        self.record_catalog_read(at).await
-    }
-
     /// Stores a record if it differs from the stored one.
     async fn store_if_changed<R: Record + PartialEq>(&self, record: &R, done: &mut Done) -> Result<(), HandleError> {
         let next = |known: Option<R>, _| (known.as_ref() != Some(record)).then(|| record.clone());

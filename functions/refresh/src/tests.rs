@@ -1,5 +1,6 @@
 //! The whole handler over the memory adapters, in a world where only the test acts.
 
+mod catalog;
 mod dry_runs;
 mod placement;
 
@@ -521,18 +522,33 @@ mod golden;
 struct Counting<'a> {
     ec2: &'a SimPorts,
     catalogs: AtomicU32,
+    spot_prices: AtomicU32,
     reservations: AtomicU32,
     refuses_images: bool,
     refuses_groups: bool,
+    refuses_types: bool,
+    refuses_prices: bool,
+    /// The catalog of a concurrent run, which is stored while types are read.
+    stores_meanwhile: Option<Vec<u8>>,
 }
 
 impl<'a> Counting<'a> {
     fn over(ec2: &'a SimPorts) -> Self {
-        Self { ec2, catalogs: AtomicU32::new(0), reservations: AtomicU32::new(0), refuses_images: false, refuses_groups: false }
+        Self {
+            ec2,
+            catalogs: AtomicU32::new(0),
+            spot_prices: AtomicU32::new(0),
+            reservations: AtomicU32::new(0),
+            refuses_images: false,
+            refuses_groups: false,
+            refuses_types: false,
+            refuses_prices: false,
+            stores_meanwhile: None,
+        }
     }
-    /// The number of reads of the catalog and of reservations.
-    fn counts(&self) -> (u32, u32) {
-        (self.catalogs.load(Ordering::Relaxed), self.reservations.load(Ordering::Relaxed))
+    /// The number of reads of types, of spot prices and of reservations.
+    fn counts(&self) -> [u32; 3] {
+        [&self.catalogs, &self.spot_prices, &self.reservations].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -578,44 +594,25 @@ impl Discovery for Counting<'_> {
     }
     async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
         self.catalogs.fetch_add(1, Ordering::Relaxed);
-        Discovery::catalog(self.ec2, known).await
+        if let Some(other) = &self.stores_meanwhile {
+            let revision = RegionStore::catalog(self.ec2).await.unwrap().unwrap().revision;
+            self.ec2.put_catalog(other, revision).await.unwrap();
+        }
+        if self.refuses_types { Err(no_answer("DescribeInstanceTypes")) } else { Discovery::catalog(self.ec2, known).await }
+    }
+    async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
+        self.spot_prices.fetch_add(1, Ordering::Relaxed);
+        if self.refuses_prices { Err(no_answer("DescribeSpotPriceHistory")) } else { self.ec2.with_spot_prices(known).await }
     }
 }
 
-/// Runs every `every` minutes, and the expected number of catalog reads.
-#[track_caller]
-fn check_reads(every: i64, runs: u32, catalogs: u32) {
-    let mut simulation = world();
-    let ports = simulation.ports();
-    let ec2 = Counting::over(&ports);
-    for _ in 0..runs {
-        simulation.run_for(SignedDuration::from_mins(every));
-        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(adapters, &Settings::default(), &cluster())).unwrap();
-    }
-    assert_eq!(ec2.counts(), (catalogs, runs), "every {every} min");
+fn no_answer(call: &'static str) -> CloudError {
+    let kind = whittle_ports::CloudErrorKind::Unknown;
+    CloudError { kind, call, code: "InternalError".to_owned(), message: "no".to_owned() }
 }
 
-#[test]
-fn reservations_are_read_in_every_run_and_a_fresh_catalog_is_not() {
-    // Includes the world's initial run.
-    check_reads(1, 3, 0);
-    check_reads(1, 12, 3);
-    check_reads(5, 4, 4);
-}
-
-#[test]
-fn the_catalog_is_read_as_often_as_configured() {
-    let mut simulation = world();
-    let ports = simulation.ports();
-    let ec2 = Counting::over(&ports);
-    let settings = Settings { catalog_refresh: SignedDuration::from_hours(1), ..Settings::default() };
-    for _ in 0..24 {
-        simulation.run_for(SignedDuration::from_mins(5));
-        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
-    }
-    assert_eq!(ec2.counts(), (2, 24), "in two hours");
+fn over<'a>(ports: &'a SimPorts, ec2: &'a Counting<'a>) -> Adapters<'a, SimPorts, Counting<'a>, SimPorts, SimPorts, SimPorts> {
+    Adapters { store: ports, cloud: ec2, cluster: ports, queues: ports, clock: ports }
 }
 
 #[test]
@@ -639,24 +636,6 @@ fn computed_kubelet_settings_need_the_feature_gate() {
     check_refused(&run_under(&simulation, &settings), conditions::VALIDATION_SUCCEEDED, "KubeletExpressionEvaluationFailed", &words);
 }
 
-#[test]
-fn a_missing_or_unreadable_catalog_is_read_again() {
-    let simulation = world();
-    let ports = simulation.ports();
-    let ec2 = Counting::over(&ports);
-    let again = || {
-        let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(adapters, &Settings::default(), &cluster())).unwrap();
-        ec2.counts().0
-    };
-    assert_eq!(again(), 0);
-    let stored = block_on(RegionStore::catalog(&ports)).unwrap().unwrap();
-    block_on(ports.put_catalog(b"no catalog", stored.revision)).unwrap();
-    assert_eq!(again(), 1);
-    assert_eq!(again(), 1, "and is fresh again");
-    assert_eq!(block_on(RegionStore::catalog(&ports)).unwrap().unwrap().value, stored.value);
-}
-
 /// Without one term, all machines of its images would drift.
 #[test]
 fn a_refused_lookup_is_an_event_and_keeps_the_stored_results() {
@@ -674,10 +653,8 @@ fn a_refused_lookup_is_an_event_and_keeps_the_stored_results() {
 
 #[test]
 fn stored_records_of_every_release_stay_readable() {
-    use crate::catalog_age::CatalogRead;
     use crate::missing_classes::MissingClass;
     use whittle_claims::Record;
     golden::check::<MissingClass>(MissingClass::KIND, MissingClass::VERSION);
-    golden::check::<CatalogRead>(CatalogRead::KIND, CatalogRead::VERSION);
     golden::check::<ClusterRecord>(ClusterRecord::KIND, ClusterRecord::VERSION);
 }

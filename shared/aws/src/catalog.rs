@@ -19,7 +19,7 @@ const SPOT_PAGE: i32 = 2000;
 const PRICE_PAGE: i32 = 100;
 
 impl Ec2Discovery {
-    /// Reads the region's catalog. An empty response is an error, so that it never replaces a complete catalog.
+    /// Reads the region's catalog but for its spot prices, which are those of `known`. An empty response is an error, so that it never replaces a complete catalog.
     pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<Catalog, CloudError> {
         let types = self.types().await?;
         if types.is_empty() {
@@ -31,7 +31,7 @@ impl Ec2Discovery {
         }
         let zones: BTreeSet<&String> = offered.values().flatten().collect();
         let zones = zones.into_iter().map(|name| Zone { name: name.clone(), id: String::new() }).collect();
-        let spot = self.spot_prices().await?;
+        let spot = known.filter(|known| known.region == self.region).map(|known| known.spot.clone()).unwrap_or_default();
         let on_demand = on_demand(self.region.as_str(), self.on_demand_prices().await, known);
         Ok(Catalog { region: self.region.clone(), zones, types, offered, on_demand, spot }.normalized())
     }
@@ -73,7 +73,7 @@ impl Ec2Discovery {
     }
 
     /// Current spot prices by instance type and zone. The last entry of a pair wins.
-    async fn spot_prices(&self) -> Result<BTreeMap<String, BTreeMap<String, Price>>, CloudError> {
+    pub(crate) async fn spot_prices(&self) -> Result<BTreeMap<String, BTreeMap<String, Price>>, CloudError> {
         let mut found: BTreeMap<String, BTreeMap<String, Price>> = BTreeMap::new();
         let start = aws_smithy_types::DateTime::from_secs(self.clock.now().as_second());
         let mut next = None;

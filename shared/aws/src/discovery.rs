@@ -331,6 +331,12 @@ impl Discovery for Ec2Discovery {
         let known = known.and_then(|blob| Catalog::decode(blob).ok());
         Ok(self.read_catalog(known.as_ref()).await?.encode())
     }
+
+    async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
+        const CALL: &str = "DescribeSpotPriceHistory";
+        let known = Catalog::decode(known).map_err(|error| incomplete(CALL, format!("no catalog for the prices: {error}")))?;
+        Ok(Catalog { spot: self.spot_prices().await?, ..known }.normalized().encode())
+    }
 }
 
 /// Deleting what does not exist is a success.

@@ -13,6 +13,7 @@ use std::path::Path;
 
 #[test]
 fn records_of_every_release_stay_readable() {
+    check::<crate::CatalogReads>("catalog-reads", 1);
     check::<Sighting>(Sighting::KIND, Sighting::VERSION);
     check::<PoolHealth>(PoolHealth::KIND, PoolHealth::VERSION);
     check::<MeasuredMemory>(MeasuredMemory::KIND, MeasuredMemory::VERSION);

@@ -3,6 +3,7 @@
 //! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Adapters store the result.
 
 mod bucket;
+mod catalog_reads;
 mod claim;
 mod decision;
 mod doorbell;
@@ -24,6 +25,7 @@ mod uninstall;
 mod verdict;
 
 pub use bucket::{Bucket, BucketName};
+pub use catalog_reads::CatalogReads;
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};

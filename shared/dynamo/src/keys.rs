@@ -8,7 +8,7 @@
 //! | record | `RECORD#<cluster>#<kind>` | name |
 //! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>`, in a placement group `…#<group>#<partition, or *>` |
 //! | token bucket | `BUCKET#<name>` | `BUCKET` |
-//! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>` |
+//! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>`, `READS` |
 //! | decision | `DECISION#<cluster>#<shard>` | `<microseconds>#<writer>#<number>` |
 
 use whittle_claims::{BucketName, ClaimKey, OfferingKey};
@@ -69,6 +69,11 @@ pub(crate) fn bucket(name: &BucketName) -> Key {
 
 pub(crate) fn catalog_head() -> Key {
     key("CATALOG", "HEAD")
+}
+
+/// When the catalog was last read from EC2.
+pub(crate) fn catalog_reads() -> Key {
+    key("CATALOG", "READS")
 }
 
 pub(crate) fn catalog_part(write: &str, number: usize) -> Key {

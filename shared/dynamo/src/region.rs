@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use whittle_claims::{Bucket, BucketName, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogReads, Revision, StockOut, Stored};
 use whittle_ports::{CatalogWriter, RegionStore, StoreError};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -165,5 +165,18 @@ impl CatalogWriter for DynamoStore {
             self.remove_parts(&old).await?;
         }
         Ok(expected.next())
+    }
+
+    async fn catalog_reads(&self) -> Result<Option<CatalogReads>, StoreError> {
+        let what = "when the catalog was read";
+        let Some(item) = self.get_item(&keys::catalog_reads(), what).await? else { return Ok(None) };
+        item::value_of(&item, VERSION, what).map(Some)
+    }
+
+    async fn put_catalog_reads(&self, reads: &CatalogReads) -> Result<(), StoreError> {
+        let what = "when the catalog was read";
+        let put = self.client.put_item().table_name(self.table()).set_item(Some(item::of_value(&keys::catalog_reads(), VERSION, reads)));
+        put.customize().config_override(self.limits(what)?).send().await.map_err(|error| errors::store_error(error, what))?;
+        Ok(())
     }
 }

@@ -126,9 +126,11 @@ pub trait Discovery: Sync {
     /// Deletes the resources of a class: launch templates that carry its tag, and instance profiles under its path. Profiles that
     /// instances use are kept: without one a node loses its permissions. Returns their names; success if nothing is left.
     fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<Vec<String>, CloudError>;
-    /// Instance types, zones and prices of the region, as a compressed catalog blob. `known` is the latest one: its prices are
-    /// used where none can be read.
+    /// Instance types, zones and on-demand prices of the region, as a compressed catalog blob. `known` is the latest one: its spot
+    /// prices stay, and its on-demand prices are used where none can be read.
     fn catalog(&self, known: Option<&[u8]>) -> impl Answer<Vec<u8>, CloudError>;
+    /// The catalog `known` with current spot prices.
+    fn with_spot_prices(&self, known: &[u8]) -> impl Answer<Vec<u8>, CloudError>;
 }
 
 /// Endpoint and credentials of a cluster: what every role that calls the Kubernetes API needs.

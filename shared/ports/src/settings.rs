@@ -39,8 +39,10 @@ pub struct Settings {
     pub node_class_expressions: Expressions,
     /// Whether EC2 is asked, for each node class, if it would launch with it (Karpenter: `DISABLE_DRY_RUN`).
     pub node_class_dry_runs: bool,
-    /// How old the region's catalog may get before it is read again.
+    /// How old the region's instance types, zones and on-demand prices may get before they are read again.
     pub catalog_refresh: SignedDuration,
+    /// The same for spot prices.
+    pub spot_price_refresh: SignedDuration,
     /// Names of the roles that nodes may have, with `*` and `?`; empty if IAM alone decides.
     pub node_roles: Vec<String>,
     /// The same for single clusters.
@@ -126,7 +128,8 @@ impl Default for Settings {
             vm_memory_overhead_ppm: TYPES.vm_memory_overhead_ppm,
             node_class_expressions: TYPES.expressions,
             node_class_dry_runs: true,
-            catalog_refresh: SignedDuration::from_mins(5),
+            catalog_refresh: SignedDuration::from_hours(12),
+            spot_price_refresh: SignedDuration::from_mins(5),
             node_roles: Vec::new(),
             cluster_node_roles: NamePatterns::default(),
             relay_secrets: Vec::new(),

@@ -1,7 +1,7 @@
 //! Stored state.
 
 use crate::Answer;
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// A failed call to the store.
@@ -99,6 +99,10 @@ pub trait RegionStore: Sync {
 pub trait CatalogWriter: Sync {
     /// Replaces the catalog if it still has the expected version.
     fn put_catalog(&self, blob: &[u8], expected: Revision) -> impl Answer<Revision, StoreError>;
+    /// When the catalog was last read from EC2, for all clusters of the region.
+    fn catalog_reads(&self) -> impl Answer<Option<CatalogReads>, StoreError>;
+    /// Replaces these times; of two concurrent writes either may win.
+    fn put_catalog_reads(&self, reads: &CatalogReads) -> impl Answer<(), StoreError>;
 }
 
 /// The decision log.

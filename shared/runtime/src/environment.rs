@@ -63,6 +63,7 @@ pub(crate) const NODE_CLASS_EXPRESSIONS: &str = "WHITTLE_NODE_CLASS_EXPRESSIONS"
 /// Minutes after which instance types and prices are read again. Optional; 5 when unset.
 pub(crate) const NODE_CLASS_DRY_RUNS: &str = "WHITTLE_NODE_CLASS_DRY_RUNS";
 pub(crate) const CATALOG_REFRESH_MINUTES: &str = "WHITTLE_CATALOG_REFRESH_MINUTES";
+pub(crate) const SPOT_PRICE_REFRESH_MINUTES: &str = "WHITTLE_SPOT_PRICE_REFRESH_MINUTES";
 /// `Ignore` gives pods' preferences no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
 /// `BestEffort` lowers `minValues` that cannot be met; `Strict` when unset.
@@ -127,7 +128,7 @@ fn seconds(name: &'static str, value: Option<String>) -> Result<SignedDuration, 
 
 /// No machine has more interfaces.
 const RESERVED_ENIS_MAX: u32 = 100;
-/// The region's catalog is read at least twice a day, and less often than classes are refreshed.
+/// Each part of the region's catalog is read at least twice a day, and at most every five minutes.
 const CATALOG_REFRESH_MINUTES_RANGE: (u32, u32) = (5, 720);
 
 /// A whole number within a range; `usual` when unset.
@@ -150,6 +151,14 @@ struct CountOf {
 const RESERVED_ENIS_COUNT: CountOf = CountOf { name: RESERVED_ENIS, parameter: "ReservedEnis", range: (0, RESERVED_ENIS_MAX) };
 const CATALOG_REFRESH_COUNT: CountOf =
     CountOf { name: CATALOG_REFRESH_MINUTES, parameter: "CatalogRefreshMinutes", range: CATALOG_REFRESH_MINUTES_RANGE };
+const SPOT_PRICE_REFRESH_COUNT: CountOf =
+    CountOf { name: SPOT_PRICE_REFRESH_MINUTES, parameter: "SpotPriceRefreshMinutes", range: CATALOG_REFRESH_MINUTES_RANGE };
+
+/// A duration in whole minutes; `usual` when unset.
+fn minutes(value: Option<String>, usual: SignedDuration, of: CountOf) -> Result<SignedDuration, EnvironmentError> {
+    let usual = u32::try_from(usual.as_mins()).unwrap_or(of.range.1);
+    Ok(SignedDuration::from_mins(i64::from(count(value, usual, of)?)))
+}
 
 impl Environment {
     /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset,
@@ -205,11 +214,8 @@ impl Environment {
                     false => Expressions::Ignored,
                 },
                 node_class_dry_runs: !switch(NODE_CLASS_DRY_RUNS, "false", "true", "true, false")?,
-                catalog_refresh: SignedDuration::from_mins(i64::from(count(
-                    optional(CATALOG_REFRESH_MINUTES),
-                    CATALOG_REFRESH_MINUTES_RANGE.0,
-                    CATALOG_REFRESH_COUNT,
-                )?)),
+                catalog_refresh: minutes(optional(CATALOG_REFRESH_MINUTES), usual.catalog_refresh, CATALOG_REFRESH_COUNT)?,
+                spot_price_refresh: minutes(optional(SPOT_PRICE_REFRESH_MINUTES), usual.spot_price_refresh, SPOT_PRICE_REFRESH_COUNT)?,
                 scheduling: Scheduling {
                     ignore_preferences: switch(PREFERENCE_POLICY, "Ignore", "Respect", "Respect, Ignore")?,
                     lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
@@ -320,19 +326,20 @@ mod tests {
         let mut variables = complete();
         let usual = read(&variables).expect("all are optional").settings;
         assert_eq!(usual.instance_types(), Settings::default().instance_types());
-        assert_eq!(usual.catalog_refresh, SignedDuration::from_mins(5));
+        assert_eq!((usual.catalog_refresh, usual.spot_price_refresh), (SignedDuration::from_hours(12), SignedDuration::from_mins(5)));
         variables.extend([
             (RESERVED_ENIS, "2"),
             (VM_MEMORY_OVERHEAD_PERCENT, "0.05"),
             (NODE_CLASS_EXPRESSIONS, "true"),
             (NODE_CLASS_DRY_RUNS, "false"),
             (CATALOG_REFRESH_MINUTES, "60"),
+            (SPOT_PRICE_REFRESH_MINUTES, "10"),
         ]);
         let set = read(&variables).expect("it is valid").settings;
         assert!(usual.node_class_dry_runs && !set.node_class_dry_runs);
         let types = set.instance_types();
         assert_eq!((types.reserved_enis, types.vm_memory_overhead_ppm, types.expressions), (2, 50_000, Expressions::Evaluated));
-        assert_eq!(set.catalog_refresh, SignedDuration::from_hours(1));
+        assert_eq!((set.catalog_refresh, set.spot_price_refresh), (SignedDuration::from_hours(1), SignedDuration::from_mins(10)));
         for (name, value, parameter) in [
             (RESERVED_ENIS, "-1", "ReservedEnis"),
             (RESERVED_ENIS, "many", "ReservedEnis"),
@@ -340,6 +347,8 @@ mod tests {
             (VM_MEMORY_OVERHEAD_PERCENT, "-0.1", "VmMemoryOverheadPercent"),
             (CATALOG_REFRESH_MINUTES, "4", "CatalogRefreshMinutes"),
             (CATALOG_REFRESH_MINUTES, "721", "CatalogRefreshMinutes"),
+            (SPOT_PRICE_REFRESH_MINUTES, "4", "SpotPriceRefreshMinutes"),
+            (SPOT_PRICE_REFRESH_MINUTES, "721", "SpotPriceRefreshMinutes"),
             (NODE_CLASS_EXPRESSIONS, "yes", "true, false"),
             (NODE_CLASS_DRY_RUNS, "yes", "true, false"),
         ] {

@@ -161,6 +161,7 @@ impl Stage {
     /// Compares the catalog read over the wire with the region's own.
     async fn catalog(&self) {
         let blob = self.discovery.catalog(None).await.unwrap();
+        let blob = self.discovery.with_spot_prices(&blob).await.unwrap();
         let read = Catalog::decode(&blob).unwrap();
         let own = self.lone().region.catalog.clone();
         assert_eq!(read.types.len(), own.types.len());

@@ -169,11 +169,15 @@ fn the_catalog_holds_types_zones_and_prices() {
     let wire = Wire::answering([
         (200, TYPES),
         (200, OFFERINGS),
-        (200, SPOT),
         (200, &price_list("m5.large", "0.1230000000")),
         (200, &price_list("m5.metal", "5")),
+        (200, SPOT),
     ]);
-    let blob = run(discovery(&wire, Isolation::Reachable).catalog(None)).unwrap();
+    let discovery = discovery(&wire, Isolation::Reachable);
+    let blob = run(discovery.catalog(None)).unwrap();
+    let on_demand = Catalog::decode(&blob).unwrap();
+    assert_eq!(on_demand.spot_price("m5.large", "us-east-1a"), on_demand.on_demand_price("m5.large"), "until spot prices are read");
+    let blob = run(discovery.with_spot_prices(&blob)).unwrap();
     let catalog = Catalog::decode(&blob).unwrap();
     let live = catalog.facts("m5.large").unwrap();
     let table = whittle_ec2::facts::offline::types().into_iter().find(|facts| facts.name == "m5.large").unwrap();
@@ -184,13 +188,13 @@ fn the_catalog_holds_types_zones_and_prices() {
     assert_eq!(catalog.spot_price("m5.large", "us-east-1b"), None, "a price that cannot be parsed is skipped");
     assert_eq!(wire.form(0)["Filter.2.Value.2"], "arm64");
     assert_eq!(wire.form(1)["LocationType"], "availability-zone");
-    assert!(wire.bodies()[3].contains("Compute Instance") && wire.bodies()[4].contains("bare metal"));
+    assert!(wire.bodies()[2].contains("Compute Instance") && wire.bodies()[3].contains("bare metal"));
 }
 
 #[test]
 fn without_the_price_list_the_built_in_prices_are_used() {
     let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
-    let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
+    let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (400, &denied)]);
     let blob = run(discovery(&wire, Isolation::Reachable).catalog(None)).unwrap();
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
     assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), table.get("m5.large").copied());
@@ -209,7 +213,7 @@ fn when_the_price_list_fails_the_latest_prices_are_kept() {
     };
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
     for (region, expected) in [("us-east-1", Some(Price::from_dollars(0.5))), ("eu-west-1", table.get("m5.large").copied())] {
-        let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT), (400, &denied)]);
+        let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (400, &denied)]);
         let blob = run(discovery(&wire, Isolation::Reachable).catalog(Some(&known(region).encode()))).unwrap();
         assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), expected, "latest prices of {region}");
     }
@@ -222,7 +226,21 @@ fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
     assert_eq!(run(discovery(&wire, Isolation::Isolated).catalog(None)).unwrap_err().kind, CloudErrorKind::Unknown);
     let no_prices = "<DescribeSpotPriceHistoryResponse><spotPriceHistorySet/></DescribeSpotPriceHistoryResponse>";
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, no_prices)]);
-    assert_eq!(run(discovery(&wire, Isolation::Isolated).catalog(None)).unwrap_err().call, "DescribeSpotPriceHistory");
+    let discovery = discovery(&wire, Isolation::Isolated);
+    let known = run(discovery.catalog(None)).unwrap();
+    assert_eq!(run(discovery.with_spot_prices(&known)).unwrap_err().call, "DescribeSpotPriceHistory");
+}
+
+#[test]
+fn reading_types_keeps_the_spot_prices_of_the_same_region() {
+    let spot: std::collections::BTreeMap<_, _> =
+        [("m5.large".to_owned(), [("us-east-1a".to_owned(), Price::from_dollars(0.03))].into())].into();
+    for (region, kept) in [("us-east-1", true), ("eu-west-1", false)] {
+        let wire = Wire::answering([(200, TYPES), (200, OFFERINGS)]);
+        let known = Catalog { region: region.into(), spot: spot.clone(), ..Catalog::default() };
+        let blob = run(discovery(&wire, Isolation::Isolated).catalog(Some(&known.encode()))).unwrap();
+        assert_eq!(Catalog::decode(&blob).unwrap().spot, if kept { spot.clone() } else { Default::default() }, "{region}");
+    }
 }
 
 #[test]

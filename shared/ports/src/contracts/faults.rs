@@ -4,7 +4,7 @@ use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, Reco
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// What happens to a call.
@@ -189,6 +189,12 @@ impl<S: RegionStore> RegionStore for Faulty<'_, S> {
 impl<S: CatalogWriter> CatalogWriter for Faulty<'_, S> {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         self.call("the catalog", true, self.inner.put_catalog(blob, expected)).await
+    }
+    async fn catalog_reads(&self) -> Result<Option<CatalogReads>, StoreError> {
+        self.call("the times of the catalog", false, self.inner.catalog_reads()).await
+    }
+    async fn put_catalog_reads(&self, reads: &CatalogReads) -> Result<(), StoreError> {
+        self.call("the times of the catalog", false, self.inner.put_catalog_reads(reads)).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{CatalogWriter, RegionStore, StoreError};
 use futures::future::join_all;
-use whittle_claims::{Bucket, BucketName, OfferingKey, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogReads, OfferingKey, Revision, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Runs the whole suite on an unused region.
@@ -25,6 +25,7 @@ pub async fn region_store(store: &(impl RegionStore + CatalogWriter), now: Times
 pub async fn region_store_with_lost_responses(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
     the_longer_stock_out_wins(store, now).await;
     a_catalog_of_any_size_is_read_back_complete(store).await;
+    the_times_of_the_catalog_are_those_of_the_last_write(store, now).await;
     let given = tokens_given_to_racing_takers(store, "raced with lost responses", now).await;
     assert!(given <= 3, "three tokens, {given} takers won");
 }
@@ -96,6 +97,18 @@ async fn tokens_given_to_racing_takers(store: &impl RegionStore, name: &str, now
         left += 1;
     }
     won + left
+}
+
+async fn the_times_of_the_catalog_are_those_of_the_last_write(store: &impl CatalogWriter, now: Timestamp) {
+    assert_eq!(store.catalog_reads().await, Ok(None), "the region is fresh");
+    for reads in [
+        CatalogReads { types: Some(now), spot_prices: None },
+        CatalogReads { types: Some(now), spot_prices: Some(after(now, 300)) },
+        CatalogReads::default(),
+    ] {
+        store.put_catalog_reads(&reads).await.expect("the store responds");
+        assert_eq!(store.catalog_reads().await, Ok(Some(reads)));
+    }
 }
 
 async fn a_catalog_of_any_size_is_read_back_complete(store: &(impl RegionStore + CatalogWriter)) {

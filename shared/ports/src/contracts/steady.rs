@@ -6,7 +6,7 @@
 
 use super::faults::Faulty;
 use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
-use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Tries of one call: half of the calls fail, so that one in thousands of calls needs as many.
@@ -170,6 +170,12 @@ impl<S: RegionStore + CatalogWriter> CatalogWriter for Steady<'_, S> {
             let stored = self.catalog().await?;
             stored.map_or((Revision::ABSENT, false), |stored| (stored.revision, stored.value == blob))
         })
+    }
+    async fn catalog_reads(&self) -> Result<Option<CatalogReads>, StoreError> {
+        persist!(self.0.catalog_reads())
+    }
+    async fn put_catalog_reads(&self, reads: &CatalogReads) -> Result<(), StoreError> {
+        persist!(self.0.put_catalog_reads(reads))
     }
 }
 

@@ -194,7 +194,10 @@ impl Discovery for SimPorts {
         })
         .await
     }
-    async fn catalog(&self, _: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
-        self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_blob())).await
+    async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
+        self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_over(known))).await
+    }
+    async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
+        self.call(EC2, "DescribeSpotPriceHistory", |world| Ok(world.region.with_spot_prices(known))).await
     }
 }

@@ -7,7 +7,7 @@ use crate::world::World;
 use crate::world::store::Store;
 use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
+    Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
 };
 use whittle_ports::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
 use whittle_units::{ClusterName, InstanceId};
@@ -200,6 +200,16 @@ impl RegionStore for SimPorts {
 impl CatalogWriter for SimPorts {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         self.call(TABLE, "the catalog", |world| world.store.put_catalog(blob, expected)).await
+    }
+    async fn catalog_reads(&self) -> Result<Option<CatalogReads>, StoreError> {
+        self.call(TABLE, "the times of the catalog", |world| Ok(world.store.catalog_reads.clone())).await
+    }
+    async fn put_catalog_reads(&self, reads: &CatalogReads) -> Result<(), StoreError> {
+        self.call(TABLE, "the times of the catalog", |world| {
+            world.store.catalog_reads = Some(reads.clone());
+            Ok(())
+        })
+        .await
     }
 }
 

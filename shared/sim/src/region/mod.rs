@@ -272,6 +272,23 @@ impl Region {
         self.blob.get_or_init(|| self.catalog.encode()).clone()
     }
 
+    /// The region's catalog with the spot prices of a known one; without one, with its own.
+    pub fn catalog_over(&self, known: Option<&[u8]>) -> Vec<u8> {
+        let current = self.catalog_blob();
+        let other = known.filter(|known| *known != current).and_then(|known| Catalog::decode(known).ok());
+        other.map_or(current, |known| Catalog { spot: known.spot, ..(*self.catalog).clone() }.normalized().encode())
+    }
+
+    /// A catalog with the region's spot prices. One that is not readable has none.
+    pub fn with_spot_prices(&self, known: &[u8]) -> Vec<u8> {
+        let current = self.catalog_blob();
+        if known == current {
+            return current;
+        }
+        let Ok(known) = Catalog::decode(known) else { return current };
+        Catalog { spot: self.catalog.spot.clone(), ..known }.normalized().encode()
+    }
+
     /// The answer of DescribeInstanceStatus, which contains only running machines.
     pub fn failing(&self) -> Vec<InstanceStatus> {
         let runs = |id: &InstanceId| self.machines.get(id).is_some_and(|machine| machine.instance.state == InstanceState::Running);

@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, DecisionRecord, FencingToken, Lease, OfferingKey, Phase, Record, Revision, StockOut, Stored,
+    Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, FencingToken, Lease, OfferingKey, Phase, Record, Revision, StockOut,
+    Stored,
 };
 use whittle_ports::StoreError;
 use whittle_units::{ClusterName, InstanceId};
@@ -42,6 +43,7 @@ pub struct Store {
     stock_outs: BTreeMap<OfferingKey, StockOut>,
     buckets: BTreeMap<BucketName, Bucket>,
     catalog: Option<Stored<Vec<u8>>>,
+    pub catalog_reads: Option<CatalogReads>,
     decisions: BTreeMap<ClusterName, Vec<DecisionRecord>>,
     /// Checks of the fencing token are skipped: a mutant that the checkers must catch.
     pub ignore_fencing: bool,

@@ -1,0 +1,138 @@
+//! How often the parts of the region's catalog are read, and what a failure leaves of them.
+
+use super::{Counting, cluster, over, world};
+use futures::executor::block_on;
+use whittle_ec2::facts::Catalog;
+use whittle_ports::{CatalogWriter, RegionStore, Settings};
+use whittle_sim::SimPorts;
+use whittle_units::{Price, SignedDuration};
+
+/// Runs every `every` minutes, and the expected number of reads of types and of spot prices.
+#[track_caller]
+fn check_reads(settings: &Settings, (every, runs): (i64, u32), reads: [u32; 2]) {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    for _ in 0..runs {
+        simulation.run_for(SignedDuration::from_mins(every));
+        block_on(crate::handle(over(&ports, &ec2), settings, &cluster())).unwrap();
+    }
+    assert_eq!(ec2.counts(), [reads[0], reads[1], runs], "every {every} min");
+}
+
+#[test]
+fn reservations_are_read_in_every_run_spot_prices_often_and_types_twice_a_day() {
+    let usual = Settings::default();
+    // Includes the world's initial run.
+    check_reads(&usual, (1, 3), [0, 0]);
+    check_reads(&usual, (1, 12), [0, 3]);
+    check_reads(&usual, (5, 4), [0, 4]);
+    check_reads(&usual, (360, 4), [2, 4]);
+}
+
+#[test]
+fn types_and_spot_prices_are_read_as_often_as_configured() {
+    let hourly = Settings { catalog_refresh: SignedDuration::from_hours(1), ..Settings::default() };
+    check_reads(&hourly, (5, 24), [2, 24]);
+    let rare = Settings { spot_price_refresh: SignedDuration::from_mins(30), ..Settings::default() };
+    check_reads(&rare, (5, 24), [0, 4]);
+}
+
+fn stored_catalog(ports: &SimPorts) -> Vec<u8> {
+    block_on(RegionStore::catalog(ports)).unwrap().unwrap().value
+}
+
+/// A catalog in which one type is unknown and another costs next to nothing on the spot market.
+fn outdated(current: &[u8]) -> Catalog {
+    let mut catalog = Catalog::decode(current).unwrap();
+    catalog.types.retain(|facts| facts.name != "m5.large");
+    catalog.spot.get_mut("c5.large").unwrap().values_mut().for_each(|price| *price = Price::from_dollars(0.0001));
+    catalog.normalized()
+}
+
+fn replace_catalog(ports: &SimPorts, blob: &[u8]) {
+    let stored = block_on(RegionStore::catalog(ports)).unwrap().unwrap();
+    block_on(ports.put_catalog(blob, stored.revision)).unwrap();
+}
+
+#[test]
+fn clusters_of_a_region_share_a_read() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    simulation.run_for(SignedDuration::from_hours(12));
+    for name in ["first", "second", "third"] {
+        let (cluster, settings) = (whittle_units::ClusterName::new(name), Settings::default());
+        let run = crate::Run { ports: over(&ports, &ec2), settings: &settings, cluster: &cluster };
+        block_on(run.refresh_catalog(&mut crate::Done::default())).unwrap();
+    }
+    assert_eq!(ec2.counts(), [1, 1, 0]);
+}
+
+#[test]
+fn a_part_that_cannot_be_read_keeps_its_last_values_and_does_not_hold_up_the_other() {
+    for (refuses_types, refuses_prices) in [(true, false), (false, true), (true, true)] {
+        let mut simulation = world();
+        let ports = simulation.ports();
+        let current = Catalog::decode(&stored_catalog(&ports)).unwrap();
+        let known = outdated(&current.encode());
+        replace_catalog(&ports, &known.encode());
+        simulation.run_for(SignedDuration::from_hours(12));
+        let ec2 = Counting { refuses_types, refuses_prices, ..Counting::over(&ports) };
+        assert!(block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster())).is_err(), "the error alarm fires");
+        let stored = Catalog::decode(&stored_catalog(&ports)).unwrap();
+        assert_eq!(stored.facts("m5.large").is_none(), refuses_types, "types are {}", if refuses_types { "kept" } else { "read" });
+        let expected = if refuses_prices { &known.spot["c5.large"] } else { &current.spot["c5.large"] };
+        assert_eq!(stored.spot["c5.large"], *expected);
+        let ec2 = Counting::over(&ports);
+        block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster())).unwrap();
+        assert_eq!(ec2.counts()[0], u32::from(refuses_types), "what was not read is read by the next run");
+        assert_eq!(Catalog::decode(&stored_catalog(&ports)).unwrap(), current);
+    }
+}
+
+#[test]
+fn what_a_concurrent_write_replaced_does_not_count_as_read() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let current = stored_catalog(&ports);
+    let other = outdated(&current).encode();
+    simulation.run_for(SignedDuration::from_hours(12));
+    let ec2 = Counting { stores_meanwhile: Some(other.clone()), ..Counting::over(&ports) };
+    replace_catalog(&ports, b"no catalog");
+    block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster())).unwrap();
+    assert_eq!(stored_catalog(&ports), other, "the first write wins");
+    block_on(crate::handle(over(&ports, &Counting::over(&ports)), &Settings::default(), &cluster())).unwrap();
+    assert_eq!(stored_catalog(&ports), current, "and the next run reads again");
+}
+
+#[test]
+fn a_catalog_without_times_of_reads_is_read_once() {
+    let simulation = world();
+    let ports = simulation.ports();
+    let known = stored_catalog(&ports);
+    let ec2 = Counting::over(&ports);
+    simulation.world().store.catalog_reads = None;
+    for _ in 0..2 {
+        block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster())).unwrap();
+    }
+    assert_eq!(ec2.counts(), [1, 1, 2], "as after an update from a release that noted them elsewhere");
+    assert_eq!(stored_catalog(&ports), known);
+}
+
+#[test]
+fn a_missing_or_unreadable_catalog_is_read_again() {
+    let simulation = world();
+    let ports = simulation.ports();
+    let ec2 = Counting::over(&ports);
+    let again = || {
+        block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster())).unwrap();
+        ec2.counts()[0]
+    };
+    assert_eq!(again(), 0);
+    let stored = block_on(RegionStore::catalog(&ports)).unwrap().unwrap();
+    block_on(ports.put_catalog(b"no catalog", stored.revision)).unwrap();
+    assert_eq!(again(), 1);
+    assert_eq!(again(), 1, "and is fresh again");
+    assert_eq!(block_on(RegionStore::catalog(&ports)).unwrap().unwrap().value, stored.value);
+}
