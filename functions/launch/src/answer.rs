@@ -43,6 +43,10 @@ impl<P: Rights> Run<'_, P> {
         // Instances first: they run and cost money.
         let running = self.assign_instances(batch, &answer.instances).await?;
         self.record_addresses(batch, &answer.instances).await?;
+        for error in &answer.errors {
+            let (zone, capacity_type, reason) = (error.zone.as_str(), batch.request.capacity_type.as_str(), reason_of(error).as_str());
+            self.report.metric(metrics::InstanceLaunchFailures { zone, capacity_type, reason });
+        }
         let outs = machine::stock_outs(&self.facts, batch, answer, &self.facts.stock_outs, self.ports.clock().now());
         if !outs.is_empty() {
             self.report.count("stock_outs");
@@ -65,7 +69,6 @@ impl<P: Rights> Run<'_, P> {
         if let (Some(error), Some(claim)) = (quota, waiting.first()) {
             self.publish_quota(&claim.value, &error.code, &error.message).await;
         }
-        let reason_of = |error: &FleetPoolError| CreateReason::of(&format!("{}: {}", error.code, error.message));
         let refused = answer.errors.iter().find(|error| needs_user_action(reason_of(error)));
         if let (Some(error), Some(claim)) = (refused, waiting.first()) {
             self.publish_refusal(&claim.value, reason_of(error), &error.message).await;
@@ -362,6 +365,10 @@ impl<P: Rights> Run<'_, P> {
         let again = self.save_all(changed).await?;
         if again.is_empty() { Ok(()) } else { self.requeue(again, delay).await }
     }
+}
+
+fn reason_of(error: &FleetPoolError) -> CreateReason {
+    CreateReason::of(&format!("{}: {}", error.code, error.message))
 }
 
 fn is_quota(error: &FleetPoolError) -> bool {

@@ -62,6 +62,8 @@ pub(crate) struct Ending {
     pub(crate) message: String,
     /// The Node condition that caused it.
     pub(crate) condition: Option<&'static str>,
+    /// EC2's check that caused it.
+    pub(crate) check: Option<&'static str>,
     /// When a user requested it, and the deadline that they set.
     pub(crate) requested_at: Option<Timestamp>,
     pub(crate) stated: Option<Timestamp>,
@@ -72,7 +74,7 @@ pub(crate) struct Ending {
 impl Ending {
     pub(crate) fn new(claim: &Claim, reason: DeletionReason, message: impl Into<String>) -> Self {
         let claim = claim.key.name.clone();
-        Self { claim, reason, message: message.into(), condition: None, requested_at: None, stated: None, gone: None }
+        Self { claim, reason, message: message.into(), condition: None, check: None, requested_at: None, stated: None, gone: None }
     }
 }
 

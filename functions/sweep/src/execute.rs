@@ -256,6 +256,9 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
     let key = ended.value.key.clone();
     report.decide(now, DecisionKind::Disrupted, format!("nodeclaim/{}", key.name), ending.message.clone());
     report.count("ended");
+    if let Some(category) = ending.check {
+        report.metric(metrics::InstanceStatusUnhealthy { category });
+    }
     if claim.value.deletion.is_none() {
         count_disruption(report, &claim.value, ending);
     }

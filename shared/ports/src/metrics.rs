@@ -55,12 +55,25 @@ catalogue! {
             capacity_type,
             image_id,
         }
+        /// instances that were given up because of a failed status check or a scheduled event
+        counter InstanceStatusUnhealthy = "karpenter_interruption_instance_status_unhealthy_total" from [Sweep] {
+            /// `instance_status`, `system_status`, `event_status`
+            category,
+        }
         /// NodeClaims whose instance has terminated
         counter NodeClaimsTerminated = "karpenter_nodeclaims_terminated_total" from [Terminate] { nodepool, capacity_type, zone }
         /// launches that need user action, such as a missing service-linked role for spot or a denied permission
         counter LaunchesRefused = "whittle_launches_refused_total" from [Launch] {
             nodepool,
             /// as in the NodeClaim's condition `Launched`
+            reason,
+        }
+        /// errors that EC2 reported for pools of a fleet
+        counter InstanceLaunchFailures = "karpenter_cloudprovider_instance_launch_failures_total" from [Launch] {
+            /// empty if EC2 names none
+            zone,
+            capacity_type,
+            /// as in the NodeClaim's condition `Launched`; `LaunchFailed` for a lack of capacity
             reason,
         }
         /// terminations that EC2 refuses until a user fixes the cause; retried every 30 seconds

@@ -160,7 +160,12 @@ fn a_launch_that_needs_user_action_is_reported() {
     let simulation = with_class();
     simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
     keep(&simulation, 1);
-    assert_eq!(run_over(&simulation.ports(), &[]).counted("refused"), 0);
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!(report.counted("refused"), 0);
+    // But it counts as a failure of its pool.
+    let of_pools = report.metrics.iter().filter(|metric| metric.metric == "karpenter_cloudprovider_instance_launch_failures_total");
+    let failures: Vec<_> = of_pools.map(|metric| (metric.labels["capacity_type"].as_str(), metric.labels["reason"].as_str())).collect();
+    assert!(!failures.is_empty() && failures.iter().all(|(_, reason)| *reason == "LaunchFailed"), "{failures:?}");
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn a_status_check_failed_for_two_minutes_deletes_the_claim_at_the_second_sightin
     let events: Vec<_> = scene.twice(30).1.events.into_iter().map(|event| (event.reason, event.kind)).collect();
     let about = |kind: &str| ("InstanceUnhealthy".to_owned(), kind.to_owned());
     assert_eq!(events, [about("NodeClaim"), about("Node")]);
+    assert_eq!(scene.twice(30).1.end[0].check, Some("system_status"));
 }
 
 #[test]
