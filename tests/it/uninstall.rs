@@ -21,8 +21,8 @@ use whittle_dynamo::DynamoStore;
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, ClaimStore, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records, Settings,
-    contracts,
+    Adapters, ClaimStore, ClassProfile, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records,
+    Settings, contracts,
 };
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
@@ -68,6 +68,12 @@ impl Discovery for Cleaner {
     }
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
         self.0.profile_role(profile).await
+    }
+    async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {
+        self.0.profiles(cluster).await
+    }
+    async fn delete_profile(&self, profile: &ClassProfile) -> Result<bool, CloudError> {
+        self.0.delete_profile(profile).await
     }
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.0.release_class(cluster, class).await

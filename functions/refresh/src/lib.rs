@@ -5,6 +5,7 @@ mod classes;
 mod deletion;
 mod dry_runs;
 mod missing_classes;
+mod profiles;
 #[cfg(test)]
 mod tests;
 
@@ -107,6 +108,12 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let deletions =
         ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, uninstalling };
     if let Err(error) = deletions.run(&mut done).await {
+        failure.get_or_insert(error);
+    }
+    if uninstalling.is_none()
+        && let Err(error) = run.collect_profiles(&objects, &mut done).await
+    {
+        done.report.count("profiles_failed");
         failure.get_or_insert(error);
     }
     run.update_pools(&objects, &mut done).await?;

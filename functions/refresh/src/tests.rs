@@ -3,6 +3,7 @@
 mod catalog;
 mod dry_runs;
 mod placement;
+mod profiles;
 
 use futures::executor::block_on;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +16,8 @@ use whittle_claims::{Claim, ClaimSpec, LeftNodes, NodeClassRecord, Revision, Uni
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, CatalogWriter, ClaimStore, CloudError, ClusterRecord, Discovery, LaunchTemplates, Records, RegionStore, Report, Settings,
+    Adapters, CatalogWriter, ClaimStore, ClassProfile, CloudError, ClusterRecord, Discovery, LaunchTemplates, Records, RegionStore, Report,
+    Settings,
 };
 use whittle_sim::region::Reservation;
 use whittle_sim::{SimPorts, Simulation};
@@ -589,6 +591,12 @@ impl Discovery for Counting<'_> {
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
         self.ec2.profile_role(profile).await
     }
+    async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {
+        self.ec2.profiles(cluster).await
+    }
+    async fn delete_profile(&self, profile: &ClassProfile) -> Result<bool, CloudError> {
+        self.ec2.delete_profile(profile).await
+    }
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.ec2.release_class(cluster, class).await
     }
@@ -654,7 +662,9 @@ fn a_refused_lookup_is_an_event_and_keeps_the_stored_results() {
 #[test]
 fn stored_records_of_every_release_stay_readable() {
     use crate::missing_classes::MissingClass;
+    use crate::profiles::UnusedProfiles;
     use whittle_claims::Record;
     golden::check::<MissingClass>(MissingClass::KIND, MissingClass::VERSION);
+    golden::check::<UnusedProfiles>(UnusedProfiles::KIND, UnusedProfiles::VERSION);
     golden::check::<ClusterRecord>(ClusterRecord::KIND, ClusterRecord::VERSION);
 }

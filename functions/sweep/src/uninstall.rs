@@ -38,6 +38,7 @@ const RECORD_KINDS: &[&str] = &[
     "expected",
     "class-missed",
     "class-dry-run",
+    "unused-profiles",
     "catalog-look",
     "cluster",
 ];

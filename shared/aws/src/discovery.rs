@@ -15,10 +15,10 @@ use whittle_api::labels;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ec2::node_class::{
-    InstanceProfile, Query, capacity_reservation_queries, image_queries, instance_profile, matches_tags, profile_path,
-    security_group_queries, ssm_images, ssm_parameters, subnet_queries,
+    InstanceProfile, Query, capacity_reservation_queries, class_of_profile, cluster_path, image_queries, instance_profile, matches_tags,
+    profile_path, security_group_queries, ssm_images, ssm_parameters, subnet_queries,
 };
-use whittle_ports::{Clock, CloudError, CloudErrorKind, Discovery, LaunchTemplateCleanup};
+use whittle_ports::{ClassProfile, Clock, CloudError, CloudErrorKind, Discovery, LaunchTemplateCleanup};
 use whittle_units::{ClusterName, Region};
 
 /// The clients that discovery needs.
@@ -42,6 +42,14 @@ const IMAGE_PAGE: i32 = 1000;
 const RESERVATION_PAGE: i32 = 1000;
 /// States in which an instance still needs its instance profile.
 const STATES_WITH_PROFILE: &[&str] = &["pending", "running", "stopping", "stopped"];
+
+/// An instance profile as IAM lists it.
+struct FoundProfile {
+    name: String,
+    arn: String,
+    path: String,
+    roles: Vec<String>,
+}
 
 fn filters(query: &Query) -> Vec<sdk::Filter> {
     let one = |(name, values): (&String, &Vec<String>)| sdk::Filter::builder().name(name).set_values(Some(values.clone())).build();
@@ -312,19 +320,30 @@ impl Discovery for Ec2Discovery {
         }
         let path = profile_path(cluster.as_str(), self.region.as_str(), class);
         let mut in_use = Vec::new();
-        for (profile, arn, roles) in self.profiles_under(&path).await? {
-            if self.is_profile_in_use(&arn).await? {
-                in_use.push(profile);
-                continue;
+        for profile in self.profiles_under(&path).await? {
+            if !self.delete_unused_profile(&profile.name, &profile.arn, &profile.roles).await? {
+                in_use.push(profile.name);
             }
-            for role in roles {
-                let request = self.iam.remove_role_from_instance_profile().instance_profile_name(&profile).role_name(role);
-                ignore_not_found(send!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request))?;
-            }
-            let request = self.iam.delete_instance_profile().instance_profile_name(&profile);
-            ignore_not_found(send!(self, aws_sdk_iam, "DeleteInstanceProfile", request))?;
         }
         Ok(in_use)
+    }
+
+    async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {
+        if self.isolation == Isolation::Isolated {
+            return Ok(Vec::new());
+        }
+        let (cluster, region) = (cluster.as_str(), self.region.as_str());
+        let found = self.profiles_under(&cluster_path(cluster, region)).await?;
+        let own = |found: FoundProfile| {
+            let role = found.roles.into_iter().next()?;
+            let class = class_of_profile(cluster, region, &found.name, &found.path, &role)?.to_owned();
+            Some(ClassProfile { name: found.name, arn: found.arn, class, role })
+        };
+        Ok(found.into_iter().filter_map(own).collect())
+    }
+
+    async fn delete_profile(&self, profile: &ClassProfile) -> Result<bool, CloudError> {
+        self.delete_unused_profile(&profile.name, &profile.arn, std::slice::from_ref(&profile.role)).await
     }
 
     async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
@@ -366,17 +385,33 @@ impl Ec2Discovery {
         }
     }
 
-    /// Profiles under a path: name, ARN and roles.
-    async fn profiles_under(&self, path: &str) -> Result<Vec<(String, String, Vec<String>)>, CloudError> {
+    /// Deletes a profile and takes its roles out, unless an instance uses it. Whether it is gone.
+    async fn delete_unused_profile(&self, name: &str, arn: &str, roles: &[String]) -> Result<bool, CloudError> {
+        if self.is_profile_in_use(arn).await? {
+            return Ok(false);
+        }
+        for role in roles {
+            let request = self.iam.remove_role_from_instance_profile().instance_profile_name(name).role_name(role);
+            ignore_not_found(send!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request))?;
+        }
+        let request = self.iam.delete_instance_profile().instance_profile_name(name);
+        ignore_not_found(send!(self, aws_sdk_iam, "DeleteInstanceProfile", request))?;
+        Ok(true)
+    }
+
+    /// The instance profiles under a path.
+    async fn profiles_under(&self, path: &str) -> Result<Vec<FoundProfile>, CloudError> {
         let mut found = Vec::new();
         let mut next = None;
         loop {
             let request = self.iam.list_instance_profiles().path_prefix(path).set_marker(next);
             let page = send!(self, aws_sdk_iam, "ListInstanceProfiles", request)?;
             next = page.marker.filter(|_| page.is_truncated);
-            found.extend(page.instance_profiles.into_iter().map(|profile| {
-                let roles = profile.roles.into_iter().map(|role| role.role_name).collect();
-                (profile.instance_profile_name, profile.arn, roles)
+            found.extend(page.instance_profiles.into_iter().map(|profile| FoundProfile {
+                name: profile.instance_profile_name,
+                arn: profile.arn,
+                path: profile.path,
+                roles: profile.roles.into_iter().map(|role| role.role_name).collect(),
             }));
             if next.is_none() {
                 return Ok(found);

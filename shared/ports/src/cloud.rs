@@ -106,6 +106,17 @@ pub trait Terminator: Sync {
     fn terminate(&self, id: &InstanceId) -> impl Answer<(), CloudError>;
 }
 
+/// An instance profile that was made for a class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClassProfile {
+    pub name: String,
+    pub arn: String,
+    /// Name of the class.
+    pub class: String,
+    /// The role that it contains.
+    pub role: String,
+}
+
 /// Discovers AWS resources. Only `refresh` has this right.
 pub trait Discovery: Sync {
     fn cluster_info(&self, cluster: &ClusterName) -> impl Answer<ClusterInfo, CloudError>;
@@ -123,6 +134,11 @@ pub trait Discovery: Sync {
     fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
     /// The role of an instance profile, without its path (empty: none); `None` if it cannot or may not be read.
     fn profile_role(&self, profile: &str) -> impl Answer<Option<String>, CloudError>;
+    /// The instance profiles that were made for classes of the cluster, those of former roles and classes included. None where IAM
+    /// cannot be reached.
+    fn profiles(&self, cluster: &ClusterName) -> impl Answer<Vec<ClassProfile>, CloudError>;
+    /// Deletes an instance profile, unless an instance uses it. Whether it is gone.
+    fn delete_profile(&self, profile: &ClassProfile) -> impl Answer<bool, CloudError>;
     /// Deletes the resources of a class: launch templates that carry its tag, and instance profiles under its path. Profiles that
     /// instances use are kept: without one a node loses its permissions. Returns their names; success if nothing is left.
     fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<Vec<String>, CloudError>;

@@ -29,8 +29,8 @@ pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};
 pub use clock::{Clock, Deadline};
 pub use cloud::{
-    CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
-    LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    ClassProfile, CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags,
+    Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
 };
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,

@@ -148,6 +148,10 @@ fn each_function_may_do_its_part_of_a_machines_life() {
         let profile = refresh.ensure_instance_profile(&stage.cluster, "default", "KarpenterNodeRole-demo").await.unwrap();
         assert_eq!(refresh.profile_role(&profile).await.unwrap().as_deref(), Some("KarpenterNodeRole-demo"));
 
+        let own = refresh.profiles(&stage.cluster).await.unwrap();
+        assert_eq!(own.iter().map(|profile| profile.name.as_str()).collect::<Vec<_>>(), [profile.as_str()]);
+        assert!(refresh.delete_profile(&own[0]).await.unwrap());
+
         let ids = stage.launched("own", "demo").await;
         let launch = stage.machines(Function::Launch);
         let later = whittle_fake_aws::Place::now(&*stage.lone.lock().unwrap()) + whittle_units::SignedDuration::from_secs(60);

@@ -8,7 +8,7 @@ mod reservations;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
 pub use placement::{PlacementGroupError, PlacementGroups, choose_placement_group};
-pub use profile::{InstanceProfile, instance_profile, profile_path};
+pub use profile::{InstanceProfile, class_of_profile, cluster_path, instance_profile, profile_path};
 pub use queries::{
     Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
 };

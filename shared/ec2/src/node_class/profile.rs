@@ -36,5 +36,36 @@ pub fn instance_profile(cluster: &str, region: &str, class: &str, role: &str) ->
 
 /// The path of all profiles that were made for a class.
 pub fn profile_path(cluster: &str, region: &str, class: &str) -> String {
-    format!("/karpenter/{region}/{cluster}/{class}/")
+    format!("{}{class}/", cluster_path(cluster, region))
+}
+
+/// The path of all profiles that were made for a cluster, by Whittle or by Karpenter.
+pub fn cluster_path(cluster: &str, region: &str) -> String {
+    format!("/karpenter/{region}/{cluster}/")
+}
+
+/// The class that a profile was made for by Whittle: its name is the one that follows from path and role. Karpenter's names are
+/// random, and its paths have the class's uid.
+pub fn class_of_profile<'a>(cluster: &str, region: &str, name: &str, path: &'a str, role: &str) -> Option<&'a str> {
+    let class = path.strip_prefix(&cluster_path(cluster, region))?.strip_suffix('/')?;
+    (instance_profile(cluster, region, class, role).name == name).then_some(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_profiles_with_a_name_that_follows_from_class_and_role_are_ours() {
+        let own = instance_profile("prod", "us-east-1", "default", "node");
+        let class = |name: &str, path: &str, role: &str| class_of_profile("prod", "us-east-1", name, path, role).map(str::to_owned);
+        assert_eq!(class(&own.name, &own.path, "node").as_deref(), Some("default"));
+        assert_eq!(class(&own.name, &own.path, "other"), None, "somebody has put another role into it");
+        assert_eq!(class("prod_1234567890", &own.path, "node"), None, "Karpenter's names are random");
+        let by_uid = "/karpenter/us-east-1/prod/0b9c6c6e-6f2b-4b0c-9a39-0c0d7c9d2a11/";
+        assert_eq!(class(&own.name, by_uid, "node"), None);
+        for foreign in ["/karpenter/us-east-1/prod2/default/", "/karpenter/us-west-2/prod/default/", "/"] {
+            assert_eq!(class(&own.name, foreign, "node"), None, "{foreign}");
+        }
+    }
 }

@@ -266,6 +266,18 @@ pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
     assert_eq!(name, cloud.instance_profile_name(cluster, "contract", "contract-role"));
     assert_eq!(ensure("contract-role").await, name, "ensuring it is idempotent");
     assert_eq!(cloud.profile_role(&name).await.expect("IAM responds").as_deref(), Some("contract-role"));
+    let listed = async |cluster: &ClusterName| {
+        let found = cloud.profiles(cluster).await.expect("profiles are listed");
+        found.into_iter().find(|profile| profile.name == name)
+    };
+    let found = listed(cluster).await.expect("the cluster's profiles are listed");
+    assert_eq!((found.class.as_str(), found.role.as_str()), ("contract", "contract-role"));
+    assert_eq!(listed(&ClusterName::new("another-cluster")).await, None);
+    for _ in 0..2 {
+        assert!(cloud.delete_profile(&found).await.expect("deleting a profile is idempotent"), "no instance uses it");
+    }
+    assert_eq!(listed(cluster).await, None);
+    ensure("contract-role").await;
     for _ in 0..2 {
         let kept = cloud.release_class(cluster, "contract").await.expect("releasing a class is idempotent");
         assert_eq!(kept, [""; 0], "no instance uses the profile");

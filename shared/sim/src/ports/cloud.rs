@@ -10,8 +10,8 @@ use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances, LaunchTemplateCleanup,
-    LaunchTemplates, Terminator,
+    ClassProfile, CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
+    LaunchTemplateCleanup, LaunchTemplates, Terminator,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -176,6 +176,26 @@ impl Discovery for SimPorts {
             // Profiles that were not created here have a role of the same name.
             let known = world.region.network.profiles.get(profile);
             Ok(Some(known.map_or(profile, String::as_str).to_owned()))
+        })
+        .await
+    }
+    async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {
+        self.call(EC2, "ListInstanceProfiles", |world| {
+            let own = |(name, role): (&String, &String)| {
+                let class = name.strip_prefix(&format!("{cluster}_"))?.to_owned();
+                Some(ClassProfile { name: name.clone(), arn: name.clone(), class, role: role.clone() })
+            };
+            Ok(world.region.network.profiles.iter().filter_map(own).collect())
+        })
+        .await
+    }
+    async fn delete_profile(&self, profile: &ClassProfile) -> Result<bool, CloudError> {
+        self.call(EC2, "DeleteInstanceProfile", |world| {
+            let is_unused = !world.region.runs_with(&profile.name);
+            if is_unused {
+                world.region.network.profiles.remove(&profile.name);
+            }
+            Ok(is_unused)
         })
         .await
     }
