@@ -89,7 +89,8 @@ async fn tokens_given_to_racing_takers(store: &impl RegionStore, name: &str, now
     let full = Bucket::full(3, 1, now);
     let answers = join_all((0..8).map(|_| store.take_tokens(&name, &full, 1, now))).await;
     let won = answers.iter().filter(|answer| **answer == Ok(true)).count();
-    assert!((1..=3).contains(&won), "three tokens, {won} takers won: {answers:?}");
+    // None if the replies to all that took a token were lost.
+    assert!(won <= 3, "three tokens, {won} takers won: {answers:?}");
     let unexpected = |answer: &Result<bool, StoreError>| !matches!(answer, Ok(_) | Err(StoreError::Throttled { .. }));
     assert!(!answers.iter().any(unexpected), "a taker wins, loses, or is throttled: {answers:?}");
     let mut left = 0;
