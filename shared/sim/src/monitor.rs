@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DecisionRecord, DeletionReason, Lease, Phase, Record as _, Sighting, Uninstall};
+use whittle_claims::{Claim, DecisionRecord, Deletion, DeletionReason, Lease, Phase, Record as _, Sighting, Uninstall};
 use whittle_disruption::LedgerEntry;
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
@@ -464,11 +464,12 @@ impl World {
         let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
         let latest = deadline.and_then(|deadline| deadline.checked_sub(SignedDuration::from_secs(grace)).ok());
         let machine = claim.machine().map(|machine| machine.instance_id.clone());
+        let deletion = claim.deletion.clone();
         if latest.is_none_or(|latest| latest > self.now() + SLACK) {
             self.report_violation(format!("pod {key} was force-deleted before any deadline required it"));
         }
         let Some(noticed) = machine.and_then(|id| self.monitor.noticed.get(&id).copied()) else { return };
-        if self.faults == crate::world::Faults::default() && !self.planned_since(noticed) {
+        if self.faults == crate::world::Faults::default() && !self.planned_since(ends_since(noticed, deletion.as_ref())) {
             self.report_violation(format!("pod {key} was evicted before a replacement was planned"));
         }
     }
@@ -507,11 +508,18 @@ impl World {
         if !self.faults.are_calm() {
             return;
         }
+        let since = ends_since(noticed, claim.as_ref().and_then(|claim| claim.deletion.as_ref()));
         let node = claim.and_then(|claim| claim.node_name().map(str::to_owned)).unwrap_or_default();
         let loses =
             self.cluster.objects.pods_on(&node).find(|pod| pod.metadata.controller().is_some_and(|owner| owner.kind == "ReplicaSet"));
-        if let Some(pod) = loses.map(|pod| pod.metadata.key()).filter(|_| !self.planned_since(noticed)) {
+        if let Some(pod) = loses.map(|pod| pod.metadata.key()).filter(|_| !self.planned_since(since)) {
             self.report_violation(format!("pod {pod} was evicted before a replacement was planned"));
         }
     }
+}
+
+/// Since when it is known that a machine ends. A replacement may have been planned when its deletion was requested, before EC2's
+/// notice, with room for all of its pods.
+fn ends_since(noticed: Timestamp, deletion: Option<&Deletion>) -> Timestamp {
+    deletion.map_or(noticed, |deletion| deletion.at.min(noticed))
 }
