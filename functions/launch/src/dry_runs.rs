@@ -20,6 +20,9 @@ use whittle_units::ClaimName;
 /// The batch of a dry run: part of the tags, on which permissions may depend.
 const BATCH: &str = "dry-run";
 
+/// What a user does about a call that is refused. It may be the account's own policies that refuse it.
+const REMEDY: &str = "allow this call for the role of launch, in its policy, its permissions boundary and the organization's policies";
+
 /// A launch that is tried with one class.
 #[derive(Debug)]
 pub(crate) struct Trial {
@@ -93,7 +96,10 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         match refused {
-            Some(error) if names_profile && is_profile_missing(&error) => Ok(Some(failure("InstanceProfileNotFound", &error))),
+            Some(error) if names_profile && is_profile_missing(&error) => {
+                let remedy = "create the instance profile that spec.instanceProfile names, or correct the field";
+                Ok(Some(failure("InstanceProfileNotFound", &error, remedy)))
+            }
             Some(error) => refusal("RunInstancesAuthCheckFailed", error).map(Some),
             None => Ok(None),
         }
@@ -102,11 +108,11 @@ impl<P: Rights> Run<'_, P> {
 
 /// The failure of a class, if the error says that a call is not permitted.
 fn refusal(reason: &str, error: CloudError) -> Result<DryRunFailure, CloudError> {
-    if error.kind == CloudErrorKind::Unauthorized { Ok(failure(reason, &error)) } else { Err(error) }
+    if error.kind == CloudErrorKind::Unauthorized { Ok(failure(reason, &error, REMEDY)) } else { Err(error) }
 }
 
-fn failure(reason: &str, error: &CloudError) -> DryRunFailure {
-    DryRunFailure { reason: reason.to_owned(), message: error.to_string() }
+fn failure(reason: &str, error: &CloudError, remedy: &str) -> DryRunFailure {
+    DryRunFailure { reason: reason.to_owned(), message: format!("{error}. Remedy: {remedy}") }
 }
 
 fn is_profile_missing(error: &CloudError) -> bool {

@@ -2,6 +2,7 @@
 //! results shown.
 
 use crate::{Done, Rights, Run, classes};
+use std::collections::BTreeSet;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{ClassDryRun, DryRunPool, NodeClassRecord, Record, Revision};
@@ -50,10 +51,12 @@ fn pools_of(class: &Ec2NodeClass, objects: &ClusterObjects) -> Vec<DryRunPool> {
     objects.node_pools.iter().filter(uses).filter(|pool| !pool.metadata.is_deleting()).map(one).collect()
 }
 
-/// Digest of what the result of a dry run depends on. Any annotation is part of it, so that a user can request another one.
+/// Digest of what the result of a dry run depends on. Any annotation is part of it, so that a user can request another one; the
+/// order of subnets, which follows their free addresses, is not.
 fn subject(class: &Ec2NodeClass, pools: &[DryRunPool]) -> String {
     let status = &class.status;
-    let found = (&status.subnets, &status.security_groups, &status.amis, &status.instance_profile);
+    let subnets: BTreeSet<&str> = status.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    let found = (subnets, &status.security_groups, &status.amis, &status.instance_profile);
     let parts = (&class.metadata.uid, &class.metadata.annotations, &class.spec, found, pools);
     format!("{:016x}", fnv1a(serde_json::to_string(&parts).unwrap_or_default()))
 }

@@ -65,6 +65,7 @@ fn a_call_that_is_not_permitted_is_named_and_shown() {
         let failure = outcome(&simulation).unwrap().unwrap();
         assert_eq!(failure.reason, reason);
         assert!(failure.message.starts_with(&format!("{call} failed: UnauthorizedOperation: ")), "{}", failure.message);
+        assert!(failure.message.contains("Remedy: allow this call for the role of launch"), "{}", failure.message);
         assert_eq!(simulation.doorbells(), [Function::Refresh]);
         assert!(simulation.world().region.machines.is_empty());
     }

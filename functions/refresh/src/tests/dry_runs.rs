@@ -92,6 +92,27 @@ fn a_result_for_the_class_as_it_was_says_nothing_about_the_class_as_it_is() {
 }
 
 #[test]
+fn a_failed_class_stays_closed_while_addresses_are_used() {
+    let simulation = world();
+    answer(&simulation, Some("CreateFleetAuthCheckFailed"));
+    let order = || class(&simulation).unwrap().status.subnets.iter().map(|subnet| subnet.id.clone()).collect::<Vec<_>>();
+    run(&simulation);
+    let before = order();
+    // The subnet with the most free addresses comes first in the status.
+    simulation
+        .world()
+        .region
+        .network
+        .subnets
+        .iter_mut()
+        .filter(|subnet| subnet.id == before[0])
+        .for_each(|subnet| subnet.free_addresses = 1);
+    assert_eq!(run(&simulation).counted("dry_runs_pending"), 0);
+    assert_ne!(order(), before);
+    assert_eq!(validation(&simulation), (false, "CreateFleetAuthCheckFailed".to_owned()));
+}
+
+#[test]
 fn nothing_is_requested_or_shown_where_dry_runs_are_off_or_in_shadow_mode() {
     for settings in [Settings { node_class_dry_runs: false, ..Settings::default() }, Settings { shadow: true, ..Settings::default() }] {
         let simulation = world();
