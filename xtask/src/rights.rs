@@ -15,6 +15,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("ClaimStore", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
     // Transactions also check the lease.
     ("Leases", &["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:ConditionCheckItem"]),
+    ("RecordReader", &["dynamodb:GetItem", "dynamodb:Query"]),
     ("Records", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
     ("RecordRemoval", &["dynamodb:DeleteItem"]),
     ("RegionStore", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
@@ -30,6 +31,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("DryRuns", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"]),
     ("Instances", &["ec2:DescribeInstances"]),
     ("InstanceChecks", &["ec2:DescribeInstanceStatus"]),
+    ("ZonalShifts", &["arc-zonal-shift:GetManagedResource"]),
     ("InstanceTags", &["ec2:CreateTags"]),
     ("Terminator", &["ec2:TerminateInstances"]),
     (

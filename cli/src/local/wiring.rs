@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
 use whittle_ports::{
     Adapters, Discovery, DryRuns, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
-    Report, Settings, Terminator, error_chain,
+    Report, Settings, Terminator, ZonalShifts, error_chain,
 };
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
@@ -47,11 +47,11 @@ pub struct Cloud<'a, M, D> {
 
 /// Every port of instances and what they are launched from.
 pub trait MachinePorts:
-    LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances + InstanceChecks + InstanceTags + Terminator
+    LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances + InstanceChecks + ZonalShifts + InstanceTags + Terminator
 {
 }
-impl<M: LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances + InstanceChecks + InstanceTags + Terminator> MachinePorts
-    for M
+impl<M: LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances + InstanceChecks + ZonalShifts + InstanceTags + Terminator>
+    MachinePorts for M
 {
 }
 

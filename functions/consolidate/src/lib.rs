@@ -27,8 +27,8 @@ use whittle_disruption::{Decision, Validated};
 use whittle_model::disruption::{self, Command, Gate, Method, Proposal, Settings as Rules};
 use whittle_model::scheduling::Options;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, Records, RegionStore, Report, Settings,
-    StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, release_lease, rights,
+    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, RecordReader, Records, RegionStore, Report,
+    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -230,7 +230,8 @@ fn rules(settings: &Settings, snapshot: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
     let solve = Options { promised: snapshot.promises(), ..whittle_snapshot::options(settings) };
-    Rules { spot_to_spot, static_capacity, solve, unreadable_pools: uncountable_pools(snapshot), ..Rules::standard() }
+    let (unreadable_pools, shifted_zones) = (uncountable_pools(snapshot), snapshot.shifted.names.clone());
+    Rules { spot_to_spot, static_capacity, solve, unreadable_pools, shifted_zones, ..Rules::standard() }
 }
 
 /// The remaining time of the invocation, less the reserve for handing over.

@@ -8,7 +8,7 @@ use whittle_checker::Violation;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_disruption::{Decision, DisruptionEvent, KeepReason, Rejection, Verdict, VerdictReason};
 use whittle_model::disruption::{Command, Proposal};
-use whittle_ports::{ClusterEvent, HandleError, Involved, Records, Report, metrics, publish_event, unless_conflict};
+use whittle_ports::{ClusterEvent, HandleError, Involved, RecordReader, Records, Report, metrics, publish_event, unless_conflict};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 

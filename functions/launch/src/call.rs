@@ -10,7 +10,7 @@ use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, Records, Safeguard, unless_conflict, update_record,
+    Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, RecordReader, Records, Safeguard, unless_conflict, update_record,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 

@@ -30,10 +30,10 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
-    LaunchTemplates, Mirrors, Queues, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance, error_chain,
-    metrics, publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
+    LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance,
+    error_chain, metrics, publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
-use whittle_snapshot::{Reserved, TypeInputs, warm};
+use whittle_snapshot::{Reserved, TypeInputs, shifted_zones, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 rights! {
@@ -169,7 +169,8 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     let changed = BTreeSet::new();
     let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured };
+    let shifted = shifted_zones(ports, settings, cluster).await?;
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
     Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: cluster_access(&record.value), min_values, now }))
 }
 

@@ -83,7 +83,7 @@ impl Facts {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message });
         }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
-        let unavailable = unavailable(&self.stock_outs, self.now);
+        let unavailable = self.inputs.unavailable(&self.stock_outs, self.now);
         let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);

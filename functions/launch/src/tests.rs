@@ -6,6 +6,7 @@ mod overlaid;
 mod placed;
 mod repeated;
 mod type_settings;
+mod shifted;
 mod used_up;
 
 use crate::addresses::SubnetUse;

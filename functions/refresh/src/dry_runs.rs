@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_claims::{ClassDryRun, DryRunPool, NodeClassRecord, Record, Revision};
-use whittle_ports::{Clock, HandleError, Records, unless_conflict};
+use whittle_ports::{Clock, HandleError, RecordReader, Records, unless_conflict};
 use whittle_units::fnv1a;
 
 impl<P: Rights> Run<'_, P> {

@@ -19,8 +19,8 @@ use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     CatalogWriter, ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
-    Listing, Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event, rights,
-    unless_conflict, update_record,
+    Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event,
+    rights, unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};

@@ -4,7 +4,7 @@
 use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Record, Revision};
-use whittle_ports::{Clock, HandleError, RecordRemoval, Records, unless_conflict};
+use whittle_ports::{Clock, HandleError, RecordReader, RecordRemoval, Records, unless_conflict};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Minimum time between two responses that lack a class.

@@ -7,7 +7,7 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{DecisionKind, NodeClassRecord, Record, Revision};
-use whittle_ports::{ClassProfile, Clock, DecisionLog, Discovery, HandleError, Records, Report, unless_conflict};
+use whittle_ports::{ClassProfile, Clock, DecisionLog, Discovery, HandleError, RecordReader, Records, Report, unless_conflict};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Time between two looks at all profiles of a cluster (aws 17). A profile is deleted at the second look that finds it unused: a launch

@@ -16,8 +16,8 @@ use whittle_claims::{Claim, ClaimSpec, LeftNodes, NodeClassRecord, Revision, Uni
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, CatalogWriter, ClaimStore, ClassProfile, CloudError, ClusterRecord, Discovery, LaunchTemplates, Records, RegionStore, Report,
-    Settings,
+    Adapters, CatalogWriter, ClaimStore, ClassProfile, CloudError, ClusterRecord, Discovery, LaunchTemplates, RecordReader, Records,
+    RegionStore, Report, Settings,
 };
 use whittle_sim::region::Reservation;
 use whittle_sim::{SimPorts, Simulation};

@@ -3,7 +3,7 @@
 use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Doorbell, Record, Revision};
-use whittle_ports::{Clock, HandleError, Queues, Records, Safeguard};
+use whittle_ports::{Clock, HandleError, Queues, RecordReader, Records, Safeguard};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Node events trigger a run at once; this is for clusters without a webhook.

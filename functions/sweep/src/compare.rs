@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, Sighting, Stored, mirror};
+use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
@@ -47,6 +47,8 @@ pub(crate) struct SweepInput<'a> {
     pub(crate) sightings: &'a [Sighting],
     /// Node classes as of their last refresh.
     pub(crate) classes: &'a [NodeClassRecord],
+    /// Zones under a zonal shift: EC2 not showing a machine there proves nothing, and none is replaced for its age.
+    pub(crate) shifted: &'a ShiftedZones,
     /// Whether unhealthy nodes are replaced.
     pub(crate) repair: bool,
     /// Whittle is being uninstalled from the cluster: nothing new is launched for it.
@@ -301,7 +303,7 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
     if let Some(at) = reservations::ending_block(claim, input) {
         return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));
     }
-    let expired = claim.expires_at().is_some_and(|at| at <= input.now);
+    let expired = claim.expires_at().is_some_and(|at| at <= input.now) && !is_shifted(claim, input);
     if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
 }
 
@@ -353,7 +355,12 @@ fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> b
     let listed = input.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
     // The readiness of an unreadable Node is unknown.
     let speaks = matches!(nodes, [node] if is_ready(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();
-    !listed && !Safeguard::SilenceNeeded.stops(speaks)
+    !listed && !is_shifted(claim, input) && !Safeguard::SilenceNeeded.stops(speaks)
+}
+
+/// Whether the claim's machine is in a zone under a zonal shift.
+fn is_shifted(claim: &Claim, input: &SweepInput<'_>) -> bool {
+    claim.machine().is_some_and(|machine| input.shifted.names.contains(&machine.zone))
 }
 
 /// Finds doorbells that were lost and have to be sent again.

@@ -19,6 +19,7 @@ mod templates;
 mod tests;
 mod uninstall;
 mod unreadable;
+mod zonal_shift;
 
 pub use uninstall::uninstall;
 
@@ -28,8 +29,8 @@ use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, St
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
-    Leases, Listing, Mirrors, Nodes, Queues, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, rights,
-    save, unless_conflict, write_mirror,
+    Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings,
+    StatusWriter, ZonalShifts, rights, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -37,7 +38,7 @@ use whittle_units::ClusterName;
 rights! {
     /// What `sweep` may do; its role in `template.yaml` allows the same.
     Store: ClaimStore + Leases + Records + RecordRemoval + RegionStore + DecisionLog + Erase,
-    Cloud: Instances + InstanceChecks + InstanceTags + LaunchTemplateCleanup,
+    Cloud: Instances + InstanceChecks + ZonalShifts + InstanceTags + LaunchTemplateCleanup,
     Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,
     Queues: Queues,
 }
@@ -45,12 +46,14 @@ rights! {
 /// Sweeps one cluster.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
+    // In shadow mode as well: plans and what they would launch depend on it.
+    let shifted = zonal_shift::poll(ports, settings, cluster, &mut report).await?;
     if settings.shadow {
         return Ok(report);
     }
     let uninstallation = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
     if let Some(uninstallation) = &uninstallation {
-        report = uninstall::continue_uninstall(ports, cluster, &uninstallation.value).await?;
+        report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value).await?);
     }
     // Instances first: one that is launched while we read is then not seen without its claim.
     let instances = ports.cloud().of_cluster(cluster).await?;
@@ -67,6 +70,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    zonal_shift::announce(ports, settings, cluster, (&objects, &classes), &mut report).await?;
     let now = ports.clock().now();
     let mut findings = compare(&SweepInput {
         claims: &claims,
@@ -78,6 +82,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         in_use: &in_use,
         sightings: &known,
         classes: &classes,
+        shifted: &shifted,
         repair: settings.node_repair,
         uninstalling: uninstallation.is_some(),
         now,

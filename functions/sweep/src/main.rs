@@ -5,7 +5,7 @@ use whittle_runtime::{Function, Work, serve};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
     serve(Function::Sweep, async |shell, work| match work {
-        Work::Cluster(cluster) => whittle_sweep::handle(shell.ports(&shell.machines()), &shell.settings, cluster).await,
+        Work::Cluster(cluster) => whittle_sweep::handle(shell.ports(&shell.watched_machines()), &shell.settings, cluster).await,
         Work::Uninstall(request) => whittle_sweep::uninstall(shell.ports(&shell.machines()), &shell.settings, request).await,
         other => Err(other.refused()),
     })

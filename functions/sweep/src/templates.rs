@@ -4,7 +4,7 @@ use crate::Rights;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_claims::{Claim, Phase, Record, Stored};
-use whittle_ports::{HandleError, Records};
+use whittle_ports::{HandleError, RecordReader};
 use whittle_units::ClusterName;
 
 /// A call as `launch` stores it, reduced to its launch templates.

@@ -6,6 +6,7 @@ mod reservations;
 mod standalone;
 mod uninstall;
 mod unreadable;
+mod zonal_shift;
 
 use crate::compare::{Findings, SweepInput, compare};
 use crate::templates::{InUse, LaunchedFrom};
@@ -14,7 +15,9 @@ use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
-use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, Sighting, Stored, mirror, step};
+use whittle_claims::{
+    Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored, mirror, step,
+};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_testkit::{at, default_spec, deletion, instance_of, joined, machine, node_class_reference, pool_named, pool_owner, stored};
@@ -65,6 +68,7 @@ struct Scene {
     templates: Vec<String>,
     in_use: InUse,
     classes: Vec<NodeClassRecord>,
+    shifted: ShiftedZones,
     repair: bool,
     uninstalling: bool,
 }
@@ -98,6 +102,7 @@ fn scene(claim: Claim) -> Scene {
         templates: Vec::new(),
         in_use: InUse { is_whole: true, ..InUse::default() },
         classes: Vec::new(),
+        shifted: ShiftedZones::default(),
         repair: false,
         uninstalling: false,
     }
@@ -116,6 +121,7 @@ impl Scene {
             in_use: &self.in_use,
             sightings,
             classes: &self.classes,
+            shifted: &self.shifted,
             repair: self.repair,
             uninstalling: self.uninstalling,
             now: at(now),

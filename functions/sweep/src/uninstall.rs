@@ -16,7 +16,7 @@ use whittle_claims::{
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup,
-    Listing, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
+    Listing, Mirrors, NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
 
@@ -25,6 +25,7 @@ const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// Records of a cluster, by kind, that are deleted last.
 const RECORD_KINDS: &[&str] = &[
     "sighting",
+    "zone-shifts",
     "measured-memory",
     "pool-health",
     "verdict",

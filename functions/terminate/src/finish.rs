@@ -26,6 +26,9 @@ impl<P: Rights> Run<P> {
     /// Asks EC2 to terminate the instance, then waits for its confirmation.
     pub(crate) async fn end_machine(&mut self) -> Result<Next, HandleError> {
         let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
+        if let Some(delay) = self.shift_delay(&machine).await? {
+            return Ok(Next::RequeueAfter(delay));
+        }
         self.ports.cloud().terminate(&machine.instance_id).await?;
         let now = self.ports.clock().now();
         let mut next = step(&self.claim.value, &Event::TerminationSent, now)?;
@@ -40,6 +43,9 @@ impl<P: Rights> Run<P> {
     /// Checks whether the instance has terminated. Only then are the finalizers removed, the Node's first.
     pub(crate) async fn confirm(&mut self, node: Option<&str>) -> Result<Next, HandleError> {
         let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
+        if let Some(delay) = self.shift_delay(&machine).await? {
+            return Ok(Next::RequeueAfter(delay));
+        }
         let instance = self.ports.cloud().instance(&machine.instance_id).await?;
         if instance.is_none() && may_be_too_young(&machine, self.ports.clock().now()) {
             self.ports.cloud().terminate(&machine.instance_id).await?;

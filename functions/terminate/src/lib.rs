@@ -7,6 +7,7 @@ mod find_node;
 mod finish;
 mod hold;
 mod refused;
+mod shifted;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -15,13 +16,13 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
-    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, WriteError, rights, save, unless_conflict,
+    RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, WriteError, rights, save, unless_conflict,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
 rights! {
     /// What `terminate` may do; its role in `template.yaml` allows the same.
-    Store: ClaimStore + RegionStore + DecisionLog,
+    Store: ClaimStore + RecordReader + RegionStore + DecisionLog,
     Cloud: Instances + Terminator,
     Cluster: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
     Queues: Queues,
@@ -33,6 +34,8 @@ const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Requeue delay while EC2 refuses to terminate the instance.
 const REFUSED_DELAY: SignedDuration = SignedDuration::from_secs(30);
+/// Requeue delay while a zonal shift holds the termination of the instance.
+const SHIFTED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// Attempts to store the next run's time against concurrent writers; after that the doorbell is sent without it.
 const WRITE_ATTEMPTS_MAX: u32 = 3;
 
@@ -48,6 +51,8 @@ enum Next {
 /// One run for a claim: its ports, the claim as last stored, and the report.
 pub(crate) struct Run<P> {
     ports: P,
+    /// Whether zonal shifts hold terminations.
+    zonal_shift: bool,
     claim: Stored<Claim>,
     report: Report,
 }
@@ -58,7 +63,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
     if settings.shadow || stored.value.deletion.is_none() && stored.value.is_live() {
         return Ok(Report::default());
     }
-    let mut run = Run { ports, claim: stored, report: Report::default() };
+    let mut run = Run { ports, zonal_shift: settings.zonal_shift, claim: stored, report: Report::default() };
     let outcome = run.step().await;
     if !run.report.decisions.is_empty() {
         ports.store().append(&claim.cluster, &run.report.decisions).await?;

@@ -1,5 +1,6 @@
 mod over_sim;
 mod refused;
+mod shifted;
 
 pub(crate) use over_sim::planned;
 

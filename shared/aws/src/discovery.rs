@@ -461,6 +461,7 @@ pub(crate) fn cluster_info(name: &ClusterName, cluster: Option<aws_sdk_eks::type
         version: cluster.version.unwrap_or_default(),
         service_cidr: cidr.unwrap_or_default(),
         ipv6: family == Some(aws_sdk_eks::types::IpFamily::Ipv6),
+        arn: cluster.arn.unwrap_or_default(),
         vpc: cluster.resources_vpc_config.and_then(|config| config.vpc_id).unwrap_or_default(),
     })
 }

@@ -11,13 +11,15 @@ use aws_sdk_ec2::types::builders::FilterBuilder;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::labels;
+use whittle_claims::{ShiftState, ZoneShift};
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     Clock, CloudError, CloudErrorKind, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    ZonalShifts,
 };
-use whittle_units::{ClusterName, InstanceId};
+use whittle_units::{ClusterName, InstanceId, Timestamp};
 
 /// The EC2 client behind the ports that launch, describe and terminate instances. The function's role decides which of these calls
 /// succeed.
@@ -26,6 +28,7 @@ pub struct Machines {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) clock: Arc<dyn Clock + Send>,
     calls: Arc<InstanceCalls>,
+    zonal_shift: Option<aws_sdk_arczonalshift::Client>,
 }
 
 /// The most instance ids in one DescribeInstances call.
@@ -45,7 +48,7 @@ pub(crate) fn filter(name: impl Into<String>, values: &[&str]) -> sdk::Filter {
 impl Machines {
     /// The instances of the client's region. The client may be shared by all invocations; the clock belongs to one.
     pub fn new(ec2: aws_sdk_ec2::Client, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { ec2, clock, calls: Arc::default() }
+        Self { ec2, clock, calls: Arc::default(), zonal_shift: None }
     }
 
     /// Batches the calls about single instances with those of the other adapters of the invocation.
@@ -58,6 +61,12 @@ impl Machines {
     pub(crate) fn one_attempt(&self, call: &'static str) -> Result<aws_sdk_ec2::config::Builder, CloudError> {
         let limits = crate::budget::limits(&*self.clock, call)?;
         Ok(aws_sdk_ec2::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled()))
+    }
+
+    /// Reads zonal shifts as well. Only `sweep` does, so that no other function links the client.
+    #[must_use]
+    pub fn with_zonal_shift(self, client: aws_sdk_arczonalshift::Client) -> Self {
+        Self { zonal_shift: Some(client), ..self }
     }
 
     /// Those of these instances that exist, including terminated ones that EC2 still returns. EC2 rejects a call that names an instance it
@@ -359,6 +368,29 @@ impl InstanceChecks for Machines {
         }
         Ok(found.into_values().collect())
     }
+}
+
+impl ZonalShifts for Machines {
+    async fn zone_shifts(&self, cluster_arn: &str) -> Result<Vec<ZoneShift>, CloudError> {
+        const CALL: &str = "GetManagedResource";
+        let client = self.zonal_shift.as_ref().ok_or_else(|| incomplete(CALL, "there is no client for zonal shifts"))?;
+        let request = client.get_managed_resource().resource_identifier(cluster_arn);
+        let answer = send!(self, aws_sdk_arczonalshift, "GetManagedResource", request).map_err(|error| match error.code.as_str() {
+            // Of this service alone the code means just that.
+            "ResourceNotFoundException" => CloudError { kind: CloudErrorKind::NotFound, ..error },
+            _ => error,
+        })?;
+        answer.zonal_shifts().iter().map(|shift| zone_shift(shift, CALL)).collect()
+    }
+}
+
+fn zone_shift(shift: &aws_sdk_arczonalshift::types::ZonalShiftInResource, call: &'static str) -> Result<ZoneShift, CloudError> {
+    use aws_sdk_arczonalshift::types::AppliedStatus;
+    let ends_at = Timestamp::from_second(shift.expiry_time().secs());
+    let ends_at = ends_at.map_err(|_| incomplete(call, format!("the end of the shift away from {} is out of range", shift.away_from())))?;
+    let is_applied = *shift.applied_status() == AppliedStatus::Applied;
+    let state = if is_applied { ShiftState::Applied } else { ShiftState::NotApplied };
+    Ok(ZoneShift { away_from: shift.away_from().to_owned(), ends_at, state })
 }
 
 impl InstanceTags for Machines {

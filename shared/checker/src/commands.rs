@@ -154,6 +154,9 @@ fn check_pod(pod: &Pod, budgets: &[PodDisruptionBudget], now: Timestamp, node: &
 fn check_budgets(input: &Input<'_>, command: &Command, findings: &mut Findings) {
     let objects = input.cluster.objects;
     let reason = command.method.reason().as_str();
+    for removal in command.removals.iter().filter(|removal| input.settings.shifted_zones.contains(&removal.zone)) {
+        findings.add(&removal.node, "zonal-shift", format!("traffic is shifted away from its zone {}", removal.zone));
+    }
     for pool in &objects.node_pools {
         let name = pool.metadata.name.as_str();
         let removals = command.removals.iter().filter(|removal| removal.node_pool == name).count();

@@ -5,7 +5,7 @@ mod golden;
 
 use crate::{
     Bucket, ClassDryRun, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting, StockOut,
-    Uninstall, VerdictPage,
+    Uninstall, VerdictPage, ZoneShifts,
 };
 use golden::{STORED, check};
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ fn records_of_every_release_stay_readable() {
     check::<ClassDryRun>(ClassDryRun::KIND, ClassDryRun::VERSION);
     check::<Uninstall>(Uninstall::KIND, Uninstall::VERSION);
     check::<VerdictPage>(VerdictPage::KIND, VerdictPage::VERSION);
+    check::<ZoneShifts>(ZoneShifts::KIND, ZoneShifts::VERSION);
     check::<NodeClassRecord>(NodeClassRecord::KIND, NodeClassRecord::VERSION);
     let expected = check::<ExpectedPage>(ExpectedPage::KIND, ExpectedPage::VERSION);
     assert_eq!(expected.machines["default-2"].buffer_pods, 3);

@@ -23,6 +23,7 @@ mod stock_out;
 mod timing;
 mod uninstall;
 mod verdict;
+mod zone_shift;
 
 pub use bucket::{Bucket, BucketName};
 pub use catalog_reads::CatalogReads;
@@ -43,6 +44,7 @@ pub use stock_out::{OfferingKey, StockOut};
 pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};
 pub use uninstall::{LeftNodes, Uninstall, UninstallRequest};
 pub use verdict::{NodeVerdict, VerdictPage};
+pub use zone_shift::{ShiftChange, ShiftState, ShiftedZones, ZoneShift, ZoneShifts, ZoneTraffic};
 
 #[cfg(test)]
 mod golden_tests;

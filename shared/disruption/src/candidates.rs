@@ -105,6 +105,9 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     if machine.is_deleting() {
         return Err(Blocker::Deleting);
     }
+    if let Some(zone) = machine.label(labels::ZONE).filter(|zone| view.input.settings.shifted_zones.contains(*zone)) {
+        return Err(Blocker::ZoneShifted(zone.to_owned()));
+    }
     if let Some(until) = machine.nominated_until(view.now()) {
         return Err(Blocker::Nominated { until });
     }

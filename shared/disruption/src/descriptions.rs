@@ -91,6 +91,9 @@ impl Blocker {
             Self::NoProviderId => {
                 Description::new("NoProviderId", "Node has no provider ID yet").with_explanation("it has no provider ID yet")
             }
+            Self::ZoneShifted(zone) => Description::new("ZonalShift", format!("A zonal shift moves traffic away from zone \"{zone}\""))
+                .with_explanation(format!("zone {zone} is under a zonal shift, and its machines are kept until that ends"))
+                .values(json!({ "zone": zone })),
             Self::DuplicateProviderId(id) => {
                 Description::new("ProviderIdTwice", format!("More than one Node or NodeClaim has this provider ID (ID={id})"))
                     .with_explanation(format!("more than one Node or NodeClaim has its provider ID {id}"))

@@ -46,6 +46,8 @@ pub enum Blocker {
     NoNode,
     NotInitialized,
     Deleting,
+    /// A zonal shift moves traffic away from its zone.
+    ZoneShifted(String),
     Nominated {
         until: Timestamp,
     },

@@ -6,7 +6,7 @@ use crate::errors::{self, Class};
 use crate::item::{self, Item, attribute, number};
 use crate::keys;
 use whittle_claims::{Record, Revision, Stored};
-use whittle_ports::{RecordRemoval, Records, StoreError};
+use whittle_ports::{RecordReader, RecordRemoval, Records, StoreError};
 use whittle_units::ClusterName;
 
 fn what<R: Record>(cluster: &ClusterName, name: &str) -> String {
@@ -18,7 +18,7 @@ fn decode<R: Record>(item: &Item, what: &str) -> Result<Stored<R>, StoreError> {
     Ok(Stored { value: item::value_of(item, R::VERSION, what)?, revision })
 }
 
-impl Records for DynamoStore {
+impl RecordReader for DynamoStore {
     async fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> Result<Option<Stored<R>>, StoreError> {
         let what = what::<R>(cluster, name);
         self.get_item(&keys::record(cluster, R::KIND, name), &what).await?.map(|item| decode(&item, &what)).transpose()
@@ -35,7 +35,9 @@ impl Records for DynamoStore {
         }
         Ok(records)
     }
+}
 
+impl Records for DynamoStore {
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
         let name = record.name();
         let what = what::<R>(cluster, &name);

@@ -103,6 +103,9 @@ pub struct ClusterInfo {
     /// Id of the VPC that its nodes are in; empty while it is unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub vpc: String,
+    /// Empty in records of older releases.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arn: String,
 }
 
 impl ClusterInfo {

@@ -6,7 +6,7 @@ use crate::journal::Entry;
 use crate::limits::Limits;
 use crate::params::Params;
 use crate::place::Place;
-use crate::{ec2, eks, iam, pricing, ssm, xml};
+use crate::{ec2, eks, iam, pricing, ssm, xml, zonal_shift};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -128,6 +128,7 @@ impl Api {
                 }
             }
             "eks" => eks::call(place, request),
+            zonal_shift::SERVICE => zonal_shift::call(place, request),
             "ssm" => ssm::call(place, action, body()),
             "pricing" => pricing::call(place, action, body()),
             other => Err(Fault::new("UnknownOperationException", format!("there is no service {other}"))),
@@ -153,6 +154,10 @@ impl Call {
         if request.service == "eks" {
             let name = eks::cluster_of(request).map(|name| ("name".to_owned(), name.to_string()));
             return Ok(Self { action: eks::action(request).to_owned(), fields: name.into_iter().collect() });
+        }
+        if request.service == zonal_shift::SERVICE {
+            let arn = zonal_shift::resource_of(request).map(|arn| (zonal_shift::IDENTIFIER.to_owned(), arn));
+            return Ok(Self { action: zonal_shift::action(request).to_owned(), fields: arn.into_iter().collect() });
         }
         let action = request.target.rsplit('.').next().unwrap_or_default().to_owned();
         let body: Value = serde_json::from_str(&request.body).unwrap_or(Value::Null);
@@ -187,7 +192,8 @@ fn written(service: &str, action: &str, outcome: Result<Value, Fault>) -> Respon
             }
         }),
         _ => {
-            let content_type = if service == "eks" { "application/json" } else { "application/x-amz-json-1.1" };
+            let content_type =
+                if matches!(service, "eks" | zonal_shift::SERVICE) { "application/json" } else { "application/x-amz-json-1.1" };
             match outcome {
                 Ok(value) => Response { status: 200, content_type, error_type: None, body: value.to_string() },
                 Err(Fault { status, code, message }) => {
@@ -205,6 +211,7 @@ pub(crate) const ACTIONS: &[(&str, &[&str])] = &[
     ("iam", iam::ACTIONS),
     ("ssm", &["GetParameter"]),
     ("eks", &["DescribeCluster"]),
+    (zonal_shift::SERVICE, &["GetManagedResource"]),
     ("pricing", &["GetProducts"]),
 ];
 

@@ -34,7 +34,7 @@ pub(crate) fn call(place: &mut dyn Place, request: &Request) -> Result<Value, Fa
     };
     Ok(json!({"cluster": {
         "name": info.name.as_str(),
-        "arn": format!("arn:aws:eks:{}:{}:cluster/{name}", place.region().name(), crate::ec2::ACCOUNT),
+        "arn": info.arn,
         "version": info.version,
         "endpoint": info.endpoint,
         "status": "ACTIVE",

@@ -20,6 +20,7 @@ mod pricing;
 pub mod server;
 mod ssm;
 mod xml;
+mod zonal_shift;
 
 pub use access::{Access, Need, Stage};
 pub use api::{Api, Request, Response};

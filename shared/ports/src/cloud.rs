@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
+use whittle_claims::ZoneShift;
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
@@ -93,6 +94,13 @@ pub trait Instances: Sync {
 pub trait InstanceChecks: Sync {
     /// Instances of the region whose checks fail, or for which EC2 has scheduled an event that stops or reboots them (aws 22).
     fn failing(&self) -> impl Answer<Vec<InstanceStatus>, CloudError>;
+}
+
+/// Reads the zonal shifts of a cluster. Only `sweep` has this right.
+pub trait ZonalShifts: Sync {
+    /// The zonal shifts of the cluster with this ARN, whether applied or not (aws 23); an error if the cluster is not registered with
+    /// Application Recovery Controller.
+    fn zone_shifts(&self, cluster_arn: &str) -> impl Answer<Vec<ZoneShift>, CloudError>;
 }
 
 /// Writes tags of instances.

@@ -2,7 +2,7 @@
 //!
 //! Their order is the handlers' own: what a killed run leaves behind depends on it.
 
-use crate::{Clock, ClusterEvent, HandleError, Mirrors, Ports, Records, Report, StatusWriter, WriteError};
+use crate::{Clock, ClusterEvent, HandleError, Mirrors, Ports, RecordReader, Records, Report, StatusWriter, WriteError};
 use std::collections::BTreeMap;
 use whittle_claims::{Claim, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;

@@ -30,7 +30,7 @@ pub use advance::{advance, save};
 pub use clock::{Clock, Deadline};
 pub use cloud::{
     ClassProfile, CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags,
-    Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,
@@ -47,7 +47,8 @@ pub use report::{Amount, Counted, Gauge, Report};
 pub use safeguard::Safeguard;
 pub use settings::{Expressions, Scheduling, Settings};
 pub use store::{
-    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError, is_owned, readable,
+    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+    is_owned, readable,
 };
 
 /// What a port's method returns.

@@ -26,6 +26,8 @@ pub struct Settings {
     pub act_on_rebalance: bool,
     /// Feature gate `NodeRepair`: nodes that are unhealthy for too long are replaced.
     pub node_repair: bool,
+    /// Whether zones that a zonal shift moves traffic away from are avoided (Karpenter: `ENABLE_ZONAL_SHIFT`).
+    pub zonal_shift: bool,
     /// Feature gate `StaticCapacity`: NodePools with `replicas` keep that many machines; off, such pools are left alone.
     pub static_capacity: bool,
     /// How pods are scheduled.
@@ -122,6 +124,7 @@ impl Default for Settings {
             validation_delay: SignedDuration::from_secs(15),
             act_on_rebalance: false,
             node_repair: false,
+            zonal_shift: false,
             static_capacity: true,
             scheduling: Scheduling::default(),
             reserved_enis: TYPES.reserved_enis,

@@ -61,11 +61,15 @@ pub trait Leases: Sync {
     fn release(&self, lease: &Lease) -> impl Answer<(), StoreError>;
 }
 
-/// Small records of a cluster. `write` with an expected revision is compare-and-swap.
-pub trait Records: Sync {
+/// Reads small records of a cluster.
+pub trait RecordReader: Sync {
     fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> impl Answer<Option<Stored<R>>, StoreError>;
     /// All records of a kind that can be read; the others are left alone, and logged.
     fn read_all<R: Record>(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<R>>, StoreError>;
+}
+
+/// Reads and writes small records of a cluster. `write` with an expected revision is compare-and-swap.
+pub trait Records: RecordReader {
     fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> impl Answer<Revision, StoreError>;
 }
 

@@ -52,6 +52,8 @@ pub const SPOT_TO_SPOT: &str = "WHITTLE_SPOT_TO_SPOT";
 pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 /// `true` replaces nodes that have reported themselves unhealthy for too long. Optional.
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
+/// `true` avoids the zones that a zonal shift moves traffic away from. Optional.
+pub(crate) const ZONAL_SHIFT: &str = "WHITTLE_ZONAL_SHIFT";
 /// `false` ignores NodePools with `replicas`; `true` when unset. Optional.
 pub(crate) const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
 /// Network interfaces that pod density leaves out, for those that other software attaches. Optional; 0 when unset.
@@ -201,6 +203,7 @@ impl Environment {
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
+                zonal_shift: switch(ZONAL_SHIFT, "true", "false", "true, false")?,
                 static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
                 reserved_enis: count(optional(RESERVED_ENIS), usual.reserved_enis, RESERVED_ENIS_COUNT)?,
                 vm_memory_overhead_ppm: match optional(VM_MEMORY_OVERHEAD_PERCENT) {

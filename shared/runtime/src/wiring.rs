@@ -117,6 +117,11 @@ impl Shell {
         Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).with_calls(Arc::clone(&self.instance_calls))
     }
 
+    /// The same, which also reads zonal shifts, for `sweep`.
+    pub fn watched_machines(&self) -> Machines {
+        self.machines().with_zonal_shift(aws_sdk_arczonalshift::Client::new(&self.config))
+    }
+
     /// The discovery adapter, for `refresh`.
     pub fn discovery(&self) -> Ec2Discovery {
         Ec2Discovery::new(&self.config, self.region.clone(), self.isolation, Arc::new(self.clock))

@@ -17,7 +17,7 @@ use whittle_claims::{Doorbell, Revision, Sighting};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::CapacityReservation;
-use whittle_ports::{CloudErrorKind, LaunchTemplateCleanup, Leases, Queues, Records, StoreError, contracts};
+use whittle_ports::{CloudErrorKind, LaunchTemplateCleanup, Leases, Queues, RecordReader, Records, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
 
 /// A record of about as many bytes as its subject.
@@ -410,6 +410,10 @@ fn the_simulated_ports_keep_the_contracts_of_the_cloud() {
         contracts::instance_profiles(&ports, &place.cluster).await;
     };
     assert!(suites.now_or_never().is_some());
+    let arn = simulation.world().region.cluster_arn(&place.cluster);
+    let now = simulation.world().now();
+    let mut shift = |shifts| simulation.world().region.zone_shifts = shifts;
+    assert!(contracts::zonal_shifts(&ports, &arn, now, &mut shift).now_or_never().is_some());
 }
 
 #[test]

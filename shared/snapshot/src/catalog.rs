@@ -5,7 +5,7 @@ use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
-use whittle_claims::{MeasuredMemory, NodeClassRecord, Record, StockOut};
+use whittle_claims::{MeasuredMemory, NodeClassRecord, Record, ShiftedZones, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve, resolve_some};
@@ -29,7 +29,7 @@ pub(crate) fn of_pools(
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
     let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let unavailable = unavailable(stock_outs, now);
+    let unavailable = inputs.unavailable(stock_outs, now);
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.is_ready() && !record.lacks_placement_group());
@@ -72,7 +72,7 @@ fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
     let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
     let measured: Vec<_> = record.amis.iter().filter_map(|ami| Some((&ami.id, inputs.measured_of(&ami.id)?))).collect();
-    format!("{:?}:{}:{measured:?}", inputs.settings, free.collect::<Vec<_>>().join(","))
+    format!("{:?}:{}:{measured:?}:{:?}", inputs.settings, free.collect::<Vec<_>>().join(","), inputs.shifted.ids)
 }
 
 /// The cache key of the unavailable offerings.
@@ -117,9 +117,16 @@ pub struct TypeInputs {
     pub reserved: Reserved,
     /// What nodes of each image reported.
     pub measured: Vec<MeasuredMemory>,
+    /// Zones in which nothing is launched.
+    pub shifted: ShiftedZones,
 }
 
 impl TypeInputs {
+    /// The offerings that stock-outs and zonal shifts make unavailable at `now`.
+    #[must_use]
+    pub fn unavailable(&self, stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
+        Unavailable { shifted_zone_ids: self.shifted.ids.clone(), ..unavailable(stock_outs, now) }
+    }
     /// What nodes of an image of the class reported, by type.
     fn measured_of(&self, image_id: &str) -> Option<&BTreeMap<String, Quantity>> {
         self.measured.iter().find(|measured| measured.image_id == image_id).map(|measured| &measured.by_type)

@@ -20,6 +20,7 @@ mod planned;
 mod planned_tests;
 mod pool_status;
 mod reservations;
+mod shifted;
 #[cfg(test)]
 mod reservations_tests;
 mod name_clashes;
@@ -32,6 +33,7 @@ pub use catalog::{ClassParts, EVERY, TypeInputs, unavailable};
 pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
 pub use reservations::Reserved;
+pub use shifted::shifted_zones;
 
 use inflight::Deleted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,10 +42,12 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Ports, Records, RegionStore, Scope, Settings, WorkloadReader};
+use whittle_ports::{
+    ClaimStore, Clock, ClusterReader, HandleError, Listing, Ports, RecordReader, Records, RegionStore, Scope, Settings, WorkloadReader,
+};
 use whittle_solver::buffers::Buffer;
 use whittle_solver::overlays::{self, Overlaid};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -77,6 +81,8 @@ pub struct Snapshot {
     pub unclaimed: Vec<String>,
     /// Resolved capacity buffers; none in a cluster from which Whittle is being uninstalled.
     pub buffers: Buffers,
+    /// Zones under a zonal shift, in which nothing is launched or disrupted.
+    pub shifted: ShiftedZones,
     workloads: Workloads,
 }
 
@@ -92,7 +98,7 @@ impl Snapshot {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
         let deleting = inflight::being_replaced(&claims);
-        let (objects, nodes, expected, hidden, unclaimed, buffers, workloads) = Default::default();
+        let (objects, nodes, expected, hidden, unclaimed, buffers, shifted, workloads) = Default::default();
         let mut out = Self {
             now,
             read,
@@ -107,6 +113,7 @@ impl Snapshot {
             hidden,
             unclaimed,
             buffers,
+            shifted,
             workloads,
         };
         out.join();
@@ -297,13 +304,15 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let now = ports.clock().now();
     let reserved = Reserved::for_plans(&classes, &claims, &stock_outs, now);
     let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured };
+    let shifted = shifted_zones(ports, settings, cluster).await?;
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
     let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &inputs, blob.as_deref(), now)?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
-    let snapshot = Snapshot { unclaimed, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
+    let snapshot =
+        Snapshot { unclaimed, shifted: inputs.shifted, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
     Ok(snapshot.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 

@@ -85,6 +85,7 @@ impl Case {
             service_cidr: self.text("/cluster/serviceCIDR"),
             ipv6: self.text("/cluster/serviceCIDR").contains(':'),
             vpc: VPC.to_owned(),
+            arn: String::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_aws::{Ec2Discovery, Isolation, Machines};
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord};
-use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, Records, RegionStore, Settings, advance, error_chain};
+use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, RecordReader, RegionStore, Settings, advance, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use whittle_tests::fake_aws::FakeAws;
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};

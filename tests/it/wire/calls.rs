@@ -34,6 +34,7 @@ impl Stage {
         aws.label("calls");
         let config = aws.config(REGION);
         let machines = Machines::new(aws_sdk_ec2::Client::new(&config), clock.clone());
+        let machines = machines.with_zonal_shift(aws_sdk_arczonalshift::Client::new(&config));
         let discovery = Ec2Discovery::new(&config, REGION.into(), Isolation::Reachable, clock);
         Self { aws, lone, machines, discovery, cluster }
     }
@@ -59,6 +60,11 @@ impl Stage {
         contracts::dry_runs(&self.machines, &place).await;
         contracts::network(&self.discovery, &place).await;
         contracts::instance_profiles(&self.discovery, &self.cluster).await;
+        let (arn, now) = {
+            let lone = self.lone();
+            (lone.region.cluster_arn(&self.cluster), whittle_fake_aws::Place::now(&*lone))
+        };
+        contracts::zonal_shifts(&self.machines, &arn, now, &mut |shifts| self.lone().region.zone_shifts = shifts).await;
     }
 
     /// Images by each kind of term, including every alias.

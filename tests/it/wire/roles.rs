@@ -13,7 +13,7 @@ use whittle_iam::{Deployment, Resolver, statements_of_roles};
 use whittle_ports::contracts::CloudPlace;
 use whittle_ports::{
     CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
-    LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 use whittle_tests::clock::FixedClock;
 use whittle_tests::fake_aws::FakeAws;
@@ -36,7 +36,8 @@ pub(super) fn rendered() -> Option<Value> {
 
 /// Gives each function the policies of its role, as its principal.
 pub(super) fn enforce(aws: &FakeAws, template: &Value, region: &str, cluster: &str) {
-    let parameters = [("Clusters", cluster), ("NodeRoles", "KarpenterNodeRole-*"), ("ImageParameters", "/images/*")];
+    let parameters =
+        [("Clusters", cluster), ("NodeRoles", "KarpenterNodeRole-*"), ("ImageParameters", "/images/*"), ("ZonalShift", "true")];
     let parameters: BTreeMap<String, String> = parameters.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let resolver = Resolver::new(template, Deployment { account: ACCOUNT, region }, &parameters).unwrap();
     let roles = statements_of_roles(template, &resolver).unwrap();
@@ -72,7 +73,8 @@ impl Stage {
 
     fn machines(&self, function: Function) -> Machines {
         let config = self.aws.config_of(principal(function), REGION);
-        Machines::new(aws_sdk_ec2::Client::new(&config), Arc::new(FixedClock::new()))
+        let machines = Machines::new(aws_sdk_ec2::Client::new(&config), Arc::new(FixedClock::new()));
+        machines.with_zonal_shift(aws_sdk_arczonalshift::Client::new(&config))
     }
 
     fn discovery(&self, function: Function) -> Ec2Discovery {
@@ -82,6 +84,10 @@ impl Stage {
 
     fn place(&self) -> CloudPlace {
         place_in(&self.lone.lock().unwrap(), &self.cluster)
+    }
+
+    fn arn(&self, cluster: &str) -> String {
+        self.lone.lock().unwrap().region.cluster_arn(&ClusterName::new(cluster))
     }
 
     fn set_role(&self, profile: &str, role: &str) {
@@ -164,6 +170,7 @@ fn each_function_may_do_its_part_of_a_machines_life() {
         let sweep = stage.machines(Function::Sweep);
         assert_eq!(sweep.of_cluster(&stage.cluster).await.unwrap().len(), 2);
         assert_eq!(sweep.failing().await.unwrap(), []);
+        assert_eq!(sweep.zone_shifts(&stage.arn("demo")).await.unwrap(), []);
         for name in sweep.launch_templates(&stage.cluster).await.unwrap() {
             sweep.delete_launch_template(&name).await.unwrap();
         }
@@ -198,6 +205,18 @@ fn no_role_but_that_of_terminate_ends_a_machine_and_it_none_of_another_cluster()
     });
     let lone = stage.lone.lock().unwrap();
     assert!(lone.region.machines.values().all(|machine| machine.instance.is_alive()), "none has ended");
+}
+
+#[test]
+fn zonal_shifts_are_read_by_sweep_alone_and_of_its_own_clusters() {
+    let Some(stage) = Stage::new() else { return };
+    run(async {
+        let right = "arc-zonal-shift:GetManagedResource";
+        refused(stage.machines(Function::Sweep).zone_shifts(&stage.arn("another-cluster")).await, right);
+        for function in Function::ALL.into_iter().filter(|function| *function != Function::Sweep) {
+            refused(stage.machines(function).zone_shifts(&stage.arn("demo")).await, right);
+        }
+    });
 }
 
 #[test]

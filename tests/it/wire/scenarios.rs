@@ -14,7 +14,7 @@ use whittle_sim::{Faults, Function, Functions, Input, SimPorts};
 use whittle_tests::fake_aws::FakeAws;
 
 /// Scenarios with a little of everything: stock-outs, node classes that change, reservations, interruptions, nodes that go.
-const SCENARIOS: &[&str] = &["s1_scale_up_and_down", "s1_stock_out", "s1_ami", "reserved", "rebalance"];
+const SCENARIOS: &[&str] = &["s1_scale_up_and_down", "s1_stock_out", "s1_ami", "reserved", "rebalance", "zonal_shift"];
 
 /// The version that the images of every simulated region are for.
 const IMAGES_ARE_FOR: &str = "1.33";
@@ -51,6 +51,7 @@ impl Functions for OverTheWire {
         async move {
             let clock = Arc::new(ports.clone());
             let machines = Machines::new(aws_sdk_ec2::Client::new(&config), clock.clone());
+            let machines = machines.with_zonal_shift(aws_sdk_arczonalshift::Client::new(&config));
             let discovery = Ec2Discovery::new(&config, region.as_str().into(), Isolation::Reachable, clock);
             let cloud = Cloud { machines: &machines, discovery: &discovery };
             outcome(run(&cloud, &ports, &settings, function, input).await)

@@ -32,6 +32,7 @@ const NEEDS: &[Need] = &[
     ("Leases", &[], READ, &[LEASE]),
     ("Leases", &[], CHECK, &[LEASE]),
     ("Leases", &[], WRITE, &[LEASE]),
+    ("RecordReader", &[], READ, &[RECORD]),
     ("Records", &[], READ, &[RECORD]),
     ("Records", &[], WRITE, &[RECORD]),
     ("RecordRemoval", &[], DELETE, &[RECORD]),

@@ -24,6 +24,8 @@ const BEYOND: &[&str] = &[
     "ec2:DescribePlacementGroups",
     // EC2's own checks of machines.
     "ec2:DescribeInstanceStatus",
+    // Restricted by the condition key of the resource instead.
+    "arc-zonal-shift:GetManagedResource",
     // To find a fleet whose response was lost, before machines are launched again.
     "ec2:DescribeFleets",
 ];

@@ -107,6 +107,10 @@ pub enum Step {
     Interrupt(Target),
     Notice(Notice),
     StockOut(Stock),
+    /// Shifts traffic of the cluster away from a zone.
+    ZonalShift(Shift),
+    /// Cancels all zonal shifts of the cluster.
+    CancelZonalShifts,
     Restock(Stock),
     /// Creates or changes a capacity reservation.
     Reserve(Reserve),
@@ -216,6 +220,16 @@ fn any() -> String {
     "*".to_owned()
 }
 
+/// A zonal shift of the cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shift {
+    /// The zone's name.
+    pub zone: String,
+    #[serde(rename = "for")]
+    pub span: GoDuration,
+}
+
 /// Whether subnets and security groups have the discovery tag.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -231,6 +245,7 @@ pub struct SettingsChange {
     pub spot_to_spot: Option<bool>,
     pub act_on_rebalance: Option<bool>,
     pub node_repair: Option<bool>,
+    pub zonal_shift: Option<bool>,
     pub default_spread: Option<Vec<whittle_api::k8s::TopologySpreadConstraint>>,
 }
 

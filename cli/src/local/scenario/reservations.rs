@@ -1,9 +1,11 @@
-//! Steps of scenarios that create, change and cancel capacity reservations.
+//! Steps of scenarios about capacity: reservations, and zonal shifts.
 
+use super::Shift;
 use super::run::{Played, Player};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use whittle_api::GoDuration;
+use whittle_claims::{ShiftState, ZoneShift};
 use whittle_ec2::network::CapacityReservation;
 use whittle_sim::region::Reservation;
 
@@ -31,6 +33,15 @@ fn ordinary() -> String {
 }
 
 impl Player<'_> {
+    /// Adds a zonal shift that is applied from now on.
+    pub(super) fn shift(&mut self, shift: &Shift) {
+        self.session.log(&format!("a zonal shift moves traffic away from {} for {}", shift.zone, shift.span));
+        let mut world = self.session.simulation.world();
+        let ends_at = world.now().saturating_add(shift.span.span()).unwrap_or(whittle_units::Timestamp::MAX);
+        let zone = world.region.catalog.zones.iter().find(|zone| zone.name == shift.zone).map(|zone| zone.id.clone());
+        world.region.zone_shifts.extend(zone.map(|away_from| ZoneShift { away_from, ends_at, state: ShiftState::Applied }));
+    }
+
     pub(super) fn reserve(&mut self, wanted: &Reserve) -> Played {
         self.session.log(&format!("{} {} are reserved in {} as {}", wanted.count, wanted.instance_type, wanted.zone, wanted.id));
         let mut world = self.session.simulation.world();

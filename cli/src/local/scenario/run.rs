@@ -275,9 +275,11 @@ impl<'a> Player<'a> {
 
     /// Refuses a step with an unknown instance type or zone.
     fn check_known(&self, step: &Step, line: u64) -> Result<(), SessionError> {
+        let any = super::any();
         let (instance_type, zone) = match step {
             Step::StockOut(stock) | Step::Restock(stock) => (&stock.instance_type, &stock.zone),
             Step::Reserve(wanted) => (&wanted.instance_type, &wanted.zone),
+            Step::ZonalShift(shift) => (&any, &shift.zone),
             _ => return Ok(()),
         };
         let world = self.session.simulation.world();
@@ -312,6 +314,11 @@ impl<'a> Player<'a> {
                 self.session.log(&format!("EC2 has {} in {} again", stock.instance_type, stock.zone));
                 self.session.simulation.world().region.out_of_stock.remove(&pool_of(stock));
             }
+            Step::ZonalShift(shift) => self.shift(shift),
+            Step::CancelZonalShifts => {
+                self.session.log("the zonal shifts of the cluster are cancelled");
+                self.session.simulation.world().region.zone_shifts.clear();
+            }
             Step::Reserve(wanted) => return self.reserve(wanted),
             Step::EndReservation(id) => return self.end_reservation(id),
             Step::Tags(tags) => self.tags(tags),
@@ -321,6 +328,7 @@ impl<'a> Player<'a> {
                 settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
                 settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
                 settings.node_repair = change.node_repair.unwrap_or(settings.node_repair);
+                settings.zonal_shift = change.zonal_shift.unwrap_or(settings.zonal_shift);
                 if let Some(spread) = &change.default_spread {
                     settings.scheduling.default_spread.clone_from(spread);
                 }

@@ -5,7 +5,7 @@ use super::repeated::with_class;
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{NodeClassRecord, Phase};
-use whittle_ports::Records;
+use whittle_ports::{RecordReader, Records};
 use whittle_sim::Function;
 use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;

@@ -7,10 +7,10 @@ use futures::executor::block_on;
 use std::sync::Arc;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision};
+use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
 use whittle_ec2::fleet::{LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, Records, RegionStore, Settings};
+use whittle_ports::{Adapters, RecordReader, Records, RegionStore, Settings};
 use whittle_snapshot::{Reserved, TypeInputs};
 use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;
@@ -130,7 +130,12 @@ fn facts() -> (Facts, NodeClassRecord) {
         changed: std::collections::BTreeSet::new(),
         stock_outs: Vec::new(),
         uses: Vec::new(),
-        inputs: TypeInputs { settings: Settings::default().instance_types(), reserved: Reserved::default(), measured: Vec::new() },
+        inputs: TypeInputs {
+            settings: Settings::default().instance_types(),
+            reserved: Reserved::default(),
+            measured: Vec::new(),
+            shifted: ShiftedZones::default(),
+        },
         access: ClusterAccess {
             name: "c".into(),
             endpoint: "https://c".into(),

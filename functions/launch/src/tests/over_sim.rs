@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::labels;
-use whittle_claims::{Claim, DeletionReason, Doorbell, NodeClassRecord, Phase, Revision, Stored};
+use whittle_claims::{Claim, DeletionReason, Doorbell, NodeClassRecord, Phase, Revision, ShiftedZones, Stored};
 use whittle_ec2::fleet::MinValuesPolicy;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, Records, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, RecordReader, Records, Report, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_testkit::{NoFunctions, TestWorld, at, resolved_class};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
@@ -249,7 +249,12 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         changed: BTreeSet::new(),
         stock_outs: Vec::new(),
         uses: Vec::new(),
-        inputs: whittle_snapshot::TypeInputs { settings: Settings::default().instance_types(), reserved, measured: Vec::new() },
+        inputs: whittle_snapshot::TypeInputs {
+            settings: Settings::default().instance_types(),
+            reserved,
+            measured: Vec::new(),
+            shifted: ShiftedZones::default(),
+        },
         access,
         min_values,
         now: at(0),

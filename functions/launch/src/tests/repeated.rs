@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Phase};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::ClusterInfo;
-use whittle_ports::{ClaimStore, ClusterRecord, RecordRemoval, Records};
+use whittle_ports::{ClaimStore, ClusterRecord, RecordReader, RecordRemoval, Records};
 use whittle_sim::Simulation;
 use whittle_testkit::{TestWorld, after, at, deletion};
 use whittle_units::{ClusterName, InstanceId};

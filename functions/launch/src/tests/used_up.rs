@@ -9,7 +9,7 @@ use whittle_api::karpenter::{Requirement, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::{Claim, NodeClassRecord, OfferingKey, Phase, StockOut};
 use whittle_ec2::network::Subnet;
-use whittle_ports::{Records, RegionStore};
+use whittle_ports::{RecordReader, Records, RegionStore};
 use whittle_sim::Simulation;
 use whittle_snapshot::unavailable;
 use whittle_testkit::{TestWorld, at};

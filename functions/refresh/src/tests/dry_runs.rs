@@ -5,7 +5,7 @@ use futures::executor::block_on;
 use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
 use whittle_claims::{ClassDryRun, DryRunFailure, Function};
-use whittle_ports::{Adapters, Records, Settings};
+use whittle_ports::{Adapters, RecordReader, Records, Settings};
 use whittle_testkit::TestWorld;
 use whittle_units::SignedDuration;
 

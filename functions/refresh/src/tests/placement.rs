@@ -6,7 +6,7 @@ use whittle_api::karpenter::{Ec2NodeClass, PlacementGroupSelector};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::NodeClassRecord;
 use whittle_ec2::network::PlacementGroup;
-use whittle_ports::{Adapters, Records, Settings};
+use whittle_ports::{Adapters, RecordReader, Settings};
 use whittle_sim::World;
 use whittle_testkit::TestWorld;
 

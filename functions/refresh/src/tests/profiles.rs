@@ -4,7 +4,7 @@ use super::{class, cluster, fenced, record, run, with_role};
 use crate::profiles::{LOOK_INTERVAL, UnusedProfiles};
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_ports::{Adapters, RecordRemoval, Records, Settings};
+use whittle_ports::{Adapters, RecordReader, RecordRemoval, Settings};
 use whittle_testkit::{TestWorld, instance_of, machine};
 use whittle_units::SignedDuration;
 

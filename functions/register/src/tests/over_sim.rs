@@ -9,8 +9,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Records, Report, Scope,
-    Settings, StatusWriter,
+    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, RecordReader, Report,
+    Scope, Settings, StatusWriter,
 };
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
@@ -276,7 +276,7 @@ fn measured(estimated: i64, reported: i64) -> Option<MeasuredMemory> {
     node.status.capacity.set("memory", Quantity::from_mebibytes(reported));
     simulation.create(node);
     assert_eq!(run(&simulation).counted("initialized"), 1);
-    block_on(Records::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap().map(|stored| stored.value)
+    block_on(RecordReader::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap().map(|stored| stored.value)
 }
 
 #[test]

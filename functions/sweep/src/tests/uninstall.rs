@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Adapters, LaunchTemplates, Records, Report, Settings};
+use whittle_ports::{Adapters, LaunchTemplates, RecordReader, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, SignedDuration};

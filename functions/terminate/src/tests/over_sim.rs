@@ -16,7 +16,7 @@ use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, after, at, default_spec, deletion, instance_of, joined, key, machine};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
-fn own_machine() -> Machine {
+pub(super) fn own_machine() -> Machine {
     Machine { launched_at: at(-3600), ..machine("i-1") }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn serving() -> Claim {
 }
 
 /// The serving claim, deleted at second 0.
-fn ending(deadline: Option<Timestamp>) -> Claim {
+pub(super) fn ending(deadline: Option<Timestamp>) -> Claim {
     let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline, message: String::new() };
     step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }
@@ -68,7 +68,7 @@ impl Scene {
         Self::run_over(&self.simulation.ports())
     }
 
-    fn run_over(ports: &SimPorts) -> Report {
+    pub(super) fn run_over(ports: &SimPorts) -> Report {
         let adapters = Adapters::all(ports);
         block_on(crate::handle(adapters, &Settings::default(), &planned().key)).unwrap()
     }
@@ -95,7 +95,7 @@ impl Scene {
         self.simulation.world().region.machines[&own_machine().instance_id].instance.state
     }
 
-    fn set_state(&self, state: InstanceState) {
+    pub(super) fn set_state(&self, state: InstanceState) {
         self.simulation.world().region.machines.get_mut(&own_machine().instance_id).unwrap().instance.state = state;
     }
 
@@ -109,13 +109,13 @@ impl Scene {
     }
 }
 
-fn running(name: &str) -> Pod {
+pub(super) fn running(name: &str) -> Pod {
     with(pod(name), |pod| {
         pod.metadata.labels.insert("app".into(), "web".into());
     })
 }
 
-fn budget() -> PodDisruptionBudget {
+pub(super) fn budget() -> PodDisruptionBudget {
     let mut budget = PodDisruptionBudget { metadata: ObjectMeta::namespaced("default", "web"), ..PodDisruptionBudget::default() };
     budget.spec.selector = Some(LabelSelector { match_labels: [("app".to_owned(), "web".to_owned())].into(), ..LabelSelector::default() });
     budget.spec.max_unavailable = Some(IntOrString::Int(0));

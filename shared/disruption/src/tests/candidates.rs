@@ -274,3 +274,20 @@ fn a_blocked_node_and_its_claim_get_an_event() {
     assert_eq!(texts, ["Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/p)"; 2]);
     assert_eq!(reason_of(&decision, "n").to_string(), "kept: annotation karpenter.sh/do-not-disrupt of pod default/p protects it");
 }
+
+#[test]
+fn a_node_in_a_shifted_zone_is_kept() {
+    let in_zone = |zone: &'static str, shifted: &'static str| {
+        move |scene: &mut Scene| {
+            scene.parts("n").0.metadata.labels.insert(labels::ZONE.to_owned(), zone.to_owned());
+            scene.settings.shifted_zones.insert(shifted.to_owned());
+        }
+    };
+    check(in_zone("zone-1", "zone-1"), "ZonalShift");
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    let before = scene.decide().commands;
+    in_zone("zone-1", "zone-2")(&mut scene);
+    assert_eq!(scene.decide().commands.len(), before.len(), "a shift of another zone changes nothing");
+    assert_eq!(before.len(), 1);
+}

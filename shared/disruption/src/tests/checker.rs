@@ -110,6 +110,10 @@ fn commands_that_the_pool_forbids_are_rejected() {
         scene.settings.unreadable_pools.insert("default".to_owned(), "unreadable".to_owned());
     };
     check(closed, "pool-closed");
+    let shifted = |scene: &mut Scene, command: &mut Command| {
+        scene.settings.shifted_zones.insert(command.removals[0].zone.clone());
+    };
+    check(shifted, "zonal-shift");
     let budgets = [
         Budget { nodes: IntOrString::Text("0".to_owned()), ..Budget::default() },
         Budget { nodes: IntOrString::Text("0%".to_owned()), reasons: Some(vec!["Underutilized".to_owned()]), ..Budget::default() },

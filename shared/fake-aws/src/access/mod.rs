@@ -12,6 +12,7 @@ pub(crate) use needs::{of as needs_of, request_tags, resources};
 use crate::control::ChangeError;
 use crate::errors::Fault;
 use crate::params::Params;
+use crate::zonal_shift;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use whittle_iam::{Decision, Request, Statement, decide};
@@ -21,6 +22,7 @@ const IMPLIED: &[&str] = &["iam:PassRole", "iam:TagInstanceProfile"];
 
 /// The condition keys that calls have; of those that end in a slash each has its own.
 const KEYS: &[&str] = &[
+    "arc-zonal-shift:ResourceIdentifier",
     "aws:RequestedRegion",
     "aws:RequestTag/",
     "aws:ResourceTag/",
@@ -169,7 +171,7 @@ impl Denial {
         match service {
             "ec2" => Fault::new(UNAUTHORIZED, self.of_ec2(principal)).with_status(403),
             "iam" => Fault::new("AccessDenied", self.reason(principal)).with_status(403),
-            "eks" => Fault::new("AccessDeniedException", self.reason(principal)).with_status(403),
+            "eks" | zonal_shift::SERVICE => Fault::new("AccessDeniedException", self.reason(principal)).with_status(403),
             _ => Fault::new("AccessDeniedException", self.reason(principal)),
         }
     }

@@ -5,6 +5,7 @@ use crate::ec2::{ACCOUNT, templates::id_of};
 use crate::iam;
 use crate::params::Params;
 use crate::place::Place;
+use crate::zonal_shift;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_sim::region::Region;
@@ -130,6 +131,11 @@ pub(crate) fn of(
             let region = place.region();
             let name = params.text("name").unwrap_or_default();
             vec![Need::of(region, &named, format!("arn:{}:eks:{}:{ACCOUNT}:cluster/{name}", region.partition(), region.name()))]
+        }
+        (zonal_shift::SERVICE, _) => {
+            let arn = params.text(zonal_shift::IDENTIFIER).unwrap_or_default();
+            let key = format!("{}:{}", zonal_shift::SERVICE, zonal_shift::IDENTIFIER);
+            vec![Need::of(place.region(), &named, "*").with(&key, &arn)]
         }
         _ => vec![Need::of(place.region(), &named, "*")],
     }

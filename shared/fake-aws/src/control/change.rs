@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::labels;
+use whittle_claims::{ShiftState, ZoneShift};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance_types::quota_of;
 use whittle_ec2::interruption::InstanceStatus;
@@ -55,6 +56,8 @@ pub struct Change {
     pub rebalance: Vec<String>,
     /// What EC2's checks say of instances from now on.
     pub checks: Vec<Check>,
+    /// Zonal shifts of the region's clusters; replaces those before.
+    pub zonal_shifts: Option<Vec<Shift>>,
     /// How far the clock goes on, after everything else.
     pub advance_seconds: u64,
 }
@@ -118,6 +121,22 @@ pub struct Check {
     pub scheduled_event: bool,
 }
 
+/// A zonal shift.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Shift {
+    /// The id of a zone: `use1-az1`.
+    pub away_from: String,
+    pub ends_at: Timestamp,
+    /// Whether it has an effect; a practice run that another shift has replaced has none.
+    #[serde(default = "applied")]
+    pub applied: bool,
+}
+
+fn applied() -> bool {
+    true
+}
+
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -133,6 +152,13 @@ pub enum RequestLimits {
     /// Those that AWS documents, with full buckets.
     Documented,
     None,
+}
+
+impl Shift {
+    fn zone_shift(&self) -> ZoneShift {
+        let state = if self.applied { ShiftState::Applied } else { ShiftState::NotApplied };
+        ZoneShift { away_from: self.away_from.clone(), ends_at: self.ends_at, state }
+    }
 }
 
 impl Change {
@@ -179,6 +205,9 @@ impl Change {
         for check in &self.checks {
             check.apply(lone);
         }
+        if let Some(shifts) = &self.zonal_shifts {
+            lone.region.zone_shifts = shifts.iter().map(Shift::zone_shift).collect();
+        }
         lone.set_time(lone.now() + seconds(self.advance_seconds));
         Ok(())
     }
@@ -192,6 +221,13 @@ impl Change {
                 let place = format!("{place}.{zone}");
                 known_zone(catalog, &place, zone)?;
                 checked_price(&place, *price)?;
+            }
+        }
+        for (number, shift) in self.zonal_shifts.iter().flatten().enumerate() {
+            if !catalog.zones.iter().any(|zone| zone.id == shift.away_from) {
+                let ids: Vec<&str> = catalog.zones.iter().map(|zone| zone.id.as_str()).collect();
+                let problem = format!("there is no zone with the id {}: {}", shift.away_from, ids.join(", "));
+                return Err(ChangeError::new(format!("zonalShifts[{number}].awayFrom"), problem));
             }
         }
         for (name, price) in &self.on_demand_prices {

@@ -232,6 +232,34 @@ fn failed_checks_and_scheduled_events_are_told_of_running_instances() {
 }
 
 #[test]
+fn zonal_shifts_are_of_the_regions_own_zones() {
+    let mut owner = Owner::new();
+    let arn = owner.lone.region.cluster_arn(&"demo".into()).replace(':', "%3A").replace('/', "%2F");
+    let read = |owner: &mut Owner| {
+        let request = Request {
+            service: "arc-zonal-shift".into(),
+            principal: "AKID".into(),
+            method: "GET".into(),
+            path: format!("/managedresources/{arn}"),
+            ..Request::default()
+        };
+        let answer: Value = serde_json::from_str(&owner.api.answer(&mut owner.lone, &request).body).unwrap();
+        answer["zonalShifts"].as_array().unwrap().clone()
+    };
+    let shifts = json!([{"awayFrom": "use1-az1", "endsAt": "2026-03-01T13:00:00Z"}, {"awayFrom": "use1-az2", "endsAt": "2026-03-01T13:00:00Z", "applied": false}]);
+    owner.change(&json!({"zonalShifts": shifts}));
+    let read_back: Vec<_> =
+        read(&mut owner).iter().map(|one| (text(one, "awayFrom").to_owned(), text(one, "appliedStatus").to_owned())).collect();
+    assert_eq!(read_back, [("use1-az1".into(), "APPLIED".into()), ("use1-az2".into(), "NOT_APPLIED".into())]);
+    owner.refused(
+        r#"{"zonalShifts": [{"awayFrom": "us-east-1a", "endsAt": "2026-03-01T13:00:00Z"}]}"#,
+        "zonalShifts[0].awayFrom: there is no zone with the id us-east-1a: use1-az",
+    );
+    owner.change(&json!({"zonalShifts": []}));
+    assert_eq!(read(&mut owner), Vec::<Value>::new());
+}
+
+#[test]
 fn policies_are_set_and_taken_back() {
     let mut owner = Owner::new();
     let document = json!({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:DescribeImages", "Resource": "*"}]});
@@ -251,11 +279,16 @@ fn every_action_that_is_listed_is_answered() {
         for action in *actions {
             let version = if *service == "ec2" { "2016-11-15" } else { "2010-05-08" };
             let query = matches!(*service, "ec2" | "iam");
+            let rest = match *service {
+                "eks" => Some("/clusters/none"),
+                "arc-zonal-shift" => Some("/managedresources/arn%3Aaws%3Aeks%3Aus-east-1%3A000000000000%3Acluster%2Fnone"),
+                _ => None,
+            };
             let request = Request {
                 service: (*service).into(),
                 principal: "AKID".into(),
-                method: if *service == "eks" { "GET".into() } else { "POST".into() },
-                path: if *service == "eks" { "/clusters/none".into() } else { "/".into() },
+                method: if rest.is_some() { "GET".into() } else { "POST".into() },
+                path: rest.unwrap_or("/").into(),
                 target: if query { String::new() } else { format!("T.{action}") },
                 body: if query { format!("Version={version}&Action={action}") } else { "{}".into() },
             };

@@ -47,6 +47,8 @@ pub struct Settings {
     pub simulations_max: u32,
     /// Pools whose disruption settings cannot be read, with the error: none of their nodes is disrupted.
     pub unreadable_pools: BTreeMap<String, String>,
+    /// Names of zones that a zonal shift moves traffic away from: instances there are not terminated, so none of their nodes is disrupted.
+    pub shifted_zones: BTreeSet<String>,
 }
 
 impl Settings {
@@ -59,6 +61,7 @@ impl Settings {
             static_capacity: Gate::Off,
             simulations_max: SIMULATIONS_MAX,
             unreadable_pools: BTreeMap::new(),
+            shifted_zones: BTreeSet::new(),
         }
     }
 }

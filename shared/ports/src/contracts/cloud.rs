@@ -2,14 +2,16 @@
 
 use crate::{
     CloudErrorKind, Discovery, DryRuns, Fleets, InstanceRun, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    ZonalShifts,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_api::labels;
+use whittle_claims::{ShiftState, ZoneShift};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::{SecurityGroup, Subnet};
-use whittle_units::{ClusterName, InstanceId, Price};
+use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
 
 /// A region in which instances can be launched.
 #[derive(Clone, Debug)]
@@ -85,6 +87,27 @@ pub async fn machinery(cloud: &impl Machinery, place: &CloudPlace, wait: &mut dy
     a_fleet_launches_what_it_returns(cloud, place, wait).await;
     an_instance_takes_tags_and_terminates(cloud, place, wait).await;
     missing_instances_are_no_failure(cloud).await;
+}
+
+/// Zonal shifts of the cluster with this ARN: what `set` makes them is what is read. `now` is on a full second, as the service answers.
+///
+/// # Panics
+///
+/// Where the adapter breaks the contract.
+pub async fn zonal_shifts(cloud: &impl ZonalShifts, arn: &str, now: Timestamp, set: &mut dyn FnMut(Vec<ZoneShift>)) {
+    let read = async || cloud.zone_shifts(arn).await.expect("shifts are read");
+    assert_eq!(read().await, [], "a cluster without shifts is no error");
+    let shift = |zone: &str, minutes: i64, state| {
+        let ends_at = now.checked_add(SignedDuration::from_mins(minutes)).expect("minutes from now are in range");
+        ZoneShift { away_from: zone.to_owned(), ends_at, state }
+    };
+    let shifts = vec![shift("use1-az1", 60, ShiftState::Applied), shift("use1-az2", 90, ShiftState::NotApplied)];
+    set(shifts.clone());
+    assert_eq!(read().await, shifts, "applied or not");
+    set(Vec::new());
+    assert_eq!(read().await, []);
+    let missing = cloud.zone_shifts(&format!("{arn}-2")).await.expect_err("a cluster that is not registered is an error");
+    assert_eq!(missing.kind, CloudErrorKind::NotFound, "{missing}");
 }
 
 /// Launch templates: created once, listed by cluster, deleted once.

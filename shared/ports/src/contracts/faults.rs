@@ -1,6 +1,8 @@
 //! A store whose calls fail in the ways in which calls of a table fail.
 
-use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
+use crate::{
+    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
@@ -147,13 +149,16 @@ impl<S: Leases> Leases for Faulty<'_, S> {
     }
 }
 
-impl<S: Records> Records for Faulty<'_, S> {
+impl<S: RecordReader> RecordReader for Faulty<'_, S> {
     async fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> Result<Option<Stored<R>>, StoreError> {
         self.call(R::KIND, false, self.inner.read::<R>(cluster, name)).await
     }
     async fn read_all<R: Record>(&self, cluster: &ClusterName) -> Result<Vec<Stored<R>>, StoreError> {
         self.call(R::KIND, false, self.inner.read_all::<R>(cluster)).await
     }
+}
+
+impl<S: Records> Records for Faulty<'_, S> {
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
         self.call(R::KIND, true, self.inner.write(cluster, record, expected)).await
     }

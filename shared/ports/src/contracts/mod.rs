@@ -18,6 +18,7 @@ pub use claims::{claim_store, many_claims};
 pub use cloud::{
     CloudPlace, Machinery, a_fleet_launches_what_it_returns, a_template_is_created_once_and_deleted_once,
     an_instance_takes_tags_and_terminates, dry_runs, fleet_tokens, instance_profiles, machinery, missing_instances_are_no_failure, network,
+    zonal_shifts,
 };
 pub use decisions::decision_log;
 pub use erase::erase;

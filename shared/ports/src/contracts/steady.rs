@@ -5,7 +5,9 @@
 //! whatever fails in between.
 
 use super::faults::Faulty;
-use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
+use crate::{
+    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+};
 use whittle_claims::{Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -107,13 +109,16 @@ impl<S: Leases> Leases for Steady<'_, S> {
     }
 }
 
-impl<S: Records> Records for Steady<'_, S> {
+impl<S: RecordReader> RecordReader for Steady<'_, S> {
     async fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> Result<Option<Stored<R>>, StoreError> {
         persist!(self.0.read::<R>(cluster, name))
     }
     async fn read_all<R: Record>(&self, cluster: &ClusterName) -> Result<Vec<Stored<R>>, StoreError> {
         persist!(self.0.read_all::<R>(cluster))
     }
+}
+
+impl<S: Records> Records for Steady<'_, S> {
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
         swap!(expected, self.0.write(cluster, record, expected), {
             let stored = self.read::<R>(cluster, &record.name()).await?;

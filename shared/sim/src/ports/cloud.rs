@@ -5,13 +5,14 @@ use crate::mutants::Mutant;
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
+use whittle_claims::ZoneShift;
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
     ClassProfile, CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
-    LaunchTemplateCleanup, LaunchTemplates, Terminator,
+    LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -99,6 +100,22 @@ impl Instances for SimPorts {
 impl InstanceChecks for SimPorts {
     async fn failing(&self) -> Result<Vec<InstanceStatus>, CloudError> {
         self.call(EC2, "DescribeInstanceStatus", |world| Ok(world.region.failing())).await
+    }
+}
+
+impl ZonalShifts for SimPorts {
+    async fn zone_shifts(&self, cluster_arn: &str) -> Result<Vec<ZoneShift>, CloudError> {
+        self.call(EC2, "GetManagedResource", |world| {
+            let missing = || CloudError {
+                kind: CloudErrorKind::NotFound,
+                call: "GetManagedResource",
+                code: "ResourceNotFoundException".to_owned(),
+                message: format!("The resource {cluster_arn} was not found."),
+            };
+            let is_known = world.region.cluster_arn(&world.name()) == cluster_arn;
+            is_known.then(|| world.region.zone_shifts.clone()).ok_or_else(missing)
+        })
+        .await
     }
 }
 

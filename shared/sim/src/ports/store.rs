@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{
     Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
 };
-use whittle_ports::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordRemoval, Records, RegionStore, StoreError};
+use whittle_ports::{
+    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+};
 use whittle_units::{ClusterName, InstanceId};
 
 impl SimPorts {
@@ -125,7 +127,7 @@ impl Leases for SimPorts {
     }
 }
 
-impl Records for SimPorts {
+impl RecordReader for SimPorts {
     async fn read<R: Record>(&self, cluster: &ClusterName, name: &str) -> Result<Option<Stored<R>>, StoreError> {
         self.call(TABLE, R::KIND, |world| world.store.read(cluster, name, world.now())).await
     }
@@ -138,6 +140,9 @@ impl Records for SimPorts {
         })
         .await
     }
+}
+
+impl Records for SimPorts {
     async fn write<R: Record>(&self, cluster: &ClusterName, record: &R, expected: Revision) -> Result<Revision, StoreError> {
         self.race(TABLE, R::KIND, |world| {
             let now = world.now();

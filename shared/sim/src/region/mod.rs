@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
+use whittle_claims::ZoneShift;
 use whittle_ec2::facts::{Catalog, Zone, offline, tables};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
@@ -78,6 +79,8 @@ pub struct Region {
     pub reservations: BTreeMap<String, Reservation>,
     /// Failed checks and scheduled events of machines.
     pub statuses: BTreeMap<InstanceId, InstanceStatus>,
+    /// Zonal shifts of the clusters of the region.
+    pub zone_shifts: Vec<ZoneShift>,
     /// By id.
     pub placement_groups: BTreeMap<String, PlacementGroup>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
@@ -209,6 +212,7 @@ impl Region {
             machines: BTreeMap::new(),
             reservations: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            zone_shifts: Vec::new(),
             placement_groups: BTreeMap::new(),
             launch_templates: BTreeMap::new(),
             fleets: BTreeMap::new(),
@@ -254,7 +258,12 @@ impl Region {
             service_cidr: "10.100.0.0/16".to_owned(),
             ipv6: false,
             vpc: VPC.to_owned(),
+            arn: self.cluster_arn(cluster),
         }
+    }
+    /// The ARN of a cluster in this region.
+    pub fn cluster_arn(&self, cluster: &ClusterName) -> String {
+        format!("arn:{}:eks:{}:000000000000:cluster/{cluster}", self.partition(), self.name)
     }
     /// As in ARNs.
     pub fn partition(&self) -> &'static str {
