@@ -8,6 +8,7 @@ mod moto;
 mod roles;
 mod scenarios;
 mod server;
+mod tokens;
 
 use std::path::Path;
 use std::process::Command;
