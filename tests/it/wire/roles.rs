@@ -317,3 +317,24 @@ fn refresh_gives_no_profile_a_role_that_nodes_must_not_have() {
     let roles = &stage.lone.lock().unwrap().region.network.profiles;
     assert!(!roles.values().any(|role| role == "Administrator"), "{roles:?}");
 }
+
+#[test]
+fn nodes_get_their_role_by_the_name_that_ec2_has_in_the_partition() {
+    let Some(template) = rendered() else { return };
+    let parameters: BTreeMap<String, String> =
+        [("Clusters", "demo"), ("NodeRoles", "KarpenterNodeRole-*")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    for (region, expected) in [
+        ("us-east-1", json!("ec2.amazonaws.com")),
+        ("us-gov-west-1", json!("ec2.amazonaws.com")),
+        ("cn-north-1", json!(["ec2.amazonaws.com", "ec2.amazonaws.com.cn"])),
+        ("us-iso-east-1", json!(["ec2.amazonaws.com", "ec2.c2s.ic.gov"])),
+        ("us-isob-east-1", json!(["ec2.amazonaws.com", "ec2.sc2s.sgov.gov"])),
+    ] {
+        let resolver = Resolver::new(&template, Deployment { account: ACCOUNT, region }, &parameters).unwrap();
+        let roles = statements_of_roles(&template, &resolver).unwrap();
+        for role in ["LaunchRole", "RefreshRole"] {
+            let passes = roles[role].iter().find(|statement| statement["Sid"] == "NodeRole").expect("the function passes roles");
+            assert_eq!(passes["Condition"]["StringEquals"]["iam:PassedToService"], expected, "{role} in {region}");
+        }
+    }
+}
