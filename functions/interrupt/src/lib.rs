@@ -45,6 +45,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
         .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
     let Some(notice) = notice else { return Ok(report) };
     report.metric(metrics::InterruptionMessages { message_type: notice.kind.as_str() });
+    if let Some(sent_at) = notice.time {
+        report.gauge(metrics::InterruptionQueueDuration, ports.clock().now().duration_since(sent_at).max(SignedDuration::ZERO));
+    }
     let run = Run { ports, settings, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
@@ -52,6 +55,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
         if let Err(error) = run.handle_instance(instance, &mut report).await {
             failure.get_or_insert(error);
         }
+    }
+    if failure.is_none() {
+        report.metric(metrics::InterruptionMessagesDeleted);
     }
     failure.map_or(Ok(report), Err)
 }

@@ -22,6 +22,8 @@ pub(crate) const CONCURRENCY: usize = 16;
 const TIME_PER_MIRRORS: SignedDuration = SignedDuration::from_secs(3);
 /// Delay before the instances of a fleet are looked up again.
 const FLEET_POLL_DELAY: SignedDuration = SignedDuration::from_secs(15);
+/// Karpenter's name of the calls that launch, in metrics.
+const CREATE_FLEET: &str = "create_fleet";
 /// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
 const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// Attempts to assign an instance to a claim that others write concurrently.
@@ -136,6 +138,12 @@ impl<P: Rights> Run<'_, P> {
         let mut instances: Vec<&FleetInstance> = instances.iter().collect();
         instances.sort_by(|a, b| a.id.cmp(&b.id));
         let mut members = self.members(batch).await?;
+        let size = u64::try_from(batch.members.len()).unwrap_or(u64::MAX);
+        self.report.gauge(metrics::BatchSize { batcher: CREATE_FLEET }, size);
+        if let Some(oldest) = members.iter().map(|claim| claim.value.created_at).min() {
+            self.report
+                .gauge(metrics::BatchTime { batcher: CREATE_FLEET }, batch.created_at.duration_since(oldest).max(SignedDuration::ZERO));
+        }
         let ended = |claim: &Stored<Claim>| match &claim.value.phase {
             Phase::Gone { machine: Some(machine), .. } => Some(machine.instance_id.clone()),
             _ => None,

@@ -10,7 +10,8 @@ use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, RecordReader, Records, Safeguard, unless_conflict, update_record,
+    Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, RecordReader, Records, Safeguard, metrics, unless_conflict,
+    update_record,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -83,6 +84,10 @@ impl<P: Rights> Run<'_, P> {
             let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
             made.into_iter().collect::<Result<(), CloudError>>()?;
             self.templates.extend(some.iter().map(|template| template.name.clone()));
+            for template in some {
+                let bytes = u64::try_from(template.user_data.len()).unwrap_or(u64::MAX);
+                self.report.gauge(metrics::UserDataBytes { nodeclass: &batch.node_class }, bytes);
+            }
         }
         Ok(())
     }

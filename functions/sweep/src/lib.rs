@@ -11,6 +11,7 @@ mod execute;
 mod gauges;
 mod health;
 mod karpenter;
+mod offerings;
 mod release;
 mod reservations;
 mod standalone;
@@ -102,6 +103,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(&mut report, &pools, &claims);
+    offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await?;
     for (wanted, _) in pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status) {
         // `refresh` also writes it when the class changes; a failed write is retried at the next tick.
         let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();

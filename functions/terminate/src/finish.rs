@@ -29,7 +29,7 @@ impl<P: Rights> Run<P> {
         if let Some(delay) = self.shift_delay(&machine).await? {
             return Ok(Next::RequeueAfter(delay));
         }
-        self.ports.cloud().terminate(&machine.instance_id).await?;
+        self.send_termination(&machine).await?;
         let now = self.ports.clock().now();
         let mut next = step(&self.claim.value, &Event::TerminationSent, now)?;
         next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
@@ -40,6 +40,14 @@ impl<P: Rights> Run<P> {
         Ok(Next::RequeueAfter(POLL_DELAY))
     }
 
+    async fn send_termination(&mut self, machine: &Machine) -> Result<(), HandleError> {
+        let sent = self.ports.cloud().terminate(&machine.instance_id).await;
+        if sent.is_err() {
+            self.report.metric(metrics::InstanceTerminationFailures { zone: &machine.zone });
+        }
+        Ok(sent?)
+    }
+
     /// Checks whether the instance has terminated. Only then are the finalizers removed, the Node's first.
     pub(crate) async fn confirm(&mut self, node: Option<&str>) -> Result<Next, HandleError> {
         let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };
@@ -48,7 +56,7 @@ impl<P: Rights> Run<P> {
         }
         let instance = self.ports.cloud().instance(&machine.instance_id).await?;
         if instance.is_none() && may_be_too_young(&machine, self.ports.clock().now()) {
-            self.ports.cloud().terminate(&machine.instance_id).await?;
+            self.send_termination(&machine).await?;
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         if instance.is_none()
@@ -65,7 +73,7 @@ impl<P: Rights> Run<P> {
         if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
             if instance.state != InstanceState::ShuttingDown {
                 // The first request may have been lost.
-                self.ports.cloud().terminate(&machine.instance_id).await?;
+                self.send_termination(&machine).await?;
             }
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }

@@ -4,6 +4,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use whittle_ec2::instance::Instance;
 use whittle_ports::CloudError;
 use whittle_units::InstanceId;
@@ -14,27 +15,57 @@ type Described = Result<Vec<Instance>, CloudError>;
 pub(crate) type Terminated = BTreeMap<InstanceId, Result<(), CloudError>>;
 
 /// The calls about single instances of one invocation.
-#[derive(Default)]
 pub struct InstanceCalls {
     pub(crate) lookups: Arc<Batcher<Described>>,
     pub(crate) terminations: Arc<Batcher<Terminated>>,
 }
 
+/// A batch whose call has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BegunBatch {
+    /// Karpenter's name of the batcher.
+    pub batcher: &'static str,
+    /// How many instances share the call.
+    pub size: usize,
+    /// How long the first of them waited for it.
+    pub waited: Duration,
+}
+
+impl Default for InstanceCalls {
+    fn default() -> Self {
+        Self { lookups: Arc::new(Batcher::named("describe_instances")), terminations: Arc::new(Batcher::named("terminate_instances")) }
+    }
+}
+
+impl InstanceCalls {
+    /// The batches that have begun since this was last asked, smallest first.
+    #[must_use]
+    pub fn take_begun(&self) -> Vec<BegunBatch> {
+        let mut begun = std::mem::take(&mut *held(&self.lookups.begun));
+        begun.append(&mut held(&self.terminations.begun));
+        begun.sort_by_key(|batch| batch.size);
+        begun
+    }
+}
+
 /// Instances whose call waits for the one in progress, and is then shared by all of them.
 struct Batch<R> {
     ids: Vec<InstanceId>,
+    since: Instant,
     result: Shared<BoxFuture<'static, R>>,
 }
 
 /// Calls of one kind. One is in progress at a time; instances that are added meanwhile share the next.
 pub(crate) struct Batcher<R> {
+    name: &'static str,
     in_progress: futures::lock::Mutex<()>,
     next: Mutex<Option<Batch<R>>>,
+    begun: Mutex<Vec<BegunBatch>>,
 }
 
-impl<R> Default for Batcher<R> {
-    fn default() -> Self {
-        Self { in_progress: futures::lock::Mutex::default(), next: Mutex::default() }
+impl<R> Batcher<R> {
+    fn named(name: &'static str) -> Self {
+        Self { name, in_progress: futures::lock::Mutex::default(), next: Mutex::default(), begun: Mutex::default() }
     }
 }
 
@@ -46,8 +77,12 @@ impl<R: Clone + Send + Sync + 'static> Batcher<R> {
         F: Future<Output = R> + Send + 'static,
     {
         let result = {
-            let mut next = self.next();
-            let batch = next.get_or_insert_with(|| Batch { ids: Vec::new(), result: Arc::clone(self).run(call).boxed().shared() });
+            let mut next = held(&self.next);
+            let batch = next.get_or_insert_with(|| Batch {
+                ids: Vec::new(),
+                since: Instant::now(),
+                result: Arc::clone(self).run(call).boxed().shared(),
+            });
             if !batch.ids.contains(id) {
                 batch.ids.push(id.clone());
             }
@@ -63,11 +98,16 @@ impl<R: Clone + Send + Sync + 'static> Batcher<R> {
     {
         let _in_progress = self.in_progress.lock().await;
         // From here on, other instances join the next batch.
-        let ids = self.next().take().map(|batch| batch.ids).unwrap_or_default();
-        call(ids).await
+        let batch = held(&self.next).take();
+        let ids = batch.map(|batch| {
+            held(&self.begun).push(BegunBatch { batcher: self.name, size: batch.ids.len(), waited: batch.since.elapsed() });
+            batch.ids
+        });
+        call(ids.unwrap_or_default()).await
     }
+}
 
-    fn next(&self) -> MutexGuard<'_, Option<Batch<R>>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Nothing panics while it holds one of these locks.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,7 @@ mod secret;
 mod template;
 
 pub use access::EksAccess;
-pub use batches::InstanceCalls;
+pub use batches::{BegunBatch, InstanceCalls};
 pub use discovery::{Ec2Discovery, Isolation};
 pub use machines::Machines;
 pub use queues::{QueueUrls, SqsQueues};

@@ -123,6 +123,36 @@ catalogue! {
         gauge(Count) KindsAbsent = "whittle_kinds_absent" from [Sweep] { kind }
     }
 
+    cloud {
+        /// TerminateInstances calls for an instance that failed, without those that a zonal shift holds
+        counter InstanceTerminationFailures = "karpenter_cloudprovider_instance_termination_failures_total" from [Terminate] { zone }
+        /// instances whose calls were made as one; the largest batch of a run
+        gauge(Count) BatchSize = "karpenter_cloudprovider_batcher_batch_size" from [Launch, Register, Terminate] {
+            /// `create_fleet`, `describe_instances`, `terminate_instances`
+            batcher,
+        }
+        /// how long the first of a batch waited for its call; of `create_fleet` from the creation of the NodeClaim
+        gauge(Seconds) BatchTime = "karpenter_cloudprovider_batcher_batch_time_seconds" from [Launch, Register, Terminate] { batcher }
+        /// size of the user data of the last launch
+        gauge(Bytes) UserDataBytes = "karpenter_ec2nodeclasses_userdata_bytes" from [Launch] { nodeclass }
+        /// only of types that the parameter `OfferingMetrics` names
+        gauge(Resource) InstanceTypeCpuCores = "karpenter_cloudprovider_instance_type_cpu_cores" from [Sweep] { instance_type }
+        /// as estimated or reported by nodes; only of types that the parameter `OfferingMetrics` names
+        gauge(Resource) InstanceTypeMemoryBytes = "karpenter_cloudprovider_instance_type_memory_bytes" from [Sweep] { instance_type }
+        /// 1 if a NodePool can launch the type there now, else 0; only of types that the parameter `OfferingMetrics` names
+        gauge(Count) OfferingAvailable = "karpenter_cloudprovider_instance_type_offering_available" from [Sweep] {
+            instance_type,
+            capacity_type,
+            zone,
+        }
+        /// also in zones without subnets; only of types that the parameter `OfferingMetrics` names
+        gauge(DollarsPerHour) OfferingPrice = "karpenter_cloudprovider_instance_type_offering_price_estimate" from [Sweep] {
+            instance_type,
+            capacity_type,
+            zone,
+        }
+    }
+
     pods {
         /// pending pods in the plan
         gauge(Count) SchedulerQueueDepth = "karpenter_scheduler_queue_depth" from [Schedule] { controller }
@@ -213,6 +243,10 @@ catalogue! {
     interruptions {
         /// messages that were decoded
         counter InterruptionMessages = "karpenter_interruption_received_messages_total" from [Interrupt] { message_type }
+        /// messages that were handled; one that failed is delivered again
+        counter InterruptionMessagesDeleted = "karpenter_interruption_deleted_messages_total" from [Interrupt] {}
+        /// from the time of the event to its handling
+        gauge(Seconds) InterruptionQueueDuration = "karpenter_interruption_message_queue_duration_seconds" from [Interrupt] {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an operator sets for a deployment.
 
 use crate::fences::NamePatterns;
+use std::collections::BTreeSet;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_api::objective::{MACHINE_COST, Objective};
 use whittle_ec2::instance_types;
@@ -26,6 +27,8 @@ pub struct Settings {
     pub act_on_rebalance: bool,
     /// Feature gate `NodeRepair`: nodes that are unhealthy for too long are replaced.
     pub node_repair: bool,
+    /// Instance types and families (`m7i.large`, `c7g`) whose offerings have gauges.
+    pub offering_metrics: BTreeSet<String>,
     /// Whether zones that a zonal shift moves traffic away from are avoided (Karpenter: `ENABLE_ZONAL_SHIFT`).
     pub zonal_shift: bool,
     /// Feature gate `StaticCapacity`: NodePools with `replicas` keep that many machines; off, such pools are left alone.
@@ -125,6 +128,7 @@ impl Default for Settings {
             act_on_rebalance: false,
             node_repair: false,
             zonal_shift: false,
+            offering_metrics: BTreeSet::new(),
             static_capacity: true,
             scheduling: Scheduling::default(),
             reserved_enis: TYPES.reserved_enis,

@@ -1,5 +1,6 @@
 //! The environment variables that a deployment sets, each documented here and nowhere else.
 
+use std::collections::BTreeSet;
 use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, machine_cost};
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::settings::share;
@@ -54,6 +55,8 @@ pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 /// `true` avoids the zones that a zonal shift moves traffic away from. Optional.
 pub(crate) const ZONAL_SHIFT: &str = "WHITTLE_ZONAL_SHIFT";
+/// Instance types and families whose offerings have gauges, separated by commas. Optional.
+pub(crate) const OFFERING_METRICS: &str = "WHITTLE_OFFERING_METRICS";
 /// `false` ignores NodePools with `replicas`; `true` when unset. Optional.
 pub(crate) const STATIC_CAPACITY: &str = "WHITTLE_STATIC_CAPACITY";
 /// Network interfaces that pod density leaves out, for those that other software attaches. Optional; 0 when unset.
@@ -162,6 +165,11 @@ fn minutes(value: Option<String>, usual: SignedDuration, of: CountOf) -> Result<
     Ok(SignedDuration::from_mins(i64::from(count(value, usual, of)?)))
 }
 
+/// Names that are separated by commas.
+fn names(text: &str) -> BTreeSet<String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 impl Environment {
     /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset,
     /// because CloudFormation sets an empty parameter that way.
@@ -203,6 +211,7 @@ impl Environment {
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
+                offering_metrics: names(&optional(OFFERING_METRICS).unwrap_or_default()),
                 zonal_shift: switch(ZONAL_SHIFT, "true", "false", "true, false")?,
                 static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
                 reserved_enis: count(optional(RESERVED_ENIS), usual.reserved_enis, RESERVED_ENIS_COUNT)?,

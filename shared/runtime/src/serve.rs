@@ -146,7 +146,10 @@ where
         };
     }
     let start = Instant::now();
-    let outcome = handler(shell, &work).await;
+    let mut outcome = handler(shell, &work).await;
+    if let Ok(report) = &mut outcome {
+        telemetry::add_batches(report, &shell.take_begun_batches());
+    }
     for line in telemetry::lines(shell.clock.now(), function, &work, start.elapsed(), &outcome) {
         println!("{line}");
     }

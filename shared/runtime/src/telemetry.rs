@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
+use whittle_aws::BegunBatch;
 use whittle_ports::metrics::{self, CLUSTER, Metric, Unit};
 use whittle_ports::{Amount, Counted, Disposition, Gauge, HandleError, Report, error_chain};
-use whittle_units::Timestamp;
+use whittle_units::{SignedDuration, Timestamp};
 
 /// CloudWatch's namespace of all our metrics.
 const NAMESPACE: &str = "Whittle";
@@ -42,6 +43,15 @@ fn dimension(value: &str) -> String {
     match value.trim() {
         "" => "none".to_owned(),
         value => value.chars().take(DIMENSION_MAX).collect(),
+    }
+}
+
+/// Adds gauges about batches of calls to EC2, smallest first: of several values of a gauge the last is emitted.
+pub(crate) fn add_batches(report: &mut Report, batches: &[BegunBatch]) {
+    for batch in batches {
+        let (batcher, size) = (batch.batcher, u64::try_from(batch.size).unwrap_or(u64::MAX));
+        report.gauge(metrics::BatchSize { batcher }, size);
+        report.gauge(metrics::BatchTime { batcher }, SignedDuration::try_from(batch.waited).unwrap_or(SignedDuration::MAX));
     }
 }
 

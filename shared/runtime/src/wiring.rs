@@ -6,7 +6,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
+use whittle_aws::{BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, CloudError, Settings};
@@ -107,6 +107,12 @@ pub struct Shell {
 }
 
 impl Shell {
+    /// The batches of calls to EC2 that have begun since this was last asked. Messages of one invocation share batches: each is
+    /// counted for the one that is asked first.
+    pub(crate) fn take_begun_batches(&self) -> Vec<BegunBatch> {
+        self.instance_calls.take_begun()
+    }
+
     /// The ports of a handler; `cloud` is `&()` for one that does not call EC2.
     pub fn ports<'a, C>(&'a self, cloud: &'a C) -> ShellPorts<'a, C> {
         Adapters { store: &self.store, cloud, cluster: &self.cluster, queues: &self.queues, clock: &self.clock }

@@ -299,21 +299,33 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     name_clashes::rename_provisioners(&mut read);
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
-    let blob = ports.store().catalog().await?.map(|stored| stored.value);
-    let now = ports.clock().now();
-    let reserved = Reserved::for_plans(&classes, &claims, &stock_outs, now);
-    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let shifted = shifted_zones(ports, settings, cluster).await?;
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
-    let catalog = catalog::of_pools(&read.node_pools, &classes, &stock_outs, &inputs, blob.as_deref(), now)?;
+    let catalog = instance_types(ports, settings, cluster, (&read.node_pools, &classes, &claims), shifted.clone()).await?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
-    let snapshot =
-        Snapshot { unclaimed, shifted: inputs.shifted, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
+    let snapshot = Snapshot { unclaimed, shifted, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
     Ok(snapshot.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
+}
+
+/// The instance types that each pool can launch now. Types, prices and stock-outs are read; the other facts are given.
+///
+/// # Errors The store failed, or the catalog is unreadable.
+pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    (pools, classes, claims): (&[NodePool], &[NodeClassRecord], &[Stored<Claim>]),
+    shifted: ShiftedZones,
+) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
+    let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
+    let blob = ports.store().catalog().await?.map(|stored| stored.value);
+    let now = ports.clock().now();
+    let reserved = Reserved::for_plans(classes, claims, &stock_outs, now);
+    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
+    catalog::of_pools(pools, classes, &stock_outs, &inputs, blob.as_deref(), now)
 }
 
 /// NodeClaims that Whittle created and that have no claim in the table, not even an unreadable one. NodeClaims that are being

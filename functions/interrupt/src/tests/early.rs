@@ -42,7 +42,11 @@ fn a_notice_during_the_launch_reaches_the_claim_when_redelivered() {
         ports.update(&launched, read.revision).await.unwrap();
     });
     simulation.run_for(SignedDuration::from_secs(60));
-    assert_eq!(notice(&ports, sent_at).unwrap().counted("ended"), 1);
+    let report = notice(&ports, sent_at).unwrap();
+    assert_eq!(report.counted("ended"), 1);
+    assert_eq!(report.metrics.iter().filter(|metric| metric.metric == "karpenter_interruption_deleted_messages_total").count(), 1);
+    let waited = report.gauges.iter().find(|gauge| gauge.metric == "karpenter_interruption_message_queue_duration_seconds").unwrap();
+    assert_eq!(waited.amount, whittle_ports::Amount::Time(SignedDuration::from_secs(60)), "since EC2 sent it");
     let deletion = simulation.claim(&key()).deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))), "it counts from when it was sent");
 }

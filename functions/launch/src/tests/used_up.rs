@@ -9,7 +9,7 @@ use whittle_api::karpenter::{Requirement, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::{Claim, NodeClassRecord, OfferingKey, Phase, StockOut};
 use whittle_ec2::network::Subnet;
-use whittle_ports::{RecordReader, Records, RegionStore};
+use whittle_ports::{Amount, RecordReader, Records, RegionStore};
 use whittle_sim::Simulation;
 use whittle_snapshot::unavailable;
 use whittle_testkit::{TestWorld, at};
@@ -166,6 +166,11 @@ fn a_launch_that_needs_user_action_is_reported() {
     let of_pools = report.metrics.iter().filter(|metric| metric.metric == "karpenter_cloudprovider_instance_launch_failures_total");
     let failures: Vec<_> = of_pools.map(|metric| (metric.labels["capacity_type"].as_str(), metric.labels["reason"].as_str())).collect();
     assert!(!failures.is_empty() && failures.iter().all(|(_, reason)| *reason == "LaunchFailed"), "{failures:?}");
+    let gauge = |name: &str| report.gauges.iter().find(|gauge| gauge.metric.ends_with(name)).unwrap();
+    assert_eq!((&gauge("batch_size").amount, gauge("batch_size").labels["batcher"].as_str()), (&Amount::Count(1), "create_fleet"));
+    assert!(matches!(gauge("batch_time_seconds").amount, Amount::Time(waited) if !waited.is_negative()));
+    let bytes = gauge("userdata_bytes");
+    assert!(matches!(bytes.amount, Amount::Count(1..)) && bytes.labels["nodeclass"] == "gone", "{bytes:?}");
 }
 
 #[test]

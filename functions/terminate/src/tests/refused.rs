@@ -41,6 +41,8 @@ fn every_refused_termination_is_reported() {
         let (scene, report) = refused(&Refusing(kind, code));
         let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_terminations_refused_total").unwrap();
         assert_eq!((counted.labels["nodepool"].as_str(), counted.labels["reason"].as_str()), ("default", reason));
+        let failed = report.metrics.iter().find(|metric| metric.metric.ends_with("instance_termination_failures_total")).unwrap();
+        assert_eq!(failed.labels["zone"], super::over_sim::own_machine().zone);
         let events = scene.events("FailedTermination");
         assert!(events.iter().all(|message| message.contains("i-1") && message.contains(words)) && !events.is_empty(), "{events:?}");
     }
@@ -53,6 +55,7 @@ fn a_refused_describe_names_the_call_and_not_the_tags() {
     let scene = Scene::of(&sent);
     let report = scene.run_without_ec2(&Refusing(CloudErrorKind::Unauthorized, "UnauthorizedOperation")).unwrap();
     assert!(report.metrics.iter().any(|metric| metric.metric == "whittle_terminations_refused_total"));
+    assert!(report.metrics.iter().all(|metric| !metric.metric.ends_with("instance_termination_failures_total")), "nothing was terminated");
     let events = scene.events("FailedTermination");
     assert!(events[0].contains("DescribeInstances") && !events[0].contains("restore them"), "{events:?}");
     assert!(scene.is_held() && scene.claim().phase == sent.phase);

@@ -278,7 +278,8 @@ fn an_instance_that_ec2_does_not_know_hides_no_other_of_its_call() {
 
 /// Looks up these instances concurrently; returns the ids of each call, and how many lookups failed because `refused` was among them.
 fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
-    let lookups = Arc::clone(&crate::batches::InstanceCalls::default().lookups);
+    let instance_calls = crate::batches::InstanceCalls::default();
+    let lookups = Arc::clone(&instance_calls.lookups);
     let calls = Arc::new(Mutex::new(Vec::new()));
     let answers = run(futures::future::join_all(ids.iter().map(|id| {
         let (lookups, calls) = (Arc::clone(&lookups), Arc::clone(&calls));
@@ -296,6 +297,10 @@ fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, us
         }
     })));
     let calls = calls.lock().unwrap().clone();
+    let begun: Vec<usize> = instance_calls.take_begun().iter().map(|batch| batch.size).collect();
+    let mut sizes: Vec<usize> = calls.iter().map(Vec::len).collect();
+    sizes.sort_unstable();
+    assert_eq!((begun, instance_calls.take_begun().len()), (sizes, 0), "each batch is counted once");
     (calls, answers.iter().filter(|answer| answer.is_err()).count())
 }
 

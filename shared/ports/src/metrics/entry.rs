@@ -19,6 +19,7 @@ pub enum Unit {
     Count,
     Milliseconds,
     Seconds,
+    Bytes,
     /// The unit of the resource that a label names.
     Resource,
     /// A number without a unit.
@@ -33,6 +34,7 @@ impl Unit {
             Self::Count => "Count",
             Self::Milliseconds => "Milliseconds",
             Self::Seconds => "Seconds",
+            Self::Bytes => "Bytes",
             Self::Resource => "the resource's (CPUs, bytes, pods)",
             Self::Score => "a score",
             Self::DollarsPerHour => "dollars an hour",
@@ -44,6 +46,7 @@ impl Unit {
             Self::Count => "Count",
             Self::Milliseconds => "Milliseconds",
             Self::Seconds => "Seconds",
+            Self::Bytes => "Bytes",
             Self::Resource | Self::Score | Self::DollarsPerHour => "None",
         }
     }
@@ -210,6 +213,9 @@ macro_rules! written {
 
 macro_rules! value {
     (Count) => {
+        u64
+    };
+    (Bytes) => {
         u64
     };
     (Seconds) => {
