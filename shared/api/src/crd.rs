@@ -114,6 +114,16 @@ pub fn all() -> Vec<(String, Value)> {
         .collect()
 }
 
+/// Whether objects of a kind belong to a namespace; false for kinds that are not ours.
+pub fn is_namespaced(kind: &str) -> bool {
+    NAMES.iter().any(|names| names.kind == kind && names.namespaced)
+}
+
+/// Whether a kind has the scale subresource.
+pub(crate) fn is_scalable(kind: &str) -> bool {
+    NAMES.iter().any(|names| names.kind == kind && names.scale.is_some())
+}
+
 fn definition(kind: &Kind, names: &Names, group: &str, version: &str) -> Value {
     let mut annotations = json!({});
     if group.ends_with("x-k8s.io") {

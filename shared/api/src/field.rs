@@ -35,6 +35,10 @@ impl FieldPath {
         steps.push(Step::Index(index));
         Self(steps)
     }
+    /// True for this path and those of its parts.
+    pub fn contains(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
     pub(crate) fn steps(&self) -> &[Step] {
         &self.0
     }
@@ -59,6 +63,22 @@ impl fmt::Display for FieldPath {
     }
 }
 
+/// The step of admission that finds an error. A server does not take the later steps once an earlier one has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Metadata has a value of the wrong type: the object cannot be decoded.
+    Malformed,
+    /// A field that the kind does not have, or that is repeated: strict decoding fails.
+    Unknown,
+    /// A value that is missing, of the wrong type, too long or none of the known words: rules are not evaluated.
+    Shape,
+    /// A value of the right type that is not allowed. Rules are evaluated nevertheless.
+    #[default]
+    Value,
+    /// A rule of the schema, CEL on the server.
+    Rule,
+}
+
 /// One error of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{path}: {message}")]
@@ -66,11 +86,19 @@ pub struct FieldError {
     pub path: FieldPath,
     /// What is wrong, with the value, and what to write instead.
     pub message: String,
+    pub stage: Stage,
 }
 
 impl FieldError {
-    /// An error of a field.
+    /// An error of a field's value.
     pub fn new(path: FieldPath, message: impl Into<String>) -> Self {
-        Self { path, message: message.into() }
+        Self { path, message: message.into(), stage: Stage::default() }
+    }
+
+    /// The same error, found by another step.
+    #[must_use]
+    pub const fn at(mut self, stage: Stage) -> Self {
+        self.stage = stage;
+        self
     }
 }

@@ -120,8 +120,8 @@ fn taints(taints: &[Taint], startup: &[Taint], spec: &FieldPath, errors: &mut Ve
     }
 }
 
-const LABEL_VALUE_FORM: &str = "at most 63 letters, digits, -, _ and ., letters or digits at both ends";
-const KEY_FORM: &str = "at most 63 letters, digits, -, _ and ., with an optional DNS domain and a slash in front";
+pub(crate) const LABEL_VALUE_FORM: &str = "at most 63 letters, digits, -, _ and ., letters or digits at both ends";
+pub(crate) const KEY_FORM: &str = "at most 63 letters, digits, -, _ and ., with an optional DNS domain and a slash in front";
 
 /// The error of a label key of a template or requirement, if any.
 fn key_fault(key: &str) -> Option<String> {
@@ -139,7 +139,7 @@ fn key_fault(key: &str) -> Option<String> {
     None
 }
 
-fn is_label_value(value: &str) -> bool {
+pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || value.len() <= 63 && matches("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", value)
 }
 

@@ -1,30 +1,38 @@
 //! Admission: the errors of an API server with our CRDs (api 4, 5, 8, 9, 10). Those that only controllers
 //! find are in `runtime`.
 
-use crate::field::{FieldError, FieldPath};
-use crate::manifest::Object;
-use crate::schema::{self, apply_defaults, check, check_change};
+mod metadata;
+#[cfg(test)]
+mod tests;
+
+use crate::crd;
+use crate::field::{FieldError, FieldPath, Stage};
+use crate::manifest::{self, Object};
+use crate::schema::{self, Kind, apply_defaults, check, check_change, check_fields};
 use serde_json::Value;
 
-/// Fields that metadata may have.
-const META_FIELDS: &[&str] = &[
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-];
-const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// What an API server with our CRDs does with a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// One of our CRDs describes it.
+    Here,
+    /// A kind of Karpenter from before v1: read, and converted.
+    Legacy,
+    /// A group of ours that has no such kind in this version.
+    Nowhere,
+    /// Another group, which is none of our business.
+    Elsewhere,
+}
+
+/// What an API server with our CRDs does with a kind.
+pub fn served(api_version: &str, kind: &str) -> Served {
+    match schema::find(api_version, kind) {
+        Some(known) if known.status.is_some() => Served::Here,
+        Some(_) => Served::Legacy,
+        None if manifest::is_karpenter(api_version) => Served::Nowhere,
+        None => Served::Elsewhere,
+    }
+}
 
 /// The errors of a typed object; none for kinds without a schema of ours.
 pub fn validate(object: &Object) -> Vec<FieldError> {
@@ -32,41 +40,83 @@ pub fn validate(object: &Object) -> Vec<FieldError> {
     object.to_json().map_or_else(Vec::new, |value| document(api_version, kind, &value))
 }
 
-/// All errors of an object as it was written. It is validated after defaulting, as by a server; unknown fields are
-/// errors (strict, as kubectl requests), and the status of a new object is ignored.
+/// All errors of creating an object as it was written. It is validated after defaulting, as by a server; unknown fields are
+/// errors (strict, as kubectl requests), and of the status, which a server does not store, nothing else is.
 pub fn document(api_version: &str, kind: &str, value: &Value) -> Vec<FieldError> {
     let Some(known) = schema::find(api_version, kind) else { return Vec::new() };
     let mut errors = Vec::new();
-    if let Value::Object(map) = value {
-        for key in map.keys().filter(|key| !["apiVersion", "kind", "metadata", "spec", "status"].contains(&key.as_str())) {
-            let message = "there is no such field at the top: fields belong into metadata or spec";
-            errors.push(FieldError::new(FieldPath::root().key(key), message));
-        }
-    }
-    metadata(value.get("metadata").unwrap_or(&Value::Null), &mut errors);
-    let path = FieldPath::of("spec");
-    match value.get("spec").filter(|spec| !spec.is_null()) {
-        Some(spec) => {
-            let mut spec = spec.clone();
-            apply_defaults(&known.spec, &mut spec);
-            check(&known.spec, &spec, &path, &mut errors);
-        }
-        None if known.spec_required => errors.push(FieldError::new(path, "missing: an object without a spec says nothing")),
-        None => {}
-    }
+    metadata::creation(value.get("metadata").unwrap_or(&Value::Null), crd::is_namespaced(kind), &mut errors);
+    body(known, value, &mut errors);
     errors
 }
 
 /// The errors of replacing one object by another of the same kind and name: those of the new one, then those of the change.
 pub fn update(api_version: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    let mut errors = document(api_version, kind, new);
-    if let (Some(known), Some(old), Some(new)) = (schema::find(api_version, kind), old.get("spec"), new.get("spec")) {
+    let Some(known) = schema::find(api_version, kind) else { return Vec::new() };
+    let mut errors = Vec::new();
+    let meta = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
+    metadata::change(&meta(old), &meta(new), &mut errors);
+    body(known, new, &mut errors);
+    if let (Some(old), Some(new)) = (old.get("spec"), new.get("spec")) {
         let (mut old, mut new) = (old.clone(), new.clone());
         apply_defaults(&known.spec, &mut old);
         apply_defaults(&known.spec, &mut new);
         check_change(&known.spec, &old, &new, &FieldPath::of("spec"), &mut errors);
     }
     errors
+}
+
+/// Adds the errors outside of metadata.
+fn body(known: &Kind, value: &Value, errors: &mut Vec<FieldError>) {
+    if let Value::Object(map) = value {
+        for key in map.keys().filter(|key| !["apiVersion", "kind", "metadata", "spec", "status"].contains(&key.as_str())) {
+            let message = "there is no such field at the top: fields belong into metadata or spec";
+            errors.push(FieldError::new(FieldPath::root().key(key), message).at(Stage::Unknown));
+        }
+    }
+    if let (Some(schema), Some(status)) = (&known.status, value.get("status")) {
+        check_fields(Some(schema), status, &FieldPath::of("status"), errors);
+    }
+    let path = FieldPath::of("spec");
+    match value.get("spec").filter(|spec| !spec.is_null()) {
+        Some(spec) => {
+            check_fields(Some(&known.spec), spec, &path, errors);
+            let mut spec = spec.clone();
+            apply_defaults(&known.spec, &mut spec);
+            check(&known.spec, &spec, &path, errors);
+            if !spec.is_object() && crd::is_scalable(known.kind) {
+                let message = "the number of replicas is looked for here, and finds no object";
+                errors.push(FieldError::new(path.key("replicas"), message));
+            }
+        }
+        None if known.spec_required => {
+            errors.push(FieldError::new(path, "missing: an object without a spec says nothing").at(Stage::Shape));
+        }
+        None => {}
+    }
+}
+
+/// The errors of an object as a server tells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What a server answers; empty if it accepts the object.
+    pub errors: Vec<FieldError>,
+    /// What it answers once those are corrected.
+    pub later: Vec<FieldError>,
+}
+
+/// Divides all errors of an object by the step at which a server stops: after decoding, then after the schema if rules could not
+/// be evaluated.
+pub fn answer(errors: Vec<FieldError>) -> Answer {
+    let found = |stage| errors.iter().any(|error| error.stage == stage);
+    let last = match (found(Stage::Malformed), found(Stage::Unknown), found(Stage::Shape)) {
+        (true, ..) => Stage::Malformed,
+        (_, true, _) => Stage::Unknown,
+        (.., true) => Stage::Value,
+        _ => Stage::Rule,
+    };
+    let (errors, later) = errors.into_iter().partition(|error| error.stage <= last);
+    Answer { errors, later }
 }
 
 /// The spec as a server would store it; `None` if there is none.
@@ -77,28 +127,3 @@ pub fn defaulted(api_version: &str, kind: &str, value: &Value) -> Option<Value> 
     }
     Some(spec)
 }
-
-fn metadata(metadata: &Value, errors: &mut Vec<FieldError>) {
-    let path = FieldPath::of("metadata");
-    let Some(map) = metadata.as_object() else {
-        errors.push(FieldError::new(path, "missing: give the object a name, metadata: {name: …}"));
-        return;
-    };
-    for key in map.keys().filter(|key| !META_FIELDS.contains(&key.as_str())) {
-        errors.push(FieldError::new(path.key(key), "metadata has no such field: a name, labels and annotations are what it usually has"));
-    }
-    let name = map.get("name").filter(|name| !name.is_null());
-    match name {
-        None if map.contains_key("generateName") => {}
-        None => errors.push(FieldError::new(path.key("name"), "missing: give the object a name")),
-        Some(Value::String(name)) if name.len() <= 253 && schema::matches(NAME, name) => {}
-        Some(name) => {
-            let message =
-                format!("{name} is no name: use lower-case letters, digits, - and ., letters or digits at both ends, at most 253");
-            errors.push(FieldError::new(path.key("name"), message));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

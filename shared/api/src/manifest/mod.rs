@@ -1,6 +1,7 @@
 //! Reading YAML manifests: each document becomes a typed object, or an error that names file, position, object, field and
 //! remedy. A file is read as a whole or not at all, and all its errors are reported at once.
 
+mod document;
 mod eksctl;
 mod error;
 mod indent;
@@ -8,9 +9,10 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-use crate::field::{FieldError, FieldPath, Step};
+use crate::field::{FieldError, FieldPath, Stage, Step};
 use crate::legacy::LegacyObject;
 use crate::yaml::{self, Content, Mark, Node};
+pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
 pub use error::ManifestError;
 pub use object::Object;
@@ -44,7 +46,19 @@ pub fn read(file_name: &str, text: &str) -> Result<Vec<Located<Object>>, Vec<Man
     let (mut objects, mut errors) = (Vec::new(), Vec::new());
     for (position, document) in documents.iter().enumerate() {
         let source = Source { file: file_name, document: position + 1 };
-        read_document(&source, document, None, &mut objects, &mut errors);
+        visit(&source, document, None, &mut |found| match found {
+            Ok((node, api_version, kind)) => match read_object(node, api_version, kind) {
+                Ok(value) => {
+                    objects.push(Located { value, file: source.file.to_owned(), document: source.document, line: node.mark.line });
+                }
+                Err(faults) => {
+                    let name = node.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Node::text);
+                    let object = name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name:?}"));
+                    errors.extend(faults.into_iter().map(|fault| source.error(position_of(node, &fault.path), Some(&object), fault)));
+                }
+            },
+            Err(error) => errors.push(error),
+        });
     }
     if errors.is_empty() { Ok(objects) } else { Err(errors) }
 }
@@ -58,12 +72,12 @@ struct Source<'a> {
 /// Version and kind of a typed list's elements without their own.
 type Inherited<'a> = Option<(&'a str, &'a str)>;
 
-fn read_document(
+/// Passes each object of a document with its version and kind, the elements of a list one by one, or what is wrong with it.
+fn visit<'a>(
     source: &Source<'_>,
-    node: &Node,
-    inherited: Inherited<'_>,
-    objects: &mut Vec<Located<Object>>,
-    errors: &mut Vec<ManifestError>,
+    node: &'a Node,
+    inherited: Inherited<'a>,
+    take: &mut dyn FnMut(Result<(&'a Node, &'a str, &'a str), ManifestError>),
 ) {
     if node.is_null() {
         return;
@@ -77,7 +91,7 @@ fn read_document(
         } else {
             "this is no object: every document is a map with apiVersion, kind, metadata and spec"
         };
-        errors.push(source.error(node.mark, None, FieldError::new(FieldPath::root(), message)));
+        take(Err(source.error(node.mark, None, FieldError::new(FieldPath::root(), message))));
         return;
     };
     if let Some(items) = node.get("items")
@@ -86,24 +100,17 @@ fn read_document(
         let Content::List(items) = &items.content else {
             if !items.is_null() {
                 let error = FieldError::new(FieldPath::of("items"), "items is no list: write each object behind a dash");
-                errors.push(source.error(items.mark, Some(kind), error));
+                take(Err(source.error(items.mark, Some(kind), error)));
             }
             return;
         };
         let inherited = (!element_kind.is_empty()).then_some((api_version, element_kind));
         for item in items {
-            read_document(source, item, inherited, objects, errors);
+            visit(source, item, inherited, take);
         }
         return;
     }
-    match read_object(node, api_version, kind) {
-        Ok(value) => objects.push(Located { value, file: source.file.to_owned(), document: source.document, line: node.mark.line }),
-        Err(faults) => {
-            let name = node.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Node::text);
-            let object = name.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name:?}"));
-            errors.extend(faults.into_iter().map(|fault| source.error(position(node, &fault.path), Some(&object), fault)));
-        }
-    }
+    take(Ok((node, api_version, kind)));
 }
 
 fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
@@ -115,26 +122,17 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
             return Err(vec![lost]);
         }
     }
-    let Some(reader) = legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)) else {
+    if legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)).is_none() {
         if strict {
             return Err(vec![unknown_karpenter_kind(api_version, kind)]);
         }
         return Ok(unknown(node, api_version, kind));
-    };
-    let mut value = node.to_json();
-    if strict {
-        errors.extend(crate::validate::document(api_version, kind, &value));
-        if let Some(spec) = crate::validate::defaulted(api_version, kind, &value) {
-            value["spec"] = spec;
-        }
     }
-    // A server ignores the status of an applied object, even a malformed one. (Other kinds may be many, so they are not copied.)
-    let copy = (strict && kind != "NodeClaim").then(|| value.clone());
-    let read = match (reader(value), copy) {
-        (Err(error), Some(copy)) if is_status(&error.path) => reader(without_status(copy)),
-        (read, _) => read,
-    };
-    match read {
+    let value = node.to_json();
+    if strict {
+        errors.extend(written_faults(crate::validate::document(api_version, kind, &value)));
+    }
+    match read_value(api_version, kind, value) {
         Ok(object) if errors.is_empty() => Ok(object),
         Ok(_) => Err(errors),
         Err(error) => {
@@ -144,6 +142,31 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
             }
             Err(errors)
         }
+    }
+}
+
+/// The errors that matter for an object which may come from a file or from a cluster: the status is that of any version, and what stands
+/// in the place of a list is one error, not one for each of its fields as well.
+fn written_faults(errors: Vec<FieldError>) -> Vec<FieldError> {
+    let misplaced: Vec<FieldPath> = errors.iter().filter(|error| error.stage == Stage::Shape).map(|error| error.path.clone()).collect();
+    let repeats = |error: &FieldError| misplaced.iter().any(|path| *path != error.path && path.contains(&error.path));
+    errors.into_iter().filter(|error| !is_status(&error.path) && !repeats(error)).collect()
+}
+
+/// Reads a known kind, with the defaults of its schema.
+fn read_value(api_version: &str, kind: &str, mut value: Value) -> Result<Object, FieldError> {
+    let Some(reader) = legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)) else {
+        return Err(unknown_karpenter_kind(api_version, kind));
+    };
+    let strict = is_karpenter(api_version);
+    if strict && let Some(spec) = crate::validate::defaulted(api_version, kind, &value) {
+        value["spec"] = spec;
+    }
+    // A server ignores the status of an applied object, even a malformed one. (Other kinds may be many, so they are not copied.)
+    let copy = (strict && kind != "NodeClaim").then(|| value.clone());
+    match (reader(value), copy) {
+        (Err(error), Some(copy)) if is_status(&error.path) => reader(without_status(copy)),
+        (read, _) => read,
     }
 }
 
@@ -158,12 +181,14 @@ fn without_status(mut value: Value) -> Value {
     value
 }
 
-fn is_karpenter(api_version: &str) -> bool {
+/// Whether an API version is one of Karpenter's groups or that of capacity buffers.
+pub fn is_karpenter(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     matches!(group, "karpenter.sh" | "karpenter.k8s.aws" | "autoscaling.x-k8s.io")
 }
 
-fn unknown_karpenter_kind(api_version: &str, kind: &str) -> FieldError {
+/// The error for a kind that a group of ours does not have.
+pub fn unknown_karpenter_kind(api_version: &str, kind: &str) -> FieldError {
     let message = format!(
         "there is no kind {kind} in {api_version}: NodePool and NodeClaim are in karpenter.sh/v1 (v1beta1), NodeOverlay in \
          karpenter.sh/v1alpha1, EC2NodeClass in karpenter.k8s.aws/v1 (v1beta1), CapacityBuffer in autoscaling.x-k8s.io/v1beta1, Provisioner \
@@ -217,7 +242,7 @@ fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
             for (position, entry) in entries.iter().enumerate() {
                 if let Some(first) = entries[..position].iter().find(|earlier| earlier.key == entry.key) {
                     let message = format!("the key stands twice in one map, first in line {}: keep one of them", first.mark.line);
-                    errors.push(FieldError::new(path.key(&entry.key), message));
+                    errors.push(FieldError::new(path.key(&entry.key), message).at(Stage::Unknown));
                 }
                 repeated_keys(&entry.value, &path.key(&entry.key), errors);
             }
@@ -226,7 +251,7 @@ fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
 }
 
 /// The position of a field, or of its nearest parent in the text.
-fn position(node: &Node, path: &FieldPath) -> Mark {
+fn position_of(node: &Node, path: &FieldPath) -> Mark {
     let (mut mark, mut at) = (node.mark, node);
     for step in path.steps() {
         let next = match step {

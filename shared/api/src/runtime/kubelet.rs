@@ -105,7 +105,9 @@ fn shape(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError
     if map.get("maxPods").is_some_and(Value::is_string) {
         map.remove("maxPods");
     }
-    schema::check(schema::kubelet_document(), &Value::Object(map), path, errors);
+    let document = Value::Object(map);
+    schema::check_fields(Some(schema::kubelet_document()), &document, path, errors);
+    schema::check(schema::kubelet_document(), &document, path, errors);
 }
 
 fn entries(

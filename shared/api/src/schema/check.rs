@@ -1,7 +1,7 @@
 //! Validation of values against schemas.
 
 use super::{Field, Holds, Schema, Shape};
-use crate::field::{FieldError, FieldPath};
+use crate::field::{FieldError, FieldPath, Stage};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -36,9 +36,15 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
             Value::String(text) => string(text, *pattern, (*min, *max), one_of, path, errors),
             _ => errors.push(wrong_type(path, "text", value)),
         },
-        Shape::Time => match value.as_str() {
-            Some(text) if text.parse::<jiff::Timestamp>().is_ok() => {}
-            _ => errors.push(FieldError::new(path.clone(), format!("{value} is no time: write it as 2026-01-31T10:00:00Z"))),
+        Shape::Time => match value {
+            Value::String(text) if is_time(text) => {}
+            Value::String(_) => {
+                let message = format!("{value} is no time: write it as 2026-01-31T10:00:00Z");
+                errors.push(FieldError::new(path.clone(), message).at(Stage::Shape));
+            }
+            // Servers look at the type of a text with a format only where it is no list.
+            Value::Array(_) => {}
+            _ => errors.push(wrong_type(path, "text", value)),
         },
         Shape::Integer { bits, min, max } => integer(*bits, *min, *max, value, path, errors),
         Shape::Boolean if value.is_boolean() => {}
@@ -46,7 +52,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         Shape::Quantity => quantity(value, path, errors),
         Shape::Number if value.is_number() => {}
         Shape::Number => errors.push(wrong_type(path, "a number", value)),
-        Shape::IntOrText if value.is_string() || value.is_i64() => {}
+        Shape::IntOrText if value.is_string() || whole(value).is_some() => {}
         Shape::IntOrText => errors.push(wrong_type(path, "text or a whole number", value)),
     }
     // A value of the wrong shape is one error, not one for each rule as well; if parts are missing, a rule about them
@@ -59,8 +65,36 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
             && !incomplete
             && !holds(value)
         {
-            errors.push(FieldError::new(path.clone(), rule.message.clone()));
+            errors.push(FieldError::new(path.clone(), rule.message.clone()).at(Stage::Rule));
         }
+    }
+}
+
+/// Adds the fields that a schema does not have. A server looks for them without regard to types: a map in the place of a list
+/// or a text has none but unknown fields.
+pub(crate) fn check_fields(schema: Option<&Schema>, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    match (value, schema.map(|schema| &schema.shape)) {
+        (_, Some(Shape::Open)) => {}
+        (Value::Object(map), Some(Shape::Object(fields))) => {
+            for (name, value) in map {
+                match fields.iter().find(|field| field.name == name) {
+                    Some(field) => check_fields(Some(&field.schema), value, &path.key(name), errors),
+                    None => errors.push(FieldError::new(path.key(name), unknown_field(name, fields)).at(Stage::Unknown)),
+                }
+            }
+        }
+        (Value::Object(map), Some(Shape::Map { values, .. })) => {
+            map.iter().for_each(|(key, value)| check_fields(Some(values), value, &path.key(key), errors));
+        }
+        (Value::Object(map), _) => {
+            let unknown = map.keys().map(|key| FieldError::new(path.key(key), "there is no such field: no object belongs here"));
+            errors.extend(unknown.map(|error| error.at(Stage::Unknown)));
+        }
+        (Value::Array(list), shape) => {
+            let items = if let Some(Shape::List { items, .. }) = shape { Some(items.as_ref()) } else { None };
+            list.iter().enumerate().for_each(|(index, value)| check_fields(items, value, &path.index(index), errors));
+        }
+        _ => {}
     }
 }
 
@@ -70,7 +104,7 @@ pub(crate) fn check_change(schema: &Schema, old: &Value, new: &Value, path: &Fie
         if let Holds::Between(holds) = rule.holds
             && !holds(old, new)
         {
-            errors.push(FieldError::new(path.clone(), rule.message.clone()));
+            errors.push(FieldError::new(path.clone(), rule.message.clone()).at(Stage::Rule));
         }
     }
     if let (Shape::Object(fields), Value::Object(old), Value::Object(new)) = (&schema.shape, old, new) {
@@ -87,15 +121,12 @@ const fn is_scalar(schema: &Schema) -> bool {
 }
 
 fn object(fields: &[Field], map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    for name in map.keys().filter(|name| fields.iter().all(|field| field.name != name.as_str())) {
-        errors.push(FieldError::new(path.key(name), unknown_field(name, fields)));
-    }
     for field in fields {
         match map.get(field.name).filter(|value| !value.is_null()) {
             Some(value) => check(&field.schema, value, &path.key(field.name), errors),
             None if field.required => {
                 let message = format!("{MISSING}{}", if field.schema.about.is_empty() { "it has to be given" } else { field.schema.about });
-                errors.push(FieldError::new(path.key(field.name), message));
+                errors.push(FieldError::new(path.key(field.name), message).at(Stage::Shape));
             }
             None => {}
         }
@@ -126,7 +157,8 @@ fn distance_is_small(known: &str, written: &str) -> bool {
 
 fn entries(values: &Schema, max: Option<usize>, map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if let Some(max) = max.filter(|max| *max < map.len()) {
-        errors.push(FieldError::new(path.clone(), format!("{} entries are too many: at most {max}", map.len())));
+        let message = format!("{} entries are too many: at most {max}", map.len());
+        errors.push(FieldError::new(path.clone(), message).at(Stage::Shape));
     }
     for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
         check(values, value, &path.key(key), errors);
@@ -138,11 +170,13 @@ fn elements(items: &Schema, (min, max): (usize, Option<usize>), set: bool, list:
         errors.push(FieldError::new(path.clone(), format!("{} elements are too few: at least {min}", list.len())));
     }
     if let Some(max) = max.filter(|max| *max < list.len()) {
-        errors.push(FieldError::new(path.clone(), format!("{} elements are too many: at most {max}", list.len())));
+        let message = format!("{} elements are too many: at most {max}", list.len());
+        errors.push(FieldError::new(path.clone(), message).at(Stage::Shape));
     }
     for (index, value) in list.iter().enumerate() {
         check(items, value, &path.index(index), errors);
-        if set && list[..index].contains(value) {
+        // As by a server, each repeated value is one error, however often it stands there.
+        if set && list[..index].iter().filter(|earlier| *earlier == value).count() == 1 {
             errors.push(FieldError::new(path.index(index), format!("{value} stands in the list already: leave it out")));
         }
     }
@@ -156,22 +190,23 @@ fn string(
     path: &FieldPath,
     errors: &mut Vec<FieldError>,
 ) {
-    let mut fault = |message: String| errors.push(FieldError::new(path.clone(), message));
+    let mut fault = |stage, message: String| errors.push(FieldError::new(path.clone(), message).at(stage));
     let length = text.chars().count();
     if length < min {
-        fault(if length == 0 { "may not be empty".to_owned() } else { format!("{text:?} is too short: at least {min} characters") });
+        let message = if length == 0 { "may not be empty".to_owned() } else { format!("{text:?} is too short: at least {min} characters") };
+        fault(Stage::Value, message);
     } else if let Some(max) = max.filter(|max| *max < length) {
-        fault(format!("{text:?} is too long: {length} characters, at most {max}"));
+        fault(Stage::Shape, format!("{text:?} is too long: {length} characters, at most {max}"));
     } else if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
-        fault(format!("{text:?} does not have the form {pattern}"));
+        fault(Stage::Value, format!("{text:?} does not have the form {pattern}"));
     }
     if !one_of.is_empty() && !one_of.contains(&text) {
-        fault(format!("{text:?} is none of {}", one_of.join(", ")));
+        fault(Stage::Shape, format!("{text:?} is none of {}", one_of.join(", ")));
     }
 }
 
 fn integer(bits: u8, min: Option<i64>, max: Option<i64>, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let Some(number) = value.as_i64() else {
+    let Some(number) = whole(value) else {
         errors.push(wrong_type(path, "a whole number", value));
         return;
     };
@@ -186,14 +221,33 @@ fn integer(bits: u8, min: Option<i64>, max: Option<i64>, value: &Value, path: &F
 }
 
 fn quantity(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    match value {
-        Value::String(text) if matches(QUANTITY, text) => {}
-        Value::Number(number) if number.is_i64() || number.is_u64() => {}
-        _ => errors.push(FieldError::new(
-            path.clone(),
-            format!("{value} is no quantity: write a number with a suffix, such as 500m, \"1.5\" or 10Gi"),
-        )),
-    }
+    let stage = match value {
+        Value::String(text) if matches(QUANTITY, text) => return,
+        Value::Number(_) if whole(value).is_some() => return,
+        Value::String(_) => Stage::Value,
+        _ => Stage::Shape,
+    };
+    let message = format!("{value} is no quantity: write a number with a suffix, such as 500m, \"1.5\" or 10Gi");
+    errors.push(FieldError::new(path.clone(), message).at(stage));
+}
+
+/// A whole number, also one that was written as `1.0` or `1e3`; beyond 2^53 a float does not represent a single one.
+pub(super) fn whole(value: &Value) -> Option<i64> {
+    let float = || value.as_f64().filter(|float| value.is_f64() && float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0);
+    value.as_i64().or_else(|| float().map(|float| float as i64))
+}
+
+/// A date and a time of day as the format `date-time` of a schema has them; leap seconds are none.
+fn is_time(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let Some((date, time)) = text.split_once('t') else { return false };
+    let clock = r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$";
+    is_date(date) && matches(clock, time)
+}
+
+/// A day that exists, as 2026-01-31.
+pub(crate) fn is_date(text: &str) -> bool {
+    matches(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", text) && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
@@ -207,7 +261,7 @@ fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
         Value::Array(_) => "a list".to_owned(),
         other => other.to_string(),
     };
-    FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}"))
+    FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}")).at(Stage::Shape)
 }
 
 /// Whether a text matches a pattern of ours; compiled patterns are cached, there are a few dozen.

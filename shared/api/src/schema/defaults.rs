@@ -1,9 +1,10 @@
 //! Filling in defaults as the API server does before it validates and stores.
 
+use super::check::whole;
 use super::{Schema, Shape};
 use serde_json::Value;
 
-/// Sets absent fields to their defaults, and removes nulls that mean absence.
+/// Sets absent fields to their defaults, removes nulls that mean absence, and writes whole numbers as such.
 pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
     match (&schema.shape, value) {
         (Shape::Object(fields), Value::Object(map)) => {
@@ -25,6 +26,11 @@ pub(crate) fn apply_defaults(schema: &Schema, value: &mut Value) {
             map.values_mut().for_each(|value| apply_defaults(values, value));
         }
         (Shape::List { items, .. }, Value::Array(list)) => list.iter_mut().for_each(|value| apply_defaults(items, value)),
+        (Shape::Integer { .. } | Shape::Quantity | Shape::IntOrText, value) if value.is_f64() => {
+            if let Some(number) = whole(value) {
+                *value = number.into();
+            }
+        }
         _ => {}
     }
 }

@@ -90,6 +90,20 @@ impl Node {
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.content, Content::Scalar(Scalar::Null))
     }
+    /// Moves the tree down by some lines.
+    pub(crate) fn shift(&mut self, lines: usize) {
+        self.mark.line += lines;
+        match &mut self.content {
+            Content::Scalar(_) => {}
+            Content::List(items) => items.iter_mut().for_each(|item| item.shift(lines)),
+            Content::Map(entries) => {
+                for entry in entries {
+                    entry.mark.line += lines;
+                    entry.value.shift(lines);
+                }
+            }
+        }
+    }
     /// The tree as JSON; of repeated keys the last one wins.
     pub(crate) fn to_json(&self) -> Value {
         match &self.content {
