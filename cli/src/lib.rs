@@ -10,6 +10,7 @@ pub mod savings;
 pub mod sim;
 pub mod source;
 pub mod uninstall;
+pub mod validate;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,7 +34,9 @@ pub enum Command {
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
-    /// Validate manifests and settings, without a cluster
+    /// Judge manifests as an API server with the CRDs would, without one
+    Validate(validate::Args),
+    /// Check manifests and settings for what would not work, without a cluster
     Check(check::Args),
     /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
     Demo,
@@ -56,6 +59,10 @@ pub fn run(cli: &Cli) -> ExitCode {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
             // If the output cannot be written, nor can an error.
             convert::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
+        }
+        Command::Validate(args) => {
+            let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+            validate::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
         }
         Command::Check(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());

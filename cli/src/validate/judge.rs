@@ -1,0 +1,259 @@
+//! The judgement of each object of the input.
+
+use super::runtime;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::crd;
+use whittle_api::field::{FieldError, FieldPath};
+use whittle_api::legacy::{self, ConvertOptions, Converted, Purpose};
+use whittle_api::manifest::{self, Document, Object};
+use whittle_api::runtime::Findings;
+use whittle_api::validate::{self, Served};
+
+/// How several documents of one object are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// Each for itself, as if it were created.
+    Apart,
+    /// The first as created, each other as replacing what was accepted before it.
+    Judged,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Accepted,
+    Refused,
+    /// The kind is none of ours.
+    NotJudged,
+}
+
+/// What an API server would do with an object.
+#[derive(Debug)]
+pub struct Judgement<'a> {
+    pub document: &'a Document,
+    pub verdict: Verdict,
+    /// What the server answers.
+    pub errors: Vec<FieldError>,
+    /// What it accepts and does not work, and what it answers once the errors are corrected.
+    pub warnings: Vec<FieldError>,
+    /// The spec as it is stored; `None` if the object is refused or has none.
+    pub defaulted: Option<Value>,
+}
+
+impl Judgement<'_> {
+    /// Turns warnings into errors.
+    pub fn refuse_warnings(&mut self) {
+        self.errors.append(&mut self.warnings);
+        if !self.errors.is_empty() {
+            self.verdict = Verdict::Refused;
+            self.defaulted = None;
+        }
+    }
+}
+
+/// Kind, and name with namespace, of an object as it is served.
+type Identity<'a> = (&'a str, String);
+
+/// Judges all documents, in their order.
+pub fn judge(documents: &[Document], changes: Changes) -> Vec<Judgement<'_>> {
+    let conversions = convert(documents);
+    let mut stored: BTreeMap<Identity<'_>, Value> = BTreeMap::new();
+    documents
+        .iter()
+        .enumerate()
+        .map(|(position, document)| {
+            let (api_version, kind) = document.type_meta();
+            let written = match validate::served(api_version, kind) {
+                Served::Elsewhere => return not_judged(document),
+                Served::Nowhere => return refused(document, manifest::unknown_karpenter_kind(api_version, kind)),
+                Served::Here => Written { api_version, kind, value: document.value(), object: None },
+                Served::Legacy => match &conversions[position] {
+                    Some(Ok(conversion)) => conversion.written(),
+                    Some(Err(error)) => return refused(document, error.clone()),
+                    None => return invalid_legacy(document),
+                },
+            };
+            let identity = identity(&written);
+            let old = identity.as_ref().and_then(|identity| stored.get(identity));
+            let mut judgement = written.judge(document, old.filter(|_| changes == Changes::Judged));
+            if let Some(Ok(conversion)) = &conversions[position] {
+                conversion.explain(&mut judgement);
+            }
+            if changes == Changes::Apart && old.is_some() {
+                let message =
+                    "the input has this object already, and each is judged for itself: keep one, or judge the change with --update";
+                judgement.warnings.push(FieldError::new(FieldPath::of("metadata.name"), message));
+            }
+            if let (Some(identity), true) = (identity, judgement.verdict == Verdict::Accepted) {
+                stored.insert(identity, written.value.clone());
+            }
+            judgement
+        })
+        .collect()
+}
+
+/// An object as it is sent to a server.
+struct Written<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    value: &'a Value,
+    /// The typed object, if it is there already.
+    object: Option<&'a Object>,
+}
+
+/// The name under which an object is stored; `None` if the server makes it.
+fn identity<'a>(written: &Written<'a>) -> Option<Identity<'a>> {
+    let word = |field: &str| written.value["metadata"][field].as_str().filter(|text| !text.is_empty());
+    let name = word("name")?;
+    // A server overlooks the namespace of an object that belongs to none.
+    let namespace = crd::is_namespaced(written.kind).then(|| word("namespace").unwrap_or("default"));
+    Some((written.kind, namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))))
+}
+
+impl Written<'_> {
+    fn judge<'d>(&self, document: &'d Document, old: Option<&Value>) -> Judgement<'d> {
+        let mut errors = match old {
+            Some(old) => validate::update(self.api_version, self.kind, old, self.value),
+            None => validate::document(self.api_version, self.kind, self.value),
+        };
+        errors.extend(document.repeated_keys());
+        let validate::Answer { errors, later } = validate::answer(errors);
+        if !errors.is_empty() {
+            return Judgement { document, verdict: Verdict::Refused, errors, warnings: later, defaulted: None };
+        }
+        let found = match self.object {
+            Some(object) => runtime::findings(object),
+            None => document.object().map_or_else(unusable, |object| runtime::findings(&object)),
+        };
+        let defaulted = validate::defaulted(self.api_version, self.kind, self.value);
+        let version = old.is_none().then(|| stored_version(self.value)).flatten();
+        let warnings = found.errors.into_iter().chain(found.notes).chain(version).collect();
+        Judgement { document, verdict: Verdict::Accepted, errors, warnings, defaulted }
+    }
+}
+
+/// A new object that names a stored version. Dry runs accept it.
+fn stored_version(value: &Value) -> Option<FieldError> {
+    let version = value["metadata"]["resourceVersion"].as_str()?;
+    version.parse::<u64>().is_ok_and(|version| version != 0).then(|| {
+        let message = "it is the version of a stored object, with which kubectl create is refused: leave it out";
+        FieldError::new(FieldPath::of("metadata.resourceVersion"), message)
+    })
+}
+
+fn unusable(error: FieldError) -> Findings {
+    Findings { errors: vec![error], notes: Vec::new() }
+}
+
+fn not_judged(document: &Document) -> Judgement<'_> {
+    Judgement { document, verdict: Verdict::NotJudged, errors: Vec::new(), warnings: Vec::new(), defaulted: None }
+}
+
+fn refused(document: &Document, error: FieldError) -> Judgement<'_> {
+    Judgement { document, verdict: Verdict::Refused, errors: vec![error], warnings: Vec::new(), defaulted: None }
+}
+
+/// An object from before v1 that its own version refuses.
+fn invalid_legacy(document: &Document) -> Judgement<'_> {
+    let errors = legacy_errors(document);
+    let validate::Answer { errors, later } = validate::answer(errors);
+    Judgement { document, verdict: Verdict::Refused, errors, warnings: later, defaulted: None }
+}
+
+fn legacy_errors(document: &Document) -> Vec<FieldError> {
+    let (api_version, kind) = document.type_meta();
+    let mut errors = validate::document(api_version, kind, document.value());
+    errors.extend(document.repeated_keys());
+    if errors.is_empty() {
+        errors.extend(document.object().err());
+    }
+    errors
+}
+
+/// An object from before v1, as v1.
+struct Conversion {
+    object: Object,
+    value: Value,
+    notes: Vec<String>,
+}
+
+impl Conversion {
+    fn written(&self) -> Written<'_> {
+        let (api_version, kind) = self.object.type_meta();
+        Written { api_version, kind, value: &self.value, object: Some(&self.object) }
+    }
+
+    /// Says that the converted object was judged, and what the conversion noticed.
+    fn explain(&self, judgement: &mut Judgement<'_>) {
+        let (api_version, kind) = self.object.type_meta();
+        for error in judgement.errors.iter_mut().chain(&mut judgement.warnings) {
+            error.message = format!("as {kind} of {api_version}, {}", error.message);
+        }
+        let (old, _) = judgement.document.type_meta();
+        let judged = format!("{old} is not served by the CRDs: judged as {kind} of {api_version}, which `whittle convert` prints");
+        let notes = std::iter::once(judged).chain(self.notes.iter().cloned());
+        judgement.warnings.extend(notes.map(|note| FieldError::new(FieldPath::root(), note)));
+    }
+}
+
+/// The conversion of each document from before v1; `None` for others and invalid ones. All are converted together, because the kubelet
+/// settings of a pool belong into its class; a second document of one object is converted alone.
+fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>> {
+    let is_legacy = |document: &Document| {
+        let (api_version, kind) = document.type_meta();
+        validate::served(api_version, kind) == Served::Legacy
+    };
+    if !documents.iter().any(is_legacy) {
+        return documents.iter().map(|_| None).collect();
+    }
+    let objects: Vec<Option<Object>> = documents.iter().map(typed).collect();
+    let mut seen = BTreeSet::new();
+    let together: Vec<bool> = objects.iter().map(|object| object.as_ref().is_some_and(|object| seen.insert(target(object)))).collect();
+    let options = ConvertOptions::new(Purpose::Output);
+    let set = objects.iter().zip(&together).filter(|(_, together)| **together).filter_map(|(object, _)| object.clone()).collect();
+    let converted = legacy::convert(set, &options);
+    objects
+        .into_iter()
+        .zip(together)
+        .map(|(object, together)| {
+            let old = object.filter(|object| matches!(object, Object::Legacy(_)))?;
+            Some(if together { find(&converted, &old) } else { find(&legacy::convert(vec![old.clone()], &options), &old) })
+        })
+        .collect()
+}
+
+/// A valid object of Karpenter's.
+fn typed(document: &Document) -> Option<Object> {
+    let (api_version, kind) = document.type_meta();
+    match validate::served(api_version, kind) {
+        Served::Here => document.object().ok(),
+        Served::Legacy if legacy_errors(document).is_empty() => document.object().ok(),
+        _ => None,
+    }
+}
+
+/// Kind and name of an object as v1.
+fn target(object: &Object) -> (&str, String) {
+    let kind = match object.type_meta().1 {
+        "Provisioner" => "NodePool",
+        "Machine" => "NodeClaim",
+        "AWSNodeTemplate" => "EC2NodeClass",
+        kind => kind,
+    };
+    (kind, object.key())
+}
+
+/// What became of an old object.
+fn find(converted: &Converted, old: &Object) -> Result<Conversion, FieldError> {
+    let (old_title, (kind, key)) = (format!("{} {:?}", old.type_meta().1, old.key()), target(old));
+    if let Some(error) = converted.errors.iter().find(|error| error.object == old_title) {
+        return Err(FieldError::new(FieldPath::of(&error.field), format!("it cannot be converted to v1: {}", error.message)));
+    }
+    let found = converted.objects.iter().find(|object| object.type_meta().1 == kind && object.key() == key);
+    let Some((object, value)) = found.and_then(|object| Some((object.clone(), object.to_json()?))) else {
+        return Err(FieldError::new(FieldPath::root(), "it has no equivalent in v1: `whittle convert` says why"));
+    };
+    let title = format!("{kind} {key:?}");
+    let notes = converted.warnings.iter().filter(|note| note.object == title).map(|note| note.text.clone()).collect();
+    Ok(Conversion { object, value, notes })
+}

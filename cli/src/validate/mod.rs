@@ -1,0 +1,85 @@
+//! `whittle validate`: judges manifests as an API server with our CRDs would, without one.
+
+mod judge;
+mod output;
+mod runtime;
+#[cfg(test)]
+mod tests;
+
+use crate::source::files;
+use clap::ValueEnum;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use whittle_api::manifest;
+
+pub use judge::{Changes, Judgement, Verdict, judge};
+
+/// Arguments of `whittle validate`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Exit code: 0 if everything is accepted, 1 if something is refused, 2 if something cannot be read.\n\
+                        Kinds from before v1 are judged as `whittle convert` prints them; kinds that are not Karpenter's are left alone.")]
+pub struct Args {
+    /// A file, a directory (its *.yaml and *.yml), or - for standard input
+    #[arg(short, long = "filename", required = true)]
+    pub filename: Vec<PathBuf>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Judge further documents of one object as changes of it, instead of each for itself
+    #[arg(long)]
+    pub update: bool,
+    /// Refuse what causes a warning: objects that a server accepts and that do not work
+    #[arg(long)]
+    pub strict: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+/// Judges all objects. Verdicts are printed to `out`, errors and warnings as text to `err`. Exit code 0 if all are accepted, 1 if one is refused,
+/// 2 if a file or document cannot be read; the readable ones are judged nevertheless.
+///
+/// # Errors
+/// Only when `out` or `err` cannot be written.
+pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+    let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
+    for path in &args.filename {
+        match files::read(path, stdin) {
+            Ok(files) => {
+                for found in files.iter().flat_map(|file| manifest::documents(&file.name, &file.text)) {
+                    match found {
+                        Ok(document) => documents.push(document),
+                        Err(error) => unreadable.push(error.to_string()),
+                    }
+                }
+            }
+            Err(error) => unreadable.push(error.to_string()),
+        }
+    }
+    if documents.is_empty() && unreadable.is_empty() {
+        unreadable.push("there is nothing to judge: the input has no object".to_owned());
+    }
+    for error in &unreadable {
+        writeln!(err, "error: {error}")?;
+    }
+    let changes = if args.update { Changes::Judged } else { Changes::Apart };
+    let mut judgements = judge(&documents, changes);
+    if args.strict {
+        judgements.iter_mut().for_each(Judgement::refuse_warnings);
+    }
+    match args.output {
+        Output::Text => output::text(&judgements, out, err)?,
+        Output::Json => output::json(&judgements, out)?,
+    }
+    Ok(if !unreadable.is_empty() {
+        ExitCode::from(2)
+    } else if judgements.iter().any(|judgement| judgement.verdict == Verdict::Refused) {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
