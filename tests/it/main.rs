@@ -11,6 +11,7 @@ mod infra;
 mod objects_without_claim;
 mod plans;
 mod real_admission;
+mod real_validation;
 mod scenarios;
 mod tools;
 mod uninstall;

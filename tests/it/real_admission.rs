@@ -9,12 +9,12 @@ use std::process::{Command, ExitCode};
 use whittle_backends::control_plane::ControlPlane;
 use whittle_cli::convert;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A server with nothing but our CRDs.
-fn server() -> Option<ControlPlane> {
+pub(crate) fn server() -> Option<ControlPlane> {
     let cluster = ControlPlane::with_parts("")?;
     let apply = cluster.kubectl().args(["apply", "-f"]).arg(root().join("infra/crds")).output().expect("kubectl runs");
     assert!(apply.status.success(), "{}", String::from_utf8_lossy(&apply.stderr));
