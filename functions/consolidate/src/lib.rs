@@ -230,7 +230,8 @@ fn rules(settings: &Settings, snapshot: &Snapshot) -> Rules {
     let gate = |on: bool| if on { Gate::On } else { Gate::Off };
     let (spot_to_spot, static_capacity) = (gate(settings.spot_to_spot), gate(settings.static_capacity));
     let solve = Options { promised: snapshot.promises(), ..whittle_snapshot::options(settings) };
-    let (unreadable_pools, shifted_zones) = (uncountable_pools(snapshot), snapshot.shifted.names.clone());
+    let shifted_zones = snapshot.shifted.names.union(&snapshot.shifted.ids).cloned().collect();
+    let unreadable_pools = uncountable_pools(snapshot);
     Rules { spot_to_spot, static_capacity, solve, unreadable_pools, shifted_zones, ..Rules::standard() }
 }
 

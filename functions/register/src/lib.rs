@@ -4,6 +4,7 @@ mod decide;
 mod measured;
 mod poll;
 mod pool_health;
+mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +28,6 @@ rights! {
     Queues: Queues,
 }
 
-/// Instances tagged in one run: CreateTags is throttled, and nothing waits for the tags.
-const TAGGED_PER_RUN_MAX: usize = 10;
-
 /// Upper bound of the time for one claim.
 const TIME_PER_CLAIM: SignedDuration = SignedDuration::from_secs(1);
 
@@ -50,7 +48,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     let run = Run { ports, cluster, objects: &objects };
     let mut waiting = false;
-    let mut tagged = 0;
+    let mut untagged = Vec::new();
     let mut outcomes = Vec::new();
     let mut measurements = Vec::new();
     for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
@@ -66,9 +64,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
                 outcomes.extend(pool_health::pool_of(&before, &objects).zip(pool_health::outcome(&before, &claim.value)));
                 measurements.extend(measured::measurement(&before, &claim.value, &objects.nodes));
                 waiting |= is_waiting(&claim.value, ports.clock().now());
-                if tagged < TAGGED_PER_RUN_MAX && wants_tags(&claim.value) {
-                    tagged += 1;
-                    run.tag_instance(claim, &mut report).await;
+                if wants_tags(&claim.value) {
+                    untagged.push(claim);
                 }
             }
             // Lost a race, or the Node changed since it was read: the next run handles it.
@@ -85,6 +82,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     ports.store().append(cluster, &report.decisions).await?;
     run.store_outcomes(outcomes, &mut report).await?;
     run.store_measurements(&measurements, &mut report).await?;
+    waiting |= run.tag_instances(untagged, &mut report).await;
     if waiting {
         run.requeue().await?;
     }
@@ -263,30 +261,6 @@ impl<P: Rights> Run<'_, P> {
         report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.value.key.name), message);
         report.count("initialized");
         Ok(ready)
-    }
-
-    /// Adds missing tags to the instance (lifecycle 10). Failures are retried by the next run.
-    async fn tag_instance(&self, claim: Stored<Claim>, report: &mut Report) {
-        let (Some(machine), Some(node)) = (claim.value.machine(), claim.value.node_name()) else { return };
-        let Ok(Some(instance)) = self.ports.cloud().instance(&machine.instance_id).await else { return };
-        let wanted = [
-            (labels::TAG_NAME, node),
-            (labels::TAG_NODE_CLAIM, claim.value.key.name.as_str()),
-            (labels::TAG_CLUSTER, claim.value.key.cluster.as_str()),
-        ];
-        let missing: Vec<(String, String)> =
-            wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(*key)).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        if !missing.is_empty() && self.ports.cloud().tag(&machine.instance_id, &missing).await.is_err() {
-            report.count("tags_failed");
-            return;
-        }
-        let mut next = claim.value.clone();
-        for key in [labels::INSTANCE_TAGGED, labels::CLUSTER_NAME_TAGGED] {
-            next.annotations.insert(key.to_owned(), "true".to_owned());
-        }
-        if save(self.ports.store(), &claim, next).await.is_ok() {
-            report.count("tagged");
-        }
     }
 }
 

@@ -360,7 +360,7 @@ fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> b
 
 /// Whether the claim's machine is in a zone under a zonal shift.
 fn is_shifted(claim: &Claim, input: &SweepInput<'_>) -> bool {
-    claim.machine().is_some_and(|machine| input.shifted.names.contains(&machine.zone))
+    claim.machine().is_some_and(|machine| input.shifted.have(machine))
 }
 
 /// Finds doorbells that were lost and have to be sent again.
@@ -480,7 +480,9 @@ fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &
     };
     for node_claim in input.objects.node_claims.iter().filter(may_be_ours).filter(|node_claim| held(&node_claim.metadata)) {
         let name = &node_claim.metadata.name;
-        let has_machine = running.contains(&node_claim.status.provider_id) || adopt::has_machine(node_claim, input);
+        let has_machine = running.contains(&node_claim.status.provider_id)
+            || adopt::has_machine(node_claim, input)
+            || input.shifted.are_of(&node_claim.metadata.labels);
         if !claims.contains(name.as_str())
             && !has_machine
             && sightings.is_confirmed(format!("nodeclaim/{name} without claim"), SIGHTING_INTERVAL)
@@ -492,6 +494,7 @@ fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &
     for node in input.objects.nodes.iter().filter(|node| held(&node.metadata)) {
         let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
         let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || is_ready(node);
+        let accounted = accounted || input.shifted.are_of(&node.metadata.labels);
         if !accounted && sightings.is_confirmed(format!("node/{name} without machine"), SIGHTING_INTERVAL) {
             sightings.retain_denial(&format!("node/{name}"));
             out.release_nodes.push(name.clone());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, Stored};
+use whittle_claims::{Claim, ShiftedZones, Stored};
 use whittle_ports::{Report, metrics};
 use whittle_units::{Price, Timestamp};
 
@@ -33,10 +33,11 @@ pub(crate) fn pools(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cl
     }
 }
 
-/// Emits claims that stay in one phase for too long.
-pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], now: Timestamp) {
+/// Emits claims that stay in one phase for too long, without those that a zonal shift may hold.
+pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], shifted: &ShiftedZones, now: Timestamp) {
     let mut stuck: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_stuck(now)) {
+    let held = |claim: &Claim| claim.machine().is_some_and(|machine| shifted.have(machine));
+    for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_stuck(now) && !held(claim)) {
         *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
         tracing::warn!(claim = %claim.key, phase = claim.phase.name(), "a NodeClaim is stuck");
     }

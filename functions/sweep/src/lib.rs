@@ -54,7 +54,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     }
     let uninstallation = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
     if let Some(uninstallation) = &uninstallation {
-        report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value).await?);
+        report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value, &shifted).await?);
     }
     // Instances first: one that is launched while we read is then not seen without its claim.
     let instances = ports.cloud().of_cluster(cluster).await?;
@@ -96,14 +96,14 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         report.count("unreadable");
     }
     gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);
-    gauges::stuck(&mut report, &claims, now);
+    gauges::stuck(&mut report, &claims, &shifted, now);
     let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = executor.run(findings, &mut report).await;
     let stored_drift = store_drift(ports, drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(&mut report, &pools, &claims);
-    offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await?;
+    offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await;
     for (wanted, _) in pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status) {
         // `refresh` also writes it when the class changes; a failed write is retried at the next tick.
         let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();

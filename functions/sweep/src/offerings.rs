@@ -16,18 +16,35 @@ use whittle_units::{ClusterName, Price};
 /// An offering's capacity type and zone.
 type Place = (String, String);
 
-/// Emits the gauges. Without the setting nothing is read.
+/// What the gauges depend on, of one cluster.
+pub(crate) type Facts<'a> = (&'a ClusterObjects, &'a [NodeClassRecord], &'a [Stored<Claim>]);
+
+/// Emits the gauges. Without the setting nothing is read; if something cannot be read, the sweep goes on without them.
 pub(crate) async fn report_offerings<P: Rights>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
-    (objects, classes, claims): (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
+    facts: Facts<'_>,
+    shifted: &ShiftedZones,
+    report: &mut Report,
+) {
+    if settings.offering_metrics.is_empty() {
+        return;
+    }
+    if let Err(error) = read_and_report(ports, settings, cluster, facts, shifted, report).await {
+        tracing::warn!(%error, %cluster, "there are no gauges of offerings");
+        report.count("offerings_unseen");
+    }
+}
+
+async fn read_and_report<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    (objects, classes, claims): Facts<'_>,
     shifted: &ShiftedZones,
     report: &mut Report,
 ) -> Result<(), HandleError> {
-    if settings.offering_metrics.is_empty() {
-        return Ok(());
-    }
     let Some(blob) = ports.store().catalog().await? else { return Ok(()) };
     let unreadable = |reason: String| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason };
     let catalog = warm::catalog(&blob.value).map_err(|error| unreadable(error.to_string()))?;

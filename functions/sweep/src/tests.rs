@@ -386,6 +386,14 @@ fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
     let (first, second) = orphaned.twice(30);
     assert!(first.release_mirrors.is_empty() && first.release_nodes.is_empty());
     assert_eq!((second.release_mirrors, second.release_nodes), (vec!["default-1".to_owned()], vec!["n".to_owned()]));
+    let shifted = change(orphaned.clone(), |s| {
+        s.shifted.ids.insert("use1-az1".into());
+        for meta in [&mut s.objects.nodes[0].metadata, &mut s.objects.node_claims[0].metadata] {
+            meta.labels.insert(labels::ZONE_ID.into(), "use1-az1".into());
+        }
+    });
+    let hidden = shifted.twice(30).1;
+    assert!(hidden.release_mirrors.is_empty() && hidden.release_nodes.is_empty(), "EC2 may hide machines of a shifted zone");
     let running = change(orphaned.clone(), |s| s.instances = vec![instance("i-1")]).twice(30).1;
     assert!(running.release_mirrors.is_empty() && running.release_nodes.is_empty(), "its machine runs");
     let theirs = change(orphaned.clone(), |s| {
@@ -508,9 +516,13 @@ fn stuck_and_unreadable_objects_are_in_the_alarmed_gauges() {
     nameless.spec.node_pool.clear();
     let claims = [planned(), registered(), nameless];
     let claims = claims.map(|value| Stored { value, revision: Revision(1) });
-    crate::gauges::stuck(&mut report, &claims, at(899));
+    crate::gauges::stuck(&mut report, &claims, &ShiftedZones::default(), at(899));
     assert_eq!(report.gauges, []);
-    crate::gauges::stuck(&mut report, &claims, at(3_600));
+    let mut held = whittle_ports::Report::default();
+    let names = [registered().machine().unwrap().zone.clone()].into();
+    crate::gauges::stuck(&mut held, &claims[1..2], &ShiftedZones { names, ..ShiftedZones::default() }, at(3_600));
+    assert_eq!(held.gauges, [], "a zonal shift may hold it");
+    crate::gauges::stuck(&mut report, &claims, &ShiftedZones::default(), at(3_600));
     crate::gauges::unreadable(&mut report, &ClusterObjects::default(), 2, &BTreeMap::new());
     let shown: Vec<String> = report
         .gauges

@@ -11,13 +11,15 @@ use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
-    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, Stored, Uninstall, UninstallRequest, mirror, step,
+    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, ShiftedZones, Stored, Uninstall, UninstallRequest,
+    mirror, step,
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
     ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup,
     Listing, Mirrors, NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
 };
+use whittle_snapshot::shifted_zones;
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// A launch without an instance after this time launches nothing more.
@@ -108,7 +110,7 @@ pub async fn uninstall<P: Rights>(ports: P, settings: &Settings, request: &Unins
     if known.as_ref().is_none_or(|known| known.value != wanted) {
         ports.store().write(cluster, &wanted, known.map_or(Revision::ABSENT, |known| known.revision)).await?;
     }
-    continue_uninstall(ports, cluster, &wanted).await
+    continue_uninstall(ports, cluster, &wanted, &shifted_zones(ports, settings, cluster).await?).await
 }
 
 /// One line for each step of an uninstallation.
@@ -173,6 +175,7 @@ pub(crate) async fn continue_uninstall<P: Rights>(
     ports: P,
     cluster: &ClusterName,
     uninstallation: &Uninstall,
+    shifted: &ShiftedZones,
 ) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let now = ports.clock().now();
@@ -191,7 +194,7 @@ pub(crate) async fn continue_uninstall<P: Rights>(
             (LeftNodes::Keep, Phase::Terminating { .. }) => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
             // A Node that is being deleted would vanish with its finalizer, while its machine runs on: it is drained.
             (LeftNodes::Keep, phase) if phase.machine().is_some() && !is_node_deleting(&claim.value, &objects) => {
-                release_machine(ports, claim, &objects, &mut report).await
+                release_machine(ports, claim, (&objects, shifted), &mut report).await
             }
             _ => delete_claim(ports, claim, &mut report).await,
         };
@@ -297,7 +300,7 @@ async fn release<P: Rights>(ports: P, cluster: &ClusterName, name: &str, uid: &s
 async fn release_machine<P: Rights>(
     ports: P,
     claim: &Stored<Claim>,
-    objects: &ClusterObjects,
+    (objects, shifted): (&ClusterObjects, &ShiftedZones),
     report: &mut Report,
 ) -> Result<(), HandleError> {
     let key = &claim.value.key;
@@ -307,6 +310,8 @@ async fn release_machine<P: Rights>(
     }
     let now = ports.clock().now();
     match tag_released(ports, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
+        // During a zonal shift EC2 may not show it although it runs: left for the next tick.
+        Err(HandleError::Cloud(error)) if error.kind == CloudErrorKind::NotFound && shifted.have(machine) => return Ok(()),
         // EC2 would show an instance of this age: this one has terminated.
         Err(HandleError::Cloud(error))
             if error.kind == CloudErrorKind::NotFound && now.duration_since(machine.launched_at) >= LAUNCH_SETTLED_AFTER =>

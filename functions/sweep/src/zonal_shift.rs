@@ -8,8 +8,8 @@ use whittle_api::labels;
 use whittle_claims::{NodeClassRecord, Revision, ShiftChange, ShiftedZones, Stored, ZoneShifts, ZoneTraffic};
 use whittle_model::requirements::{from_labels, from_requirements};
 use whittle_ports::{
-    Clock, ClusterEvent, ClusterRecord, HandleError, Involved, RecordReader, Records, Report, Settings, ZonalShifts, publish_event,
-    unless_conflict,
+    Clock, CloudErrorKind, ClusterEvent, ClusterRecord, HandleError, Involved, RecordReader, Records, Report, Settings, ZonalShifts,
+    publish_event, unless_conflict,
 };
 use whittle_snapshot::shifted_zones;
 use whittle_units::ClusterName;
@@ -41,7 +41,15 @@ async fn refresh<P: Rights>(ports: P, cluster: &ClusterName, report: &mut Report
         report.count("cluster_arn_unknown");
         return Ok(());
     };
-    let answer = ports.cloud().zone_shifts(&arn).await?;
+    let answer = match ports.cloud().zone_shifts(&arn).await {
+        // Without a registration there are no shifts, nor any that were known before it was taken back.
+        Err(error) if error.kind == CloudErrorKind::NotFound => {
+            tracing::warn!(%error, %cluster, "the cluster is not registered with Application Recovery Controller: it has no zonal shifts");
+            report.count("not_registered_for_shifts");
+            Vec::new()
+        }
+        answer => answer?,
+    };
     let known = ports.store().read::<ZoneShifts>(cluster, ZoneShifts::NAME).await?;
     let next = ZoneShifts::after(known.as_ref().map(|known| &known.value), &answer, &names(ports, cluster).await?);
     let (before, revision) = known.map_or((ZoneShifts::default(), Revision::ABSENT), |Stored { value, revision }| (value, revision));

@@ -31,7 +31,7 @@ const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
 impl<P: Rights> Run<P> {
     pub(crate) async fn drain(&mut self, node: &Node, objects: &ClusterObjects) -> Result<Next, HandleError> {
-        if self.is_machine_lost(node).await {
+        if self.is_machine_lost(node).await && !self.is_held().await? {
             return self.end_machine().await;
         }
         self.taint_and_delete_objects(node).await?;
@@ -140,6 +140,14 @@ impl<P: Rights> Run<P> {
             Ok(None) => !Safeguard::Ec2Asked
                 .stops(silent_since.is_none_or(|since| self.ports.clock().now().duration_since(since) < KUBELET_DEAD_AFTER)),
             Err(error) => !runs_without_answer(&error),
+        }
+    }
+
+    /// Whether the machine must not be terminated yet: then its Node is drained first, even if it seems to be lost.
+    async fn is_held(&self) -> Result<bool, HandleError> {
+        match self.claim.value.machine() {
+            Some(machine) => self.is_held_by_shift(machine).await,
+            None => Ok(false),
         }
     }
 

@@ -9,6 +9,9 @@ const CALL_MAX: Duration = Duration::from_secs(30);
 /// The longest that one attempt may take, so that a lost response leaves time for another attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(12);
 
+/// The longest that a call may take which others must not wait for.
+const BRIEF_MAX: Duration = Duration::from_secs(5);
+
 /// The timeouts of the next call; an error when no time is left, so that no call starts that cannot finish.
 pub(crate) fn limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutConfig, CloudError> {
     let left = clock.time_left().unsigned_abs();
@@ -18,6 +21,13 @@ pub(crate) fn limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutCon
     }
     let operation = left.min(CALL_MAX);
     Ok(TimeoutConfig::builder().operation_timeout(operation).operation_attempt_timeout(operation.min(ATTEMPT_MAX)).build())
+}
+
+/// The same for a call that others must not wait for: one attempt, which the next run repeats.
+pub(crate) fn brief_limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutConfig, CloudError> {
+    let limits = limits(clock, call)?;
+    let most = limits.operation_timeout().unwrap_or(BRIEF_MAX).min(BRIEF_MAX);
+    Ok(limits.to_builder().operation_timeout(most).operation_attempt_timeout(most).build())
 }
 
 /// Sends a request within the invocation's time: `send!(self, aws_sdk_ec2, "DescribeSubnets", builder)`.

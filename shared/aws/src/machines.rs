@@ -374,23 +374,25 @@ impl ZonalShifts for Machines {
     async fn zone_shifts(&self, cluster_arn: &str) -> Result<Vec<ZoneShift>, CloudError> {
         const CALL: &str = "GetManagedResource";
         let client = self.zonal_shift.as_ref().ok_or_else(|| incomplete(CALL, "there is no client for zonal shifts"))?;
-        let request = client.get_managed_resource().resource_identifier(cluster_arn);
-        let answer = send!(self, aws_sdk_arczonalshift, "GetManagedResource", request).map_err(|error| match error.code.as_str() {
+        let limits = crate::budget::brief_limits(&*self.clock, CALL)?;
+        let settings = aws_sdk_arczonalshift::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled());
+        let answer = client.get_managed_resource().resource_identifier(cluster_arn).customize().config_override(settings).send().await;
+        let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error)).map_err(|error| match error.code.as_str() {
             // Of this service alone the code means just that.
             "ResourceNotFoundException" => CloudError { kind: CloudErrorKind::NotFound, ..error },
             _ => error,
         })?;
-        answer.zonal_shifts().iter().map(|shift| zone_shift(shift, CALL)).collect()
+        // Those that AWS starts are among them; `autoshifts` lists these again, without their zones.
+        Ok(answer.zonal_shifts().iter().map(zone_shift).collect())
     }
 }
 
-fn zone_shift(shift: &aws_sdk_arczonalshift::types::ZonalShiftInResource, call: &'static str) -> Result<ZoneShift, CloudError> {
+fn zone_shift(shift: &aws_sdk_arczonalshift::types::ZonalShiftInResource) -> ZoneShift {
     use aws_sdk_arczonalshift::types::AppliedStatus;
-    let ends_at = Timestamp::from_second(shift.expiry_time().secs());
-    let ends_at = ends_at.map_err(|_| incomplete(call, format!("the end of the shift away from {} is out of range", shift.away_from())))?;
+    let ends_at = Timestamp::from_second(shift.expiry_time().secs()).unwrap_or(Timestamp::MAX);
     let is_applied = *shift.applied_status() == AppliedStatus::Applied;
     let state = if is_applied { ShiftState::Applied } else { ShiftState::NotApplied };
-    Ok(ZoneShift { away_from: shift.away_from().to_owned(), ends_at, state })
+    ZoneShift { away_from: shift.away_from().to_owned(), ends_at, state }
 }
 
 impl InstanceTags for Machines {

@@ -1,8 +1,10 @@
 //! Zones that traffic is shifted away from by Amazon Application Recovery Controller (aws 23). Pure.
 
+use crate::claim::Machine;
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::labels;
 use whittle_units::Timestamp;
 
 /// A zonal shift as GetManagedResource reports it.
@@ -63,6 +65,20 @@ pub struct ShiftedZones {
     pub ids: BTreeSet<String>,
     /// The names of the same zones.
     pub names: BTreeSet<String>,
+}
+
+impl ShiftedZones {
+    /// Whether a machine is in one of the zones.
+    #[must_use]
+    pub fn have(&self, machine: &Machine) -> bool {
+        self.names.contains(&machine.zone) || self.are_of(&machine.labels)
+    }
+    /// Whether the zone of an object with these labels, a Node or a NodeClaim, is one of them. The id is known where the name is not.
+    #[must_use]
+    pub fn are_of(&self, of_object: &BTreeMap<String, String>) -> bool {
+        let has = |key: &str, zones: &BTreeSet<String>| of_object.get(key).is_some_and(|zone| zones.contains(zone));
+        has(labels::ZONE, &self.names) || has(labels::ZONE_ID, &self.ids)
+    }
 }
 
 impl ZoneShifts {

@@ -126,13 +126,13 @@ catalogue! {
     cloud {
         /// TerminateInstances calls for an instance that failed, without those that a zonal shift holds
         counter InstanceTerminationFailures = "karpenter_cloudprovider_instance_termination_failures_total" from [Terminate] { zone }
-        /// instances whose calls were made as one; the largest batch of a run
-        gauge(Count) BatchSize = "karpenter_cloudprovider_batcher_batch_size" from [Launch, Register, Terminate] {
+        /// instances whose calls were made as one; of several in a run the largest, of `create_fleet` the last
+        gauge(Count) BatchSize = "karpenter_cloudprovider_batcher_batch_size" from [Launch, Register, Sweep, Terminate] {
             /// `create_fleet`, `describe_instances`, `terminate_instances`
             batcher,
         }
         /// how long the first of a batch waited for its call; of `create_fleet` from the creation of the NodeClaim
-        gauge(Seconds) BatchTime = "karpenter_cloudprovider_batcher_batch_time_seconds" from [Launch, Register, Terminate] { batcher }
+        gauge(Seconds) BatchTime = "karpenter_cloudprovider_batcher_batch_time_seconds" from [Launch, Register, Sweep, Terminate] { batcher }
         /// size of the user data of the last launch
         gauge(Bytes) UserDataBytes = "karpenter_ec2nodeclasses_userdata_bytes" from [Launch] { nodeclass }
         /// only of types that the parameter `OfferingMetrics` names

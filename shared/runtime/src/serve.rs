@@ -147,8 +147,10 @@ where
     }
     let start = Instant::now();
     let mut outcome = handler(shell, &work).await;
+    // Taken after a failure as well: they are not those of the next message.
+    let batches = shell.take_begun_batches();
     if let Ok(report) = &mut outcome {
-        telemetry::add_batches(report, &shell.take_begun_batches());
+        telemetry::add_batches(report, &batches);
     }
     for line in telemetry::lines(shell.clock.now(), function, &work, start.elapsed(), &outcome) {
         println!("{line}");

@@ -20,9 +20,9 @@ mod planned;
 mod planned_tests;
 mod pool_status;
 mod reservations;
-mod shifted;
 #[cfg(test)]
 mod reservations_tests;
+mod shifted;
 mod name_clashes;
 #[cfg(test)]
 mod name_clashes_tests;

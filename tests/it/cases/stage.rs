@@ -4,14 +4,16 @@ use super::case::Case;
 use crate::wire::run;
 use std::pin::Pin;
 use std::sync::Arc;
+use whittle_api::ObjectMeta;
 use whittle_api::conditions;
+use whittle_api::k8s::Node;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_aws::{Ec2Discovery, Isolation, Machines};
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord};
-use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, RecordReader, RegionStore, Settings, advance, error_chain};
+use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, RecordReader, RegionStore, Report, Settings, advance, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use whittle_tests::fake_aws::FakeAws;
-use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, ProviderId, SignedDuration, Timestamp};
 
 /// Reasons for which Karpenter's own validation refuses a class: its answer to such a case left that validation out.
 const REFUSALS: &[&str] = &["UnsupportedKubeletConfiguration", "KubeletExpressionsDisabled", "TagValidationFailed"];
@@ -156,6 +158,27 @@ impl Stage {
         let ports = &self.ports;
         let adapters = Adapters { store: ports, cloud: &self.machines, cluster: ports, queues: ports, clock: ports };
         run(whittle_sweep::handle(adapters, &self.settings, &self.cluster)).map(|_| ())
+    }
+
+    /// Lets every launched machine join as a node that is ready.
+    pub(crate) fn join_nodes(&self) {
+        let claims = self.claims();
+        let mut world = self.simulation.world();
+        let now = world.now();
+        for machine in claims.iter().filter_map(Claim::machine) {
+            let name = format!("node-{}", machine.instance_id);
+            let mut node = Node { metadata: ObjectMeta::named(&name), ..Node::default() };
+            node.spec.provider_id = ProviderId::of_instance(&machine.zone, &machine.instance_id).to_string();
+            world.cluster.objects.create(node, now);
+        }
+    }
+
+    /// One run of `register`.
+    pub(crate) fn register(&self) -> Report {
+        let ports = &self.ports;
+        let machines = self.machines.clone().with_calls(Arc::default());
+        let adapters = Adapters { store: ports, cloud: &machines, cluster: ports, queues: ports, clock: ports };
+        run(whittle_register::handle(adapters, &self.settings, &self.cluster)).expect("a run of register")
     }
 
     /// One invocation of `terminate` with a message for each of these claims.

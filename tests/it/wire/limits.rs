@@ -115,3 +115,28 @@ fn five_hundred_machines_are_terminated_without_a_throttled_call() {
     );
     assert_eq!(throttled, 0);
 }
+
+#[test]
+fn five_hundred_machines_are_named_without_a_throttled_call() {
+    let (case, mut stage) = stage();
+    stage.store(&claims(&case, &stage, 500, 1));
+    seconds_until(&mut stage, 1, |stage| launched(stage, 500), |stage| stage.launch(&[]).unwrap());
+    stage.join_nodes();
+    let named = |stage: &Stage| {
+        let world = stage.simulation.world();
+        world.region.machines.values().filter(|machine| machine.instance.tags.contains_key("Name")).count()
+    };
+    stage.aws.api.lock().unwrap().journal.clear();
+    let start = stage.ports.now();
+    while named(&stage) < 500 && stage.ports.now().duration_since(start) < SignedDuration::from_mins(5) {
+        assert_eq!(stage.register().counted("tags_failed"), 0);
+        // The next run, which this one asked for.
+        stage.simulation.run_for(SignedDuration::from_secs(5));
+    }
+    let seconds = stage.ports.now().duration_since(start).as_secs();
+    assert_eq!(named(&stage), 500);
+    let ((tags, throttled), (lookups, _)) = (calls(&stage, "CreateTags"), calls(&stage, "DescribeInstances"));
+    println!("500 machines: {tags} CreateTags, {lookups} DescribeInstances, {throttled} throttled, all named after {seconds} s");
+    assert_eq!((tags, throttled), (500, 0));
+    assert!(lookups <= 60, "lookups share calls");
+}

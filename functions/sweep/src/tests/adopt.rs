@@ -262,6 +262,11 @@ fn an_abandoned_nodeclaim_is_released_and_a_standalone_one_gets_a_claim() {
     });
     let (_, late) = running.twice(180);
     assert_eq!((late.abandoned.len(), late.adopt.len()), (0, 1), "its machine has launched");
+    let shifted = change(unlaunched(false), |scene| {
+        scene.shifted.names.insert("us-east-1a".into());
+        scene.objects.node_claims[0].metadata.labels.insert(labels::ZONE.into(), "us-east-1a".into());
+    });
+    assert!(shifted.twice(600).1.abandoned.is_empty(), "EC2 may hide its machine");
     let unreadable = change(unlaunched(false), |scene| scene.unreadable = vec!["default-1".into()]);
     assert!(unreadable.twice(600).1.abandoned.is_empty(), "its claim may be unreadable");
 }

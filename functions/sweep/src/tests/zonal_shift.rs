@@ -3,6 +3,7 @@
 use super::over_sim::{still, sweep};
 use super::{Scene, change, registered, scene};
 use futures::executor::block_on;
+use std::collections::BTreeMap;
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Revision, ShiftState, ShiftedZones, ZoneShift, ZoneShifts};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{ClusterRecord, RecordReader, Records, Settings};
@@ -103,13 +104,24 @@ fn a_shift_that_is_not_applied_shifts_and_reports_nothing() {
 
 #[test]
 fn a_failed_poll_keeps_what_is_known_and_fails_nothing() {
-    let (simulation, zone) = world(Some("arn:aws:eks:us-east-1:000000000000:cluster/unregistered"));
+    let (simulation, zone) = world(None);
+    simulation.world().region.denied.insert("GetManagedResource");
     let known = ZoneShift { away_from: zone.clone(), ends_at: at(3600), state: ShiftState::Applied };
     let known = ZoneShifts::after(None, &[known], &[(zone, "us-east-1a".to_owned())].into()).announce(at(0)).0;
     block_on(simulation.ports().write(&cluster(), &known, Revision::ABSENT)).unwrap();
     let report = sweep(&simulation, &on());
     assert_eq!(report.counted("zonal_shifts_unseen"), 1);
     assert_eq!((stored(&simulation), events(&simulation)), (Some(known), vec![]));
+}
+
+#[test]
+fn a_cluster_that_is_not_registered_any_more_has_no_shifts() {
+    let (simulation, zone) = world(Some("arn:aws:eks:us-east-1:000000000000:cluster/unregistered"));
+    let known = ZoneShift { away_from: zone, ends_at: at(3600), state: ShiftState::Applied };
+    let known = ZoneShifts::after(None, &[known], &BTreeMap::new());
+    block_on(simulation.ports().write(&cluster(), &known, Revision::ABSENT)).unwrap();
+    let report = sweep(&simulation, &on());
+    assert_eq!((report.counted("not_registered_for_shifts"), shifted(&simulation)), (1, ShiftedZones::default()));
 }
 
 #[test]

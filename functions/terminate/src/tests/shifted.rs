@@ -3,6 +3,7 @@
 use super::NODE;
 use super::over_sim::{Scene, ending, own_machine, planned, running, serving};
 use futures::executor::block_on;
+use whittle_api::ConditionStatus;
 use whittle_api::k8s::{Node, Pod};
 use whittle_claims::{Claim, Phase, Revision, ShiftState, ZoneShift, ZoneShifts};
 use whittle_ec2::instance::InstanceState;
@@ -125,4 +126,41 @@ fn a_shift_deletes_and_evicts_nothing() {
     assert_eq!(run(&scene), Report::default());
     assert_eq!(scene.state(), InstanceState::Running);
     assert!(scene.get::<Pod>("default/web-1").is_some_and(|pod| !pod.metadata.is_deleting()));
+}
+
+/// A user who deletes the node of a machine that died wants its pods elsewhere, and the machine may only be hidden.
+#[test]
+fn a_machine_that_seems_lost_in_a_shifted_zone_is_drained_and_then_held() {
+    let mut scene = shifted(&ending(Some(at(400))));
+    scene.create(running("web-1"));
+    scene.world().region.machines.clear();
+    scene.change::<Node>(NODE, |node| {
+        node.status.conditions[0].status = ConditionStatus::Unknown;
+        node.status.conditions[0].last_transition_time = Some(at(-600));
+    });
+    assert_eq!(run(&scene).counted("evicted"), 1);
+    assert!(scene.get::<Node>(NODE).is_some_and(|node| node.metadata.is_deleting()));
+    for second in [410, 450, 599] {
+        scene.set_time(second);
+        run(&scene);
+    }
+    assert!(matches!(scene.claim().phase, Phase::Draining { .. }), "{:?}", scene.claim().phase);
+    for second in [600, 640, 680] {
+        scene.set_time(second);
+        run(&scene);
+    }
+    assert!(matches!(scene.claim().phase, Phase::Gone { .. }), "{:?}", scene.claim().phase);
+}
+
+/// Zones are known by their ids where no class has had a subnet with their names.
+#[test]
+fn a_machine_is_held_by_the_id_of_its_zone() {
+    let mut claim = ending(None);
+    if let Phase::Draining { machine, .. } = &mut claim.phase {
+        machine.labels.insert(whittle_api::labels::ZONE_ID.into(), "use1-az9".into());
+    }
+    let mut scene = scene(&claim, "unknown", ShiftState::Applied, at(600));
+    run(&scene);
+    scene.set_time(60);
+    assert_eq!(run(&scene).counted("held_by_zonal_shift"), 1);
 }

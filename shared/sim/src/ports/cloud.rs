@@ -56,10 +56,10 @@ impl Fleets for SimPorts {
 
 impl DryRuns for SimPorts {
     async fn dry_run_fleet(&self, _: &FleetRequest) -> Result<(), CloudError> {
-        self.call(EC2, "CreateFleet", |world| world.region.dry_run("CreateFleet")).await
+        self.call(EC2, "CreateFleet", |world| world.region.permits("CreateFleet")).await
     }
     async fn dry_run_instance(&self, _: &InstanceRun<'_>) -> Result<(), CloudError> {
-        self.call(EC2, "RunInstances", |world| world.region.dry_run("RunInstances")).await
+        self.call(EC2, "RunInstances", |world| world.region.permits("RunInstances")).await
     }
 }
 
@@ -106,6 +106,7 @@ impl InstanceChecks for SimPorts {
 impl ZonalShifts for SimPorts {
     async fn zone_shifts(&self, cluster_arn: &str) -> Result<Vec<ZoneShift>, CloudError> {
         self.call(EC2, "GetManagedResource", |world| {
+            world.region.permits("GetManagedResource")?;
             let missing = || CloudError {
                 kind: CloudErrorKind::NotFound,
                 call: "GetManagedResource",

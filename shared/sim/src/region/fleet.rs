@@ -31,7 +31,7 @@ fn short_of(pool: &FleetOverride) -> FleetPoolError {
 
 impl Region {
     /// Whether the caller's policies allow a call, as a dry run of it answers.
-    pub fn dry_run(&self, call: &'static str) -> Result<(), CloudError> {
+    pub fn permits(&self, call: &'static str) -> Result<(), CloudError> {
         if !self.denied.contains(call) {
             return Ok(());
         }
