@@ -70,7 +70,9 @@ pub enum Stage {
     Malformed,
     /// A field that the kind does not have, or that is repeated: strict decoding fails.
     Unknown,
-    /// A value that is missing, of the wrong type, too long or none of the known words: rules are not evaluated.
+    /// A value of the wrong type: rules are not evaluated, and nothing below it is looked at.
+    Type,
+    /// A value that is missing, too long or none of the known words: rules are not evaluated.
     Shape,
     /// A value of the right type that is not allowed. Rules are evaluated nevertheless.
     #[default]

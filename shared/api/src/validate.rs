@@ -109,7 +109,7 @@ pub struct Answer {
 /// be evaluated.
 pub fn answer(errors: Vec<FieldError>) -> Answer {
     let found = |stage| errors.iter().any(|error| error.stage == stage);
-    let last = match (found(Stage::Malformed), found(Stage::Unknown), found(Stage::Shape)) {
+    let last = match (found(Stage::Malformed), found(Stage::Unknown), found(Stage::Type) || found(Stage::Shape)) {
         (true, ..) => Stage::Malformed,
         (_, true, _) => Stage::Unknown,
         (.., true) => Stage::Value,

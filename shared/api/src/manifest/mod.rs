@@ -146,9 +146,9 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
 }
 
 /// The errors that matter for an object which may come from a file or from a cluster: the status is that of any version, and what stands
-/// in the place of a list is one error, not one for each of its fields as well.
+/// in the place of a list is one error, not one for each of its fields as well. A list that is too long hides none of those inside it.
 fn written_faults(errors: Vec<FieldError>) -> Vec<FieldError> {
-    let misplaced: Vec<FieldPath> = errors.iter().filter(|error| error.stage == Stage::Shape).map(|error| error.path.clone()).collect();
+    let misplaced: Vec<FieldPath> = errors.iter().filter(|error| error.stage == Stage::Type).map(|error| error.path.clone()).collect();
     let repeats = |error: &FieldError| misplaced.iter().any(|path| *path != error.path && path.contains(&error.path));
     errors.into_iter().filter(|error| !is_status(&error.path) && !repeats(error)).collect()
 }

@@ -46,6 +46,27 @@ fn errors_of_all_documents_are_listed_with_their_position() {
     assert!(errors[1].starts_with("f.yaml:8:3: document 2, Pod, metadata.name: "), "{}", errors[1]);
 }
 
+#[test]
+fn a_list_that_is_too_long_hides_no_error_inside_it() {
+    let pool = |requirements: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: a}}\nspec: {{template: {{spec: {{requirements: {requirements}, \
+             nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}}}}}}}\n"
+        )
+    };
+    let good = "{key: example.com/a, operator: Exists}";
+    let errors =
+        refused(&pool(&format!("[{}{{key: b, operator: Near}}, {{key: c, operator: Exists, note: x}}]", format!("{good}, ").repeat(99))));
+    for part in
+        ["requirements: 101 elements are too many", "requirements[99].operator: \"Near\" is none of", "requirements[100].note: there is no"]
+    {
+        assert!(errors.iter().any(|error| error.contains(part)), "{part} in {errors:?}");
+    }
+    // What stands in the place of a list is one error.
+    let errors = refused(&pool("{a: 1, b: 2}"));
+    assert!(errors.len() == 1 && errors[0].contains("requirements: a list is needed here, not an object"), "{errors:?}");
+}
+
 mod any_input {
     use super::super::*;
     use crate::legacy::{ConvertOptions, Purpose, convert};

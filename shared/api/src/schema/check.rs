@@ -225,7 +225,7 @@ fn quantity(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         Value::String(text) if matches(QUANTITY, text) => return,
         Value::Number(_) if whole(value).is_some() => return,
         Value::String(_) => Stage::Value,
-        _ => Stage::Shape,
+        _ => Stage::Type,
     };
     let message = format!("{value} is no quantity: write a number with a suffix, such as 500m, \"1.5\" or 10Gi");
     errors.push(FieldError::new(path.clone(), message).at(stage));
@@ -237,7 +237,8 @@ pub(super) fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| float().map(|float| float as i64))
 }
 
-/// A date and a time of day as the format `date-time` of a schema has them; leap seconds are none.
+/// A date and a time of day as the format `date-time` of a schema has them; leap seconds are none. As in the server's pattern, any
+/// character may stand before the fraction of a second, and an offset may be any four digits: what the server lets pass is not refused.
 fn is_time(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let Some((date, time)) = text.split_once('t') else { return false };
@@ -261,7 +262,7 @@ fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
         Value::Array(_) => "a list".to_owned(),
         other => other.to_string(),
     };
-    FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}")).at(Stage::Shape)
+    FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}")).at(Stage::Type)
 }
 
 /// Whether a text matches a pattern of ours; compiled patterns are cached, there are a few dozen.
