@@ -27,15 +27,22 @@ pub(super) fn change(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
     decoding(new, &path, errors);
     values(new, &path, errors);
     let (had, has) = (text(old, "uid"), text(new, "uid"));
-    if !had.is_empty() && !has.is_empty() && had != has {
+    if !has.is_empty() && had != has {
+        // The server gives each object a uid of its own, so one that the stored object does not show is that of another one.
         let message = "it is not the uid of the object that is replaced, so another object is meant: leave it out";
         errors.push(FieldError::new(path.key("uid"), message));
     }
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let given = |metadata: &Value| metadata.get(field).filter(|value| !value.is_null()).cloned();
-        if given(old).is_none() && given(new).is_some() {
-            errors.push(FieldError::new(path.key(field), "is set when the object is deleted, not by writing it: leave it out"));
-        }
+    let given = |metadata: &Value, field: &str| metadata.get(field).filter(|value| !value.is_null()).cloned();
+    let mut deletes = |field: &str| {
+        errors.push(FieldError::new(path.key(field), "is set when the object is deleted, not by writing it: leave it out"));
+    };
+    // Of an object that is being deleted the server keeps the time, whatever a change says, but refuses another grace period.
+    if given(old, "deletionTimestamp").is_none() && given(new, "deletionTimestamp").is_some() {
+        deletes("deletionTimestamp");
+    }
+    let grace = given(new, "deletionGracePeriodSeconds");
+    if grace.is_some() && grace != given(old, "deletionGracePeriodSeconds") {
+        deletes("deletionGracePeriodSeconds");
     }
 }
 
@@ -60,7 +67,8 @@ fn decoding(metadata: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     errors.extend(found.into_iter().map(|error| error.at(Stage::Malformed)));
 }
 
-/// RFC 3339, as strictly as decoders of metadata read it.
+/// RFC 3339, as strictly as the server's decoder of metadata reads it: that takes an hour of one digit, a comma before the fraction of a
+/// second and offsets of up to 24 hours as well. What the server lets pass is not refused.
 fn is_time(text: &str) -> bool {
     let clock = r"^([01]?[0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.,][0-9]+)?(Z|[+-]([01][0-9]|2[0-4]):[0-5][0-9])$";
     text.split_once('T').is_some_and(|(date, time)| is_date(date) && matches(clock, time))

@@ -227,4 +227,10 @@ fn a_change_may_not_name_another_object_nor_delete_this_one() {
     assert_eq!(changed(stored.clone(), json!({"name": "a", "uid": "2"})), ["metadata.uid"]);
     assert_eq!(changed(stored.clone(), json!({"name": "a", "deletionTimestamp": "2026-01-31T10:00:00Z"})), ["metadata.deletionTimestamp"]);
     assert_eq!(changed(stored, json!({"name": "a", "finalizers": ["a/b/c"]})), ["metadata.finalizers"]);
+    assert_eq!(changed(json!({"name": "a"}), json!({"name": "a", "uid": "2"})), ["metadata.uid"], "no object has a uid that was chosen");
+    let deleted = |grace: i64| json!({"name": "a", "deletionTimestamp": "2026-01-31T10:00:00Z", "deletionGracePeriodSeconds": grace});
+    assert!(changed(deleted(0), deleted(0)).is_empty());
+    assert!(changed(deleted(0), json!({"name": "a"})).is_empty());
+    assert_eq!(changed(deleted(0), deleted(30)), ["metadata.deletionGracePeriodSeconds"]);
+    assert_eq!(changed(json!({"name": "a"}), deleted(0)), ["metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds"]);
 }
