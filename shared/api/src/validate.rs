@@ -18,7 +18,7 @@ pub enum Served {
     Here,
     /// A kind of Karpenter from before v1: read, and converted.
     Legacy,
-    /// A group of ours that has no such kind in this version.
+    /// Nobody serves it: a group of ours that has no such kind in this version, or a kind of ours in a group that is misspelt.
     Nowhere,
     /// Another group, which is none of our business.
     Elsewhere,
@@ -29,9 +29,41 @@ pub fn served(api_version: &str, kind: &str) -> Served {
     match schema::find(api_version, kind) {
         Some(known) if known.status.is_some() => Served::Here,
         Some(_) => Served::Legacy,
-        None if manifest::is_karpenter(api_version) => Served::Nowhere,
+        None if manifest::is_karpenter(api_version) && !OTHERS_IN_OUR_GROUPS.contains(&kind) => Served::Nowhere,
+        None if intended(api_version, kind).is_some() => Served::Nowhere,
         None => Served::Elsewhere,
     }
+}
+
+/// Kinds that other projects serve in groups of ours.
+const OTHERS_IN_OUR_GROUPS: [&str; 2] = ["ProvisioningRequest", "CapacityQuota"];
+
+/// The error of a kind that nobody serves ([`Served::Nowhere`]).
+pub fn unserved(api_version: &str, kind: &str) -> FieldError {
+    match intended(api_version, kind) {
+        Some(intended) => {
+            let message = format!("no server has {kind} of {api_version}; did you mean {intended}?");
+            FieldError::new(FieldPath::of("apiVersion"), message)
+        }
+        None => manifest::unknown_karpenter_kind(api_version, kind),
+    }
+}
+
+/// The version that was meant where a kind of ours stands in no group, or in one that is nearly ours. Groups that merely have a kind of the
+/// same name, as other providers' do, mean themselves.
+fn intended(api_version: &str, kind: &str) -> Option<&'static str> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if manifest::is_karpenter(api_version) || !(group.is_empty() || schema::kinds().iter().any(|known| is_near(known.group(), group))) {
+        return None;
+    }
+    let named = || schema::kinds().iter().filter(|known| known.kind == kind);
+    let same_version = named().find(|known| known.api_version.split_once('/').is_some_and(|(_, known)| known == version));
+    same_version.or_else(|| named().next()).map(|known| known.api_version)
+}
+
+/// Whether two groups differ in three adjacent letters at most, such as the last part of a domain.
+fn is_near(known: &str, written: &str) -> bool {
+    schema::differing_letters(known, &written.to_ascii_lowercase()) <= 3
 }
 
 /// The errors of a typed object; none for kinds without a schema of ours.
@@ -117,6 +149,37 @@ pub fn answer(errors: Vec<FieldError>) -> Answer {
     };
     let (errors, later) = errors.into_iter().partition(|error| error.stage <= last);
     Answer { errors, later }
+}
+
+/// Bytes of a request that a server reads at most.
+const REQUEST_MAX: usize = 3 * 1024 * 1024;
+/// Bytes of a request that etcd takes at most, unless it is set up otherwise.
+const STORED_MAX: usize = 3 * 512 * 1024;
+
+/// What becomes of an object for its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Size {
+    Fits,
+    /// A server reads it, and etcd does not take it as it is commonly set up.
+    BeyondEtcd(FieldError),
+    /// No server reads it.
+    BeyondRequest(FieldError),
+}
+
+/// Judges the size of an object as JSON.
+pub fn size(value: &Value) -> Size {
+    let bytes = value.to_string().len();
+    let fault = |max: usize, whose: &str| {
+        let message = format!("{bytes} bytes as JSON are too many: {whose} at most {max}; make the object smaller");
+        FieldError::new(FieldPath::root(), message).at(Stage::Malformed)
+    };
+    if REQUEST_MAX < bytes {
+        Size::BeyondRequest(fault(REQUEST_MAX, "a server reads"))
+    } else if STORED_MAX < bytes {
+        Size::BeyondEtcd(fault(STORED_MAX, "etcd stores, by default,"))
+    } else {
+        Size::Fits
+    }
 }
 
 /// The spec as a server would store it; `None` if there is none.

@@ -146,13 +146,16 @@ fn unknown_field(name: &str, fields: &[Field]) -> String {
 
 /// Whether one letter was added, omitted or changed, or two were swapped.
 fn distance_is_small(known: &str, written: &str) -> bool {
+    let (a, b) = (known.chars().count(), written.chars().count());
+    a.abs_diff(b) <= 1 && 4 <= a && differing_letters(known, written) <= 2
+}
+
+/// The length of what differs between two words, without the beginning and the end that they share.
+pub(crate) fn differing_letters(known: &str, written: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (known.chars().collect(), written.chars().collect());
-    if 1 < a.len().abs_diff(b.len()) || a.len() < 4 {
-        return false;
-    }
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(x, y)| x == y).count();
-    a.len().max(b.len()) - head - tail <= 2
+    a.len().max(b.len()) - head - tail
 }
 
 fn entries(values: &Schema, max: Option<usize>, map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {

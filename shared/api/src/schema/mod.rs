@@ -19,7 +19,7 @@ mod node_pool;
 mod openapi;
 mod parts;
 
-pub(crate) use check::{check, check_change, check_fields, is_date, matches};
+pub(crate) use check::{check, check_change, check_fields, differing_letters, is_date, matches};
 pub(crate) use defaults::apply_defaults;
 pub(crate) use kubelet_document::kubelet_document;
 pub(crate) use metadata::object_meta;
@@ -108,6 +108,13 @@ pub(crate) struct Kind {
     pub(crate) spec_required: bool,
     /// `None` for kinds that are only read.
     pub(crate) status: Option<Schema>,
+}
+
+impl Kind {
+    /// The group of its API version.
+    pub(crate) fn group(&self) -> &'static str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
 }
 
 /// The schema of a kind.

@@ -234,3 +234,56 @@ fn a_change_may_not_name_another_object_nor_delete_this_one() {
     assert_eq!(changed(deleted(0), deleted(30)), ["metadata.deletionGracePeriodSeconds"]);
     assert_eq!(changed(json!({"name": "a"}), deleted(0)), ["metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds"]);
 }
+
+#[test]
+fn a_kind_of_ours_in_a_misspelt_group_was_meant_to_be_in_ours() {
+    for (written, kind, intended) in [
+        ("karpentr.sh/v1", "NodePool", "karpenter.sh/v1"),
+        ("Karpenter.sh/v1", "NodeClaim", "karpenter.sh/v1"),
+        ("karpenter.io/v1beta1", "NodePool", "karpenter.sh/v1beta1"),
+        ("karpenter.k8s.io/v1", "EC2NodeClass", "karpenter.k8s.aws/v1"),
+        ("karpenter.k8s.aw/v1", "NodePool", "karpenter.sh/v1"),
+        ("karpenter/v1", "NodePool", "karpenter.sh/v1"),
+        ("autoscaling.k8s.io/v1beta1", "CapacityBuffer", "autoscaling.x-k8s.io/v1beta1"),
+        ("v1", "NodePool", "karpenter.sh/v1"),
+        ("karpenter.sh", "NodeOverlay", "karpenter.sh/v1alpha1"),
+        ("v1alpha5", "Provisioner", "karpenter.sh/v1alpha5"),
+    ] {
+        assert_eq!(served(written, kind), Served::Nowhere, "{kind} of {written}");
+        let error = unserved(written, kind);
+        assert_eq!(error.path, FieldPath::of("apiVersion"));
+        assert!(error.message.ends_with(&format!("did you mean {intended}?")), "{error}");
+    }
+    assert_eq!(
+        (served("karpenter.sh/v2", "NodePool"), unserved("karpenter.sh/v2", "NodePool").path),
+        (Served::Nowhere, FieldPath::of("kind"))
+    );
+}
+
+#[test]
+fn kinds_of_other_projects_are_never_taken_for_ours() {
+    for (api_version, kind) in [
+        ("eks.amazonaws.com/v1", "NodePool"),
+        ("cloud.google.com/v1", "NodePool"),
+        ("hypershift.openshift.io/v1beta1", "NodePool"),
+        ("cluster.x-k8s.io/v1beta1", "Machine"),
+        ("machine.openshift.io/v1beta1", "Machine"),
+        ("karpenter.azure.com/v1beta1", "AKSNodeClass"),
+        ("karpenter.k8s.gcp/v1alpha1", "GCENodeClass"),
+        ("autoscaling.x-k8s.io/v1", "ProvisioningRequest"),
+        ("autoscaling.k8s.io/v1", "VerticalPodAutoscaler"),
+        ("v1", "Pod"),
+        ("apps/v1", "Deployment"),
+    ] {
+        assert_eq!(served(api_version, kind), Served::Elsewhere, "{kind} of {api_version}");
+    }
+}
+
+#[test]
+fn an_object_may_be_as_large_as_a_request_and_is_stored_up_to_half_of_it() {
+    let sized = |bytes: usize| json!({"a": "x".repeat(bytes - r#"{"a":""}"#.len())});
+    assert_eq!(size(&sized(3 * 512 * 1024)), Size::Fits);
+    assert!(matches!(size(&sized(3 * 512 * 1024 + 1)), Size::BeyondEtcd(_)));
+    assert!(matches!(size(&sized(3 * 1024 * 1024)), Size::BeyondEtcd(_)));
+    assert!(matches!(size(&sized(3 * 1024 * 1024 + 1)), Size::BeyondRequest(_)));
+}
