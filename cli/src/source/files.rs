@@ -26,22 +26,28 @@ pub struct File {
 /// # Errors
 /// Unreadable files, and directories without manifests.
 pub fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
+    read_each(path, stdin).into_iter().collect()
+}
+
+/// Reads one `-f` argument as [`read`] does; of a directory each file for itself, so that an unreadable one hides no other.
+pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
     if path == Path::new("-") {
         let name = "standard input".to_owned();
         let mut text = String::new();
-        return match stdin.read_to_string(&mut text) {
-            Ok(_) => Ok(vec![File { name, text }]),
+        let read = stdin.read_to_string(&mut text);
+        return vec![match read {
+            Ok(_) => Ok(File { name, text }),
             Err(source) => Err(FileError::Unreadable { path: name, source }),
-        };
+        }];
     }
     if !path.is_dir() {
-        return read_file(path).map(|file| vec![file]);
+        return vec![read_file(path)];
     }
-    let manifests = manifests_in(path).map_err(|source| FileError::Unreadable { path: path.display().to_string(), source })?;
-    if manifests.is_empty() {
-        return Err(FileError::Empty { path: path.display().to_string() });
+    match manifests_in(path) {
+        Ok(manifests) if manifests.is_empty() => vec![Err(FileError::Empty { path: path.display().to_string() })],
+        Ok(manifests) => manifests.iter().map(|path| read_file(path)).collect(),
+        Err(source) => vec![Err(FileError::Unreadable { path: path.display().to_string(), source })],
     }
-    manifests.iter().map(|path| read_file(path)).collect()
 }
 
 fn read_file(path: &Path) -> Result<File, FileError> {
@@ -56,7 +62,9 @@ fn manifests_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut manifests = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.is_file() && path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+        // A link to nothing is a manifest that cannot be read.
+        let is_file = path.is_file() || !path.exists();
+        if is_file && path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
             manifests.push(path);
         }
     }
@@ -71,16 +79,14 @@ fn manifests_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 pub fn objects(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<Located<Object>>, Vec<String>> {
     let (mut objects, mut errors) = (Vec::new(), Vec::new());
     for path in paths {
-        match read(path, stdin) {
-            Ok(files) => {
-                for file in files {
-                    match manifest::read(&file.name, &file.text) {
-                        Ok(read) => objects.extend(read),
-                        Err(faults) => errors.extend(faults.iter().map(ToString::to_string)),
-                    }
-                }
+        for file in read_each(path, stdin) {
+            match file {
+                Ok(file) => match manifest::read(&file.name, &file.text) {
+                    Ok(read) => objects.extend(read),
+                    Err(faults) => errors.extend(faults.iter().map(ToString::to_string)),
+                },
+                Err(error) => errors.push(error.to_string()),
             }
-            Err(error) => errors.push(error.to_string()),
         }
     }
     if errors.is_empty() { Ok(objects) } else { Err(errors) }
@@ -101,6 +107,20 @@ mod tests {
         let texts: Vec<String> = read(&folder, &mut std::io::empty()).unwrap().into_iter().map(|file| file.text).collect();
         assert_eq!(texts, ["1", "2"]);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn every_unreadable_file_of_a_directory_is_named() {
+        let folder = std::env::temp_dir().join(format!("whittle-unreadable-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a.yaml"), [0xff]).unwrap();
+        std::fs::write(folder.join("b.yaml"), "{apiVersion: v1, kind: Node, metadata: {name: b}}").unwrap();
+        std::os::unix::fs::symlink(folder.join("nothing"), folder.join("c.yaml")).unwrap();
+        let readable: Vec<bool> = read_each(&folder, &mut std::io::empty()).iter().map(Result::is_ok).collect();
+        let errors = objects(std::slice::from_ref(&folder), &mut std::io::empty()).unwrap_err();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(readable, [false, true, false]);
+        assert!(errors.len() == 2 && errors[0].contains("a.yaml") && errors[1].contains("c.yaml"), "{errors:?}");
     }
 
     #[test]
