@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::crd;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::legacy::{self, ConvertOptions, Converted, Purpose};
-use whittle_api::manifest::{self, Document, Object};
+use whittle_api::manifest::{Document, Object};
 use whittle_api::runtime::Findings;
-use whittle_api::validate::{self, Served};
+use whittle_api::validate::{self, Served, Size};
 
 /// How several documents of one object are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,18 @@ pub struct Judgement<'a> {
     pub errors: Vec<FieldError>,
     /// What it accepts and does not work, and what it answers once the errors are corrected.
     pub warnings: Vec<FieldError>,
+    /// How a kind from before v1 was converted: nothing is wrong with it.
+    pub notes: Vec<FieldError>,
     /// The spec as it is stored; `None` if the object is refused or has none.
     pub defaulted: Option<Value>,
 }
 
 impl Judgement<'_> {
+    /// Warnings, then notes.
+    pub fn remarks(&self) -> impl Iterator<Item = &FieldError> {
+        self.warnings.iter().chain(&self.notes)
+    }
+
     /// Turns warnings into errors.
     pub fn refuse_warnings(&mut self) {
         self.errors.append(&mut self.warnings);
@@ -65,11 +72,11 @@ pub fn judge(documents: &[Document], changes: Changes) -> Vec<Judgement<'_>> {
             let (api_version, kind) = document.type_meta();
             let written = match validate::served(api_version, kind) {
                 Served::Elsewhere => return not_judged(document),
-                Served::Nowhere => return refused(document, manifest::unknown_karpenter_kind(api_version, kind)),
+                Served::Nowhere => return refused(document, vec![validate::unserved(api_version, kind)], Vec::new()),
                 Served::Here => Written { api_version, kind, value: document.value(), object: None },
                 Served::Legacy => match &conversions[position] {
                     Some(Ok(conversion)) => conversion.written(),
-                    Some(Err(error)) => return refused(document, error.clone()),
+                    Some(Err(error)) => return refused(document, vec![error.clone()], Vec::new()),
                     None => return invalid_legacy(document),
                 },
             };
@@ -117,26 +124,39 @@ impl Written<'_> {
             None => validate::document(self.api_version, self.kind, self.value),
         };
         errors.extend(document.repeated_keys());
-        let validate::Answer { errors, later } = validate::answer(errors);
-        if !errors.is_empty() {
-            return Judgement { document, verdict: Verdict::Refused, errors, warnings: later, defaulted: None };
+        let mut large = None;
+        match validate::size(self.value) {
+            Size::Fits => {}
+            Size::BeyondEtcd(warning) => large = Some(warning),
+            Size::BeyondRequest(error) => errors.push(error),
+        }
+        let validate::Answer { errors, mut later } = validate::answer(errors);
+        later.extend(large);
+        // The store looks at the version, once the object is valid.
+        let version = if old.is_none() { stored_version(self.value) } else { None };
+        match version {
+            Some(version) if errors.is_empty() => return refused(document, vec![version], later),
+            version if !errors.is_empty() => {
+                later.extend(version);
+                return refused(document, errors, later);
+            }
+            _ => {}
         }
         let found = match self.object {
             Some(object) => runtime::findings(object),
             None => document.object().map_or_else(unusable, |object| runtime::findings(&object)),
         };
         let defaulted = validate::defaulted(self.api_version, self.kind, self.value);
-        let version = old.is_none().then(|| stored_version(self.value)).flatten();
-        let warnings = found.errors.into_iter().chain(found.notes).chain(version).collect();
-        Judgement { document, verdict: Verdict::Accepted, errors, warnings, defaulted }
+        let warnings = found.errors.into_iter().chain(found.notes).chain(later).collect();
+        Judgement { document, verdict: Verdict::Accepted, errors, warnings, notes: Vec::new(), defaulted }
     }
 }
 
-/// A new object that names a stored version. Dry runs accept it.
+/// A new object that names a stored version. The store refuses it; dry runs, which store nothing, accept it.
 fn stored_version(value: &Value) -> Option<FieldError> {
     let version = value["metadata"]["resourceVersion"].as_str()?;
     version.parse::<u64>().is_ok_and(|version| version != 0).then(|| {
-        let message = "it is the version of a stored object, with which kubectl create is refused: leave it out";
+        let message = "it should not be set on objects to be created, as it is the version of a stored one: leave it out";
         FieldError::new(FieldPath::of("metadata.resourceVersion"), message)
     })
 }
@@ -146,18 +166,18 @@ fn unusable(error: FieldError) -> Findings {
 }
 
 fn not_judged(document: &Document) -> Judgement<'_> {
-    Judgement { document, verdict: Verdict::NotJudged, errors: Vec::new(), warnings: Vec::new(), defaulted: None }
+    Judgement { document, verdict: Verdict::NotJudged, errors: Vec::new(), warnings: Vec::new(), notes: Vec::new(), defaulted: None }
 }
 
-fn refused(document: &Document, error: FieldError) -> Judgement<'_> {
-    Judgement { document, verdict: Verdict::Refused, errors: vec![error], warnings: Vec::new(), defaulted: None }
+fn refused(document: &Document, errors: Vec<FieldError>, warnings: Vec<FieldError>) -> Judgement<'_> {
+    Judgement { document, verdict: Verdict::Refused, errors, warnings, notes: Vec::new(), defaulted: None }
 }
 
 /// An object from before v1 that its own version refuses.
 fn invalid_legacy(document: &Document) -> Judgement<'_> {
     let errors = legacy_errors(document);
     let validate::Answer { errors, later } = validate::answer(errors);
-    Judgement { document, verdict: Verdict::Refused, errors, warnings: later, defaulted: None }
+    refused(document, errors, later)
 }
 
 fn legacy_errors(document: &Document) -> Vec<FieldError> {
@@ -192,12 +212,12 @@ impl Conversion {
         let (old, _) = judgement.document.type_meta();
         let judged = format!("{old} is not served by the CRDs: judged as {kind} of {api_version}, which `whittle convert` prints");
         let notes = std::iter::once(judged).chain(self.notes.iter().cloned());
-        judgement.warnings.extend(notes.map(|note| FieldError::new(FieldPath::root(), note)));
+        judgement.notes.extend(notes.map(|note| FieldError::new(FieldPath::root(), note)));
     }
 }
 
 /// The conversion of each document from before v1; `None` for others and invalid ones. All are converted together, because the kubelet
-/// settings of a pool belong into its class; a second document of one object is converted alone.
+/// settings of a pool belong into its class; a further document of one object is converted with the others as they are by then.
 fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>> {
     let is_legacy = |document: &Document| {
         let (api_version, kind) = document.type_meta();
@@ -210,14 +230,22 @@ fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>
     let mut seen = BTreeSet::new();
     let together: Vec<bool> = objects.iter().map(|object| object.as_ref().is_some_and(|object| seen.insert(target(object)))).collect();
     let options = ConvertOptions::new(Purpose::Output);
-    let set = objects.iter().zip(&together).filter(|(_, together)| **together).filter_map(|(object, _)| object.clone()).collect();
-    let converted = legacy::convert(set, &options);
+    let mut set: Vec<Object> =
+        objects.iter().zip(&together).filter(|(_, together)| **together).filter_map(|(object, _)| object.clone()).collect();
+    let converted = legacy::convert(set.clone(), &options);
     objects
         .into_iter()
         .zip(together)
         .map(|(object, together)| {
-            let old = object.filter(|object| matches!(object, Object::Legacy(_)))?;
-            Some(if together { find(&converted, &old) } else { find(&legacy::convert(vec![old.clone()], &options), &old) })
+            let object = object?;
+            if !together && let Some(earlier) = set.iter_mut().find(|earlier| target(earlier) == target(&object)) {
+                *earlier = object.clone();
+            }
+            match object {
+                Object::Legacy(_) if together => Some(find(&converted, &object)),
+                Object::Legacy(_) => Some(find(&legacy::convert(set.clone(), &options), &object)),
+                _ => None,
+            }
         })
         .collect()
 }
@@ -232,7 +260,7 @@ fn typed(document: &Document) -> Option<Object> {
     }
 }
 
-/// Kind and name of an object as v1.
+/// Kind and name of an object as v1; with its namespace only if the kind is in one, as a server overlooks others.
 fn target(object: &Object) -> (&str, String) {
     let kind = match object.type_meta().1 {
         "Provisioner" => "NodePool",
@@ -240,20 +268,24 @@ fn target(object: &Object) -> (&str, String) {
         "AWSNodeTemplate" => "EC2NodeClass",
         kind => kind,
     };
-    (kind, object.key())
+    let key = object.key();
+    let name = key.rsplit_once('/').filter(|_| !crd::is_namespaced(kind)).map(|(_, name)| name.to_owned());
+    (kind, name.unwrap_or(key))
 }
 
 /// What became of an old object.
 fn find(converted: &Converted, old: &Object) -> Result<Conversion, FieldError> {
-    let (old_title, (kind, key)) = (format!("{} {:?}", old.type_meta().1, old.key()), target(old));
+    let (kind, name) = target(old);
+    // Conversions speak of objects without their namespaces.
+    let old_title = format!("{} {name:?}", old.type_meta().1);
     if let Some(error) = converted.errors.iter().find(|error| error.object == old_title) {
         return Err(FieldError::new(FieldPath::of(&error.field), format!("it cannot be converted to v1: {}", error.message)));
     }
-    let found = converted.objects.iter().find(|object| object.type_meta().1 == kind && object.key() == key);
+    let found = converted.objects.iter().find(|object| target(object) == (kind, name.clone()));
     let Some((object, value)) = found.and_then(|object| Some((object.clone(), object.to_json()?))) else {
         return Err(FieldError::new(FieldPath::root(), "it has no equivalent in v1: `whittle convert` says why"));
     };
-    let title = format!("{kind} {key:?}");
+    let title = format!("{kind} {name:?}");
     let notes = converted.warnings.iter().filter(|note| note.object == title).map(|note| note.text.clone()).collect();
     Ok(Conversion { object, value, notes })
 }

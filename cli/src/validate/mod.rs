@@ -48,16 +48,18 @@ pub enum Output {
 pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
     let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
     for path in &args.filename {
-        match files::read(path, stdin) {
-            Ok(files) => {
-                for found in files.iter().flat_map(|file| manifest::documents(&file.name, &file.text)) {
-                    match found {
-                        Ok(document) => documents.push(document),
-                        Err(error) => unreadable.push(error.to_string()),
+        for file in files::read_each(path, stdin) {
+            match file {
+                Ok(file) => {
+                    for found in manifest::documents(&file.name, &file.text) {
+                        match found {
+                            Ok(document) => documents.push(document),
+                            Err(error) => unreadable.push(error.to_string()),
+                        }
                     }
                 }
+                Err(error) => unreadable.push(error.to_string()),
             }
-            Err(error) => unreadable.push(error.to_string()),
         }
     }
     if documents.is_empty() && unreadable.is_empty() {
@@ -73,7 +75,7 @@ pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn
     }
     match args.output {
         Output::Text => output::text(&judgements, out, err)?,
-        Output::Json => output::json(&judgements, out)?,
+        Output::Json => output::json(&judgements, out, err)?,
     }
     Ok(if !unreadable.is_empty() {
         ExitCode::from(2)

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};
 use whittle_api::field::FieldError;
 
-/// One line for each object to `out`; errors and warnings with their positions to `err`.
+/// One line for each object to `out`; errors and warnings with their positions to `err`, after the line of their object where both are one
+/// terminal.
 pub(super) fn text(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     for judgement in judgements {
@@ -13,31 +14,39 @@ pub(super) fn text(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut 
         match judgement.verdict {
             Verdict::Accepted => writeln!(out, "{title}: accepted")?,
             Verdict::Refused => writeln!(out, "{title}: refused")?,
-            Verdict::NotJudged => {
-                let (api_version, kind) = judgement.document.type_meta();
-                writeln!(out, "note: {title} is not judged: {kind} of {api_version} is no kind of Karpenter's")?;
-            }
+            Verdict::NotJudged => writeln!(out, "{}", not_judged(judgement))?,
+        }
+        if !judgement.errors.is_empty() || judgement.remarks().next().is_some() {
+            out.flush()?;
         }
         for error in &judgement.errors {
             writeln!(err, "error: {}", judgement.document.error(error.clone()))?;
         }
-        for warning in &judgement.warnings {
+        for warning in judgement.remarks() {
             writeln!(err, "warning: {}", judgement.document.error(warning.clone()))?;
         }
     }
     out.flush()
 }
 
-/// `{"objects": […]}`, in the order of the input, without the objects that are not judged.
-pub(super) fn json(judgements: &[Judgement<'_>], out: &mut dyn Write) -> io::Result<()> {
+fn not_judged(judgement: &Judgement<'_>) -> String {
+    let (api_version, kind) = judgement.document.type_meta();
+    format!("note: {} is not judged: {kind} of {api_version} is no kind of Karpenter's", judgement.document.title())
+}
+
+/// `{"objects": […]}` to `out`, in the order of the input, without the objects that are not judged: those are noted in `err`.
+pub(super) fn json(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
+    for judgement in judgements.iter().filter(|judgement| judgement.verdict == Verdict::NotJudged) {
+        writeln!(err, "{}", not_judged(judgement))?;
+    }
     let judged = judgements.iter().filter(|judgement| judgement.verdict != Verdict::NotJudged);
     let objects: Vec<Value> = judged
         .map(|judgement| {
             json!({
                 "object": judgement.document.title(),
                 "accepted": judgement.verdict == Verdict::Accepted,
-                "errors": faults(&judgement.errors),
-                "warnings": faults(&judgement.warnings),
+                "errors": faults(judgement.errors.iter()),
+                "warnings": faults(judgement.remarks()),
                 "defaulted": judgement.defaulted,
             })
         })
@@ -48,6 +57,6 @@ pub(super) fn json(judgements: &[Judgement<'_>], out: &mut dyn Write) -> io::Res
     out.flush()
 }
 
-fn faults(errors: &[FieldError]) -> Vec<Value> {
-    errors.iter().map(|error| json!({"field": error.path.to_string(), "message": error.message})).collect()
+fn faults<'a>(errors: impl Iterator<Item = &'a FieldError>) -> Vec<Value> {
+    errors.map(|error| json!({"field": error.path.to_string(), "message": error.message})).collect()
 }

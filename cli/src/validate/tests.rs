@@ -142,7 +142,9 @@ fn kinds_of_others_are_named_and_never_judged() {
         ran.out,
         "note: Deployment \"web\" is not judged: Deployment of apps/v1 is no kind of Karpenter's\nNodePool \"a\": accepted\n"
     );
-    assert_eq!(run_on(&json(), &input).objects().len(), 1);
+    let in_json = run_on(&json(), &input);
+    assert_eq!(in_json.objects().len(), 1);
+    assert_eq!(in_json.err, "note: Deployment \"web\" is not judged: Deployment of apps/v1 is no kind of Karpenter's\n");
     let alone = run_on(&Args { strict: true, ..json() }, DEPLOYMENT);
     assert_eq!((alone.code, alone.objects().len()), (ExitCode::SUCCESS, 0));
 }
@@ -152,6 +154,35 @@ fn a_kind_that_a_group_of_ours_lacks_is_refused() {
     let ran = run_on(&json(), "apiVersion: karpenter.sh/v1\nkind: EC2NodeClass\nmetadata: {name: a}\n");
     assert_eq!(ran.code, ExitCode::from(1));
     assert_eq!(fields(&ran.objects()[0]["errors"]), ["kind"]);
+}
+
+#[test]
+fn a_kind_of_ours_in_a_misspelt_group_is_refused_and_never_passed_over() {
+    for api_version in ["karpentr.sh/v1", "v1"] {
+        let ran = run_on(&json(), &pool("a", "").replace("karpenter.sh/v1", api_version));
+        let object = &ran.objects()[0];
+        assert_eq!((ran.code, fields(&object["errors"])), (ExitCode::from(1), vec!["apiVersion"]), "{api_version}");
+        assert!(object["errors"][0]["message"].as_str().unwrap().ends_with("did you mean karpenter.sh/v1?"), "{object}");
+    }
+    let others = "---\napiVersion: eks.amazonaws.com/v1\nkind: NodePool\nmetadata: {name: a}\n---\n\
+                  apiVersion: autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest\nmetadata: {name: b}\n";
+    let ran = run_on(&json(), others);
+    assert_eq!((ran.code, ran.objects().len(), ran.err.lines().count()), (ExitCode::SUCCESS, 0, 2), "{}", ran.err);
+}
+
+#[test]
+fn an_object_beyond_three_mebibytes_is_refused_and_beyond_half_of_it_warned_of() {
+    let with_status = |bytes: usize| {
+        let message = "x".repeat(bytes);
+        let status = format!("type: Ready, status: 'True', reason: a, lastTransitionTime: '2026-01-31T10:00:00Z', message: {message}");
+        format!("{}status: {{conditions: [{{{status}}}]}}\n", claim("a", "b"))
+    };
+    let large = |bytes: usize| run_on(&json(), &with_status(bytes)).objects()[0].clone();
+    let refused = large(3 << 20);
+    assert_eq!((&refused["accepted"], fields(&refused["errors"])), (&false.into(), vec![""]), "{}", refused["errors"]);
+    let warned = large(2 << 20);
+    assert_eq!((&warned["accepted"], fields(&warned["warnings"])), (&true.into(), vec![""]), "{}", warned["errors"]);
+    assert_eq!(fields(&large(1 << 20)["warnings"]), Vec::<&str>::new());
 }
 
 #[test]
@@ -217,13 +248,18 @@ fn a_change_is_one_of_what_was_accepted_last() {
 }
 
 #[test]
-fn the_version_of_a_stored_object_is_a_warning_unless_the_object_is_changed() {
+fn a_new_object_with_the_version_of_a_stored_one_is_refused_and_a_changed_one_is_not() {
     let with_version =
         |name: &str| pool(name, "").replace(&format!("{{name: {name}}}"), &format!("{{name: {name}, resourceVersion: \"7\"}}"));
     let ran = run_on(&json(), &with_version("a"));
-    assert_eq!((ran.code, fields(&ran.objects()[0]["warnings"])), (ExitCode::SUCCESS, vec!["metadata.resourceVersion"]));
+    assert_eq!((ran.code, fields(&ran.objects()[0]["errors"])), (ExitCode::from(1), vec!["metadata.resourceVersion"]));
+    // A server comes to it once the object is valid.
+    let invalid = &run_on(&json(), &format!("{}  weight: 0\n", with_version("a"))).objects()[0];
+    assert_eq!((fields(&invalid["errors"]), fields(&invalid["warnings"])), (vec!["spec.weight"], vec!["metadata.resourceVersion"]));
+    // To the store, zero is no version.
+    assert_eq!(run_on(&json(), &with_version("a").replace("\"7\"", "\"0\"")).code, ExitCode::SUCCESS);
     let changed = run_on(&Args { update: true, ..json() }, &[pool("a", ""), with_version("a")].concat());
-    assert!(fields(&changed.objects()[1]["warnings"]).is_empty(), "{}", changed.out);
+    assert_eq!((changed.code, fields(&changed.objects()[1]["warnings"])), (ExitCode::SUCCESS, vec![]), "{}", changed.out);
 }
 
 #[test]
@@ -253,17 +289,106 @@ fn an_object_without_a_namespace_is_in_the_default_one() {
     assert_eq!(fields(&ran.objects()[1]["warnings"]), ["metadata.name"]);
 }
 
+/// A NodePool of v1beta1 with settings of the kubelet, which belong into its class, and some more lines of its spec.
+fn old_pool(name: &str, more: &str) -> String {
+    format!(
+        "---\napiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec:\n  template:\n    spec:\n      \
+         nodeClassRef: {{name: default}}\n      requirements: []\n      kubelet: {{maxPods: 20}}\n{more}"
+    )
+}
+
+const OLD_CLASS: &str = "---\napiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec:\n  amiFamily: AL2023\n  \
+                         role: nodes\n  subnetSelectorTerms: [{id: subnet-0a}]\n  securityGroupSelectorTerms: [{id: sg-0a}]\n";
+
+#[test]
+fn strict_refuses_no_flawless_object_from_before_v1() {
+    let input = format!("{}{OLD_CLASS}", old_pool("a", ""));
+    let ran = run_on(&Args { strict: true, ..json() }, &input);
+    assert_eq!(ran.code, ExitCode::SUCCESS, "{}", ran.out);
+    for object in ran.objects() {
+        assert!(object["warnings"].to_string().contains("judged as"), "{object}");
+    }
+    // A note about the conversion is none of an error.
+    let alone = run_on(&Args { strict: true, ..json() }, &old_pool("a", ""));
+    assert_eq!(alone.code, ExitCode::SUCCESS, "{}", alone.out);
+    assert!(alone.out.contains("which is not among the files"), "{}", alone.out);
+    // What does not work is refused all the same.
+    let input = old_pool("a", "")
+        .replace("requirements: []", "requirements: []\n      taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]");
+    assert_eq!(run_on(&Args { strict: true, ..json() }, &input).code, ExitCode::from(1));
+}
+
+#[test]
+fn a_repeated_object_from_before_v1_replaces_its_earlier_copy_among_the_others() {
+    let update = Args { update: true, ..json() };
+    let changed = old_pool("a", "").replace("maxPods: 20", "maxPods: 30");
+    let ran = run_on(&update, &[&old_pool("a", ""), OLD_CLASS, &changed, OLD_CLASS].concat());
+    let objects = ran.objects();
+    assert_eq!((ran.code, objects.len()), (ExitCode::SUCCESS, 4), "{}", ran.out);
+    // The pool finds its class, and the class the settings of the pool that it has by then.
+    assert!(!objects[2]["warnings"].to_string().contains("not among the files"), "{}", objects[2]);
+    let pods = |object: &Value| object["defaulted"]["kubelet"]["maxPods"].clone();
+    assert_eq!((pods(&objects[1]), pods(&objects[3])), (20.into(), 30.into()), "{}", ran.out);
+}
+
+#[test]
+fn the_namespace_of_an_object_from_before_v1_hides_neither_its_notes_nor_why_it_is_refused() {
+    let in_namespace = |text: &str| text.replace("{name: a}", "{name: a, namespace: x}");
+    let ran = run_on(&json(), &in_namespace(&old_pool("a", "")));
+    assert!(ran.out.contains("which is not among the files"), "{}", ran.out);
+    // A NodePool is in no namespace, so it is the same.
+    let twice = run_on(&json(), &[in_namespace(&old_pool("a", "")), old_pool("a", "")].concat());
+    assert_eq!(fields(&twice.objects()[1]["warnings"])[0], "metadata.name", "{}", twice.out);
+    let reason = |text: &str| run_on(&json(), text).objects()[0]["errors"].to_string();
+    let template = "apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: a}\nspec:\n  launchTemplate: lt-0a\n  \
+                    subnetSelector: {a: b}\n  securityGroupSelector: {a: b}\n";
+    assert!(reason(template).contains("it cannot be converted to v1"), "{}", reason(template));
+    assert_eq!(reason(&in_namespace(template)), reason(template));
+}
+
+#[test]
+fn an_unreadable_file_hides_no_other_of_its_directory() {
+    let folder = std::env::temp_dir().join(format!("whittle-validate-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("a.yaml"), pool("a", "")).unwrap();
+    std::fs::write(folder.join("b.yaml"), [0x61, 0xff, 0xfe]).unwrap();
+    std::os::unix::fs::symlink(folder.join("nothing"), folder.join("c.yaml")).unwrap();
+    std::fs::write(folder.join("d.yaml"), pool("d", "  weight: 0\n")).unwrap();
+    let ran = run_on(&Args { filename: vec![folder.clone()], ..text() }, "");
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!((ran.code, ran.out.as_str()), (ExitCode::from(2), "NodePool \"a\": accepted\nNodePool \"d\": refused\n"));
+    for name in ["b.yaml", "c.yaml"] {
+        assert!(ran.err.contains(&format!("{name}: cannot be read")), "{}", ran.err);
+    }
+}
+
+/// Output and errors of one terminal.
+#[derive(Clone, Default)]
+struct Terminal(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+
+impl Write for Terminal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn errors_follow_the_line_of_their_object() {
+    let terminal = Terminal::default();
+    let input = [pool("a", "  weight: 0\n"), pool("b", ""), pool("c", "  weight: 0\n")].concat();
+    run(&text(), &mut input.as_bytes(), &mut terminal.clone(), &mut terminal.clone()).unwrap();
+    let shown = String::from_utf8(terminal.0.take()).unwrap();
+    let begins: Vec<&str> = shown.lines().map(|line| line.split([':', ',']).next().unwrap()).collect();
+    assert_eq!(begins, ["NodePool \"a\"", "error", "NodePool \"b\"", "NodePool \"c\"", "error"], "{shown}");
+}
+
 #[test]
 fn kinds_from_before_v1_are_judged_as_converted() {
-    let pool = |more: &str| {
-        format!(
-            "---\napiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {{name: a}}\nspec:\n  template:\n    spec:\n      \
-             nodeClassRef: {{name: default}}\n      requirements: []\n      kubelet: {{maxPods: 20}}\n{more}"
-        )
-    };
-    let class = "---\napiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nmetadata: {name: default}\nspec:\n  amiFamily: AL2023\n  \
-                 role: nodes\n  subnetSelectorTerms: [{id: subnet-0a}]\n  securityGroupSelectorTerms: [{id: sg-0a}]\n";
-    let ran = run_on(&json(), &format!("{}{class}", pool("")));
+    let pool = |more: &str| old_pool("a", more);
+    let ran = run_on(&json(), &format!("{}{OLD_CLASS}", pool("")));
     let objects = ran.objects();
     assert_eq!((ran.code, objects.len()), (ExitCode::SUCCESS, 2), "{}", ran.out);
     assert_eq!(objects[0]["defaulted"]["template"]["spec"]["nodeClassRef"]["group"], "karpenter.k8s.aws");
