@@ -82,8 +82,11 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     ports.store().append(cluster, &report.decisions).await?;
     run.store_outcomes(outcomes, &mut report).await?;
     run.store_measurements(&measurements, &mut report).await?;
-    waiting |= run.tag_instances(untagged, &mut report).await;
     if waiting {
+        run.requeue().await?;
+    }
+    // Last: tags may take what is left of the time, and nobody waits for them.
+    if run.tag_instances(untagged, &mut report).await {
         run.requeue().await?;
     }
     Ok(report)

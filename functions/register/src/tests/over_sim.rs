@@ -357,6 +357,41 @@ fn missing_tags_are_added_to_an_instance_once() {
     assert_eq!(run(&simulation).counted("tagged"), 0);
 }
 
+/// A world with this many initialized claims whose instances lack tags; EC2 shows them or does not.
+fn unnamed(count: usize, shown: bool) -> TestWorld {
+    let simulation = still();
+    for number in 0..count {
+        let mut own = owned(claim(), &format!("claim-{number:02}"));
+        let id = format!("i-{number:02}");
+        if let Phase::Launched { machine } = &mut own.phase {
+            machine.instance_id = id.as_str().into();
+        }
+        let joined = step(&own, &Event::NodeJoined { node_name: format!("n-{number:02}") }, super::now()).unwrap();
+        let own = step(&joined, &Event::NodeReady, super::now()).unwrap();
+        simulation.store(&own);
+        if shown {
+            simulation.start_machine(instance_of(own.machine().unwrap()));
+        }
+    }
+    simulation
+}
+
+#[test]
+fn machines_that_wait_for_tags_get_them_in_runs_that_follow_each_other() {
+    let mut simulation = unnamed(60, true);
+    assert_eq!(run(&simulation).counted("tagged"), 50);
+    assert!(simulation.doorbells().contains(&whittle_sim::Function::Register), "the others need not wait for a tick");
+    simulation.run_for(SignedDuration::from_secs(5));
+    assert_eq!(run(&simulation).counted("tagged"), 10);
+}
+
+#[test]
+fn tags_that_cannot_be_written_cause_no_further_run() {
+    let simulation = unnamed(60, false);
+    assert_eq!(run(&simulation).counted("tagged"), 0);
+    assert!(!simulation.doorbells().contains(&whittle_sim::Function::Register), "it would fail every five seconds");
+}
+
 #[test]
 fn a_machine_whose_node_cannot_be_read_does_not_time_out() {
     let overdue = |hidden: bool| {
