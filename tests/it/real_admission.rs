@@ -1,11 +1,11 @@
 //! Our CRDs on a real API server: it accepts and rejects manifests as the golden cases do, names the same fields and stores the
 //! same defaults; and it accepts the output of `whittle convert` for the seeds' old manifests.
 
+use crate::api_requests::{Request, send};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use whittle_backends::control_plane::ControlPlane;
 use whittle_cli::convert;
 
@@ -39,33 +39,13 @@ fn resource(kind: &str) -> &'static str {
     }
 }
 
-/// Creates all manifests as dry runs with strict field validation over one connection, and returns the responses in order.
+/// Creates all manifests as dry runs with strict field validation, and returns the responses in order.
 fn create_all(cluster: &ControlPlane, texts: &[String]) -> Vec<Value> {
-    let folder = cluster.kubeconfig().with_file_name("admission");
-    std::fs::create_dir_all(&folder).expect("the cluster's folder can be written");
-    let mut config = String::new();
-    for (position, text) in texts.iter().enumerate() {
-        let (body, answer) = (folder.join(format!("{position}.yaml")), folder.join(format!("{position}.json")));
-        std::fs::write(&body, text).expect("the cluster's folder can be written");
-        let path = resource(field(text, "kind:"));
-        let separator = if position == 0 { "" } else { "next\n" };
-        write!(
-            config,
-            "{separator}url = \"{}/apis/{path}?dryRun=All&fieldValidation=Strict\"\ncacert = \"{}\"\nheader = \"Authorization: Bearer {}\"\n\
-             header = \"Content-Type: application/yaml\"\nheader = \"Accept: application/json\"\ndata-binary = \"@{}\"\noutput = \"{}\"\nsilent\n",
-            cluster.server(),
-            cluster.ca().display(),
-            cluster.token(),
-            body.display(),
-            answer.display(),
-        )
-        .expect("a string takes everything");
-    }
-    let file = folder.join("curl");
-    std::fs::write(&file, config).expect("the cluster's folder can be written");
-    assert!(Command::new("curl").arg("-K").arg(&file).status().expect("curl is installed").success());
-    let answer = |position: usize| std::fs::read(folder.join(format!("{position}.json"))).expect("curl wrote the answer");
-    (0..texts.len()).map(|position| serde_json::from_slice(&answer(position)).expect("the server answers in JSON")).collect()
+    let request = |text: &String| {
+        let path = format!("{}?dryRun=All&fieldValidation=Strict", resource(field(text, "kind:")));
+        Request { method: "POST", path, content_type: "application/yaml", body: text.clone() }
+    };
+    send(cluster, &texts.iter().map(request).collect::<Vec<_>>())
 }
 
 /// The difference between the server's response and the case.

@@ -8,15 +8,17 @@ mod metadata;
 mod mutations;
 mod server;
 
+use crate::api_requests::{Request, send};
 use crate::real_admission::{root, server};
 use mutations::{Case, Definition, Sequence};
 use serde_json::{Value, json};
-use server::{Outcome, Request};
+use server::Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use whittle_backends::control_plane::ControlPlane;
 use whittle_cli::validate::{self, Args, Output};
 
+const JSON: &str = "application/json";
 /// How many manifests are compared where nothing else is asked for; `WHITTLE_MANIFESTS=all` compares every one.
 const SAMPLE: usize = 2400;
 
@@ -91,10 +93,10 @@ fn sample(cases: Vec<Case>, share: usize, of: usize) -> Vec<Case> {
 fn created(cluster: &ControlPlane, definitions: &BTreeMap<String, Definition>, cases: &[Case]) -> Vec<Outcome> {
     let request = |case: &Case| {
         let path = format!("{}?dryRun=All&fieldValidation=Strict", definitions[kind(&case.manifest)].resource());
-        Request { method: "POST", path, body: server::encoded(&case.manifest) }
+        Request { method: "POST", path, content_type: JSON, body: server::encoded(&case.manifest) }
     };
     let requests: Vec<Request> = cases.iter().map(request).collect();
-    server::send(cluster, &requests).iter().map(server::outcome).collect()
+    send(cluster, &requests).iter().map(server::outcome).collect()
 }
 
 fn report(cases: &[Case], theirs: &[Outcome], ours: &[Outcome]) {
@@ -151,7 +153,7 @@ fn validate_judges_changes_as_a_real_api_server_does() {
     for base in bases() {
         let resource = definitions[kind(&base)].resource();
         let path = format!("{resource}?fieldValidation=Strict");
-        let stored = server::send(&cluster, &[Request { method: "POST", path, body: server::encoded(&base) }]).remove(0);
+        let stored = send(&cluster, &[Request { method: "POST", path, content_type: JSON, body: server::encoded(&base) }]).remove(0);
         assert_eq!(stored["kind"], base["kind"], "{stored}");
         let name = base["metadata"]["name"].as_str().expect("a base has a name").to_owned();
         let all = [mutations::mutations(&definitions[kind(&base)], &base), metadata::mutations(&base)].concat();
@@ -163,7 +165,7 @@ fn validate_judges_changes_as_a_real_api_server_does() {
                 sent["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             }
             let path = format!("{resource}/{name}?dryRun=All&fieldValidation=Strict");
-            requests.push(Request { method: "PUT", path, body: server::encoded(&sent) });
+            requests.push(Request { method: "PUT", path, content_type: JSON, body: server::encoded(&sent) });
             // For the command, each change is one of an object of its own.
             for document in [&base, &case.manifest] {
                 let mut document = document.clone();
@@ -173,7 +175,7 @@ fn validate_judges_changes_as_a_real_api_server_does() {
             cases.push(case);
         }
     }
-    let theirs: Vec<Outcome> = server::send(&cluster, &requests).iter().map(server::outcome).collect();
+    let theirs: Vec<Outcome> = send(&cluster, &requests).iter().map(server::outcome).collect();
     let ours: Vec<Outcome> = judged(&pairs.iter().collect::<Vec<_>>(), true).into_iter().skip(1).step_by(2).collect();
     report(&cases, &theirs, &ours);
 }
