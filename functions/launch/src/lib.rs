@@ -27,7 +27,6 @@ use whittle_claims::{
     Phase, Revision, Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
-use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
     LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance,
@@ -171,7 +170,7 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let shifted = shifted_zones(ports, settings, cluster).await?;
     let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
-    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: cluster_access(&record.value), min_values, now }))
+    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: (&record.value.info).into(), min_values, now }))
 }
 
 /// The class, not ready if it refers to another cluster's resources: `refresh` checks this too, but settings may be newer than
@@ -180,18 +179,6 @@ fn with_refusals(mut class: NodeClassRecord, settings: &Settings, cluster: &Clus
     let refusals = settings.class_refusals(cluster, &record.info.vpc, &class);
     class.problems.extend(refusals.iter().map(ToString::to_string));
     class
-}
-
-fn cluster_access(record: &ClusterRecord) -> ClusterAccess {
-    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let info = &record.info;
-    ClusterAccess {
-        name: info.name.as_str().to_owned(),
-        endpoint: info.endpoint.clone(),
-        ca_bundle: known(&info.certificate_authority),
-        service_cidr: known(&info.service_cidr),
-        dns_address: info.dns_address(),
-    }
 }
 
 impl<P: Rights> Run<'_, P> {

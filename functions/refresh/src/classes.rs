@@ -8,7 +8,7 @@ use whittle_claims::{DryRunFailure, FenceFacts, NodeClassRecord};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::node_class::{
-    Checks, Found, PlacementGroupError, PlacementGroups, choose_placement_group, choose_reservations, ssm_images, status,
+    Checks, Found, PlacementGroupError, PlacementGroups, ProfileError, choose_placement_group, choose_reservations, ssm_images, status,
 };
 use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
@@ -54,14 +54,13 @@ pub(crate) async fn look_up<C: Discovery>(
     let security_groups = cloud.security_groups(&spec.security_group_selector_terms);
     let (subnets, security_groups, images, reservations, placement_groups) =
         futures::try_join!(subnets, security_groups, images, reservations, placement_groups)?;
-    let (instance_profile, role) = profile(cloud, cluster, class, settings).await?;
+    let Profile { name: instance_profile, role, error: profile_error } = profile(cloud, cluster, class, settings).await?;
     let free_addresses = subnets.iter().map(|subnet| (subnet.id.clone(), subnet.free_addresses)).collect();
     let mut vpcs: Vec<String> =
         subnets.iter().map(|subnet| &subnet.vpc).chain(security_groups.iter().map(|group| &group.vpc)).cloned().collect();
     vpcs.sort_unstable();
     vpcs.dedup();
-    let has_service_cidr = !info.service_cidr.is_empty();
-    let found = Found { subnets, security_groups, images, reservations, placement_groups, alias_error, instance_profile, has_service_cidr };
+    let found = Found { subnets, security_groups, images, reservations, placement_groups, alias_error, instance_profile, profile_error };
     Ok(Lookup { found, free_addresses, fence: FenceFacts { role, vpcs } })
 }
 
@@ -85,35 +84,46 @@ pub(crate) fn refused_event(class: &Ec2NodeClass, error: &CloudError) -> Cluster
     ClusterEvent::warning(Involved::object(class), "LookupRefused", message)
 }
 
-/// The instance profile of a class, if there is one, and its role, if known. No profile is created for a role that the cluster
-/// may not use.
-async fn profile<C: Discovery>(
-    cloud: &C,
-    cluster: &ClusterName,
-    class: &Ec2NodeClass,
-    settings: &Settings,
-) -> Result<(Option<String>, Option<String>), CloudError> {
-    match (&class.spec.instance_profile, &class.spec.role) {
-        (Some(name), _) => match cloud.profile_role(name).await {
-            Ok(role) => Ok((Some(name.clone()), role)),
-            Err(error) if error.kind == CloudErrorKind::NotFound => Ok((None, Some(String::new()))),
-            Err(error) => Err(error),
-        },
-        (None, Some(role)) if !settings.permits_node_role(cluster, role) => Ok((None, Some(role.clone()))),
-        // Nothing is created in shadow mode; plans only need the name.
-        (None, Some(role)) if settings.shadow => {
-            Ok((Some(cloud.instance_profile_name(cluster, &class.metadata.name, role)), Some(role.clone())))
-        }
-        (None, Some(role)) => match cloud.ensure_instance_profile(cluster, &class.metadata.name, role).await {
-            Ok(name) => Ok((Some(name), Some(role.clone()))),
-            // The class waits for its profile, and its status shows that; everything else is known.
-            Err(error) if matches!(error.kind, CloudErrorKind::NotFound | CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
-                tracing::warn!(%error, class = %class.metadata.name, "no instance profile");
-                Ok((None, Some(role.clone())))
+/// The instance profile of a class.
+#[derive(Default)]
+struct Profile {
+    /// `None` if there is none, or none that may be used.
+    name: Option<String>,
+    /// `None` if it is not known.
+    role: Option<String>,
+    error: Option<ProfileError>,
+}
+
+/// Looks up or creates the instance profile of a class. None is created for a role that the cluster may not use.
+async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2NodeClass, settings: &Settings) -> Result<Profile, CloudError> {
+    let (spec, class) = (&class.spec, &class.metadata.name);
+    if let Some(name) = &spec.instance_profile {
+        return match cloud.profile_role(name).await {
+            Ok(role) => Ok(Profile { name: Some(name.clone()), role, error: None }),
+            Err(error) if error.kind == CloudErrorKind::NotFound => {
+                Ok(Profile { error: Some(ProfileError::ProfileNotFound(name.clone())), ..Profile::default() })
             }
             Err(error) => Err(error),
-        },
-        (None, None) => Ok((None, None)),
+        };
+    }
+    let Some(role) = &spec.role else { return Ok(Profile { error: Some(ProfileError::NotSet), ..Profile::default() }) };
+    let of_role = |name, error| Profile { name, role: Some(role.clone()), error };
+    if !settings.permits_node_role(cluster, role) {
+        return Ok(of_role(None, None));
+    }
+    // Nothing is created in shadow mode; plans only need the name.
+    if settings.shadow {
+        return Ok(of_role(Some(cloud.instance_profile_name(cluster, class, role)), None));
+    }
+    match cloud.ensure_instance_profile(cluster, class, role).await {
+        Ok(name) => Ok(of_role(Some(name), None)),
+        // The class waits for its profile, and its status shows that; everything else is known.
+        Err(error) if error.kind == CloudErrorKind::NotFound => Ok(of_role(None, Some(ProfileError::RoleNotFound(role.clone())))),
+        Err(error) if matches!(error.kind, CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
+            let problem = error.to_string();
+            Ok(of_role(None, Some(ProfileError::Refused { role: role.clone(), problem })))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -139,7 +149,7 @@ pub(crate) fn resolve(
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
     }
     let mut updated = class.clone();
-    let checks = Checks { settings: &settings.instance_types(), catalog: region };
+    let checks = Checks { settings: &settings.instance_types(), cluster: info, catalog: region };
     updated.status = status(class, found, checks, now);
     let hash = hashes::node_class(class, &info.certificate_authority);
     updated.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), hash.clone());
@@ -227,7 +237,7 @@ fn problems(updated: &Ec2NodeClass, class: &Ec2NodeClass) -> Vec<String> {
     if conditions::is_true(&updated.status.conditions, conditions::READY) {
         return Vec::new();
     }
-    let mut all: Vec<String> = updated
+    let all: Vec<String> = updated
         .status
         .conditions
         .iter()
@@ -235,9 +245,5 @@ fn problems(updated: &Ec2NodeClass, class: &Ec2NodeClass) -> Vec<String> {
         .filter(|condition| condition.type_ != conditions::VALIDATION_SUCCEEDED || condition.reason != "DependenciesNotReady")
         .map(|condition| format!("{}: {}", condition.type_, condition.message))
         .collect();
-    let spec = &class.spec;
-    if spec.role.is_none() && spec.instance_profile.is_none() {
-        all.push("spec.role and spec.instanceProfile are both unset: set one, or the default node role of the installation".to_owned());
-    }
     if all.is_empty() { vec!["the class is not ready".to_owned()] } else { all }
 }

@@ -1,5 +1,6 @@
 //! Validates the adapters' requests, sent through the real SDK, against AWS's service models and against Karpenter's requests.
 
+mod bad_input;
 mod calls;
 mod faults;
 mod launches;

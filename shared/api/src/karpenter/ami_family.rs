@@ -70,7 +70,7 @@ const ROWS: &[Row] = &[
 
 impl AmiFamily {
     /// All values of `spec.amiFamily`.
-    pub(crate) const NAMES: [&str; ROWS.len()] = {
+    pub const NAMES: [&str; ROWS.len()] = {
         let mut names = [""; ROWS.len()];
         let mut at = 0;
         while at < ROWS.len() {
@@ -148,6 +148,10 @@ impl Ec2NodeClassSpec {
     /// The AMI family: `spec.amiFamily`, else that of the alias, else Custom. An unknown value behaves as AL2.
     pub fn family(&self) -> AmiFamily {
         AmiFamily::named(self.family_name()).unwrap_or(AmiFamily::Al2)
+    }
+    /// The value of `spec.amiFamily`, if it is no family.
+    pub fn unknown_family(&self) -> Option<&str> {
+        self.ami_family.as_deref().filter(|name| AmiFamily::named(name).is_none())
     }
     /// The family's name for the hash of the class: as written, if `spec.amiFamily` is set.
     pub(crate) fn family_name(&self) -> &str {

@@ -150,7 +150,7 @@ impl Kubelet {
 }
 
 /// The values of a document's expressions on one machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// The maximum number of pods.
     pub pods: u32,

@@ -8,7 +8,7 @@ mod reservations;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
 pub use placement::{PlacementGroupError, PlacementGroups, choose_placement_group};
-pub use profile::{InstanceProfile, class_of_profile, cluster_path, instance_profile, profile_path};
+pub use profile::{InstanceProfile, ProfileError, class_of_profile, cluster_path, instance_profile, profile_path};
 pub use queries::{
     Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
 };
@@ -19,7 +19,8 @@ use crate::fleet::is_reserved_tag;
 use crate::instance_types::{Settings, usable_interfaces};
 use crate::kubelet::expression::Expression;
 use crate::kubelet::{Expressions, Kubelet};
-use crate::network::{CapacityReservation, Image, SecurityGroup, Subnet};
+use crate::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use crate::user_data;
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
@@ -38,8 +39,8 @@ pub struct Found {
     pub alias_error: Option<AliasError>,
     /// Name of the profile; `None` while it is unknown.
     pub instance_profile: Option<String>,
-    /// Whether the cluster's service range is known; AL2023 nodes need it.
-    pub has_service_cidr: bool,
+    /// Why there is no profile, if so.
+    pub profile_error: Option<ProfileError>,
 }
 
 /// Subnets by free addresses, most first, then by id.
@@ -60,6 +61,7 @@ pub fn choose_security_groups(mut groups: Vec<SecurityGroup>) -> Vec<ResolvedSec
 #[derive(Clone, Copy, Debug)]
 pub struct Checks<'a> {
     pub settings: &'a Settings,
+    pub cluster: &'a ClusterInfo,
     /// The region's types; `None` while they are not known.
     pub catalog: Option<&'a Catalog>,
 }
@@ -85,11 +87,12 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
         "SecurityGroupsNotFound",
         "no security group matches spec.securityGroupSelectorTerms",
     );
-    let profile = match &status.instance_profile {
-        Some(_) => Verdict::yes(),
-        None => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
+    let profile = match (&status.instance_profile, found.profile_error) {
+        (Some(_), _) => Verdict::yes(),
+        (None, Some(error)) => Verdict::no(error.reason(), error.to_string()),
+        (None, None) => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
     };
-    let validation = validation(class, checks, found.has_service_cidr, &[&amis, &subnets, &groups, &profile]);
+    let validation = validation(class, checks, &[&amis, &subnets, &groups, &profile]);
     // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
     let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
@@ -145,9 +148,12 @@ impl Verdict {
 }
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
-fn validation(class: &Ec2NodeClass, checks: Checks<'_>, has_service_cidr: bool, dependencies: &[&Verdict]) -> Verdict {
+fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict]) -> Verdict {
     let family = class.spec.family();
-    if family == AmiFamily::Al2023 && !has_service_cidr {
+    if let Some(name) = class.spec.unknown_family() {
+        return Verdict::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", ")));
+    }
+    if family == AmiFamily::Al2023 && checks.cluster.service_cidr.is_empty() {
         return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
     }
     let kubelet = match Kubelet::parse(class.spec.kubelet.as_ref()) {
@@ -168,6 +174,9 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, has_service_cidr: bool, 
     }
     if let Some(verdict) = unsupported(&kubelet, family) {
         return verdict;
+    }
+    if let Err(error) = user_data::check(class, &kubelet, &checks.cluster.into()) {
+        return Verdict::no(error.reason(), error.to_string());
     }
     if dependencies.iter().any(|each| each.status == ConditionStatus::False) {
         return Verdict::no("DependenciesNotReady", "images, subnets, security groups or the instance profile are not ready");

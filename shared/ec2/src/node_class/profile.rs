@@ -14,6 +14,31 @@ pub struct InstanceProfile {
     pub tags: BTreeMap<String, String>,
 }
 
+/// Why a class has no instance profile; nothing launches without one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    #[error("spec.role and spec.instanceProfile are both unset: set one, or the default node role of the installation")]
+    NotSet,
+    #[error("there is no instance profile {0}, which spec.instanceProfile names: create it, or correct the field")]
+    ProfileNotFound(String),
+    #[error("there is no IAM role {0}, which spec.role names: create it, or correct the field")]
+    RoleNotFound(String),
+    /// With IAM's answer.
+    #[error("the instance profile for the role {role} cannot be created: {problem}")]
+    Refused { role: String, problem: String },
+}
+
+impl ProfileError {
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotSet => "NodeRoleNotSet",
+            Self::ProfileNotFound(_) => "InstanceProfileNotFound",
+            Self::RoleNotFound(_) => "NodeRoleNotFound",
+            Self::Refused { .. } => "InstanceProfileCreationFailed",
+        }
+    }
+}
+
 /// The profile of a class for a role.
 ///
 /// Karpenter gives every new profile a random name. Ours is derived from cluster, region, class and role: a function that

@@ -1,7 +1,8 @@
 use super::*;
-use crate::network::{ImageVariant, PlacementGroup};
+use crate::network::{ClusterInfo, ImageVariant, PlacementGroup};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{AmiSelectorTerm, ResolvedAmi, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
@@ -140,10 +141,24 @@ fn an_instance_profile_has_one_name_per_class_and_role() {
     assert!(profile.name.len() <= 128 && profile.tags.len() == 4);
 }
 
+fn cluster(service_cidr: &str, certificate_authority: &str) -> ClusterInfo {
+    ClusterInfo {
+        name: "demo".into(),
+        endpoint: "https://demo".into(),
+        certificate_authority: certificate_authority.into(),
+        version: "1.33".into(),
+        service_cidr: service_cidr.into(),
+        ipv6: false,
+        vpc: String::new(),
+        arn: String::new(),
+    }
+}
+
 /// Checks of the default settings.
 fn standard() -> Checks<'static> {
     const STANDARD: &Settings = &Settings::standard();
-    Checks { settings: STANDARD, catalog: None }
+    static CLUSTER: LazyLock<ClusterInfo> = LazyLock::new(|| cluster("172.20.0.0/16", "Yw=="));
+    Checks { settings: STANDARD, cluster: &CLUSTER, catalog: None }
 }
 
 fn ready_status(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)) -> Vec<(String, String, String)> {
@@ -155,7 +170,7 @@ fn ready_status(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)
         reservations: None,
         alias_error: None,
         instance_profile: Some("profile".into()),
-        has_service_cidr: true,
+        profile_error: None,
         placement_groups: PlacementGroups::NotSelected,
     };
     change(&mut found);
@@ -194,10 +209,52 @@ fn a_class_is_ready_when_all_its_resources_exist() {
     check(|found| found.subnets.clear(), "SubnetsReady=False SubnetsNotFound");
     check(|found| found.security_groups.clear(), "SecurityGroupsReady=False SecurityGroupsNotFound");
     assert_eq!(unready_conditions(al2023(), |found| found.instance_profile = None).1, "Unknown");
-    assert_eq!(
-        unready_conditions(al2023(), |found| found.has_service_cidr = false).0,
-        ["ValidationSucceeded=False ClusterCIDRResolutionFailed"]
-    );
+    let nameless =
+        |error: ProfileError| unready_conditions(al2023(), |found| (found.instance_profile, found.profile_error) = (None, Some(error))).0;
+    for (error, reason) in [
+        (ProfileError::NotSet, "NodeRoleNotSet"),
+        (ProfileError::ProfileNotFound("a".into()), "InstanceProfileNotFound"),
+        (ProfileError::RoleNotFound("a".into()), "NodeRoleNotFound"),
+        (ProfileError::Refused { role: "a".into(), problem: String::new() }, "InstanceProfileCreationFailed"),
+    ] {
+        assert_eq!(nameless(error), [format!("InstanceProfileReady=False {reason}"), dependent.to_owned()]);
+    }
+}
+
+#[test]
+fn a_class_that_its_cluster_gives_nodes_no_access_to_is_not_ready() {
+    let of = |family: &str, cluster: &ClusterInfo| {
+        unready_conditions_under(json!({"amiFamily": family}), Checks { cluster, ..standard() }, |_| {}).0
+    };
+    let without_range = cluster("", "Yw==");
+    assert_eq!(of("AL2023", &without_range), ["ValidationSucceeded=False ClusterCIDRResolutionFailed"]);
+    assert_eq!(of("AL2", &without_range), [""; 0]);
+    let without_base64 = cluster("172.20.0.0/16", "-----BEGIN CERTIFICATE-----");
+    for family in AmiFamily::all() {
+        let seen = of(family.name(), &without_base64);
+        // A custom class takes nothing of it.
+        let expected: &[&str] = if family == AmiFamily::Custom { &[] } else { &["ValidationSucceeded=False ClusterCAInvalid"] };
+        assert_eq!(seen, expected, "{family:?}");
+    }
+    assert_eq!(of("AL2", &cluster("172.20.0.0/16", "")), [""; 0], "the image finds it out by itself");
+}
+
+#[test]
+fn user_data_with_which_nodes_would_not_start_make_a_class_not_ready() {
+    let of = |family: &str, user_data: &str| unready_conditions(json!({"amiFamily": family, "userData": user_data}), |_| {}).0;
+    let large = "x".repeat(user_data::LARGEST + 1);
+    for family in ["AL2", "AL2023", "Custom", "Windows2022"] {
+        assert_eq!(of(family, &large), ["ValidationSucceeded=False UserDataSizeLimitExceeded"], "{family}");
+    }
+    let large = format!("# {large}\n[settings.motd]\n");
+    assert_eq!(of("Bottlerocket", &large), [""; 0], "comments are left out");
+    for family in ["AL2", "AL2023"] {
+        assert_eq!(of(family, "MIME-Version: 1.0\n\nx"), ["ValidationSucceeded=False UserDataInvalid"], "{family}");
+    }
+    assert_eq!(of("Bottlerocket", "settings = 3"), ["ValidationSucceeded=False UserDataInvalid"]);
+    assert_eq!(of("Bottlerocket", "#!/bin/sh\necho"), ["ValidationSucceeded=False UserDataInvalid"]);
+    assert_eq!(of("AL2", "settings = 3"), [""; 0], "a script");
+    assert_eq!(of("Ubuntu2404", ""), ["ValidationSucceeded=False UnknownAMIFamily"]);
 }
 
 #[test]
@@ -221,7 +278,7 @@ fn invalid_settings_make_a_class_not_ready() {
 fn expressions_are_judged_on_every_type_of_the_region_where_they_are_switched_on() {
     let settings = Settings { expressions: Expressions::Evaluated, ..Settings::standard() };
     let catalog = Catalog { types: crate::facts::offline::types(), ..Catalog::default() };
-    let on = Checks { settings: &settings, catalog: Some(&catalog) };
+    let on = Checks { settings: &settings, catalog: Some(&catalog), ..standard() };
     let of = |kubelet: Value| unready_conditions_under(json!({"amiFamily": "AL2023", "kubelet": kubelet}), on, |_| {}).0;
     assert_eq!(of(json!({"maxPods": "min(110, max_pods * 2)", "kubeReserved": {"cpu": "60 + vcpus", "memory": "1Gi"}})), [""; 0]);
     for invalid in [json!({"maxPods": "vcpus > 2"}), json!({"maxPods": "cores"}), json!({"kubeReserved": {"cpu": "vcpus +"}})] {

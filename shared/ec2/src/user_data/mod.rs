@@ -7,6 +7,8 @@ mod node_config;
 mod shell;
 
 use crate::kubelet::{Kubelet, Resolved};
+use crate::network::ClusterInfo;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::AmiFamily;
@@ -24,6 +26,19 @@ pub struct ClusterAccess {
     pub service_cidr: Option<String>,
     /// Address of kube-dns; `None` when unknown.
     pub dns_address: Option<String>,
+}
+
+impl From<&ClusterInfo> for ClusterAccess {
+    fn from(info: &ClusterInfo) -> Self {
+        let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Self {
+            name: info.name.as_str().to_owned(),
+            endpoint: info.endpoint.clone(),
+            ca_bundle: known(&info.certificate_authority),
+            service_cidr: known(&info.service_cidr),
+            dns_address: info.dns_address(),
+        }
+    }
 }
 
 /// Everything that goes into a machine's user data.
@@ -47,6 +62,10 @@ pub enum UserDataError {
     Mime { class: String, problem: &'static str },
     #[error("spec.userData of node class {class} is no TOML: {problem}")]
     Toml { class: String, problem: String },
+    #[error("spec.userData of node class {class} has a setting that its nodes would not start with: {setting}: {problem}: correct it")]
+    Setting { class: String, setting: String, problem: String },
+    #[error("the certificate authority of the cluster, which nodes of class {class} need, is not in base64 ({problem}): correct it in EKS")]
+    CertificateAuthority { class: String, problem: String },
     #[error("the service address range of the cluster is not known yet, and AL2023 nodes of class {class} need it")]
     NoServiceCidr { class: String },
     #[error("the user data of nodes of class {class} have {bytes} bytes, EC2 takes {LARGEST}: shorten spec.userData")]
@@ -56,17 +75,32 @@ pub enum UserDataError {
 }
 
 impl UserDataError {
-    /// Whether the class is only not ready yet (NodeClassNotReady); otherwise its user data have to be corrected.
-    pub const fn is_not_ready(&self) -> bool {
-        matches!(self, Self::NoServiceCidr { .. })
+    /// The reason of the condition of a class that has them.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "UserDataSizeLimitExceeded",
+            Self::NoServiceCidr { .. } => "ClusterCIDRResolutionFailed",
+            Self::CertificateAuthority { .. } => "ClusterCAInvalid",
+            Self::Mime { .. } | Self::Toml { .. } | Self::Setting { .. } | Self::Yaml { .. } => "UserDataInvalid",
+        }
     }
 }
 
 /// EC2's limit of user data before base64.
 pub const LARGEST: usize = 16_384;
 
+/// Whether the user data of a class can be rendered at all: without labels and taints, so those of a machine may still be too large.
+pub fn check(class: &Ec2NodeClass, kubelet: &Kubelet, cluster: &ClusterAccess) -> Result<(), UserDataError> {
+    let resolved = Resolved::default();
+    let bootstrap = Bootstrap { cluster, class, kubelet, resolved: &resolved, labels: BTreeMap::new(), taints: Vec::new() };
+    render(class.spec.family(), &bootstrap).map(drop)
+}
+
 /// The plain text of the user data (EC2 expects base64); may be empty.
 pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    if family != AmiFamily::Custom {
+        bootstrap.check_certificate_authority()?;
+    }
     let text = match family {
         AmiFamily::Al2 => shell::al2(bootstrap)?,
         AmiFamily::Al2023 => node_config::al2023(bootstrap)?,
@@ -123,6 +157,12 @@ impl Bootstrap<'_> {
     /// Whether local disks become one volume for pods.
     fn uses_local_disks(&self) -> bool {
         self.class.spec.instance_store_policy.as_deref() == Some("RAID0")
+    }
+    fn check_certificate_authority(&self) -> Result<(), UserDataError> {
+        match self.cluster.ca_bundle.as_ref().map(|bundle| BASE64_STANDARD.decode(bundle)) {
+            None | Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(UserDataError::CertificateAuthority { class: self.class_name(), problem: error.to_string() }),
+        }
     }
     fn class_name(&self) -> String {
         self.class.metadata.name.clone()

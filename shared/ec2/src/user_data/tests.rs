@@ -83,6 +83,78 @@ fn user_data_over_the_limit_of_ec2_is_an_error_before_the_call() {
     assert!(matches!(answer, Err(UserDataError::TooLarge { bytes, .. }) if bytes > LARGEST), "{answer:?}");
 }
 
+fn bottlerocket(user_data: &str, cluster: ClusterAccess) -> Result<toml::Table, UserDataError> {
+    let class: Ec2NodeClass = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "default"}, "spec": {"amiFamily": "Bottlerocket", "userData": user_data},
+    }))
+    .unwrap();
+    let (kubelet, resolved) = (Kubelet::default(), Resolved::default());
+    let bootstrap =
+        Bootstrap { cluster: &cluster, class: &class, kubelet: &kubelet, resolved: &resolved, labels: BTreeMap::new(), taints: Vec::new() };
+    render(AmiFamily::Bottlerocket, &bootstrap).map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn a_bottlerocket_setting_of_the_wrong_type_is_an_error_that_names_it() {
+    let error = |user_data: &str| match bottlerocket(user_data, ClusterAccess::default()) {
+        Err(UserDataError::Setting { class, setting, problem }) if class == "default" => format!("{setting}: {problem}"),
+        other => panic!("{user_data}: {other:?}"),
+    };
+    let of = |setting: &str| error(&format!("[settings.kubernetes]\n{setting}\n"));
+    for (setting, named) in [
+        ("max-pods = \"110\"", "max-pods: invalid type: string \"110\""),
+        ("pod-pids-limit = 1.5", "pod-pids-limit: invalid type: floating point"),
+        ("log-level = -1", "log-level: invalid value: integer `-1`"),
+        ("server-tls-bootstrap = \"true\"", "server-tls-bootstrap: invalid type: string"),
+        ("cluster-domain = 3", "cluster-domain: invalid type: integer `3`, expected a string"),
+        ("allowed-unsafe-sysctls = \"net.core.somaxconn\"", "allowed-unsafe-sysctls: invalid type: string"),
+        ("kube-reserved = {cpu = 1}", "kube-reserved.cpu: invalid type: integer"),
+        ("node-labels = {team = true}", "node-labels.team: invalid type: boolean"),
+        ("node-taints = {team = \"a:NoSchedule\"}", "node-taints.team: invalid type: string"),
+        ("static-pods = {a = {enabled = 1}}", "static-pods.a.enabled: invalid type: integer"),
+        ("credential-providers = {a = {image-patterns = [1]}}", "credential-providers.a.image-patterns[0]: invalid type: integer"),
+        ("memory-manager-reserved-memory = {0 = {hugepages-2Mi = 1}}", "memory-manager-reserved-memory.0.hugepages-2Mi: invalid type"),
+        ("topology-manager-policy-options = [\"a\"]", "topology-manager-policy-options[0]: invalid type: string"),
+        ("image-gc-high-threshold-percent = 75.0", "image-gc-high-threshold-percent: invalid type: float, expected a string or an integer"),
+        ("cluster-certificate = \"-----BEGIN\"", "cluster-certificate: it is not in base64"),
+    ] {
+        let shown = of(setting);
+        assert!(shown.starts_with(&format!("settings.kubernetes.{named}")), "{setting}: {shown}");
+    }
+    assert!(error("settings = 3").starts_with("settings: invalid type: integer"));
+    assert!(error("settings.kubernetes = 1").starts_with("settings.kubernetes: invalid type"));
+    let command = error("[settings.bootstrap-commands.a]\ncommands = [\"ls\"]\n");
+    assert!(command.starts_with("settings.bootstrap-commands.a.commands[0]: invalid type: string"), "{command}");
+}
+
+#[test]
+fn bottlerocket_settings_of_the_right_type_are_kept_and_unknown_ones_of_kubernetes_dropped() {
+    let user_data = r#"
+[settings.kubernetes]
+image-gc-high-threshold-percent = 75
+image-gc-low-threshold-percent = "45"
+registry-qps = 10
+new-in-a-later-release = true
+[settings.kubernetes.memory-manager-reserved-memory.0]
+enabled = true
+memory = "727Mi"
+[settings.network]
+hostname = "a"
+"#;
+    let rendered = bottlerocket(user_data, ClusterAccess::default()).unwrap();
+    let kubernetes = rendered["settings"]["kubernetes"].as_table().unwrap();
+    assert_eq!(kubernetes["image-gc-high-threshold-percent"].as_str(), Some("75"));
+    assert_eq!(kubernetes["image-gc-low-threshold-percent"].as_str(), Some("45"));
+    assert_eq!(kubernetes["registry-qps"].as_integer(), Some(10));
+    assert_eq!(kubernetes["memory-manager-reserved-memory"]["0"]["memory"].as_str(), Some("727Mi"));
+    assert!(!kubernetes.contains_key("new-in-a-later-release") && !kubernetes.contains_key("static-pods"));
+    assert_eq!(rendered["settings"]["network"]["hostname"].as_str(), Some("a"));
+    // The certificate of the cluster takes the place of one that could not be read.
+    let known = ClusterAccess { ca_bundle: Some("Yw==".into()), ..ClusterAccess::default() };
+    let rendered = bottlerocket("settings.kubernetes.cluster-certificate = \"-\"", known).unwrap();
+    assert_eq!(rendered["settings"]["kubernetes"]["cluster-certificate"].as_str(), Some("Yw=="));
+}
+
 #[test]
 fn labels_of_restricted_domains_are_recognized() {
     for (key, restricted) in [
