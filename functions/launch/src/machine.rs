@@ -39,7 +39,7 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, pl
     let context = parts.context(&known);
     let Some(found) = facts.catalog.facts(&instance.instance_type) else { return out };
     let Ok(mut resolved) = instance_type(found, &facts.catalog, &context) else { return out };
-    plan::resize(&mut resolved, planned);
+    plan::apply_overlays(&mut resolved, planned);
     let reservations = &batch.reservations;
     let reservation = reservations.iter().find(|(name, zone, _)| *name == instance.instance_type && *zone == instance.zone);
     let purchase = Purchase {

@@ -5,6 +5,7 @@ use crate::batch::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::adjusted_price;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
@@ -87,19 +88,18 @@ impl Facts {
         let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
         let types = self.types(&context, claim);
-        let mut claim = mirror(claim);
-        // The call carries EC2's own prices: overlaid prices as priorities would only take the choice of spot pools from EC2 (ADR
-        // 9).
-        claim.metadata.annotations.remove(labels::PRICE_OVERLAY_APPLIED);
-        prepare(&LaunchInput {
-            claim: &claim,
+        let mut launch = prepare(&LaunchInput {
+            claim: &mirror(claim),
             context: &context,
             catalog: &self.catalog,
             types: &types,
             cluster: &self.access,
             free_addresses: &addresses::free_addresses(record, &self.uses),
             min_values: self.min_values,
-        })
+        })?;
+        // EC2 chooses better among spot pools where no overlay changes their prices.
+        launch.request.prioritized &= may_be_overlaid(&claim.spec, &launch.request.capacity_type);
+        Ok(launch)
     }
 
     /// The types that the plan named; no other is ever launched for it. A static pool's claim names none: any type that its
@@ -107,7 +107,7 @@ impl Facts {
     fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<InstanceType> {
         let named: BTreeSet<&str> = claim.spec.instance_types.iter().map(String::as_str).collect();
         let mut types = resolve_some(&self.catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default();
-        types.iter_mut().for_each(|each| resize(each, &claim.spec));
+        types.iter_mut().for_each(|each| apply_overlays(each, &claim.spec));
         types
     }
 
@@ -153,11 +153,24 @@ impl Facts {
     }
 }
 
-/// Gives a type the capacity that the claim was planned with. NodeOverlays may have changed since; the plan has not.
-pub(crate) fn resize(instance_type: &mut InstanceType, planned: &ClaimSpec) {
+/// Gives a type the capacity and the prices that the claim was planned with. NodeOverlays may have changed since; the plan has not.
+pub(crate) fn apply_overlays(instance_type: &mut InstanceType, planned: &ClaimSpec) {
     for (name, amount) in planned.extra_of(&instance_type.name).into_iter().flat_map(|extra| extra.iter()) {
         instance_type.capacity.set(name, amount);
     }
+    for offering in &mut instance_type.offerings {
+        let text = planned.overlaid_price(&instance_type.name, offering.capacity_type(), offering.zone());
+        if let Some(price) = text.and_then(|text| adjusted_price(offering.price, text)) {
+            offering.price = price;
+        }
+    }
+}
+
+/// Whether NodeOverlays may have changed prices of a capacity type. Which ones a claim of an older release had is not known.
+fn may_be_overlaid(planned: &ClaimSpec, capacity_type: &str) -> bool {
+    let mut changes = planned.overlaid_prices.iter();
+    planned.overlaid_prices.is_empty()
+        || changes.any(|each| each.offerings.is_empty() || each.offerings.iter().any(|(changed, _)| changed == capacity_type))
 }
 
 /// Whether a class is not ready only because not all of it is known yet, such as its instance profile.
@@ -170,7 +183,15 @@ fn is_readiness_unknown(record: &NodeClassRecord) -> bool {
 fn launch_key(claim: &Claim) -> String {
     let spec = &claim.spec;
     let parts = (&spec.node_pool, &spec.node_class, &spec.labels, &spec.annotations, &spec.requirements);
-    let rest = (&spec.instance_types, &spec.extra_capacity, &spec.taints, &spec.startup_taints, &spec.requests, &spec.owner.kind);
+    let rest = (
+        &spec.instance_types,
+        &spec.extra_capacity,
+        &spec.overlaid_prices,
+        &spec.taints,
+        &spec.startup_taints,
+        &spec.requests,
+        &spec.owner.kind,
+    );
     serde_json::to_string(&(parts, rest)).unwrap_or_else(|_| claim.key.name.to_string())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::phase::Phase;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Taint;
 use whittle_api::karpenter::{NodeClaim, NodeClassReference, Requirement};
@@ -85,6 +85,9 @@ pub struct ClaimSpec {
     /// Extra capacity of the candidate types by NodeOverlays: plan and launch rely on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extra_capacity: Vec<ExtraCapacity>,
+    /// Prices of the candidate types by NodeOverlays, which plan and launch order offerings by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overlaid_prices: Vec<OverlaidPrice>,
 }
 
 /// Resources that types have in addition to, or instead of, those that EC2 reports.
@@ -95,7 +98,26 @@ pub struct ExtraCapacity {
     pub resources: Resources,
 }
 
+/// A price that offerings have instead of EC2's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverlaidPrice {
+    /// As in a NodeOverlay: `0.5` replaces EC2's price, `+0.1` and `-10%` change it.
+    pub price: String,
+    /// By name.
+    pub instance_types: Vec<String>,
+    /// Capacity type and zone of the offerings; empty for all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub offerings: BTreeSet<(String, String)>,
+}
+
 impl ClaimSpec {
+    /// The price of an offering by NodeOverlays, as they write it.
+    pub fn overlaid_price(&self, instance_type: &str, capacity_type: &str, zone: &str) -> Option<&str> {
+        let offered =
+            |each: &OverlaidPrice| each.offerings.is_empty() || each.offerings.contains(&(capacity_type.to_owned(), zone.to_owned()));
+        let named = |each: &&OverlaidPrice| each.instance_types.iter().any(|name| name == instance_type) && offered(each);
+        self.overlaid_prices.iter().find(named).map(|each| each.price.as_str())
+    }
     /// The extra capacity of a type.
     pub fn extra_of(&self, instance_type: &str) -> Option<&Resources> {
         let named = |extra: &&ExtraCapacity| extra.instance_types.iter().any(|name| name == instance_type);

@@ -27,7 +27,7 @@ mod zone_shift;
 
 pub use bucket::{Bucket, BucketName};
 pub use catalog_reads::CatalogReads;
-pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, PodKey, Revision, Stored};
+pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, OverlaidPrice, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
 pub use dry_run::{ClassDryRun, DryRunFailure, DryRunPool, DryRunResult};

@@ -4,8 +4,9 @@ use crate::{Snapshot, name_clashes};
 use whittle_api::OwnerReference;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, ExtraCapacity, PodKey};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, ExtraCapacity, OverlaidPrice, PodKey};
 use whittle_model::scheduling::{NewClaim, PodRef};
+use whittle_solver::overlays::PriceChange;
 use whittle_units::{ClaimName, ClusterName, Resources};
 
 /// The claim of a planned machine. `unique` becomes part of its name; `replaces` is the disruption command that it serves.
@@ -31,12 +32,17 @@ pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, uniq
         replaces,
         standalone_uid: None,
         extra_capacity: snapshot.overlaid.resized(new).into_iter().map(extra_capacity).collect(),
+        overlaid_prices: snapshot.overlaid.priced(new).into_iter().map(overlaid_price).collect(),
     };
     Claim::planned(key, uid, spec, snapshot.now)
 }
 
 fn extra_capacity((resources, instance_types): (Resources, Vec<String>)) -> ExtraCapacity {
     ExtraCapacity { instance_types, resources }
+}
+
+fn overlaid_price(PriceChange { price, instance_types, offerings }: PriceChange) -> OverlaidPrice {
+    OverlaidPrice { price, instance_types, offerings }
 }
 
 /// The owner of the pool's NodeClaims: for a converted pool the user's Provisioner.

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
-use whittle_api::karpenter::{NodeOverlay, NodePool};
+use whittle_api::karpenter::{NodeOverlay, NodePool, adjusted_price};
 use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
@@ -40,6 +40,19 @@ pub enum OverlayStatus {
     Conflict(String),
 }
 
+/// Offerings whose price overlays change in the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriceChange {
+    /// As in a NodeOverlay: `0.5`, `+0.1` or `-10%`.
+    pub price: String,
+    /// By name.
+    pub instance_types: Vec<String>,
+    /// Capacity type and zone of the offerings; empty for all.
+    pub offerings: Offerings,
+}
+
+type Offerings = BTreeSet<(String, String)>;
+
 /// The catalogs with all overlays applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlaid {
@@ -47,8 +60,8 @@ pub struct Overlaid {
     pub catalog: Types,
     /// By name of the overlay.
     pub statuses: BTreeMap<String, OverlayStatus>,
-    /// By NodePool: types with a changed price.
-    priced: BTreeMap<String, BTreeSet<String>>,
+    /// By NodePool and type: the offerings with a changed price, and how it changed.
+    priced: BTreeMap<String, BTreeMap<String, Vec<(String, Offerings)>>>,
     /// By NodePool and type: the changed part of its capacity.
     resized: BTreeMap<String, BTreeMap<String, Resources>>,
 }
@@ -58,11 +71,28 @@ impl Overlaid {
     #[must_use]
     pub fn annotations(&self, claim: &NewClaim) -> BTreeMap<String, String> {
         let mut out = claim.annotations.clone();
-        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.iter().any(|name| may_use_type(claim, name)));
+        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_use_type(claim, name)));
         let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_use_type(claim, name)));
         for (changed, key) in [(priced, labels::PRICE_OVERLAY_APPLIED), (resized, labels::CAPACITY_OVERLAY_APPLIED)] {
             if changed {
                 out.insert(key.to_owned(), "true".to_owned());
+            }
+        }
+        out
+    }
+
+    /// The changed prices of the claim's types.
+    #[must_use]
+    pub fn priced(&self, claim: &NewClaim) -> Vec<PriceChange> {
+        let mut out: Vec<PriceChange> = Vec::new();
+        for (name, changes) in self.priced.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_use_type(claim, name)) {
+            for (price, offerings) in changes {
+                match out.iter_mut().find(|known| known.price == *price && known.offerings == *offerings) {
+                    Some(known) => known.instance_types.push(name.clone()),
+                    None => {
+                        out.push(PriceChange { price: price.clone(), instance_types: vec![name.clone()], offerings: offerings.clone() });
+                    }
+                }
             }
         }
         out
@@ -142,7 +172,7 @@ fn spec_error(overlay: &NodeOverlay) -> Option<String> {
     if let Some((name, _)) = overlay.spec.capacity.iter().find(|(name, _)| INTRINSIC_RESOURCES.contains(name)) {
         return Some(format!("capacity {name} is a fact of the type and cannot be changed"));
     }
-    let is_price = |text: &String| adjusted(Price::ZERO, text).is_some();
+    let is_price = |text: &String| adjusted_price(Price::ZERO, text).is_some();
     let texts = [&overlay.spec.price, &overlay.spec.price_adjustment];
     texts.into_iter().flatten().find(|t| !is_price(t)).map(|t| format!("{t:?} is no price: write 0.5, +0.1 or -10%"))
 }
@@ -207,15 +237,24 @@ fn apply_overlay<'o>(
     let text = overlay.spec.price.as_ref().or(overlay.spec.price_adjustment.as_ref()).filter(|_| has_price(overlay));
     for (at, offerings) in &matched.types {
         let instance_type = &mut types[*at];
+        let mut changed = Offerings::new();
         for n in offerings {
             let unchanged = !prices.contains_key(&(matched.pool.clone(), *at, *n));
             if let (Some(text), true) = (text, unchanged)
-                && let Some(price) = adjusted(instance_type.offerings[*n].price, text)
+                && let Some(price) = adjusted_price(instance_type.offerings[*n].price, text)
             {
-                instance_type.offerings[*n].price = price;
+                let offering = &mut instance_type.offerings[*n];
+                offering.price = price;
+                changed.insert((offering.capacity_type().to_owned(), offering.zone().to_owned()));
                 prices.insert((matched.pool.clone(), *at, *n), overlay);
-                out.priced.entry(matched.pool.clone()).or_default().insert(instance_type.name.clone());
             }
+        }
+        if let Some(text) = text.filter(|_| !changed.is_empty()) {
+            let all: Offerings =
+                instance_type.offerings.iter().map(|each| (each.capacity_type().to_owned(), each.zone().to_owned())).collect();
+            let changed = if changed == all { Offerings::new() } else { changed };
+            let of_type = out.priced.entry(matched.pool.clone()).or_default().entry(instance_type.name.clone()).or_default();
+            of_type.push((text.clone(), changed));
         }
         for (name, amount) in overlay.spec.capacity.iter() {
             let key = (matched.pool.clone(), *at, name.to_owned());
@@ -233,38 +272,9 @@ fn apply_overlay<'o>(
     }
 }
 
-/// `price` adjusted by `text`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`, `+10%` and `-10%` change
-/// it, but not below zero. `None` for any other text.
-#[must_use]
-pub fn adjusted(price: Price, text: &str) -> Option<Price> {
-    if text.is_empty() {
-        return Some(price);
-    }
-    let (sign, rest) = match text.as_bytes()[0] {
-        b'+' => (1, &text[1..]),
-        b'-' => (-1, &text[1..]),
-        _ => (0, text),
-    };
-    let (number, percent) = rest.strip_suffix('%').map_or((rest, false), |number| (number, true));
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |t: &str| t.len() <= 18 && t.bytes().all(|b| b.is_ascii_digit());
-    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) || (percent && sign == 0) {
-        return None;
-    }
-    // In billionths, of a dollar or of a per cent; smaller fractions are truncated.
-    let nanos: i128 = format!("{whole}{fraction:0<9.9}").parse().ok()?;
-    let before = i128::from(price.nanos());
-    let after = match (sign, percent) {
-        (0, _) => nanos,
-        (sign, false) => before + sign * nanos,
-        (sign, true) => before + sign * (before * nanos / 100_000_000_000),
-    };
-    Some(Price::from_nanos(u64::try_from(after.max(0)).unwrap_or(u64::MAX)))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Overlaid, OverlayStatus, adjusted, apply};
+    use super::{Overlaid, OverlayStatus, PriceChange, apply};
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -273,29 +283,6 @@ mod tests {
     use whittle_api::labels;
     use whittle_model::scheduling::NewClaim;
     use whittle_units::{Price, Quantity, Resources};
-
-    #[test]
-    fn prices_are_replaced_or_changed_and_never_negative() {
-        let of = |text: &str| adjusted(Price::from_dollars(2.0), text).map(Price::dollars);
-        for (text, expected) in [
-            ("", 2.0),
-            ("0.5", 0.5),
-            ("3", 3.0),
-            ("+0.1", 2.1),
-            ("-0.1", 1.9),
-            ("-5", 0.0),
-            ("+10%", 2.2),
-            ("-10%", 1.8),
-            ("-100%", 0.0),
-            ("+.5", 2.5),
-            ("-12.5%", 1.75),
-        ] {
-            assert_eq!(of(text), Some(expected), "{text}");
-        }
-        for text in ["x", "1%", "+", "-%", "1.2.3", "+1e3", "9999999999999999999"] {
-            assert_eq!(of(text), None, "{text}");
-        }
-    }
 
     fn overlay(name: &str, weight: i32, spec: &Value) -> Value {
         let mut spec = spec.clone();
@@ -419,6 +406,32 @@ mod tests {
         assert_eq!((prices["one/a/x/spot"], prices["one/a/y/spot"]), (5.0, 2.0));
         let capacity = &out.catalog["two"][1].capacity;
         assert_eq!((capacity.get("x/a"), capacity.get("x/b")), (Quantity::from_units(1), Quantity::from_units(3)));
+    }
+
+    #[test]
+    fn a_claim_gets_the_price_changes_of_its_types_grouped_by_offerings() {
+        let out = with(json!([
+            overlay("heavy", 10, &json!({"requirements": [r(labels::ZONE, &["x"]), r(labels::CAPACITY_TYPE, &["spot"])], "price": "5"})),
+            overlay("light", 1, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["a"])], "priceAdjustment": "-10%"})),
+            overlay("other", 1, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["b"]), r(labels::NODE_POOL, &["two"])], "price": "2"})),
+        ]));
+        let of = |pool: &str, types: &[&str]| {
+            let instance_types = types.iter().map(|name| (*name).to_owned()).collect();
+            out.priced(&NewClaim { node_pool: pool.into(), instance_types, ..NewClaim::default() })
+        };
+        let change = |price: &str, types: &[&str], offerings: &[(&str, &str)]| PriceChange {
+            price: price.to_owned(),
+            instance_types: types.iter().map(|name| (*name).to_owned()).collect(),
+            offerings: offerings.iter().map(|(capacity_type, zone)| ((*capacity_type).to_owned(), (*zone).to_owned())).collect(),
+        };
+        let rest = [("on-demand", "x"), ("on-demand", "y"), ("spot", "y")];
+        let heavy = |types| change("5", types, &[("spot", "x")]);
+        assert_eq!(of("one", &["a", "b"]), [heavy(&["a", "b"]), change("-10%", &["a"], &rest)]);
+        assert_eq!(of("one", &["b"]), [heavy(&["b"])]);
+        assert_eq!(of("two", &["b"]), [heavy(&["b"]), change("2", &["b"], &rest)]);
+        assert_eq!(of("three", &["a"]), []);
+        let all = with(json!([overlay("all", 1, &json!({"requirements": [], "price": "2"}))]));
+        assert_eq!(all.priced(&NewClaim { node_pool: "one".into(), ..NewClaim::default() }), [change("2", &["a", "b"], &[])]);
     }
 
     #[test]

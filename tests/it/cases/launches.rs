@@ -7,7 +7,6 @@ use crate::wire::{lines, validate};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use whittle_api::labels;
 use whittle_claims::NodeClassRecord;
 use whittle_ports::error_chain;
 use whittle_tests::fake_aws::Sent;
@@ -82,24 +81,16 @@ fn other_machine(shown: &whittle_api::karpenter::NodeClaim, theirs: &Value) -> V
     differences
 }
 
-/// What of a case cannot reach `launch`.
-fn lacking(case: &Case) -> Option<&'static str> {
-    let claim = case.claim.as_ref()?;
-    let overlaid = claim.metadata.annotations.contains_key(labels::PRICE_OVERLAY_APPLIED);
-    overlaid.then_some("overlaid prices take no choice of pools from EC2 (ADR 9)")
-}
-
 /// The outcome of each case of `launch/`.
 pub(super) fn outcomes(folder: &Path) -> Outcomes {
     let folder = folder.join("launch");
     let (mut outcomes, mut all) = (Outcomes::new(), Vec::new());
     for path in files(&folder) {
         let name = format!("launch/{}", stem(&path));
-        let outcome = match (Case::read(&path).ok().as_ref().and_then(lacking), launched(&path)) {
-            (_, Err(message)) => Outcome::Differs(vec![message]),
-            (Some(lacking), _) => Outcome::Skipped(lacking.to_owned()),
-            (None, Ok(Launched { refused: Some(why), .. })) => Outcome::Skipped(why),
-            (None, Ok(launched)) => {
+        let outcome = match launched(&path) {
+            Err(message) => Outcome::Differs(vec![message]),
+            Ok(Launched { refused: Some(why), .. }) => Outcome::Skipped(why),
+            Ok(launched) => {
                 let attempts = attempts(&path, &launched.sent);
                 all.extend(attempts);
                 all.extend(lines(&launched.sent));

@@ -14,7 +14,7 @@ use whittle_sim::{Faults, Function, Functions, Input, SimPorts};
 use whittle_tests::fake_aws::FakeAws;
 
 /// Scenarios with a little of everything: stock-outs, node classes that change, reservations, interruptions, nodes that go.
-const SCENARIOS: &[&str] = &["s1_scale_up_and_down", "s1_stock_out", "s1_ami", "reserved", "rebalance", "zonal_shift"];
+const SCENARIOS: &[&str] = &["s1_scale_up_and_down", "s1_stock_out", "s1_ami", "reserved", "rebalance", "zonal_shift", "price_overlay"];
 
 /// The version that the images of every simulated region are for.
 const IMAGES_ARE_FOR: &str = "1.33";

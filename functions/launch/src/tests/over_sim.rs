@@ -119,18 +119,6 @@ fn a_class_with_unknown_readiness_fails_no_claim() {
 }
 
 #[test]
-fn a_price_overlay_does_not_restrict_the_choice_of_spot_pools() {
-    let simulation = super::repeated::with_class();
-    let claim = keep_as(&simulation, 1, |claim| {
-        claim.spec.annotations.insert(labels::PRICE_OVERLAY_APPLIED.into(), "true".into());
-    });
-    run_over(&simulation.ports(), &[]);
-    let token = simulation.world().region.machines.values().next().unwrap().instance.tags[labels::TAG_LAUNCH].clone();
-    let batch = block_on(simulation.ports().read::<crate::batch::Batch>(&claim.key.cluster, &token)).unwrap().unwrap().value;
-    assert_eq!((batch.request.capacity_type.as_str(), batch.request.spot_strategy()), ("spot", Some("price-capacity-optimized")));
-}
-
-#[test]
 fn only_claims_that_request_efa_get_efa_interfaces() {
     for asks in [true, false] {
         let simulation = super::repeated::with_class();

@@ -1,10 +1,14 @@
-//! Resources that a NodeOverlay adds: EC2 does not know them, only the plan does.
+//! Resources and prices of NodeOverlays: EC2 does not know them, only the plan does.
 
 use super::over_sim::{keep_as, run_over};
 use super::repeated::with_class;
+use crate::batch::Batch;
+use futures::executor::block_on;
+use std::collections::BTreeSet;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Claim, DeletionReason, ExtraCapacity, Phase, mirror};
+use whittle_claims::{Claim, DeletionReason, ExtraCapacity, OverlaidPrice, Phase, mirror};
+use whittle_ports::RecordReader;
 use whittle_testkit::TestWorld;
 use whittle_units::{Quantity, Resources};
 
@@ -69,4 +73,60 @@ fn overlay_huge_pages_reduce_memory_and_overlays_may_reduce_capacity() {
     assert_eq!(memory(&plain) - memory(&changed), 1 << 30);
     let gpus = |machine: &whittle_claims::Machine| machine.capacity.get("nvidia.com/gpu").units_floor();
     assert_eq!((gpus(&plain), gpus(&changed)), (1, 0));
+}
+
+/// The type that is launched for a claim that allows two, and the price that the claim records for it.
+fn launched(capacity_type: &str, overlaid_prices: Vec<OverlaidPrice>) -> (String, f64) {
+    let simulation = with_class();
+    let claim = keep_as(&simulation, 1, |claim| {
+        claim.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type])];
+        claim.spec.instance_types = ["c5.large", "m5.large"].map(str::to_owned).to_vec();
+        if !overlaid_prices.is_empty() {
+            claim.spec.annotations.insert(labels::PRICE_OVERLAY_APPLIED.to_owned(), "true".to_owned());
+        }
+        claim.spec.overlaid_prices = overlaid_prices;
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    let machine = simulation.claim(&claim.key).machine().unwrap().clone();
+    (machine.instance_type, machine.price.dollars())
+}
+
+fn changed(price: &str, instance_type: &str, offerings: &[(&str, &str)]) -> OverlaidPrice {
+    let offerings = offerings.iter().map(|(capacity_type, zone)| ((*capacity_type).to_owned(), (*zone).to_owned()));
+    OverlaidPrice { price: price.to_owned(), instance_types: vec![instance_type.to_owned()], offerings: offerings.collect::<BTreeSet<_>>() }
+}
+
+#[test]
+fn the_type_that_overlays_make_cheapest_is_launched_at_their_price() {
+    for capacity_type in [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT] {
+        let (own, price) = launched(capacity_type, Vec::new());
+        assert_eq!(own, "c5.large", "by EC2's own prices");
+        let everywhere = launched(capacity_type, vec![changed("0.001", "m5.large", &[])]);
+        assert_eq!(everywhere, ("m5.large".to_owned(), 0.001));
+        let dearer = launched(capacity_type, vec![changed("+10", "c5.large", &[])]);
+        assert_eq!(dearer.0, "m5.large");
+        let elsewhere = launched(capacity_type, vec![changed("0.001", "m5.large", &[(capacity_type, "elsewhere")])]);
+        assert_eq!(elsewhere, ("c5.large".to_owned(), price), "a price of another zone changes nothing here");
+    }
+}
+
+/// The strategy of a spot launch under a changed price of these offerings.
+fn spot_strategy(offerings: &[(&str, &str)]) -> Option<String> {
+    let simulation = with_class();
+    let claim = keep_as(&simulation, 1, |claim| {
+        claim.spec.annotations.insert(labels::PRICE_OVERLAY_APPLIED.to_owned(), "true".to_owned());
+        claim.spec.overlaid_prices = vec![changed("-10%", "m5.large", offerings)];
+    });
+    run_over(&simulation.ports(), &[]);
+    let token = simulation.world().region.machines.values().next().unwrap().instance.tags[labels::TAG_LAUNCH].clone();
+    let batch = block_on(simulation.ports().read::<Batch>(&claim.key.cluster, &token)).unwrap().unwrap().value;
+    assert_eq!(batch.request.capacity_type, labels::CAPACITY_SPOT);
+    batch.request.spot_strategy().map(str::to_owned)
+}
+
+#[test]
+fn ec2_chooses_among_spot_pools_unless_an_overlay_changes_their_prices() {
+    assert_eq!(spot_strategy(&[]).as_deref(), Some("capacity-optimized-prioritized"));
+    assert_eq!(spot_strategy(&[(labels::CAPACITY_SPOT, "a")]).as_deref(), Some("capacity-optimized-prioritized"));
+    assert_eq!(spot_strategy(&[(labels::CAPACITY_ON_DEMAND, "a")]).as_deref(), Some("price-capacity-optimized"));
 }

@@ -16,7 +16,7 @@ pub use node_class::{
     ResolvedCapacityReservation, ResolvedPlacementGroup, ResolvedSecurityGroup, ResolvedSubnet, SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 };
-pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
+pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus, adjusted_price};
 pub use node_pool::{
     Budget, ConsolidationPolicy, Disruption, NodeClaimTemplate, NodeClaimTemplateSpec, NodeClassReference, NodePool, NodePoolSpec,
     NodePoolStatus, Operator, Requirement, TemplateMeta,
