@@ -118,13 +118,22 @@ async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2Node
     match cloud.ensure_instance_profile(cluster, class, role).await {
         Ok(name) => Ok(of_role(Some(name), None)),
         // The class waits for its profile, and its status shows that; everything else is known.
-        Err(error) if error.kind == CloudErrorKind::NotFound => Ok(of_role(None, Some(ProfileError::RoleNotFound(role.clone())))),
+        Err(error) if is_role_missing(&error) => Ok(of_role(None, Some(ProfileError::RoleNotFound(role.clone())))),
+        // IAM does not show a profile at once that was just created.
+        Err(error) if error.kind == CloudErrorKind::NotFound => Ok(of_role(None, None)),
         Err(error) if matches!(error.kind, CloudErrorKind::Invalid | CloudErrorKind::Unauthorized) => {
             let problem = error.to_string();
             Ok(of_role(None, Some(ProfileError::Refused { role: role.clone(), problem })))
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether IAM lacks the role; otherwise it is the profile that it does not find. Only its text says which.
+fn is_role_missing(error: &CloudError) -> bool {
+    let text = error.message.to_ascii_lowercase();
+    let names_role = text.contains("role") && !text.starts_with("instance profile");
+    error.kind == CloudErrorKind::NotFound && error.call == "AddRoleToInstanceProfile" && names_role
 }
 
 /// The class with its new status and hash, and the record for launches. `now` is when the lookup began.
@@ -144,6 +153,7 @@ pub(crate) fn resolve(
         (Err(PlacementGroupError::Refused(_)), Some(known)) if selects_the_same_group(&known.class, class) => known.placement_group.clone(),
         (Err(_), _) => None,
     };
+    let has_no_profile = found.profile_error.is_some();
     let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
     for sentence in &chosen.unknown {
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
@@ -171,6 +181,8 @@ pub(crate) fn resolve(
     for refusal in settings.class_refusals(&info.name, &info.vpc, &record) {
         tracing::error!(class = %class.metadata.name, "the class may not be used: {refusal}");
         let (part, reason) = match refusal {
+            // The status says what is missing; there is no role yet that could be refused.
+            ClassRefusal::Role { .. } if has_no_profile => continue,
             ClassRefusal::Role { .. } => {
                 updated.status.instance_profile = None;
                 (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")

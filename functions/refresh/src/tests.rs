@@ -16,8 +16,8 @@ use whittle_claims::{Claim, ClaimSpec, LeftNodes, NodeClassRecord, Revision, Uni
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, CatalogWriter, ClaimStore, ClassProfile, CloudError, ClusterRecord, Discovery, LaunchTemplates, RecordReader, Records,
-    RegionStore, Report, Settings,
+    Adapters, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterRecord, Discovery, LaunchTemplates, RecordReader,
+    Records, RegionStore, Report, Settings,
 };
 use whittle_sim::region::Reservation;
 use whittle_sim::{SimPorts, Simulation};
@@ -530,6 +530,9 @@ struct Counting<'a> {
     refuses_groups: bool,
     refuses_types: bool,
     refuses_prices: bool,
+    lacks_profiles: bool,
+    /// What IAM answers instead of making a profile.
+    profile_error: Option<CloudError>,
     /// The catalog of a concurrent run, which is stored while types are read.
     stores_meanwhile: Option<Vec<u8>>,
 }
@@ -545,6 +548,8 @@ impl<'a> Counting<'a> {
             refuses_groups: false,
             refuses_types: false,
             refuses_prices: false,
+            lacks_profiles: false,
+            profile_error: None,
             stores_meanwhile: None,
         }
     }
@@ -586,9 +591,21 @@ impl Discovery for Counting<'_> {
         self.ec2.instance_profile_name(cluster, class, role)
     }
     async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
-        self.ec2.ensure_instance_profile(cluster, class, role).await
+        match &self.profile_error {
+            Some(error) => Err(error.clone()),
+            None => self.ec2.ensure_instance_profile(cluster, class, role).await,
+        }
     }
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
+        if self.lacks_profiles {
+            let message = format!("Instance Profile {profile} cannot be found.");
+            return Err(CloudError {
+                kind: CloudErrorKind::NotFound,
+                call: "GetInstanceProfile",
+                code: "NoSuchEntity".to_owned(),
+                message,
+            });
+        }
         self.ec2.profile_role(profile).await
     }
     async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {

@@ -1,10 +1,11 @@
 //! Instance profiles that no class uses any more.
 
-use super::{class, cluster, fenced, record, run, with_role};
+use super::{Counting, check_refused, class, cluster, fenced, record, run, run_under, with_role};
 use crate::profiles::{LOOK_INTERVAL, UnusedProfiles};
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_ports::{Adapters, RecordReader, RecordRemoval, Settings};
+use whittle_api::{ConditionStatus, conditions};
+use whittle_ports::{Adapters, CloudError, CloudErrorKind, RecordReader, RecordRemoval, Settings};
 use whittle_testkit::{TestWorld, instance_of, machine};
 use whittle_units::SignedDuration;
 
@@ -77,4 +78,51 @@ fn nothing_is_deleted_while_a_class_cannot_be_read_in_shadow_mode_or_of_another_
     run(&simulation);
     assert_eq!(profiles(&simulation), ["admin", "c_default", "d_default"]);
     assert!(class(&simulation).is_some() && record(&simulation).unwrap().is_ready());
+}
+
+/// Status and reason of the class's profile after IAM has answered the creation of one with an error.
+fn answered(kind: CloudErrorKind, call: &'static str, message: &str) -> (ConditionStatus, String) {
+    let (simulation, settings) = fenced(with_role("KarpenterNodeRole-c"));
+    let ports = simulation.ports();
+    let error = CloudError { kind, call, code: "NoSuchEntity".to_owned(), message: message.to_owned() };
+    let ec2 = Counting { profile_error: Some(error), ..Counting::over(&ports) };
+    let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
+    assert!(!record(&simulation).unwrap().is_ready());
+    let class = class(&simulation).unwrap();
+    let condition = conditions::find(&class.status.conditions, conditions::INSTANCE_PROFILE_READY).unwrap();
+    (condition.status, condition.reason.clone())
+}
+
+#[test]
+fn a_role_that_iam_lacks_is_named_and_a_profile_that_it_does_not_show_yet_is_waited_for() {
+    let (missing, add) = (CloudErrorKind::NotFound, "AddRoleToInstanceProfile");
+    let unknown = (ConditionStatus::Unknown, "InstanceProfileUnknown".to_owned());
+    assert_eq!(
+        answered(missing, add, "The role with name KarpenterNodeRole-c cannot be found."),
+        (ConditionStatus::False, "NodeRoleNotFound".to_owned())
+    );
+    assert_eq!(answered(missing, add, "Instance Profile c_role_1 cannot be found."), unknown);
+    assert_eq!(answered(missing, "RemoveRoleFromInstanceProfile", "The role with name former cannot be found."), unknown);
+    let refused = (ConditionStatus::False, "InstanceProfileCreationFailed".to_owned());
+    assert_eq!(answered(CloudErrorKind::Unauthorized, add, "not authorized to perform iam:PassRole"), refused);
+}
+
+#[test]
+fn a_profile_that_does_not_exist_is_named_where_roles_are_fenced_too() {
+    let (simulation, settings) = fenced(|world| {
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+            class.spec.role = None;
+            class.spec.instance_profile = Some("gone".into());
+        });
+    });
+    let ports = simulation.ports();
+    let ec2 = Counting { lacks_profiles: true, ..Counting::over(&ports) };
+    let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
+    let seen = (class(&simulation).unwrap(), record(&simulation).unwrap());
+    check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "InstanceProfileNotFound", &["gone", "spec.instanceProfile"]);
+    // Once it exists, its role counts.
+    let refused = run_under(&simulation, &settings);
+    check_refused(&refused, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &["gone"]);
 }

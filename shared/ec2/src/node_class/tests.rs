@@ -236,6 +236,7 @@ fn a_class_that_its_cluster_gives_nodes_no_access_to_is_not_ready() {
         let expected: &[&str] = if family == AmiFamily::Custom { &[] } else { &["ValidationSucceeded=False ClusterCAInvalid"] };
         assert_eq!(seen, expected, "{family:?}");
     }
+    assert_eq!(of("AL2", &cluster("172.20.0.0/16", "YWJj\nZGV=\n")), [""; 0], "hosts take line breaks and spare bits");
     assert_eq!(of("AL2", &cluster("172.20.0.0/16", "")), [""; 0], "the image finds it out by itself");
 }
 

@@ -8,7 +8,8 @@ mod shell;
 
 use crate::kubelet::{Kubelet, Resolved};
 use crate::network::ClusterInfo;
-use base64::prelude::{BASE64_STANDARD, Engine};
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::AmiFamily;
@@ -159,14 +160,20 @@ impl Bootstrap<'_> {
         self.class.spec.instance_store_policy.as_deref() == Some("RAID0")
     }
     fn check_certificate_authority(&self) -> Result<(), UserDataError> {
-        match self.cluster.ca_bundle.as_ref().map(|bundle| BASE64_STANDARD.decode(bundle)) {
-            None | Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(UserDataError::CertificateAuthority { class: self.class_name(), problem: error.to_string() }),
-        }
+        let Some(bundle) = &self.cluster.ca_bundle else { return Ok(()) };
+        check_base64(bundle).map_err(|problem| UserDataError::CertificateAuthority { class: self.class_name(), problem })
     }
     fn class_name(&self) -> String {
         self.class.metadata.name.clone()
     }
+}
+
+/// As lenient as the hosts' decoders: line breaks, missing padding and spare bits are no errors.
+fn check_base64(text: &str) -> Result<(), String> {
+    const LENIENT: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
+    let joined: String = text.split_ascii_whitespace().collect();
+    GeneralPurpose::new(&STANDARD, LENIENT).decode(joined).map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn a_bottlerocket_setting_of_the_wrong_type_is_an_error_that_names_it() {
         ("allowed-unsafe-sysctls = \"net.core.somaxconn\"", "allowed-unsafe-sysctls: invalid type: string"),
         ("kube-reserved = {cpu = 1}", "kube-reserved.cpu: invalid type: integer"),
         ("node-labels = {team = true}", "node-labels.team: invalid type: boolean"),
-        ("node-taints = {team = \"a:NoSchedule\"}", "node-taints.team: invalid type: string"),
+        ("cluster-dns-ip = 10", "cluster-dns-ip: data did not match"),
         ("static-pods = {a = {enabled = 1}}", "static-pods.a.enabled: invalid type: integer"),
         ("credential-providers = {a = {image-patterns = [1]}}", "credential-providers.a.image-patterns[0]: invalid type: integer"),
         ("memory-manager-reserved-memory = {0 = {hugepages-2Mi = 1}}", "memory-manager-reserved-memory.0.hugepages-2Mi: invalid type"),
@@ -125,6 +125,8 @@ fn a_bottlerocket_setting_of_the_wrong_type_is_an_error_that_names_it() {
     assert!(error("settings.kubernetes = 1").starts_with("settings.kubernetes: invalid type"));
     let command = error("[settings.bootstrap-commands.a]\ncommands = [\"ls\"]\n");
     assert!(command.starts_with("settings.bootstrap-commands.a.commands[0]: invalid type: string"), "{command}");
+    let mode = error("[settings.bootstrap-commands.a]\nmode = \"sometimes\"\n");
+    assert!(mode.starts_with("settings.bootstrap-commands.a.mode: unknown variant `sometimes`, expected one of `always`"), "{mode}");
 }
 
 #[test]
@@ -134,12 +136,17 @@ fn bottlerocket_settings_of_the_right_type_are_kept_and_unknown_ones_of_kubernet
 image-gc-high-threshold-percent = 75
 image-gc-low-threshold-percent = "45"
 registry-qps = 10
+cluster-dns-ip = ["10.0.0.10", "10.0.0.11"]
 new-in-a-later-release = true
 [settings.kubernetes.memory-manager-reserved-memory.0]
 enabled = true
 memory = "727Mi"
+[settings.kubernetes.node-taints]
+old = "a:NoSchedule"
 [settings.network]
 hostname = "a"
+[settings.bootstrap-commands.a]
+commands = [["apiclient", "set", "motd=x"]]
 "#;
     let rendered = bottlerocket(user_data, ClusterAccess::default()).unwrap();
     let kubernetes = rendered["settings"]["kubernetes"].as_table().unwrap();
@@ -147,6 +154,10 @@ hostname = "a"
     assert_eq!(kubernetes["image-gc-low-threshold-percent"].as_str(), Some("45"));
     assert_eq!(kubernetes["registry-qps"].as_integer(), Some(10));
     assert_eq!(kubernetes["memory-manager-reserved-memory"]["0"]["memory"].as_str(), Some("727Mi"));
+    assert_eq!(kubernetes["cluster-dns-ip"].as_array().map(Vec::len), Some(2), "ours is not known");
+    assert!(kubernetes["node-taints"].as_table().unwrap().is_empty(), "ours take their place");
+    let command = rendered["settings"]["bootstrap-commands"]["a"].as_table().unwrap();
+    assert_eq!(command.keys().collect::<Vec<_>>(), ["commands"], "the host's defaults are its own");
     assert!(!kubernetes.contains_key("new-in-a-later-release") && !kubernetes.contains_key("static-pods"));
     assert_eq!(rendered["settings"]["network"]["hostname"].as_str(), Some("a"));
     // The certificate of the cluster takes the place of one that could not be read.

@@ -2,10 +2,9 @@
 
 mod settings;
 
-use super::{Bootstrap, UserDataError, kubelet_args};
+use super::{Bootstrap, UserDataError, check_base64, kubelet_args};
 use crate::kubelet::TextMap;
-use base64::prelude::{BASE64_STANDARD, Engine};
-use settings::{BootstrapCommand, Kubernetes, typed};
+use settings::{Addresses, BootstrapCommand, Kubernetes, Mode, typed};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
@@ -57,7 +56,7 @@ fn fill(settings: &mut Kubernetes, bootstrap: &Bootstrap<'_>) {
     settings.api_server = Some(cluster.endpoint.clone());
     settings.max_pods = Some(i64::from(resolved.max_pods));
     overwrite(&mut settings.cluster_certificate, cluster.ca_bundle.clone());
-    overwrite(&mut settings.cluster_dns_ip, bootstrap.dns_servers().first().map(|address| (*address).to_owned()));
+    overwrite(&mut settings.cluster_dns_ip, bootstrap.dns_servers().first().map(|address| Addresses::One((*address).to_owned())));
     overwrite(&mut settings.system_reserved, texts(&resolved.system_reserved));
     overwrite(&mut settings.kube_reserved, texts(&resolved.kube_reserved));
     overwrite(&mut settings.eviction_hard, texts(&kubelet.eviction_hard));
@@ -68,7 +67,6 @@ fn fill(settings: &mut Kubernetes, bootstrap: &Bootstrap<'_>) {
     overwrite(&mut settings.image_gc_low_threshold_percent, kubelet.image_gc_low_threshold_percent.map(Into::into));
     overwrite(&mut settings.cpu_cfs_quota_enforced, kubelet.cpu_cfs_quota);
     settings.node_labels.extend(bootstrap.labels.clone());
-    settings.node_taints.clear();
     for taint in &bootstrap.taints {
         let values = settings.node_taints.entry(taint.key.clone()).or_default();
         values.push(format!("{}:{}", taint.value, kubelet_args::effect(taint.effect)));
@@ -89,10 +87,7 @@ fn texts(map: &TextMap) -> Option<TextMap> {
 /// The user's own certificate is used while that of the cluster is not known.
 fn check_certificate(settings: &Kubernetes) -> Result<(), (String, String)> {
     let Some(certificate) = &settings.cluster_certificate else { return Ok(()) };
-    match BASE64_STANDARD.decode(certificate) {
-        Ok(_) => Ok(()),
-        Err(error) => Err((format!("{KUBERNETES}.cluster-certificate"), format!("it is not in base64: {error}"))),
-    }
+    check_base64(certificate).map_err(|problem| (format!("{KUBERNETES}.cluster-certificate"), format!("it is not in base64: {problem}")))
 }
 
 fn mount_command(version: &str) -> BootstrapCommand {
@@ -102,7 +97,7 @@ fn mount_command(version: &str) -> BootstrapCommand {
         bind.extend(DIRECTORIES);
     }
     let commands = vec![words(&["apiclient", "ephemeral-storage", "init"]), words(&bind)];
-    BootstrapCommand { commands, mode: "always".to_owned(), essential: true }
+    BootstrapCommand { commands: Some(commands), mode: Some(Mode::Always), essential: Some(true) }
 }
 
 /// The release of the class's machines; empty if unknown.

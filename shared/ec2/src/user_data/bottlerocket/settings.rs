@@ -13,7 +13,7 @@ use toml::Value;
 pub(super) struct Kubernetes {
     pub(super) api_server: Option<String>,
     pub(super) cluster_certificate: Option<String>,
-    pub(super) cluster_dns_ip: Option<String>,
+    pub(super) cluster_dns_ip: Option<Addresses>,
     pub(super) cluster_name: Option<String>,
     pub(super) cpu_cfs_quota_enforced: Option<bool>,
     pub(super) eviction_hard: Option<TextMap>,
@@ -25,6 +25,8 @@ pub(super) struct Kubernetes {
     pub(super) kube_reserved: Option<TextMap>,
     pub(super) max_pods: Option<i64>,
     pub(super) node_labels: TextMap,
+    /// The user's are not read: ours take their place.
+    #[serde(skip_deserializing)]
     pub(super) node_taints: BTreeMap<String, Vec<String>>,
     pub(super) system_reserved: Option<TextMap>,
 
@@ -102,10 +104,27 @@ struct TopologyPolicyOptions {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct BootstrapCommand {
-    pub(super) commands: Vec<Vec<String>>,
-    /// `always`, `once` or `off`.
-    pub(super) mode: String,
-    pub(super) essential: bool,
+    pub(super) commands: Option<Vec<Vec<String>>>,
+    /// The host's default is `off`.
+    pub(super) mode: Option<Mode>,
+    pub(super) essential: Option<bool>,
+}
+
+/// When a boot command runs.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mode {
+    Always,
+    Once,
+    Off,
+}
+
+/// One address or several.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Addresses {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// A percentage: the host wants a string, users also write an integer.
