@@ -169,7 +169,7 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let changed = BTreeSet::new();
     let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let shifted = shifted_zones(ports, settings, cluster).await?;
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices: BTreeMap::new() };
     Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: (&record.value.info).into(), min_values, now }))
 }
 

@@ -13,7 +13,7 @@ use whittle_ec2::fleet::{FleetRequest, Launch, LaunchError, LaunchInput, MinValu
 use whittle_ec2::instance_types::{Context, resolve_some};
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_snapshot::{ClassParts, TypeInputs, unavailable};
-use whittle_units::{ClaimName, ClusterName, Timestamp};
+use whittle_units::{ClaimName, ClusterName, Price, Timestamp};
 
 /// Instances of one call. A fleet allows more, but a call's errors should concern few claims.
 const BATCH_MAX: usize = 100;
@@ -87,28 +87,20 @@ impl Facts {
         let unavailable = self.inputs.unavailable(&self.stock_outs, self.now);
         let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
-        let types = self.types(&context, claim);
+        let catalog = self.catalog.with_missing_prices(&absolute_prices(&claim.spec));
+        let types = types(&catalog, &context, claim);
         let mut launch = prepare(&LaunchInput {
             claim: &mirror(claim),
             context: &context,
-            catalog: &self.catalog,
+            catalog: &catalog,
             types: &types,
             cluster: &self.access,
             free_addresses: &addresses::free_addresses(record, &self.uses),
             min_values: self.min_values,
         })?;
         // EC2 chooses better among spot pools where no overlay changes their prices.
-        launch.request.prioritized &= may_be_overlaid(&claim.spec, &launch.request.capacity_type);
+        launch.request.prioritized &= is_overlaid(&launch.request, &claim.spec);
         Ok(launch)
-    }
-
-    /// The types that the plan named; no other is ever launched for it. A static pool's claim names none: any type that its
-    /// requirements allow will do.
-    fn types(&self, context: &Context<'_>, claim: &Claim) -> Vec<InstanceType> {
-        let named: BTreeSet<&str> = claim.spec.instance_types.iter().map(String::as_str).collect();
-        let mut types = resolve_some(&self.catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default();
-        types.iter_mut().for_each(|each| apply_overlays(each, &claim.spec));
-        types
     }
 
     /// Groups claims with equal launches, in the order of their names.
@@ -153,6 +145,22 @@ impl Facts {
     }
 }
 
+/// The types that the plan named; no other is ever launched for it. A static pool's claim names none: any type that its
+/// requirements allow will do.
+fn types(catalog: &Catalog, context: &Context<'_>, claim: &Claim) -> Vec<InstanceType> {
+    let named: BTreeSet<&str> = claim.spec.instance_types.iter().map(String::as_str).collect();
+    let mut types = resolve_some(catalog, context, |name| named.is_empty() || named.contains(name)).unwrap_or_default();
+    types.iter_mut().for_each(|each| apply_overlays(each, &claim.spec));
+    types
+}
+
+/// The absolute prices of types under NodeOverlays, which also apply to types without a price of EC2's.
+fn absolute_prices(planned: &ClaimSpec) -> BTreeMap<String, Price> {
+    let absolute = planned.overlaid_prices.iter().filter(|each| !each.price.starts_with(['+', '-']));
+    let priced = absolute.filter_map(|each| Some((adjusted_price(Price::ZERO, &each.price)?, &each.instance_types)));
+    priced.flat_map(|(price, names)| names.iter().map(move |name| (name.clone(), price))).collect()
+}
+
 /// Gives a type the capacity and the prices that the claim was planned with. NodeOverlays may have changed since; the plan has not.
 pub(crate) fn apply_overlays(instance_type: &mut InstanceType, planned: &ClaimSpec) {
     for (name, amount) in planned.extra_of(&instance_type.name).into_iter().flat_map(|extra| extra.iter()) {
@@ -166,11 +174,11 @@ pub(crate) fn apply_overlays(instance_type: &mut InstanceType, planned: &ClaimSp
     }
 }
 
-/// Whether NodeOverlays may have changed prices of a capacity type. Which ones a claim of an older release had is not known.
-fn may_be_overlaid(planned: &ClaimSpec, capacity_type: &str) -> bool {
-    let mut changes = planned.overlaid_prices.iter();
+/// Whether NodeOverlays changed the price of something that may be launched. Which ones a claim of an older release had is not known.
+fn is_overlaid(request: &FleetRequest, planned: &ClaimSpec) -> bool {
+    let mut overrides = request.configs.iter().flat_map(|config| &config.overrides);
     planned.overlaid_prices.is_empty()
-        || changes.any(|each| each.offerings.is_empty() || each.offerings.iter().any(|(changed, _)| changed == capacity_type))
+        || overrides.any(|each| planned.overlaid_price(&each.instance_type, &request.capacity_type, &each.zone).is_some())
 }
 
 /// Whether a class is not ready only because not all of it is known yet, such as its instance profile.

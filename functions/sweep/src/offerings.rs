@@ -48,7 +48,7 @@ async fn read_and_report<P: Rights>(
     let Some(blob) = ports.store().catalog().await? else { return Ok(()) };
     let unreadable = |reason: String| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason };
     let catalog = warm::catalog(&blob.value).map_err(|error| unreadable(error.to_string()))?;
-    let pools = instance_types(ports, settings, cluster, (&objects.node_pools, classes, claims), shifted.clone()).await?;
+    let pools = instance_types(ports, settings, cluster, (objects, classes, claims), shifted.clone()).await?;
     gauges(report, &settings.offering_metrics, &catalog, &pools);
     Ok(())
 }

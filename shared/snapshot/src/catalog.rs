@@ -12,7 +12,7 @@ use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve,
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
-use whittle_units::{Quantity, Timestamp, fnv1a};
+use whittle_units::{Price, Quantity, Timestamp, fnv1a};
 
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
 /// template is not valid, has none.
@@ -29,6 +29,7 @@ pub(crate) fn of_pools(
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
     let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
+    let catalog = catalog.with_missing_prices(&inputs.prices);
     let unavailable = inputs.unavailable(stock_outs, now);
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
@@ -72,7 +73,7 @@ fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
     let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
     let measured: Vec<_> = record.amis.iter().filter_map(|ami| Some((&ami.id, inputs.measured_of(&ami.id)?))).collect();
-    format!("{:?}:{}:{measured:?}:{:?}", inputs.settings, free.collect::<Vec<_>>().join(","), inputs.shifted.ids)
+    format!("{:?}:{}:{measured:?}:{:?}:{:?}", inputs.settings, free.collect::<Vec<_>>().join(","), inputs.shifted.ids, inputs.prices)
 }
 
 /// The cache key of the unavailable offerings.
@@ -119,6 +120,8 @@ pub struct TypeInputs {
     pub measured: Vec<MeasuredMemory>,
     /// Zones in which nothing is launched.
     pub shifted: ShiftedZones,
+    /// Prices of types of which EC2 publishes none: see [`whittle_solver::overlays::missing_prices`].
+    pub prices: BTreeMap<String, Price>,
 }
 
 impl TypeInputs {

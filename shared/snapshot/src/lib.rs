@@ -300,7 +300,7 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let shifted = shifted_zones(ports, settings, cluster).await?;
-    let catalog = instance_types(ports, settings, cluster, (&read.node_pools, &classes, &claims), shifted.clone()).await?;
+    let catalog = instance_types(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
@@ -316,7 +316,7 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
-    (pools, classes, claims): (&[NodePool], &[NodeClassRecord], &[Stored<Claim>]),
+    (objects, classes, claims): (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
     shifted: ShiftedZones,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
     let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
@@ -324,8 +324,9 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     let now = ports.clock().now();
     let reserved = Reserved::for_plans(classes, claims, &stock_outs, now);
     let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted };
-    catalog::of_pools(pools, classes, &stock_outs, &inputs, blob.as_deref(), now)
+    let prices = overlays::missing_prices(&objects.node_overlays);
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices };
+    catalog::of_pools(&objects.node_pools, classes, &stock_outs, &inputs, blob.as_deref(), now)
 }
 
 /// NodeClaims that Whittle created and that have no claim in the table, not even an unreadable one. NodeClaims that are being

@@ -13,13 +13,14 @@ use whittle_units::{ClaimName, ClusterName, Resources};
 pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, unique: &str, uid: String, replaces: Option<String>) -> Claim {
     let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
     let given = NodePool::given_name(&new.node_pool);
+    let types = snapshot.catalog.get(&new.node_pool).map_or(&[][..], |types| types);
     let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{given}-{unique}")) };
     let spec = ClaimSpec {
         node_pool: given.to_owned(),
         owner: pool.map(owner_of).unwrap_or_default(),
         node_class: new.node_class_ref.clone(),
         labels: name_clashes::plain_labels(&new.labels),
-        annotations: snapshot.overlaid.annotations(new),
+        annotations: snapshot.overlaid.annotations(new, types),
         requirements: name_clashes::plain_requirements(new.requirements_with_types()),
         instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
@@ -31,8 +32,8 @@ pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, uniq
         price: new.cheapest_price,
         replaces,
         standalone_uid: None,
-        extra_capacity: snapshot.overlaid.resized(new).into_iter().map(extra_capacity).collect(),
-        overlaid_prices: snapshot.overlaid.priced(new).into_iter().map(overlaid_price).collect(),
+        extra_capacity: snapshot.overlaid.resized(new, types).into_iter().map(extra_capacity).collect(),
+        overlaid_prices: snapshot.overlaid.priced(new, types).into_iter().map(overlaid_price).collect(),
     };
     Claim::planned(key, uid, spec, snapshot.now)
 }

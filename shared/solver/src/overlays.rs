@@ -67,12 +67,13 @@ pub struct Overlaid {
 }
 
 impl Overlaid {
-    /// The claim's annotations, which state whether an overlay changed any of its types.
+    /// The claim's annotations, which state whether an overlay changed any of its types. `types` are those of its pool, here and below.
     #[must_use]
-    pub fn annotations(&self, claim: &NewClaim) -> BTreeMap<String, String> {
+    pub fn annotations(&self, claim: &NewClaim, types: &[InstanceType]) -> BTreeMap<String, String> {
         let mut out = claim.annotations.clone();
-        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_use_type(claim, name)));
-        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| may_use_type(claim, name)));
+        let usable = types_of(claim, types);
+        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| usable.contains(name.as_str())));
+        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| usable.contains(name.as_str())));
         for (changed, key) in [(priced, labels::PRICE_OVERLAY_APPLIED), (resized, labels::CAPACITY_OVERLAY_APPLIED)] {
             if changed {
                 out.insert(key.to_owned(), "true".to_owned());
@@ -83,9 +84,10 @@ impl Overlaid {
 
     /// The changed prices of the claim's types.
     #[must_use]
-    pub fn priced(&self, claim: &NewClaim) -> Vec<PriceChange> {
-        let mut out: Vec<PriceChange> = Vec::new();
-        for (name, changes) in self.priced.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_use_type(claim, name)) {
+    pub fn priced(&self, claim: &NewClaim, types: &[InstanceType]) -> Vec<PriceChange> {
+        let (usable, mut out) = (types_of(claim, types), Vec::<PriceChange>::new());
+        let changed = self.priced.get(&claim.node_pool).into_iter().flatten();
+        for (name, changes) in changed.filter(|(name, _)| usable.contains(name.as_str())) {
             for (price, offerings) in changes {
                 match out.iter_mut().find(|known| known.price == *price && known.offerings == *offerings) {
                     Some(known) => known.instance_types.push(name.clone()),
@@ -100,9 +102,10 @@ impl Overlaid {
 
     /// The changed capacities of the claim's types, each with the names of its types.
     #[must_use]
-    pub fn resized(&self, claim: &NewClaim) -> Vec<(Resources, Vec<String>)> {
-        let mut out: Vec<(Resources, Vec<String>)> = Vec::new();
-        for (name, resources) in self.resized.get(&claim.node_pool).into_iter().flatten().filter(|(name, _)| may_use_type(claim, name)) {
+    pub fn resized(&self, claim: &NewClaim, types: &[InstanceType]) -> Vec<(Resources, Vec<String>)> {
+        let (usable, mut out) = (types_of(claim, types), Vec::<(Resources, Vec<String>)>::new());
+        let changed = self.resized.get(&claim.node_pool).into_iter().flatten();
+        for (name, resources) in changed.filter(|(name, _)| usable.contains(name.as_str())) {
             match out.iter_mut().find(|(known, _)| known == resources) {
                 Some((_, names)) => names.push(name.clone()),
                 None => out.push((resources.clone(), vec![name.clone()])),
@@ -112,9 +115,15 @@ impl Overlaid {
     }
 }
 
-/// A claim of a static pool lists no types: it may be launched with any type of its pool.
-fn may_use_type(claim: &NewClaim, instance_type: &str) -> bool {
-    claim.instance_types.is_empty() || claim.instance_types.iter().any(|name| name == instance_type)
+/// The types that a claim may be launched with. That of a static pool lists none: any of its pool's `types` that its requirements
+/// allow.
+fn types_of<'a>(claim: &'a NewClaim, types: &'a [InstanceType]) -> BTreeSet<&'a str> {
+    if !claim.instance_types.is_empty() {
+        return claim.instance_types.iter().map(String::as_str).collect();
+    }
+    let allowed = from_requirements(&claim.requirements);
+    let usable = types.iter().filter(|each| from_requirements(&each.requirements).intersects(&allowed).is_ok());
+    usable.map(|each| each.name.as_str()).collect()
 }
 
 /// The types and offerings of one NodePool that an overlay selects.
@@ -124,17 +133,38 @@ struct OverlayMatch {
     types: Vec<(usize, Vec<usize>)>,
 }
 
+/// The prices that overlays give to types of which EC2 publishes none, such as previews: those of overlays with an absolute price and
+/// nothing but type names in their requirements (aws 4.4).
+#[must_use]
+pub fn missing_prices(overlays: &[NodeOverlay]) -> BTreeMap<String, Price> {
+    let mut prices = BTreeMap::new();
+    for overlay in by_weight(overlays).into_iter().filter(|overlay| spec_error(overlay).is_none()) {
+        let ([requirement], Some(text)) = (overlay.spec.requirements.as_slice(), &overlay.spec.price) else { continue };
+        let names_types = requirement.key == labels::INSTANCE_TYPE && requirement.operator.as_str() == "In";
+        let Some(price) = adjusted_price(Price::ZERO, text).filter(|_| names_types && !text.is_empty()) else { continue };
+        for name in &requirement.values {
+            prices.entry(name.clone()).or_insert(price);
+        }
+    }
+    prices
+}
+
+/// The overlays that are not being deleted, in the order in which they apply.
+fn by_weight(overlays: &[NodeOverlay]) -> Vec<&NodeOverlay> {
+    let mut order: Vec<&NodeOverlay> = overlays.iter().filter(|o| !o.metadata.is_deleting()).collect();
+    order.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
+    order
+}
+
 /// Applies overlays to the catalogs of the NodePools.
 #[must_use]
 pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Overlaid {
-    let mut order: Vec<&NodeOverlay> = overlays.iter().filter(|o| !o.metadata.is_deleting()).collect();
-    order.sort_by(|a, b| weight(b).cmp(&weight(a)).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
     let mut out = Overlaid { catalog, ..Overlaid::default() };
     // The overlay that changed each price (by NodePool, type and offering) and capacity (by NodePool, type and
     // resource).
     let mut prices: BTreeMap<(String, usize, usize), &NodeOverlay> = BTreeMap::new();
     let mut capacities: BTreeMap<(String, usize, String), &NodeOverlay> = BTreeMap::new();
-    for overlay in order {
+    for overlay in by_weight(overlays) {
         let name = overlay.metadata.name.clone();
         if let Some(error) = spec_error(overlay) {
             out.statuses.insert(name, OverlayStatus::Invalid(error));
@@ -274,12 +304,12 @@ fn apply_overlay<'o>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Overlaid, OverlayStatus, PriceChange, apply};
+    use super::{Overlaid, OverlayStatus, PriceChange, apply, missing_prices};
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use whittle_api::catalog::{InstanceType, Offering};
-    use whittle_api::karpenter::{NodePool, Requirement};
+    use whittle_api::karpenter::{NodeOverlay, NodePool, Requirement};
     use whittle_api::labels;
     use whittle_model::scheduling::NewClaim;
     use whittle_units::{Price, Quantity, Resources};
@@ -409,6 +439,21 @@ mod tests {
     }
 
     #[test]
+    fn types_without_a_price_get_that_of_an_absolute_overlay_that_names_them_alone() {
+        let overlays: Vec<NodeOverlay> = serde_json::from_value(json!([
+            overlay("light", 1, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["a", "b"])], "price": "2"})),
+            overlay("heavy", 10, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["b"])], "price": "3"})),
+            overlay("relative", 9, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["c"])], "priceAdjustment": "+3"})),
+            overlay("zonal", 9, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["d"]), r(labels::ZONE, &["x"])], "price": "3"})),
+            overlay("family", 9, &json!({"requirements": [r("karpenter.k8s.aws/instance-family", &["e"])], "price": "3"})),
+            overlay("bad", 9, &json!({"requirements": [r(labels::INSTANCE_TYPE, &["f"])], "price": "much"})),
+        ]))
+        .unwrap();
+        let found: Vec<_> = missing_prices(&overlays).into_iter().map(|(name, price)| (name, price.dollars())).collect();
+        assert_eq!(found, [("a".to_owned(), 2.0), ("b".to_owned(), 3.0)]);
+    }
+
+    #[test]
     fn a_claim_gets_the_price_changes_of_its_types_grouped_by_offerings() {
         let out = with(json!([
             overlay("heavy", 10, &json!({"requirements": [r(labels::ZONE, &["x"]), r(labels::CAPACITY_TYPE, &["spot"])], "price": "5"})),
@@ -417,7 +462,7 @@ mod tests {
         ]));
         let of = |pool: &str, types: &[&str]| {
             let instance_types = types.iter().map(|name| (*name).to_owned()).collect();
-            out.priced(&NewClaim { node_pool: pool.into(), instance_types, ..NewClaim::default() })
+            out.priced(&NewClaim { node_pool: pool.into(), instance_types, ..NewClaim::default() }, &[])
         };
         let change = |price: &str, types: &[&str], offerings: &[(&str, &str)]| PriceChange {
             price: price.to_owned(),
@@ -431,7 +476,11 @@ mod tests {
         assert_eq!(of("two", &["b"]), [heavy(&["b"]), change("2", &["b"], &rest)]);
         assert_eq!(of("three", &["a"]), []);
         let all = with(json!([overlay("all", 1, &json!({"requirements": [], "price": "2"}))]));
-        assert_eq!(all.priced(&NewClaim { node_pool: "one".into(), ..NewClaim::default() }), [change("2", &["a", "b"], &[])]);
+        let types = &all.catalog["one"];
+        let of_static = |requirements| all.priced(&NewClaim { node_pool: "one".into(), requirements, ..NewClaim::default() }, types);
+        assert_eq!(of_static(Vec::new()), [change("2", &["a", "b"], &[])]);
+        let only_b = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["b"])];
+        assert_eq!(of_static(only_b), [change("2", &["b"], &[])], "the others are never launched");
     }
 
     #[test]
@@ -450,10 +499,10 @@ mod tests {
             ..NewClaim::default()
         };
         let of = |a, b| Resources::from([("x/a", Quantity::from_units(a)), ("x/b", Quantity::from_units(b))]);
-        assert_eq!(out.resized(&claim("one", &["b"])), [(of(2, 3), vec!["b".to_owned()])]);
-        assert_eq!(out.resized(&claim("one", &[])).len(), 2, "a static pool's may become any");
-        assert!(out.resized(&claim("two", &["a", "b"])).is_empty() && out.resized(&claim("one", &["c"])).is_empty());
-        assert!(out.annotations(&claim("one", &["a"])).contains_key(labels::CAPACITY_OVERLAY_APPLIED));
-        assert!(out.annotations(&claim("two", &["a"])).is_empty());
+        assert_eq!(out.resized(&claim("one", &["b"]), &[]), [(of(2, 3), vec!["b".to_owned()])]);
+        assert_eq!(out.resized(&claim("one", &[]), &out.catalog["one"]).len(), 2, "a static pool's may become any");
+        assert!(out.resized(&claim("two", &["a", "b"]), &[]).is_empty() && out.resized(&claim("one", &["c"]), &[]).is_empty());
+        assert!(out.annotations(&claim("one", &["a"]), &[]).contains_key(labels::CAPACITY_OVERLAY_APPLIED));
+        assert!(out.annotations(&claim("two", &["a"]), &[]).is_empty());
     }
 }

@@ -1,10 +1,11 @@
 //! One case: a node class, for most a NodeClaim, and the facts of the region and of the cluster.
 
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use whittle_api::karpenter::{CapacityReservationSelectorTerm, Ec2NodeClass, Ec2NodeClassStatus, NodeClaim};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec};
+use whittle_api::labels;
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, OverlaidPrice};
 use whittle_ec2::facts::describe::from_describe;
 use whittle_ec2::facts::{Catalog, InstanceTypeFacts, Zone, tables};
 use whittle_ec2::kubelet::Expressions;
@@ -165,6 +166,14 @@ impl Case {
         self.facts["placementGroups"].as_array().into_iter().flatten().map(group).collect()
     }
 
+    /// What a plan stores with a claim whose prices are overlaid. A case says only that they are, and its prices are EC2's own.
+    fn overlaid_prices(&self) -> Vec<OverlaidPrice> {
+        let is_overlaid = self.claim.as_ref().is_some_and(|claim| claim.metadata.annotations.contains_key(labels::PRICE_OVERLAY_APPLIED));
+        let instance_types = self.catalog().types.iter().map(|facts| facts.name.clone()).collect();
+        let unchanged = OverlaidPrice { price: "+0".to_owned(), instance_types, offerings: BTreeSet::new() };
+        is_overlaid.then_some(unchanged).into_iter().collect()
+    }
+
     /// The claim of one attempt: each is another claim of the same content.
     pub(crate) fn planned(&self, attempt: usize, now: Timestamp) -> Claim {
         let claim = self.claim.as_ref().expect("a NodeClaim");
@@ -178,6 +187,7 @@ impl Case {
             taints: asked.taints.clone(),
             startup_taints: asked.startup_taints.clone(),
             requests: asked.resources.requests.clone(),
+            overlaid_prices: self.overlaid_prices(),
             ..ClaimSpec::default()
         };
         let name = format!("{}-{attempt}", claim.metadata.name);

@@ -135,6 +135,7 @@ fn facts() -> (Facts, NodeClassRecord) {
             reserved: Reserved::default(),
             measured: Vec::new(),
             shifted: ShiftedZones::default(),
+            prices: Default::default(),
         },
         access: ClusterAccess {
             name: "c".into(),

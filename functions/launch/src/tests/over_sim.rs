@@ -242,6 +242,7 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
             reserved,
             measured: Vec::new(),
             shifted: ShiftedZones::default(),
+            prices: Default::default(),
         },
         access,
         min_values,

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, ExtraCapacity, OverlaidPrice, Phase, mirror};
-use whittle_ports::RecordReader;
+use whittle_ec2::facts::Catalog;
+use whittle_ports::{CatalogWriter, RecordReader, RegionStore};
 use whittle_testkit::TestWorld;
 use whittle_units::{Quantity, Resources};
 
@@ -111,11 +112,12 @@ fn the_type_that_overlays_make_cheapest_is_launched_at_their_price() {
 }
 
 /// The strategy of a spot launch under a changed price of these offerings.
-fn spot_strategy(offerings: &[(&str, &str)]) -> Option<String> {
+fn spot_strategy(instance_type: &str, offerings: &[(&str, &str)]) -> Option<String> {
     let simulation = with_class();
     let claim = keep_as(&simulation, 1, |claim| {
         claim.spec.annotations.insert(labels::PRICE_OVERLAY_APPLIED.to_owned(), "true".to_owned());
-        claim.spec.overlaid_prices = vec![changed("-10%", "m5.large", offerings)];
+        claim.spec.instance_types = vec!["c5.large".to_owned(), "m5.large".to_owned()];
+        claim.spec.overlaid_prices = vec![changed("-10%", instance_type, offerings)];
     });
     run_over(&simulation.ports(), &[]);
     let token = simulation.world().region.machines.values().next().unwrap().instance.tags[labels::TAG_LAUNCH].clone();
@@ -126,7 +128,40 @@ fn spot_strategy(offerings: &[(&str, &str)]) -> Option<String> {
 
 #[test]
 fn ec2_chooses_among_spot_pools_unless_an_overlay_changes_their_prices() {
-    assert_eq!(spot_strategy(&[]).as_deref(), Some("capacity-optimized-prioritized"));
-    assert_eq!(spot_strategy(&[(labels::CAPACITY_SPOT, "a")]).as_deref(), Some("capacity-optimized-prioritized"));
-    assert_eq!(spot_strategy(&[(labels::CAPACITY_ON_DEMAND, "a")]).as_deref(), Some("price-capacity-optimized"));
+    let simulation = with_class();
+    let zone = simulation.world().region.network.subnets[0].zone.clone();
+    let [spot, on_demand] = [labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND];
+    assert_eq!(spot_strategy("m5.large", &[]).as_deref(), Some("capacity-optimized-prioritized"));
+    assert_eq!(spot_strategy("m5.large", &[(spot, &zone)]).as_deref(), Some("capacity-optimized-prioritized"));
+    for (instance_type, offerings) in
+        [("m5.large", [(on_demand, zone.as_str())]), ("m5.large", [(spot, "elsewhere")]), ("r5.large", [(spot, &zone)])]
+    {
+        assert_eq!(spot_strategy(instance_type, &offerings).as_deref(), Some("price-capacity-optimized"), "{instance_type} {offerings:?}");
+    }
+}
+
+/// The type that is launched for a claim of a type of which EC2 publishes no price.
+fn launched_without_price(overlaid_prices: Vec<OverlaidPrice>) -> Option<String> {
+    let simulation = with_class();
+    let ports = simulation.ports();
+    block_on(async {
+        let stored = ports.catalog().await.unwrap().unwrap();
+        let mut catalog = Catalog::decode(&stored.value).unwrap();
+        catalog.on_demand.remove("m5.large");
+        catalog.spot.remove("m5.large");
+        ports.put_catalog(&catalog.encode(), stored.revision).await.unwrap();
+    });
+    let claim = keep_as(&simulation, 1, |claim| {
+        claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large"])];
+        claim.spec.overlaid_prices = overlaid_prices;
+    });
+    run_over(&simulation.ports(), &[]);
+    simulation.claim(&claim.key).machine().map(|machine| machine.instance_type.clone())
+}
+
+#[test]
+fn a_type_without_a_price_is_launched_at_that_of_an_absolute_overlay_and_else_never() {
+    assert_eq!(launched_without_price(vec![changed("0.2", "m5.large", &[])]).as_deref(), Some("m5.large"));
+    assert_eq!(launched_without_price(vec![changed("+0.2", "m5.large", &[])]), None);
+    assert_eq!(launched_without_price(Vec::new()), None);
 }

@@ -6,6 +6,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use whittle_units::{Price, Region};
@@ -96,6 +97,21 @@ impl Catalog {
             return self.on_demand_price(instance_type);
         }
         self.spot.get(instance_type)?.get(zone).copied()
+    }
+    /// The same with these prices, by type, where a type has none.
+    pub fn with_missing_prices(&self, prices: &BTreeMap<String, Price>) -> Cow<'_, Self> {
+        let mut out = Cow::Borrowed(self);
+        for (name, price) in prices {
+            if self.on_demand_price(name).is_none() {
+                out.to_mut().on_demand.insert(name.clone(), *price);
+            }
+            // Until spot prices were read, a type has its on-demand price there.
+            let zones = self.offered.get(name).into_iter().flatten().filter(|_| !self.spot.is_empty());
+            for zone in zones.filter(|zone| self.spot_price(name, zone).is_none()) {
+                out.to_mut().spot.entry(name.clone()).or_default().insert(zone.clone(), *price);
+            }
+        }
+        out
     }
     /// The id of a zone, empty when unknown.
     pub fn zone_id(&self, zone: &str) -> &str {

@@ -1,6 +1,8 @@
 use super::describe::from_describe;
 use super::*;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use whittle_units::Price;
 
 #[test]
 fn the_catalog_of_every_region_fits_into_one_item() {
@@ -65,6 +67,22 @@ fn clock_speeds_round_to_whole_megahertz() {
     for (text, mhz) in [("2.3", Some(2300)), ("2.3456", Some(2346)), ("3", Some(3000)), ("", None), ("x", None)] {
         assert_eq!(clock_mhz(text), mhz, "{text}");
     }
+}
+
+#[test]
+fn only_types_without_a_price_get_one() {
+    let mut catalog = offline::catalog("us-east-1").unwrap();
+    let prices = BTreeMap::from([("m5.large".to_owned(), Price::from_dollars(9.0)), ("unknown".to_owned(), Price::from_dollars(9.0))]);
+    let known = catalog.with_missing_prices(&prices);
+    assert_eq!(known.on_demand_price("m5.large"), catalog.on_demand_price("m5.large"));
+    catalog.on_demand.remove("m5.large");
+    let zones = catalog.offered["m5.large"].clone();
+    catalog.spot.get_mut("m5.large").unwrap().remove(&zones[0]);
+    let priced = catalog.with_missing_prices(&prices);
+    assert_eq!(priced.on_demand_price("m5.large"), Some(Price::from_dollars(9.0)));
+    assert_eq!(priced.spot_price("m5.large", &zones[0]), Some(Price::from_dollars(9.0)));
+    assert_eq!(priced.spot_price("m5.large", &zones[1]), catalog.spot_price("m5.large", &zones[1]));
+    assert!(matches!(catalog.with_missing_prices(&BTreeMap::new()), std::borrow::Cow::Borrowed(_)), "nothing is copied");
 }
 
 #[test]
