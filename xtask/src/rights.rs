@@ -19,6 +19,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("Records", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
     ("RecordRemoval", &["dynamodb:DeleteItem"]),
     ("RegionStore", &["dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"]),
+    ("TokenBuckets", &["dynamodb:GetItem", "dynamodb:PutItem"]),
     // Parts of a replaced catalog are deleted.
     ("CatalogWriter", &["dynamodb:PutItem", "dynamodb:DeleteItem"]),
     ("DecisionLog", &["dynamodb:PutItem"]),

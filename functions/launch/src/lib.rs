@@ -29,15 +29,15 @@ use whittle_claims::{
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
-    LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError, advance,
-    error_chain, metrics, publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
+    LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError,
+    TokenBuckets, advance, error_chain, metrics, publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, shifted_zones, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 rights! {
     /// What `launch` may do; its role in `template.yaml` allows the same.
-    Store: ClaimStore + Records + RegionStore + DecisionLog,
+    Store: ClaimStore + Records + RegionStore + TokenBuckets + DecisionLog,
     Cloud: LaunchTemplates + Fleets + DryRuns + Instances,
     Cluster: ClusterReader + Mirrors + StatusWriter,
     Queues: Queues,

@@ -15,14 +15,14 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances, Involved, Mirrors,
-    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, is_owned, metrics,
-    publish_event, rights, save, write_mirror,
+    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError, advance, is_owned,
+    metrics, publish_event, rights, save, write_mirror,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
     /// What `register` may do; its role in `template.yaml` allows the same.
-    Store: ClaimStore + Records + DecisionLog,
+    Store: ClaimStore + Records + TokenBuckets + DecisionLog,
     Cloud: Instances + InstanceTags,
     Cluster: ClusterReader + Mirrors + Nodes + StatusWriter,
     Queues: Queues,

@@ -4,11 +4,14 @@ use crate::{Rights, Run, TIME_PER_CLAIM};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use whittle_api::labels;
-use whittle_claims::{Claim, Stored};
-use whittle_ports::{Clock, InstanceTags, Instances, Report, save};
+use whittle_claims::{Bucket, BucketName, Claim, Stored};
+use whittle_ports::{Clock, InstanceTags, Instances, Report, TokenBuckets, save};
 
-/// Instances tagged in one run, and what the next run after five seconds may tag: EC2 allows ten CreateTags calls a second, after a hundred at
-/// once.
+/// EC2's limit of CreateTags per account and region: ten calls a second, after a hundred at once. All clusters share it.
+const BUCKET: &str = "CreateTags";
+const BUCKET_SIZE: u32 = 100;
+const BUCKET_RATE: u32 = 10;
+/// Instances tagged in one run: what the bucket gains until the next run, after five seconds.
 const TAGGED_PER_RUN_MAX: usize = 50;
 /// Instances that are tagged concurrently.
 const CONCURRENCY: usize = 10;
@@ -30,9 +33,20 @@ impl<P: Rights> Run<'_, P> {
             return false;
         }
         let are_more = claims.len() > TAGGED_PER_RUN_MAX;
+        if are_more {
+            // Others than in the last run: some may be refused each time.
+            let seconds = usize::try_from(self.ports.clock().now().as_second()).unwrap_or_default();
+            let first = seconds % claims.len();
+            claims.rotate_left(first);
+        }
         claims.truncate(TAGGED_PER_RUN_MAX);
         // All at once, so that they share calls.
         let tags = join_all(claims.iter().map(|claim| self.missing_tags(&claim.value))).await;
+        let calls = tags.iter().flatten().filter(|missing| !missing.is_empty()).count();
+        if calls > 0 && !self.may_call(calls).await {
+            report.count("tags_postponed");
+            return true;
+        }
         let tagging = stream::iter(claims.into_iter().zip(tags)).map(|(claim, tags)| self.tag_instance(claim, tags));
         let outcomes: Vec<Tagging> = tagging.buffer_unordered(CONCURRENCY).collect().await;
         for outcome in &outcomes {
@@ -43,6 +57,14 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         are_more && outcomes.contains(&Tagging::Stored)
+    }
+
+    /// Whether the account's limit allows this many calls now. No tag is urgent: where the table is in trouble, they wait.
+    async fn may_call(&self, calls: usize) -> bool {
+        let now = self.ports.clock().now();
+        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+        let count = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, count, now).await.unwrap_or(false)
     }
 
     /// The tags that the claim's instance lacks; `None` if EC2 does not show it.

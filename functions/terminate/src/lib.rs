@@ -16,13 +16,14 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
-    RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, WriteError, rights, save, unless_conflict,
+    RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, TokenBuckets, WriteError, rights, save,
+    unless_conflict,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
 rights! {
     /// What `terminate` may do; its role in `template.yaml` allows the same.
-    Store: ClaimStore + RecordReader + RegionStore + DecisionLog,
+    Store: ClaimStore + RecordReader + RegionStore + TokenBuckets + DecisionLog,
     Cloud: Instances + Terminator,
     Cluster: ClusterReader + Nodes + Evictions + Mirrors + StatusWriter,
     Queues: Queues,

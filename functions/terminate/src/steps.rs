@@ -12,7 +12,7 @@ use whittle_claims::{Bucket, BucketName, Claim, DecisionKind};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    RegionStore, Safeguard, StoreError, metrics, publish_event, save, write_mirror,
+    Safeguard, StoreError, TokenBuckets, metrics, publish_event, save, write_mirror,
 };
 use whittle_units::{SignedDuration, Timestamp};
 

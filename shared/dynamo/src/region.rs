@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use whittle_claims::{Bucket, BucketName, CatalogReads, Revision, StockOut, Stored};
-use whittle_ports::{CatalogWriter, RegionStore, StoreError};
+use whittle_ports::{CatalogWriter, RegionStore, StoreError, TokenBuckets};
 use whittle_units::{SignedDuration, Timestamp};
 
 const VERSION: u32 = 1;
@@ -104,6 +104,20 @@ impl RegionStore for DynamoStore {
         Ok(())
     }
 
+    async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
+        let what = "the catalog";
+        for _ in 0..CATALOG_READS_MAX {
+            let Some(head) = self.get_item(&keys::catalog_head(), what).await? else { return Ok(None) };
+            let revision = item::revision_of(&head, what)?;
+            if let Some(value) = self.parts(&head, what).await? {
+                return Ok(Some(Stored { value, revision }));
+            }
+        }
+        Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it again"))
+    }
+}
+
+impl TokenBuckets for DynamoStore {
     async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
         let what = format!("bucket {}", name.0);
         let key = keys::bucket(name);
@@ -127,18 +141,6 @@ impl RegionStore for DynamoStore {
             }
         }
         Err(StoreError::Throttled { what })
-    }
-
-    async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
-        let what = "the catalog";
-        for _ in 0..CATALOG_READS_MAX {
-            let Some(head) = self.get_item(&keys::catalog_head(), what).await? else { return Ok(None) };
-            let revision = item::revision_of(&head, what)?;
-            if let Some(value) = self.parts(&head, what).await? {
-                return Ok(Some(Stored { value, revision }));
-            }
-        }
-        Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it again"))
     }
 }
 

@@ -48,7 +48,7 @@ pub use safeguard::Safeguard;
 pub use settings::{Expressions, Scheduling, Settings};
 pub use store::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
-    is_owned, readable,
+    TokenBuckets, is_owned, readable,
 };
 
 /// What a port's method returns.

@@ -93,10 +93,14 @@ pub trait RegionStore: Sync {
     fn stock_outs(&self, now: Timestamp) -> impl Answer<Vec<StockOut>, StoreError>;
     /// Stores or replaces stock-outs; the later `until` wins.
     fn put_stock_outs(&self, stock_outs: &[StockOut]) -> impl Answer<(), StoreError>;
-    /// Takes `count` tokens, starting from `full` if the bucket is new. False when there are too few.
-    fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> impl Answer<bool, StoreError>;
     /// The compressed catalog of the region (at most 400 KB), and its version.
     fn catalog(&self) -> impl Answer<Option<Stored<Vec<u8>>>, StoreError>;
+}
+
+/// Token buckets that all functions and clusters of a region share: for limits that an account has.
+pub trait TokenBuckets: Sync {
+    /// Takes `count` tokens, starting from `full` if the bucket is new. False when there are too few.
+    fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> impl Answer<bool, StoreError>;
 }
 
 /// Replaces the catalog of the region. Only `refresh` has this right.

@@ -50,9 +50,6 @@ impl RegionStore for Busy {
     fn put_stock_outs(&self, stock_outs: &[StockOut]) -> impl Answer<(), StoreError> {
         self.inner.put_stock_outs(stock_outs)
     }
-    fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> impl Answer<bool, StoreError> {
-        self.inner.take_tokens(name, full, count, now)
-    }
     fn catalog(&self) -> impl Answer<Option<Stored<Vec<u8>>>, StoreError> {
         RegionStore::catalog(&self.inner)
     }

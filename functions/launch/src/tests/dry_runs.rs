@@ -10,7 +10,7 @@ use whittle_api::labels;
 use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
 use whittle_ec2::fleet::{LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, RecordReader, Records, RegionStore, Settings};
+use whittle_ports::{Adapters, RecordReader, Records, Settings, TokenBuckets};
 use whittle_snapshot::{Reserved, TypeInputs};
 use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;

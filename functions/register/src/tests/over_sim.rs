@@ -386,6 +386,32 @@ fn machines_that_wait_for_tags_get_them_in_runs_that_follow_each_other() {
 }
 
 #[test]
+fn tags_wait_while_other_clusters_use_the_accounts_limit() {
+    let mut simulation = unnamed(60, true);
+    let now = simulation.world().now();
+    let bucket = whittle_claims::BucketName("CreateTags".to_owned());
+    assert!(simulation.world().store.take_tokens(&bucket, &whittle_claims::Bucket::full(100, 10, now), 80, now));
+    let report = run(&simulation);
+    assert_eq!((report.counted("tagged"), report.counted("tags_postponed")), (0, 1));
+    assert!(simulation.doorbells().contains(&whittle_sim::Function::Register), "they are not forgotten");
+    simulation.run_for(SignedDuration::from_secs(5));
+    assert_eq!(run(&simulation).counted("tagged"), 50);
+}
+
+#[test]
+fn instances_that_can_never_be_tagged_do_not_keep_others_from_it() {
+    let mut simulation = unnamed(120, false);
+    let last = simulation.world().store.claims(&"c".into()).last().unwrap().value.machine().unwrap().clone();
+    simulation.start_machine(instance_of(&last));
+    let mut tagged = 0;
+    for _ in 0..40 {
+        tagged += run(&simulation).counted("tagged");
+        simulation.run_for(SignedDuration::from_secs(7));
+    }
+    assert_eq!(tagged, 1);
+}
+
+#[test]
 fn tags_that_cannot_be_written_cause_no_further_run() {
     let simulation = unnamed(60, false);
     assert_eq!(run(&simulation).counted("tagged"), 0);

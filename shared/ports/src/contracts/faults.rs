@@ -2,6 +2,7 @@
 
 use crate::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+    TokenBuckets,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -183,11 +184,14 @@ impl<S: RegionStore> RegionStore for Faulty<'_, S> {
     async fn put_stock_outs(&self, stock_outs: &[StockOut]) -> Result<(), StoreError> {
         self.call("stock-outs", false, self.inner.put_stock_outs(stock_outs)).await
     }
-    async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
-        self.call("a token bucket", false, self.inner.take_tokens(name, full, count, now)).await
-    }
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         self.call("the catalog", false, self.inner.catalog()).await
+    }
+}
+
+impl<S: TokenBuckets> TokenBuckets for Faulty<'_, S> {
+    async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
+        self.call("a token bucket", false, self.inner.take_tokens(name, full, count, now)).await
     }
 }
 

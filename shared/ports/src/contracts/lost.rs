@@ -3,7 +3,7 @@
 use super::faults::{Fault, Faulty};
 use super::steady::Steady;
 use super::{claim_store, decision_log, erase, leases, machine_launched_at, planned_claim, records, region_store_with_lost_responses};
-use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, RecordRemoval, Records, RegionStore, StoreError};
+use crate::{CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, RecordRemoval, Records, RegionStore, StoreError, TokenBuckets};
 use std::collections::BTreeMap;
 use whittle_claims::{Bucket, BucketName, Phase, Revision, Sighting};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ const TTL: SignedDuration = SignedDuration::from_mins(1);
 ///
 /// If an outcome differs from that of a store whose calls all succeed.
 pub async fn suites_under_faults(
-    store: &(impl ClaimStore + Leases + Records + RecordRemoval + DecisionLog + Erase + RegionStore + CatalogWriter),
+    store: &(impl ClaimStore + Leases + Records + RecordRemoval + DecisionLog + Erase + RegionStore + TokenBuckets + CatalogWriter),
     prefix: &str,
     now: Timestamp,
     seed: u64,
@@ -38,7 +38,7 @@ pub async fn suites_under_faults(
 ///
 /// If an effect is missing or duplicated.
 pub async fn lost_replies(
-    store: &(impl ClaimStore + Leases + Records + RecordRemoval + RegionStore),
+    store: &(impl ClaimStore + Leases + Records + RecordRemoval + RegionStore + TokenBuckets),
     cluster: &ClusterName,
     now: Timestamp,
 ) {
@@ -112,7 +112,7 @@ async fn of_a_record(store: &(impl Records + RecordRemoval), cluster: &ClusterNa
 }
 
 /// Tokens of lost responses are gone: a bucket gives too few rather than too many.
-async fn of_a_bucket(store: &impl RegionStore, cluster: &ClusterName, now: Timestamp) {
+async fn of_a_bucket(store: &impl TokenBuckets, cluster: &ClusterName, now: Timestamp) {
     let name = BucketName(format!("{cluster}-lost"));
     let full = Bucket::full(3, 1, now);
     let faulty = Faulty::scripted(store, [Some(Fault::LostReply), Some(Fault::Throttle)]);

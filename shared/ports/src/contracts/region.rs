@@ -1,6 +1,6 @@
-//! The contract of [`RegionStore`].
+//! The contracts of [`RegionStore`] and [`TokenBuckets`].
 
-use crate::{CatalogWriter, RegionStore, StoreError};
+use crate::{CatalogWriter, RegionStore, StoreError, TokenBuckets};
 use futures::future::join_all;
 use whittle_claims::{Bucket, BucketName, CatalogReads, OfferingKey, Revision, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use whittle_units::{SignedDuration, Timestamp};
 /// # Panics
 ///
 /// If the store violates the contract.
-pub async fn region_store(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
+pub async fn region_store(store: &(impl RegionStore + TokenBuckets + CatalogWriter), now: Timestamp) {
     region_store_with_lost_responses(store, now).await;
     a_bucket_never_gives_more_than_its_tokens(store, now).await;
     let given = tokens_given_to_racing_takers(store, "raced", now).await;
@@ -22,7 +22,7 @@ pub async fn region_store(store: &(impl RegionStore + CatalogWriter), now: Times
 /// # Panics
 ///
 /// As [`region_store`].
-pub async fn region_store_with_lost_responses(store: &(impl RegionStore + CatalogWriter), now: Timestamp) {
+pub async fn region_store_with_lost_responses(store: &(impl RegionStore + TokenBuckets + CatalogWriter), now: Timestamp) {
     the_longer_stock_out_wins(store, now).await;
     a_catalog_of_any_size_is_read_back_complete(store).await;
     the_times_of_the_catalog_are_those_of_the_last_write(store, now).await;
@@ -67,7 +67,7 @@ async fn the_longer_stock_out_wins(store: &impl RegionStore, now: Timestamp) {
     assert_eq!(read(after(now, 360 + 3600)).await, [longer], "for an hour");
 }
 
-async fn a_bucket_never_gives_more_than_its_tokens(store: &impl RegionStore, now: Timestamp) {
+async fn a_bucket_never_gives_more_than_its_tokens(store: &impl TokenBuckets, now: Timestamp) {
     let name = BucketName("CreateFleet".to_owned());
     let full = Bucket::full(5, 2, now);
     let take = async |count, at| store.take_tokens(&name, &full, count, at).await.expect("the store responds");
@@ -84,7 +84,7 @@ async fn a_bucket_never_gives_more_than_its_tokens(store: &impl RegionStore, now
 }
 
 /// How many tokens of a bucket of three are given: to eight concurrent takers, then to one until it is empty.
-async fn tokens_given_to_racing_takers(store: &impl RegionStore, name: &str, now: Timestamp) -> usize {
+async fn tokens_given_to_racing_takers(store: &impl TokenBuckets, name: &str, now: Timestamp) -> usize {
     let name = BucketName(name.to_owned());
     let full = Bucket::full(3, 1, now);
     let answers = join_all((0..8).map(|_| store.take_tokens(&name, &full, 1, now))).await;

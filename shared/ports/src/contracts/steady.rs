@@ -7,6 +7,7 @@
 use super::faults::Faulty;
 use crate::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+    TokenBuckets,
 };
 use whittle_claims::{Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, Record, Revision, StockOut, Stored};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
@@ -161,11 +162,14 @@ impl<S: RegionStore> RegionStore for Steady<'_, S> {
     async fn put_stock_outs(&self, stock_outs: &[StockOut]) -> Result<(), StoreError> {
         persist!(self.0.put_stock_outs(stock_outs))
     }
-    async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
-        persist!(self.0.take_tokens(name, full, count, now))
-    }
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         persist!(self.0.catalog())
+    }
+}
+
+impl<S: TokenBuckets> TokenBuckets for Steady<'_, S> {
+    async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
+        persist!(self.0.take_tokens(name, full, count, now))
     }
 }
 

@@ -11,6 +11,7 @@ use whittle_claims::{
 };
 use whittle_ports::{
     CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
+    TokenBuckets,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -184,6 +185,12 @@ impl RegionStore for SimPorts {
         })
         .await
     }
+    async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
+        self.call(TABLE, "the catalog", |world| Ok(world.store.catalog())).await
+    }
+}
+
+impl TokenBuckets for SimPorts {
     async fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> Result<bool, StoreError> {
         self.call(TABLE, "a token bucket", |world| {
             if name.0 == "CreateFleet" {
@@ -196,9 +203,6 @@ impl RegionStore for SimPorts {
             Ok(taken)
         })
         .await
-    }
-    async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
-        self.call(TABLE, "the catalog", |world| Ok(world.store.catalog())).await
     }
 }
 
