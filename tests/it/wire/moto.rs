@@ -13,9 +13,9 @@ use whittle_ports::contracts::{self, CloudPlace};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::moto::Moto;
 
-const REGION: &str = "us-east-1";
+pub(super) const REGION: &str = "us-east-1";
 
-fn config(moto: &Moto) -> SdkConfig {
+pub(super) fn config(moto: &Moto) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(REGION))
