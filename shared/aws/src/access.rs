@@ -2,7 +2,7 @@
 
 use crate::budget::send;
 use crate::discovery::cluster_info;
-use crate::errors::incomplete;
+use crate::errors::{incomplete, of_resource};
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings, sign};
 use aws_sigv4::sign::v4;
@@ -36,7 +36,8 @@ impl EksAccess {
 
 impl ClusterAccess for EksAccess {
     async fn endpoint(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let answer = send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
+        let answer =
+            send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str())).map_err(of_resource)?;
         cluster_info(cluster, answer.cluster)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::budget::send;
 use crate::describe;
-use crate::errors::incomplete;
+use crate::errors::{incomplete, of_resource};
 use crate::machines::{Machines, filter};
 use aws_sdk_ec2::types as sdk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +164,8 @@ pub enum Isolation {
 
 impl Discovery for Ec2Discovery {
     async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let answer = send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str()))?;
+        let answer =
+            send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str())).map_err(of_resource)?;
         cluster_info(cluster, answer.cluster)
     }
 

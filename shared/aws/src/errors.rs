@@ -44,6 +44,15 @@ where
     CloudError { kind: kind(&error), call, code: error.code, message: error.message }
 }
 
+/// An error of a service that has one code for every resource that does not exist: EKS and Application Recovery Controller. In others
+/// it may be about a table.
+pub(crate) fn of_resource(error: CloudError) -> CloudError {
+    match error.code.as_str() {
+        "ResourceNotFoundException" => CloudError { kind: CloudErrorKind::NotFound, ..error },
+        _ => error,
+    }
+}
+
 /// The error for a response that lacks a required part.
 pub(crate) fn incomplete(call: &'static str, message: impl Into<String>) -> CloudError {
     CloudError { kind: CloudErrorKind::Unknown, call, code: String::new(), message: message.into() }

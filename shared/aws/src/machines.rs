@@ -3,7 +3,7 @@
 use crate::batches::{InstanceCalls, Terminated};
 use crate::budget::send;
 use crate::describe;
-use crate::errors::incomplete;
+use crate::errors::{incomplete, of_resource};
 use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::types as sdk;
@@ -377,11 +377,7 @@ impl ZonalShifts for Machines {
         let limits = crate::budget::brief_limits(&*self.clock, CALL)?;
         let settings = aws_sdk_arczonalshift::config::Builder::new().timeout_config(limits).retry_config(RetryConfig::disabled());
         let answer = client.get_managed_resource().resource_identifier(cluster_arn).customize().config_override(settings).send().await;
-        let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error)).map_err(|error| match error.code.as_str() {
-            // Of this service alone the code means just that.
-            "ResourceNotFoundException" => CloudError { kind: CloudErrorKind::NotFound, ..error },
-            _ => error,
-        })?;
+        let answer = answer.map_err(|error| of_resource(crate::errors::cloud_error(CALL, error)))?;
         // Those that AWS starts are among them; `autoshifts` lists these again, without their zones.
         Ok(answer.zonal_shifts().iter().map(zone_shift).collect())
     }

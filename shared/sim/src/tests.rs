@@ -3,7 +3,7 @@
 mod messages;
 
 use crate::cluster::Eviction;
-use crate::region::Reservation;
+use crate::region::{ACCOUNT, ALIASES, Reservation};
 use crate::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,6 +16,7 @@ use whittle_api::manifest;
 use whittle_claims::{Doorbell, Revision, Sighting};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::CapacityReservation;
 use whittle_ports::{CloudErrorKind, LaunchTemplateCleanup, Leases, Queues, RecordReader, Records, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
@@ -385,35 +386,68 @@ fn one_seed_gives_one_timeline() {
     assert_eq!(log(7), log(7));
 }
 
+/// Where the contracts of the cloud's ports start their machines.
+fn place_in(world: &World) -> contracts::CloudPlace {
+    let network = &world.region.network;
+    contracts::CloudPlace {
+        cluster: world.name(),
+        subnets: network.subnets.clone(),
+        group: network.groups[0].clone(),
+        image_id: network.images[3].id.clone(),
+        instance_type: "m5.large".to_owned(),
+    }
+}
+
 #[test]
 fn the_simulated_ports_keep_the_contracts_of_the_cloud() {
     let mut simulation = simulation(1);
-    let (ports, place) = {
-        let world = simulation.world();
-        let network = &world.region.network;
-        let place = contracts::CloudPlace {
-            cluster: world.name(),
-            subnets: network.subnets.clone(),
-            group: network.groups[0].clone(),
-            image_id: network.images[3].id.clone(),
-            instance_type: "m5.large".to_owned(),
-        };
-        drop(world);
-        (simulation.ports(), place)
-    };
+    let place = place_in(&simulation.world());
+    let ports = simulation.ports();
+    let world = ports.clone();
     let mut wait = || simulation.run_for(SignedDuration::from_secs(60));
+    let mut set = |status: InstanceStatus| world.inspect(|world| _ = world.region.statuses.insert(status.instance.clone(), status.clone()));
     let suites = async {
         contracts::machinery(&ports, &place, &mut wait).await;
         contracts::fleet_tokens(&ports, &place).await;
         contracts::dry_runs(&ports, &place).await;
         contracts::network(&ports, &place).await;
         contracts::instance_profiles(&ports, &place.cluster).await;
+        let now = ports.inspect(|world| world.now());
+        contracts::instance_checks(&ports, &place, now, &mut wait, &mut set).await;
     };
     assert!(suites.now_or_never().is_some());
     let arn = simulation.world().region.cluster_arn(&place.cluster);
     let now = simulation.world().now();
     let mut shift = |shifts| simulation.world().region.zone_shifts = shifts;
     assert!(contracts::zonal_shifts(&ports, &arn, now, &mut shift).now_or_never().is_some());
+}
+
+#[test]
+fn the_simulated_ports_keep_the_contracts_of_discovery() {
+    let simulation = simulation(1);
+    let ports = simulation.ports();
+    let own = contracts::OwnImage::of_account(ACCOUNT, "ami-0fedcba9876543210");
+    let (reservation, group) = (contracts::reservation_of_account(ACCOUNT, "us-east-1a"), contracts::partition_group());
+    let info = {
+        let mut world = simulation.world();
+        let network = &mut world.region.network;
+        network.images.push(own.image.clone());
+        network.parameters.insert(own.parameter.clone(), own.image.id.clone());
+        network.parameters.insert(own.text_parameter.clone(), "no image".to_owned());
+        world.region.reserve(Reservation { described: reservation.clone(), total: reservation.free });
+        world.region.place(group.clone());
+        world.cluster_info(&world.name()).expect("the cluster is described")
+    };
+    let suites = async {
+        contracts::cluster_info(&ports, &info).await;
+        contracts::images(&ports, &own).await;
+        contracts::aliases(&ports, ALIASES).await;
+        contracts::capacity_reservations(&ports, &reservation).await;
+        contracts::placement_groups(&ports, &group).await;
+        contracts::catalog(&ports).await
+    };
+    let read = suites.now_or_never().expect("ports outside of any function never wait");
+    assert_eq!(read, *simulation.world().region.catalog);
 }
 
 #[test]

@@ -2,14 +2,12 @@
 
 use super::{lines, place_in, run, validate};
 use std::sync::{Arc, Mutex, PoisonError};
-use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector};
 use whittle_aws::{Ec2Discovery, EksAccess, Isolation, Machines};
-use whittle_ec2::facts::Catalog;
-use whittle_ec2::network::{CapacityReservation, PlacementGroup};
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_fake_aws::{Limits, Lone};
 use whittle_ports::contracts::{self, CloudPlace};
-use whittle_ports::{CloudErrorKind, ClusterAccess, Discovery, LaunchTemplates};
-use whittle_sim::region::{Reservation, glob};
+use whittle_ports::{CloudErrorKind, ClusterAccess, LaunchTemplates};
+use whittle_sim::region::{ACCOUNT, ALIASES, Reservation};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::fake_aws::{FakeAws, Sent};
 use whittle_units::{ClusterName, SignedDuration};
@@ -64,111 +62,39 @@ impl Stage {
             let lone = self.lone();
             (lone.region.cluster_arn(&self.cluster), whittle_fake_aws::Place::now(&*lone))
         };
+        let mut check = |status: InstanceStatus| _ = self.lone().region.statuses.insert(status.instance.clone(), status);
+        contracts::instance_checks(&self.machines, &place, now, &mut || self.wait(), &mut check).await;
         contracts::zonal_shifts(&self.machines, &arn, now, &mut |shifts| self.lone().region.zone_shifts = shifts).await;
     }
 
     /// Images by each kind of term, including every alias.
     async fn images(&self) {
-        let term = |change: fn(&mut AmiSelectorTerm)| {
-            let mut term = AmiSelectorTerm::default();
-            change(&mut term);
-            term
-        };
-        self.lone().region.network.parameters.insert("/images/own".into(), "ami-00000000000000005".into());
-        let cases = [
-            (term(|term| term.alias = Some("al2023@latest".into())), 4),
-            (term(|term| term.alias = Some("al2023@v20250601".into())), 4),
-            (term(|term| term.alias = Some("bottlerocket@latest".into())), 3),
-            (term(|term| term.alias = Some("bottlerocket@v1.40.0".into())), 3),
-            (term(|term| term.alias = Some("windows2022@latest".into())), 1),
-            (term(|term| term.id = Some("ami-00000000000000001".into())), 1),
-            (term(|term| term.id = Some("ami-0123456789abcdef0".into())), 0),
-            (term(|term| term.ssm_parameter = Some("/images/own".into())), 1),
-            (term(|term| term.ssm_parameter = Some("/images/none".into())), 0),
-            (
-                term(|term| {
-                    term.name = Some("amazon-eks-node-al2023-*".into());
-                    term.owner = Some("amazon".into());
-                }),
-                4,
-            ),
-            (
-                term(|term| {
-                    term.name = Some("amazon-eks-node-al2023-*".into());
-                    term.owner = Some("self".into());
-                }),
-                0,
-            ),
-        ];
-        for (term, expected) in cases {
-            let found = self.discovery.images(std::slice::from_ref(&term), "1.33").await.unwrap();
-            let ids: std::collections::BTreeSet<&str> = found.iter().map(|image| image.id.as_str()).collect();
-            assert_eq!(ids.len(), expected, "{term:?}: {found:?}");
-            let names = term.name.as_deref().unwrap_or("*");
-            assert!(found.iter().all(|image| glob(names, &image.name)), "{found:?}");
+        let own = contracts::OwnImage::of_account(ACCOUNT, "ami-0fedcba9876543210");
+        {
+            let network = &mut self.lone().region.network;
+            network.images.push(own.image.clone());
+            network.parameters.insert(own.parameter.clone(), own.image.id.clone());
+            network.parameters.insert(own.text_parameter.clone(), "no image".to_owned());
         }
+        contracts::images(&self.discovery, &own).await;
+        contracts::aliases(&self.discovery, ALIASES).await;
     }
 
     async fn reservations(&self) {
-        let described = CapacityReservation {
-            id: "cr-0123456789abcdef0".into(),
-            zone: "us-east-1a".into(),
-            instance_type: "m5.large".into(),
-            owner: "000000000000".into(),
-            match_criteria: "targeted".into(),
-            kind: "default".into(),
-            interruptible: true,
-            state: "active".into(),
-            ends_at: Some("2027-03-01T00:00:00Z".parse().unwrap()),
-            free: 0,
-            tags: [("team".to_owned(), "a".to_owned())].into(),
-        };
-        self.lone().region.reserve(Reservation { described: described.clone(), total: 3 });
-        let by_tag = |value: &str| CapacityReservationSelectorTerm {
-            tags: Some([("team".to_owned(), value.to_owned())].into()),
-            ..CapacityReservationSelectorTerm::default()
-        };
-        let by_id = |id: &str| CapacityReservationSelectorTerm { id: Some(id.into()), ..CapacityReservationSelectorTerm::default() };
-        let expected = CapacityReservation { free: 3, ..described };
-        for (term, found) in [
-            (by_tag("a"), true),
-            (by_tag("*"), true),
-            (by_tag("b"), false),
-            (by_id("cr-0123456789abcdef0"), true),
-            (by_id("cr-0123456789abcdef1"), false),
-        ] {
-            let reservations = self.discovery.capacity_reservations(std::slice::from_ref(&term)).await.unwrap();
-            assert_eq!(reservations, if found { vec![expected.clone()] } else { Vec::new() }, "{term:?}");
-        }
+        let known = contracts::reservation_of_account(ACCOUNT, "us-east-1a");
+        self.lone().region.reserve(Reservation { described: known.clone(), total: known.free });
+        contracts::capacity_reservations(&self.discovery, &known).await;
     }
 
     async fn placement_groups(&self) {
-        let group = PlacementGroup {
-            id: "pg-0123456789abcdef0".into(),
-            name: "wide".into(),
-            strategy: "partition".into(),
-            partition_count: 3,
-            state: "available".into(),
-        };
-        self.lone().region.place(group.clone());
-        let by_id = |id: &str| PlacementGroupSelector { id: Some(id.into()), ..PlacementGroupSelector::default() };
-        let by_name = |name: &str| PlacementGroupSelector { name: Some(name.into()), ..PlacementGroupSelector::default() };
-        for (selector, found) in [
-            (by_id("pg-0123456789abcdef0"), true),
-            (by_name("wide"), true),
-            (by_id("pg-0123456789abcdef1"), false),
-            (by_name("narrow"), false),
-        ] {
-            let groups = self.discovery.placement_groups(&selector).await.unwrap();
-            assert_eq!(groups, if found { vec![group.clone()] } else { Vec::new() }, "{selector:?}");
-        }
+        let known = contracts::partition_group();
+        self.lone().region.place(known.clone());
+        contracts::placement_groups(&self.discovery, &known).await;
     }
 
     /// Compares the catalog read over the wire with the region's own.
     async fn catalog(&self) {
-        let blob = self.discovery.catalog(None).await.unwrap();
-        let blob = self.discovery.with_spot_prices(&blob).await.unwrap();
-        let read = Catalog::decode(&blob).unwrap();
+        let read = contracts::catalog(&self.discovery).await;
         let own = self.lone().region.catalog.clone();
         assert_eq!(read.types.len(), own.types.len());
         for (read, own) in read.types.iter().zip(&own.types) {
@@ -182,13 +108,13 @@ impl Stage {
 
     async fn cluster(&self) {
         let known = self.lone().clusters[&self.cluster].clone();
-        assert_eq!(self.discovery.cluster_info(&self.cluster).await.unwrap(), known);
-        let error = self.discovery.cluster_info(&"other".into()).await.unwrap_err();
-        assert_eq!(error.code, "ResourceNotFoundException");
+        contracts::cluster_info(&self.discovery, &known).await;
         let config = self.aws.config(REGION);
         let credentials = config.credentials_provider().unwrap();
         let access = EksAccess::new(aws_sdk_eks::Client::new(&config), credentials, REGION.into(), Arc::new(FixedClock::new()));
         assert_eq!(access.endpoint(&self.cluster).await.unwrap(), known);
+        let missing = access.endpoint(&"another-cluster".into()).await.unwrap_err();
+        assert_eq!(missing.kind, CloudErrorKind::NotFound, "{missing}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Validates the adapters' requests, sent through the real SDK, against AWS's service models and against Karpenter's requests.
 
 mod bad_input;
+mod boto3;
 mod calls;
 mod faults;
 mod launches;

@@ -135,7 +135,7 @@ fn endpoint_certificate_and_network_of_a_cluster_are_read() {
     let info = run(access.endpoint(&"demo".into())).unwrap();
     assert_eq!((info.service_cidr.as_str(), info.ipv6), ("fd00::/108", true));
     assert_eq!(run(access.endpoint(&"demo".into())).unwrap_err().kind, CloudErrorKind::Unknown, "it is still being created");
-    assert!(run(access.endpoint(&"demo".into())).is_err());
+    assert_eq!(run(access.endpoint(&"demo".into())).unwrap_err().kind, CloudErrorKind::NotFound, "there is none of that name");
 }
 
 #[test]

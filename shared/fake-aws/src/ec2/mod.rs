@@ -14,9 +14,7 @@ use crate::params::Params;
 use crate::place::Place;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// The account of all resources.
-pub(crate) const ACCOUNT: &str = "000000000000";
+pub(crate) use whittle_sim::region::ACCOUNT;
 
 pub(crate) const ACTIONS: &[&str] = &[
     "CreateFleet",

@@ -1,8 +1,8 @@
 //! The contracts of the ports of EC2 and IAM.
 
 use crate::{
-    CloudErrorKind, Discovery, DryRuns, Fleets, InstanceRun, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
-    ZonalShifts,
+    CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances, LaunchTemplateCleanup,
+    LaunchTemplates, Terminator, ZonalShifts,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{SecurityGroupSelectorTerm, SubnetSelectorTerm};
@@ -10,6 +10,7 @@ use whittle_api::labels;
 use whittle_claims::{ShiftState, ZoneShift};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
+use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{SecurityGroup, Subnet};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
 
@@ -305,4 +306,45 @@ pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
         let kept = cloud.release_class(cluster, "contract").await.expect("releasing a class is idempotent");
         assert_eq!(kept, [""; 0], "no instance uses the profile");
     }
+}
+
+/// EC2's checks of a machine: listed while they fail or an event is due, and while the machine runs. `set` makes EC2 find this.
+///
+/// # Panics
+///
+/// If the adapter violates the contract.
+pub async fn instance_checks<C: Machinery + InstanceChecks>(
+    cloud: &C,
+    place: &CloudPlace,
+    now: Timestamp,
+    wait: &mut dyn FnMut(),
+    set: &mut dyn FnMut(InstanceStatus),
+) {
+    let template = place.template("contract-checks");
+    cloud.ensure_launch_template(&template).await.expect("the template is created");
+    let answer = cloud.create_fleet(&place.request("contract-checks", &template, 2)).await.expect("the fleet is created");
+    let [machine, other] = answer.instances.as_slice() else { panic!("two instances were requested: {answer:?}") };
+    wait();
+    let listed = async || cloud.failing().await.expect("checks are described");
+    let sound = InstanceStatus { instance: machine.id.clone(), ..InstanceStatus::default() };
+    assert_eq!(listed().await, [], "what is sound is not listed");
+    for failing in [
+        InstanceStatus { instance_impaired_since: Some(now), ..sound.clone() },
+        InstanceStatus { system_impaired_since: Some(now), ..sound.clone() },
+        InstanceStatus { has_scheduled_event: true, ..sound.clone() },
+        InstanceStatus { instance_impaired_since: Some(now), has_scheduled_event: true, ..sound.clone() },
+    ] {
+        set(failing.clone());
+        assert_eq!(listed().await, [failing]);
+    }
+    let late = InstanceStatus { instance: other.id.clone(), system_impaired_since: Some(now), ..InstanceStatus::default() };
+    set(late.clone());
+    assert_eq!(listed().await.len(), 2, "each that fails is listed once");
+    set(sound);
+    assert_eq!(listed().await, [late], "what is sound again is not listed");
+    for machine in [machine, other] {
+        cloud.terminate(&machine.id).await.expect("an instance terminates");
+    }
+    wait();
+    assert_eq!(listed().await, [], "what has ended is not checked");
 }

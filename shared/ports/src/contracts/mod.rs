@@ -6,6 +6,7 @@
 mod claims;
 mod cloud;
 mod decisions;
+mod discovery;
 mod erase;
 mod faults;
 mod leases;
@@ -17,10 +18,13 @@ mod steady;
 pub use claims::{claim_store, many_claims};
 pub use cloud::{
     CloudPlace, Machinery, a_fleet_launches_what_it_returns, a_template_is_created_once_and_deleted_once,
-    an_instance_takes_tags_and_terminates, dry_runs, fleet_tokens, instance_profiles, machinery, missing_instances_are_no_failure, network,
-    zonal_shifts,
+    an_instance_takes_tags_and_terminates, dry_runs, fleet_tokens, instance_checks, instance_profiles, machinery,
+    missing_instances_are_no_failure, network, zonal_shifts,
 };
 pub use decisions::decision_log;
+pub use discovery::{
+    OwnImage, aliases, capacity_reservations, catalog, cluster_info, images, partition_group, placement_groups, reservation_of_account,
+};
 pub use erase::erase;
 pub use faults::{Fault, Faulty};
 pub use leases::leases;

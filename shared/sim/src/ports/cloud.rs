@@ -10,11 +10,16 @@ use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
+use whittle_ec2::node_class::ssm_images;
 use whittle_ports::{
     ClassProfile, CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
     LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 use whittle_units::{ClusterName, InstanceId};
+
+fn invalid(call: &'static str, code: &str, message: String) -> CloudError {
+    CloudError { kind: CloudErrorKind::Invalid, call, code: code.to_owned(), message }
+}
 
 impl LaunchTemplates for SimPorts {
     async fn ensure_launch_template(&self, template: &LaunchTemplate) -> Result<(), CloudError> {
@@ -166,8 +171,14 @@ impl Discovery for SimPorts {
     async fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
         self.call(EC2, "DescribeSecurityGroups", |world| Ok(world.region.network.security_groups(terms))).await
     }
-    async fn images(&self, terms: &[AmiSelectorTerm], _: &str) -> Result<Vec<Image>, CloudError> {
-        self.call(EC2, "DescribeImages", |world| Ok(world.region.network.images(terms))).await
+    async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
+        self.call(EC2, "DescribeImages", |world| {
+            for alias in terms.iter().filter_map(|term| term.alias.as_deref()) {
+                ssm_images(alias, kubernetes_version).map_err(|error| invalid("GetParameter", "UnsupportedAlias", error.to_string()))?;
+            }
+            Ok(world.region.network.images(terms))
+        })
+        .await
     }
     async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         if terms.is_empty() {
@@ -236,6 +247,10 @@ impl Discovery for SimPorts {
         self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_over(known))).await
     }
     async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
-        self.call(EC2, "DescribeSpotPriceHistory", |world| Ok(world.region.with_spot_prices(known))).await
+        self.call(EC2, "DescribeSpotPriceHistory", |world| {
+            // No code of EC2: the request is never made.
+            world.region.with_spot_prices(known).map_err(|error| invalid("DescribeSpotPriceHistory", "", error.to_string()))
+        })
+        .await
     }
 }

@@ -8,7 +8,7 @@ mod reservations;
 mod supply;
 mod user_data;
 
-pub use network::{Network, ProfileOrigin, VPC, glob};
+pub use network::{ACCOUNT, ALIASES, Network, ProfileOrigin, VPC, glob};
 pub use reservations::Reservation;
 pub use supply::{PoolRefusal, Supply};
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
 use whittle_claims::ZoneShift;
-use whittle_ec2::facts::{Catalog, Zone, offline, tables};
+use whittle_ec2::facts::{Catalog, CatalogError, Zone, offline, tables};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
@@ -72,7 +72,7 @@ pub enum RegionEffect {
 pub struct Region {
     name: String,
     pub catalog: Arc<Catalog>,
-    blob: Arc<OnceLock<Vec<u8>>>,
+    blobs: Arc<Blobs>,
     pub network: Network,
     pub machines: BTreeMap<InstanceId, Machine>,
     /// By id.
@@ -143,8 +143,16 @@ fn catalog_of(region: &str) -> Catalog {
     with_retired_types(catalog)
 }
 
-/// A catalog and its blob, which is encoded at the first use.
-type CachedCatalog = (Arc<Catalog>, Arc<OnceLock<Vec<u8>>>);
+/// A catalog as blobs, which are encoded at the first use.
+#[derive(Debug, Default)]
+struct Blobs {
+    /// With spot prices.
+    priced: OnceLock<Vec<u8>>,
+    /// Without.
+    unpriced: OnceLock<Vec<u8>>,
+}
+
+type CachedCatalog = (Arc<Catalog>, Arc<Blobs>);
 
 /// The catalogs of all regions simulated in this process: they never change, and building one takes a while.
 fn cached_catalog(region: &str, lean: bool) -> CachedCatalog {
@@ -202,12 +210,12 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
 impl Region {
     /// A region with the network of a cluster and no machines.
     pub fn new(name: &str, cluster: &ClusterName) -> Self {
-        let (catalog, blob) = cached_catalog(name, false);
+        let (catalog, blobs) = cached_catalog(name, false);
         let network = Network::of_cluster(cluster, &catalog.zones[..catalog.zones.len().min(3)], "1.33");
         Self {
             name: name.to_owned(),
             catalog,
-            blob,
+            blobs,
             network,
             machines: BTreeMap::new(),
             reservations: BTreeMap::new(),
@@ -232,7 +240,7 @@ impl Region {
     /// Restricts the region to a few families. Faults do not depend on the number of types, but the cost of a decision
     /// does, and there are many runs with faults.
     pub fn make_lean(&mut self) {
-        (self.catalog, self.blob) = cached_catalog(&self.name, true);
+        (self.catalog, self.blobs) = cached_catalog(&self.name, true);
     }
 
     pub fn name(&self) -> &str {
@@ -263,7 +271,7 @@ impl Region {
     }
     /// The ARN of a cluster in this region.
     pub fn cluster_arn(&self, cluster: &ClusterName) -> String {
-        format!("arn:{}:eks:{}:000000000000:cluster/{cluster}", self.partition(), self.name)
+        format!("arn:{}:eks:{}:{ACCOUNT}:cluster/{cluster}", self.partition(), self.name)
     }
     /// As in ARNs.
     pub fn partition(&self) -> &'static str {
@@ -278,30 +286,43 @@ impl Region {
 
     /// The catalog as `refresh` stores it. Encoded once, since nothing changes it.
     pub fn catalog_blob(&self) -> Vec<u8> {
-        self.blob.get_or_init(|| self.catalog.encode()).clone()
+        self.blobs.priced.get_or_init(|| self.catalog.encode()).clone()
     }
 
-    /// The region's catalog with the spot prices of a known one; without one, with its own.
+    fn unpriced_blob(&self) -> Vec<u8> {
+        let encode = || Catalog { spot: BTreeMap::new(), ..(*self.catalog).clone() }.encode();
+        self.blobs.unpriced.get_or_init(encode).clone()
+    }
+
+    /// The region's catalog with the spot prices of a known one; without one, without any.
     pub fn catalog_over(&self, known: Option<&[u8]>) -> Vec<u8> {
         let current = self.catalog_blob();
-        let other = known.filter(|known| *known != current).and_then(|known| Catalog::decode(known).ok());
-        other.map_or(current, |known| Catalog { spot: known.spot, ..(*self.catalog).clone() }.normalized().encode())
-    }
-
-    /// A catalog with the region's spot prices. One that is not readable has none.
-    pub fn with_spot_prices(&self, known: &[u8]) -> Vec<u8> {
-        let current = self.catalog_blob();
-        if known == current {
+        if known.is_some_and(|known| *known == current) {
             return current;
         }
-        let Ok(known) = Catalog::decode(known) else { return current };
-        Catalog { spot: self.catalog.spot.clone(), ..known }.normalized().encode()
+        match known.and_then(|known| Catalog::decode(known).ok()) {
+            Some(known) => Catalog { spot: known.spot, ..(*self.catalog).clone() }.normalized().encode(),
+            None => self.unpriced_blob(),
+        }
     }
 
-    /// The answer of DescribeInstanceStatus, which contains only running machines.
+    /// A catalog with the region's spot prices; an error for what is none.
+    pub fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CatalogError> {
+        let current = self.catalog_blob();
+        if known == current || known == self.unpriced_blob() {
+            return Ok(current);
+        }
+        let known = Catalog::decode(known)?;
+        Ok(Catalog { spot: self.catalog.spot.clone(), ..known }.normalized().encode())
+    }
+
+    /// Running machines whose checks fail, or for which an event is scheduled.
     pub fn failing(&self) -> Vec<InstanceStatus> {
         let runs = |id: &InstanceId| self.machines.get(id).is_some_and(|machine| machine.instance.state == InstanceState::Running);
-        self.statuses.iter().filter(|(id, _)| runs(id)).map(|(_, status)| status.clone()).collect()
+        let fails = |status: &InstanceStatus| {
+            status.instance_impaired_since.is_some() || status.system_impaired_since.is_some() || status.has_scheduled_event
+        };
+        self.statuses.values().filter(|status| runs(&status.instance) && fails(status)).cloned().collect()
     }
 
     /// How many machines were ever started.

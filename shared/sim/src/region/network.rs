@@ -98,7 +98,12 @@ impl Network {
 
     /// Images that match one of the terms, aliases followed.
     pub fn images(&self, terms: &[AmiSelectorTerm]) -> Vec<Image> {
-        let matches = |image: &&Image| terms.iter().any(|term| image_matches(image, term));
+        let matches = |image: &&Image| {
+            terms.iter().any(|term| match &term.ssm_parameter {
+                Some(name) => self.parameter(name) == Some(image.id.as_str()),
+                None => image_matches(image, term),
+            })
+        };
         self.images.iter().filter(matches).cloned().collect()
     }
 
@@ -143,18 +148,34 @@ impl Network {
 
 fn image_matches(image: &Image, term: &AmiSelectorTerm) -> bool {
     if let Some(alias) = &term.alias {
-        let family = alias.split('@').next().unwrap_or_default().to_ascii_lowercase();
-        return image.tags.get(FAMILY_TAG) == Some(&family);
+        let (family, release) = alias.split_once('@').unwrap_or((alias, "latest"));
+        let number = |text: &str| text.trim_start_matches('v').to_owned();
+        let is_of_release = || release == "latest" || image.name.rsplit('-').next().map(number) == Some(number(release));
+        return image.tags.get(FAMILY_TAG) == Some(&family.to_ascii_lowercase()) && is_of_release();
     }
-    let owned = |owner: &String| *owner == image.owner || owner == "amazon" && image.tags.contains_key(FAMILY_TAG) || owner == "self";
-    let something = term.id.is_some() || term.name.is_some() || term.tags.is_some() || term.ssm_parameter.is_some();
+    let owned = |owner: &String| {
+        *owner == image.owner || owner == "amazon" && image.tags.contains_key(FAMILY_TAG) || owner == "self" && image.owner == ACCOUNT
+    };
+    let something = term.id.is_some() || term.name.is_some() || term.tags.is_some();
     something
         && term.id.as_ref().is_none_or(|id| *id == image.id)
         && term.name.as_ref().is_none_or(|name| glob(name, &image.name))
         && term.tags.as_ref().is_none_or(|tags| tags_match(tags, &image.tags))
         && term.owner.as_ref().is_none_or(owned)
-        && term.ssm_parameter.is_none()
 }
+
+/// The images that each alias stands for, in clusters of Kubernetes 1.33.
+pub const ALIASES: &[(&str, &[&str])] = &[
+    ("al2023@latest", &["ami-00000000000000004", "ami-00000000000000005", "ami-00000000000000006", "ami-00000000000000007"]),
+    ("al2023@v20250601", &["ami-00000000000000004", "ami-00000000000000005", "ami-00000000000000006", "ami-00000000000000007"]),
+    ("bottlerocket@latest", &["ami-00000000000000008", "ami-00000000000000009", "ami-0000000000000000a"]),
+    ("bottlerocket@v1.40.0", &["ami-00000000000000008", "ami-00000000000000009", "ami-0000000000000000a"]),
+    ("windows2019@latest", &["ami-0000000000000000b"]),
+    ("windows2022@latest", &["ami-0000000000000000c"]),
+];
+
+/// The account of the cluster.
+pub const ACCOUNT: &str = "000000000000";
 
 /// The account that owns Amazon's images for EKS.
 const AMAZON: &str = "602401143452";

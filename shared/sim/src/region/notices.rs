@@ -9,7 +9,7 @@ fn event(source: &str, kind: &str, instance: &str, detail: &Value, now: Timestam
         "id": format!("{source}-{instance}-{}", now.as_millisecond()),
         "detail-type": kind,
         "source": source,
-        "account": "000000000000",
+        "account": super::ACCOUNT,
         "time": now.to_string(),
         "resources": [instance],
         "detail": detail,
