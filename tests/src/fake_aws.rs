@@ -70,6 +70,8 @@ pub enum Reply {
     Late,
     /// It says nothing.
     Empty,
+    /// Of a fleet, it says the id alone.
+    IdAlone,
 }
 
 /// AWS, as the HTTP client of an SDK. Clones are one AWS.
@@ -103,6 +105,12 @@ impl FakeAws {
     /// What becomes of the next replies to an action.
     pub fn spoil(&self, action: &str, replies: Vec<Reply>) {
         held(&self.replies).insert(action.to_owned(), replies);
+    }
+
+    /// How many replies to an action are still to be spoiled.
+    #[must_use]
+    pub fn replies_to_spoil(&self, action: &str) -> usize {
+        held(&self.replies).get(action).map_or(0, Vec::len)
     }
 
     /// Names what is sent from now on.
@@ -157,6 +165,7 @@ impl FakeAws {
             Some(Reply::Late) => return Err(ConnectorError::timeout("the reply came too late".into())),
             Some(Reply::Empty) if answer.content_type.contains("xml") => answer.body = format!("<{action}Response/>"),
             Some(Reply::Empty) => answer.body = "{}".to_owned(),
+            Some(Reply::IdAlone) => answer.body = id_alone(&action, &answer.body),
             None => {}
         }
         {
@@ -171,6 +180,12 @@ impl FakeAws {
         }
         Ok(response)
     }
+}
+
+/// An answer about a fleet without its instances and errors.
+fn id_alone(action: &str, body: &str) -> String {
+    let id = body.split("<fleetId>").nth(1).and_then(|rest| rest.split("</fleetId>").next()).expect("a fleet's answer has its id");
+    format!("<{action}Response><fleetId>{id}</fleetId></{action}Response>")
 }
 
 impl HttpConnector for FakeAws {

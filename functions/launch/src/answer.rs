@@ -288,12 +288,17 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn failed(&mut self, batch: &Batch, error: CloudError) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let known = ApiError::client(&error.code, &error.message);
-        if error.kind == CloudErrorKind::InsufficientCapacity && !known.is_fleet_quota() {
+        let is_elsewhere = error.kind == CloudErrorKind::InsufficientCapacity || known.is_service_linked_role_missing();
+        if is_elsewhere && !known.is_fleet_quota() {
             let outs = machine::whole_call_stock_outs(batch, &error.code, &error.message, &self.facts.stock_outs, now);
             self.ports.store().put_stock_outs(&outs).await?;
             let waiting = self.waiting(batch).await?;
-            if let Some(claim) = waiting.first().filter(|_| known.is_vcpu_quota()) {
-                self.publish_quota(&claim.value, &error.code, &error.message).await;
+            match waiting.first() {
+                Some(claim) if known.is_vcpu_quota() => self.publish_quota(&claim.value, &error.code, &error.message).await,
+                Some(claim) if known.is_service_linked_role_missing() => {
+                    self.publish_refusal(&claim.value, CreateReason::SpotSlrCreationFailed, &error.to_string()).await;
+                }
+                _ => {}
             }
             return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
         }

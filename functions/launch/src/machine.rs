@@ -85,12 +85,7 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
         placement_group: pool.placement_group,
         partition: pool.partition,
     });
-    let whole = closed.capacity_types.into_iter().map(|capacity_type| OfferingKey {
-        instance_type: EVERY.to_owned(),
-        zone: EVERY.to_owned(),
-        capacity_type,
-        ..OfferingKey::default()
-    });
+    let whole = closed.capacity_types.iter().map(|capacity_type| whole_market(capacity_type));
     let code_of = |key: &OfferingKey| {
         let error = lasting.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
         error.or(lasting.errors.first()).map_or("", |error| error.code.as_str())
@@ -98,6 +93,16 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
     let lacking = pools.chain(whole).chain(reservations).map(|key| stock_out(key.clone(), code_of(&key), known, now));
     passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).chain(lacking).collect()
+}
+
+/// The key of every offering of a capacity type.
+fn whole_market(capacity_type: &str) -> OfferingKey {
+    OfferingKey {
+        instance_type: EVERY.to_owned(),
+        zone: EVERY.to_owned(),
+        capacity_type: capacity_type.to_owned(),
+        ..OfferingKey::default()
+    }
 }
 
 /// Whether an error means that EC2 lacks capacity: an account quota, subnet addresses and the rules of a placement group do not.
@@ -138,6 +143,9 @@ pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, kn
     let error = FleetPoolError { code: code.to_owned(), message: message.to_owned(), instance_type: String::new(), zone: String::new() };
     if !lacks_capacity(batch, &error) {
         return shared_stock_outs(batch, &error).into_iter().map(|key| StockOut::with_fixed_wait(key, code, now)).collect();
+    }
+    if ApiError::client(code, message).is_service_linked_role_missing() {
+        return vec![stock_out(whole_market(labels::CAPACITY_SPOT), code, known, now)];
     }
     if batch.request.capacity_type == labels::CAPACITY_RESERVED {
         let ids: BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();

@@ -52,8 +52,17 @@ pub struct Api {
     pub limits: Limits,
     /// Who may call what; by default everybody everything.
     pub access: Access,
-    /// Errors to return for the next calls of an action: status and code.
-    pub refusals: BTreeMap<String, Vec<(u16, String)>>,
+    /// Errors to return for the next calls of an action.
+    pub refusals: BTreeMap<String, Vec<NextError>>,
+}
+
+/// An error in place of an action's own response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NextError {
+    /// The status of HTTP.
+    pub status: u16,
+    pub code: String,
+    pub message: String,
 }
 
 /// What a request asks for.
@@ -138,8 +147,8 @@ impl Api {
     /// Rejects a call that exceeds its limit, or that is to fail.
     fn admit(&mut self, place: &mut dyn Place, action: &str) -> Result<(), Fault> {
         if let Some(next) = self.refusals.get_mut(action).filter(|next| !next.is_empty()) {
-            let (status, code) = next.remove(0);
-            return Err(Fault::new(&code, "as the test has it").with_status(status));
+            let NextError { status, code, message } = next.remove(0);
+            return Err(Fault::new(&code, message).with_status(status));
         }
         if self.limits.grants(action, place.now()) { Ok(()) } else { Err(Fault::throttled()) }
     }

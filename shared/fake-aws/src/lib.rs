@@ -23,7 +23,7 @@ mod xml;
 mod zonal_shift;
 
 pub use access::{Access, Need, Stage};
-pub use api::{Api, Request, Response};
+pub use api::{Api, NextError, Request, Response};
 pub use control::{CONTROL_PATH, Change, ChangeError, State, control, is_control};
 pub use journal::Entry;
 pub use limits::Limits;

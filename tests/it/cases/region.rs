@@ -59,6 +59,7 @@ impl Case {
             zone: text(&error["zone"]),
             code: text(&error["code"]),
             message: text(&error["message"]),
+            after: 0,
         };
         errors.map(refusal).collect()
     }

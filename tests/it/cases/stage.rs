@@ -9,7 +9,7 @@ use whittle_api::conditions;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_aws::{Ec2Discovery, Isolation, Machines};
-use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord};
+use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord, StockOut};
 use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, RecordReader, RegionStore, Report, Settings, advance, error_chain};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use whittle_tests::fake_aws::FakeAws;
@@ -68,7 +68,8 @@ impl Stage {
         let config = aws.config(&options.region);
         let clock = Arc::new(ports.clone());
         Self {
-            machines: Machines::new(aws_sdk_ec2::Client::new(&config), clock.clone()),
+            machines: Machines::new(aws_sdk_ec2::Client::new(&config), clock.clone())
+                .with_zonal_shift(aws_sdk_arczonalshift::Client::new(&config)),
             discovery: Ec2Discovery::new(&config, options.region.as_str().into(), Isolation::Reachable, clock),
             settings: case.settings(),
             cluster: options.cluster,
@@ -195,9 +196,9 @@ impl Stage {
         run(self.ports.list(&self.cluster)).expect("the simulated table answers").into_iter().map(|stored| stored.value).collect()
     }
 
-    /// How many pools of capacity are taken for exhausted.
-    pub(crate) fn stock_outs(&self) -> usize {
-        run(self.ports.stock_outs(self.ports.now())).expect("the simulated table answers").len()
+    /// What is taken for exhausted.
+    pub(crate) fn stock_outs(&self) -> Vec<StockOut> {
+        run(self.ports.stock_outs(self.ports.now())).expect("the simulated table answers")
     }
 
     /// What a plan of the cluster would see.

@@ -4,7 +4,7 @@ use super::{lines, place_in, run, validate};
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_aws::{Ec2Discovery, EksAccess, Isolation, Machines};
 use whittle_ec2::interruption::InstanceStatus;
-use whittle_fake_aws::{Limits, Lone};
+use whittle_fake_aws::{Limits, Lone, NextError};
 use whittle_ports::contracts::{self, CloudPlace};
 use whittle_ports::{CloudErrorKind, ClusterAccess, LaunchTemplates};
 use whittle_sim::region::{ACCOUNT, ALIASES, Reservation};
@@ -158,7 +158,7 @@ fn errors_on_the_wire_are_classified() {
         (503, "Unavailable", CloudErrorKind::Unknown),
         (400, "InvalidParameterValue", CloudErrorKind::Invalid),
     ] {
-        let next = vec![(status, code.to_owned())];
+        let next = vec![NextError { status, code: code.to_owned(), message: String::new() }];
         stage.aws.api.lock().unwrap().refusals.insert("CreateLaunchTemplate".into(), next);
         let error = run(stage.machines.ensure_launch_template(&template)).unwrap_err();
         assert_eq!((error.kind, error.code.as_str()), (kind, code));

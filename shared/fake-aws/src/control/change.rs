@@ -2,7 +2,7 @@
 
 use super::ChangeError;
 use crate::access;
-use crate::api::Api;
+use crate::api::{Api, NextError};
 use crate::limits::Limits;
 use crate::place::{Lone, Place};
 use serde::Deserialize;
@@ -98,6 +98,9 @@ pub struct Refusal {
     pub code: String,
     #[serde(default)]
     pub message: String,
+    /// How many machines the pools still start before: with some, a fleet is filled in part.
+    #[serde(default)]
+    pub after: u32,
 }
 
 /// A refusal in place of an action's own answer.
@@ -107,6 +110,8 @@ pub struct Answer {
     /// The status of HTTP, 400 to 599.
     pub status: u16,
     pub code: String,
+    #[serde(default)]
+    pub message: String,
 }
 
 /// The checks of an instance, and whether an event is scheduled for it.
@@ -188,7 +193,7 @@ impl Change {
             api.access.set_policies(principal, documents.as_deref())?;
         }
         for (action, answers) in self.next_answers {
-            let answers = answers.into_iter().map(|answer| (answer.status, answer.code));
+            let answers = answers.into_iter().map(|Answer { status, code, message }| NextError { status, code, message });
             api.refusals.entry(action).or_default().extend(answers);
         }
         match self.request_limits {
@@ -319,8 +324,8 @@ impl Change {
         }
         if let Some(refusals) = &self.refusals {
             let known = |refusal: &Refusal| {
-                let Refusal { instance_type, zone, code, message } = refusal.clone();
-                PoolRefusal { instance_type, zone, code, message }
+                let Refusal { instance_type, zone, code, message, after } = refusal.clone();
+                PoolRefusal { instance_type, zone, code, message, after }
             };
             supply.refusals = refusals.iter().map(known).collect();
         }

@@ -1,6 +1,6 @@
 //! The state of a region, for its owner.
 
-use crate::api::Api;
+use crate::api::{Api, NextError};
 use crate::place::{Lone, Place};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -82,6 +82,7 @@ pub struct RefusalState {
     pub zone: String,
     pub code: String,
     pub message: String,
+    pub after: u32,
 }
 
 /// An answer that waits.
@@ -90,14 +91,19 @@ pub struct RefusalState {
 pub struct AnswerState {
     pub status: u16,
     pub code: String,
+    pub message: String,
 }
 
 impl State {
     /// The state now.
     pub fn of(api: &Api, lone: &Lone) -> Self {
         let (region, supply) = (&lone.region, &lone.region.supply);
-        let waiting = |(action, answers): (&String, &Vec<(u16, String)>)| {
-            let answers = answers.iter().map(|(status, code)| AnswerState { status: *status, code: code.clone() });
+        let waiting = |(action, answers): (&String, &Vec<NextError>)| {
+            let answers = answers.iter().map(|NextError { status, code, message }| AnswerState {
+                status: *status,
+                code: code.clone(),
+                message: message.clone(),
+            });
             (action.clone(), answers.collect())
         };
         Self {
@@ -134,6 +140,7 @@ impl State {
                     zone: refusal.zone.clone(),
                     code: refusal.code.clone(),
                     message: refusal.message.clone(),
+                    after: refusal.after,
                 })
                 .collect(),
             principals: api.access.principals(),

@@ -111,16 +111,17 @@ fn a_change_is_seen_in_the_state_and_by_those_who_call() {
         "pools": [{"instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "spot", "left": 2}],
         "quotas": [{"instanceType": "m5.large", "capacityType": "on-demand", "vcpus": 8}],
         "refusals": [{"instanceType": "c5.large", "code": "Unsupported"}],
-        "nextAnswers": {"DescribeSubnets": [{"status": 500, "code": "InternalError"}]},
+        "nextAnswers": {"DescribeSubnets": [{"status": 500, "code": "InternalError", "message": "again"}]},
         "countsAddresses": true,
         "describeLagSeconds": 5,
         "advanceSeconds": 60,
     }));
     assert_eq!((&state["now"], &state["describeLagSeconds"]), (&json!("2026-03-01T12:01:00Z"), &json!(5)));
     assert_eq!(state["quotas"], json!([{"quota": "standard", "capacityType": "on-demand", "vcpus": 8}]));
-    assert_eq!(state["nextAnswers"], json!({"DescribeSubnets": [{"status": 500, "code": "InternalError"}]}));
+    assert_eq!(state["nextAnswers"], json!({"DescribeSubnets": [{"status": 500, "code": "InternalError", "message": "again"}]}));
     assert_eq!(state["refusals"][0]["code"], "Unsupported");
-    assert_eq!(owner.ec2("Action=DescribeSubnets").0, 500);
+    let (status, body) = owner.ec2("Action=DescribeSubnets");
+    assert!(status == 500 && body.contains("<Message>again</Message>"), "{status} {body}");
     assert_eq!(owner.ec2("Action=DescribeSubnets").0, 200, "the answer is used up");
     let prices = owner.ec2("Action=DescribeSpotPriceHistory&InstanceType.1=m5.large&ProductDescription.1=Linux%2FUNIX");
     assert!(prices.1.contains("<spotPrice>0.01"), "{}", prices.1);
@@ -132,6 +133,17 @@ fn a_change_is_seen_in_the_state_and_by_those_who_call() {
     let state = owner.change(&json!({"pools": [{"instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "spot", "left": null}],
         "quotas": [{"instanceType": "m5.large", "capacityType": "on-demand", "vcpus": null}], "refusals": []}));
     assert_eq!((&state["pools"], &state["quotas"], &state["refusals"]), (&json!([]), &json!([]), &json!([])));
+}
+
+#[test]
+fn a_fleet_is_filled_in_part_by_pools_that_then_refuse() {
+    let mut owner = Owner::new();
+    let state = owner.change(&json!({"refusals": [{"code": "VcpuLimitExceeded", "message": "no more", "after": 2}]}));
+    assert_eq!(state["refusals"][0]["after"], 2);
+    assert_eq!(owner.start(5).len(), 2);
+    assert_eq!(owner.start(4).len(), 2, "from then on they start none");
+    let (_, state) = owner.ask("GET", "/_control", "");
+    assert_eq!(state["refusals"][0]["after"], 0);
 }
 
 #[test]

@@ -36,6 +36,16 @@ pub struct PoolRefusal {
     pub zone: String,
     pub code: String,
     pub message: String,
+    /// How many machines its pools still start before they report it: with some, a fleet is filled in part.
+    pub after: u32,
+}
+
+impl PoolRefusal {
+    /// Whether it is about pools of this type and zone.
+    fn concerns(&self, instance_type: &str, zone: &str) -> bool {
+        let fits = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
+        fits(&self.instance_type, instance_type) && fits(&self.zone, zone)
+    }
 }
 
 fn pool_error(pool: &FleetOverride, code: &str, message: String) -> FleetPoolError {
@@ -50,8 +60,7 @@ impl Region {
 
     /// The error of a pool whose request breaks a limit of the account.
     pub(super) fn limit_error(&self, profile: &str, pool: &FleetOverride, capacity_type: &str, now: Timestamp) -> Option<FleetPoolError> {
-        let fits = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
-        let refused = |refusal: &&PoolRefusal| fits(&refusal.instance_type, &pool.instance_type) && fits(&refusal.zone, &pool.zone);
+        let refused = |refusal: &&PoolRefusal| refusal.after == 0 && refusal.concerns(&pool.instance_type, &pool.zone);
         if let Some(refusal) = self.supply.refusals.iter().find(refused) {
             return Some(pool_error(pool, &refusal.code, refusal.message.clone()));
         }
@@ -96,6 +105,10 @@ impl Region {
             Occupancy::Taken => *count = count.saturating_sub(1),
             Occupancy::Returned => *count += 1,
         };
+        if starts == Occupancy::Taken {
+            let concerned = self.supply.refusals.iter_mut().filter(|refusal| refusal.concerns(&instance.instance_type, &instance.zone));
+            concerned.for_each(|refusal| refusal.after = refusal.after.saturating_sub(1));
+        }
         let key = (instance.instance_type.clone(), instance.zone.clone(), instance.capacity_type.clone());
         if let Some(left) = self.supply.pools.get_mut(&key) {
             change(left);

@@ -278,7 +278,8 @@ impl World {
         let stale = self.fault_occurs(stale);
         let now = self.now();
         let shown = |instance: &&Instance| !stale || now.duration_since(instance.launched_at) > UNSEEN_MACHINE;
-        let instances = self.region.machines.values().map(|machine| &machine.instance);
+        let described = self.region.machines.values().filter(|machine| self.region.is_described(machine, now));
+        let instances = described.map(|machine| &machine.instance);
         let shown = instances.filter(shown).filter(|instance| wanted(instance)).cloned().collect();
         self.apply_lag(shown)
     }
