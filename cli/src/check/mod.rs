@@ -16,6 +16,7 @@ use whittle_api::{aws_auth, runtime};
 
 /// Arguments of `whittle check`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Exit code: 0 if everything is valid, 1 if something would not work, 2 if the input cannot be read.")]
 pub struct Args {
     /// Manifests: a file, a directory (its *.yaml and *.yml), or - for standard input
     #[arg(short, long = "filename")]

@@ -5,7 +5,7 @@ mod tests;
 
 use crate::consolidate;
 use crate::plan::{self, output, text};
-use crate::source::{Format, PackingArg, ReadError, Source};
+use crate::source::{Answer, Format, PackingArg, ReadError, Source};
 use clap::Args;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -23,7 +23,9 @@ Decides from files alone, as `whittle plan` does for a pod and `whittle consolid
 
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml
-  whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1")]
+  whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1
+
+Exit code: 0 if there is an answer, 1 if it leaves out or relies on objects that are refused, 2 if there is none.")]
 pub struct ExplainArgs {
     /// What to explain: a pod (NAME or NAMESPACE/NAME), a node or a NodeClaim. If several objects have the name, write
     /// pod/, node/ or nodeclaim/ before it.
@@ -54,19 +56,10 @@ fn like(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (there is {})", names.join(", ")) }
 }
 
-/// Runs the command. The exit code is 0 whenever the object was found, whatever the explanation.
+/// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    match render(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("whittle explain: {error}");
-            ExitCode::from(2)
-        }
-    }
+    Answer::finish("explain", answer(args))
 }
 
 /// The output of the command.
@@ -74,11 +67,15 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 /// # Errors
 /// Unreadable input, and a name that is unknown or ambiguous.
 pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
+    answer(args).map(|answer| answer.text)
+}
+
+fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     let (read, offered) = args.source.read("explain")?;
     let subject = subject(&read.objects, &args.name)?;
     let plan = plan::decide(&read, offered.clone(), args.packing).plan;
     let json_wanted = args.output == Format::Json;
-    Ok(match subject {
+    Ok(read.answer(match subject {
         Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
         Subject::Pod(pod) => pod_text(pod, &plan),
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
@@ -88,7 +85,7 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
             let decision = consolidate::decide(&read, &offered, args.packing);
             if json_wanted { format!("{:#}\n", machine_json(name, &plan, &decision)) } else { machine_text(name, &plan, &decision) }
         }
-    })
+    }))
 }
 
 /// The object to explain.

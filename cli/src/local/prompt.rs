@@ -2,6 +2,7 @@
 
 use super::report;
 use super::session::{Place, Session};
+use crate::printing::{complain, say};
 use crate::savings;
 use jiff::{SignedDuration, Timestamp};
 use std::io::{BufRead, IsTerminal, Write};
@@ -30,11 +31,11 @@ pub fn main(place: &Place) -> ExitCode {
     let stdin = std::io::stdin();
     let interactive = stdin.is_terminal();
     if interactive {
-        println!("A simulated cluster {} in {}; nothing here is real. `help` lists the commands.", place.cluster, place.region);
+        say!("A simulated cluster {} in {}; nothing here is real. `help` lists the commands.\n", place.cluster, place.region);
     }
     loop {
         if interactive {
-            print!("whittle> ");
+            say!("whittle> ");
             let _ = std::io::stdout().flush();
         }
         let mut line = String::new();
@@ -43,10 +44,10 @@ pub fn main(place: &Place) -> ExitCode {
             Ok(_) => {}
         }
         match prompt.command(line.trim()) {
-            Ok(Some(text)) => print!("{text}"),
+            Ok(Some(text)) => say!("{text}"),
             Ok(None) => return ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("{error}");
+                complain!("{error}");
                 if !interactive {
                     return ExitCode::from(2);
                 }

@@ -11,6 +11,7 @@ mod shadow;
 mod tests;
 
 use crate::local::Output;
+use crate::printing::{complain, say};
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
@@ -38,7 +39,7 @@ Examples:
     --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
   whittle savings ledger.json --since 24h
 
-Exit status 0: everything was read; 1: some records could not be read and are left out; 2: nothing could be read.")]
+Exit code: 0 if everything was read, 1 if some records could not be read and are left out, 2 if nothing could be read.")]
 pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input
     #[arg(value_name = "FILE", default_value = "-")]
@@ -66,9 +67,9 @@ pub struct Summary {
 pub fn run(args: &SavingsArgs) -> ExitCode {
     let summary = summarize(args, args.until.unwrap_or_else(Timestamp::now), &mut std::io::stdin());
     for fault in &summary.faults {
-        eprintln!("{fault}");
+        complain!("{fault}");
     }
-    print!("{}", summary.text);
+    say!("{}", summary.text);
     ExitCode::from(summary.status)
 }
 

@@ -15,9 +15,11 @@ mod manifests;
 pub mod catalog;
 mod offers;
 
+mod answer;
 mod error;
 mod options;
 
+pub(crate) use answer::Answer;
 pub use error::ReadError;
 pub use manifests::{Manifests, read, read_text};
 pub(crate) use offers::InstanceTypesByPool;
@@ -26,6 +28,7 @@ pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg};
 pub use settings::When;
 
+use crate::printing::complain;
 use clap::Args;
 use jiff::Timestamp;
 use std::path::PathBuf;
@@ -85,7 +88,7 @@ impl Source {
         let offered = self.offers.read(&found)?;
         print_ignored(command, &found);
         for class in found.node_classes.iter().filter(|_| from_catalog) {
-            eprintln!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
+            complain!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
         }
         Ok((found, offered))
     }
@@ -94,7 +97,7 @@ impl Source {
 /// Prints which parts of the input have no effect, and why.
 fn print_ignored(command: &str, read: &Manifests) {
     let (_, unresolved) = buffers(read);
-    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| eprintln!("whittle {command}: {what}{line}"));
+    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| complain!("whittle {command}: {what}{line}"));
     list("skipped ", &read.skipped);
     list("refused: ", &read.refused);
     list("an API server would refuse: ", &read.warnings);
