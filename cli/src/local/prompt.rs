@@ -4,11 +4,13 @@ use super::report;
 use super::session::{Place, Session};
 use crate::printing::{complain, say};
 use crate::savings;
+use crate::source::classes;
 use jiff::{SignedDuration, Timestamp};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use whittle_api::k8s::Node;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{GoDuration, conditions, labels};
 use whittle_sim::World;
 use whittle_units::Price;
@@ -102,6 +104,12 @@ impl Prompt {
             let messages = self.session.apply_file(Path::new(file)).map_err(|error| error.to_string())?;
             messages.iter().for_each(|line| text.push_str(&format!("{line}\n")));
         }
+        let world = self.session.simulation.world();
+        let objects = &world.cluster.objects;
+        let classes: Vec<Ec2NodeClass> = objects.node_classes.values().cloned().collect();
+        for missing in classes::dangling(objects.node_pools.values(), &classes) {
+            text.push_str(&format!("warning: {missing}\n"));
+        }
         Ok(text)
     }
 
@@ -172,7 +180,10 @@ fn nodes(world: &World) -> String {
         vec![
             node.metadata.name.clone(),
             ready.to_owned(),
-            label(labels::NODE_POOL),
+            match node.metadata.label(labels::PROVISIONER_NAME) {
+                Some(provisioner) => format!("{}{provisioner}", NodePool::TWIN_PREFIX),
+                None => label(labels::NODE_POOL),
+            },
             label(labels::INSTANCE_TYPE),
             label(labels::CAPACITY_TYPE),
             label(labels::ZONE),
@@ -189,10 +200,12 @@ fn claims(world: &World) -> String {
     let rows: Vec<Vec<String>> = live
         .map(|claim| {
             let machine = claim.machine();
+            let old = claim.spec.owner.kind == "Provisioner";
+            let pool = if old { format!("{}{}", NodePool::TWIN_PREFIX, claim.spec.owner.name) } else { claim.spec.node_pool.clone() };
             vec![
                 claim.key.name.to_string(),
                 claim.phase.name().to_owned(),
-                claim.spec.node_pool.clone(),
+                pool,
                 machine.map_or("-".to_owned(), |machine| machine.instance_type.clone()),
                 machine.map_or("-".to_owned(), |machine| machine.instance_id.to_string()),
                 claim.node_name().unwrap_or("-").to_owned(),

@@ -4,6 +4,7 @@ use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::error::ReadError;
 use super::files;
+use super::identity::tell_apart;
 use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
 use std::collections::BTreeMap;
@@ -58,14 +59,15 @@ pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
     assemble(found, When::golden_default())
 }
 
-fn assemble(found: ParsedDocuments, when: When) -> Result<Manifests, ReadError> {
+fn assemble(mut found: ParsedDocuments, when: When) -> Result<Manifests, ReadError> {
+    let repeated = tell_apart(&mut found);
     let ParsedDocuments { mut documents, legacy, mut refused } = found;
     if !legacy.is_empty() {
         documents.extend(documents::converted(legacy)?);
     }
     let settings = settings(&documents, when)?;
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
-    let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
     let mut blocks_disruption = refused.clone();
     let mut node_classes = Vec::new();
     let mut read = 0;
@@ -119,6 +121,7 @@ fn assemble(found: ParsedDocuments, when: When) -> Result<Manifests, ReadError> 
     objects.node_classes.clone_from(&node_classes);
     complete(&mut objects, &settings);
     workloads.own(&mut objects.pods);
+    whittle_snapshot::rename_provisioners(&mut objects);
     objects.sort();
     Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, blocks_disruption, warnings, unreadable_disruption })
 }

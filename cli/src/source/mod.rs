@@ -5,7 +5,10 @@
 
 pub mod files;
 
+pub(crate) mod acceptance;
+pub(crate) mod classes;
 mod documents;
+mod identity;
 mod settings;
 mod workloads;
 
@@ -87,6 +90,9 @@ impl Source {
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
         let offered = self.offers.read(&found)?;
         print_ignored(command, &found);
+        for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
+            complain!("whittle {command}: warning: {missing}; here it is taken to have all defaults");
+        }
         for class in found.node_classes.iter().filter(|_| from_catalog) {
             complain!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
         }
