@@ -22,7 +22,11 @@ Decides from files alone: nothing is read from or changed in a cluster or an acc
 
 Examples:
   whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
+  whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
+
+Pods that a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job of the manifests has, but that are not among them,
+are planned as pending; standard error says so.
 
 Exit code: 0 if there is a plan, even one that places nothing; 1 if it leaves out or relies on objects that are refused, which
 standard error names; 2 if there is none, because nothing can be read.")]

@@ -458,7 +458,7 @@ impl Document {
         self.fault(field, format!("{inner}{remedy}"))
     }
 
-    fn fault(&self, field: String, message: String) -> ReadError {
+    pub(crate) fn fault(&self, field: String, message: String) -> ReadError {
         let object = format!("{} {:?}", self.kind(), self.name());
         ReadError::Object { path: self.path.clone(), document: self.number, object, field, message }
     }

@@ -8,6 +8,7 @@ mod order;
 mod same_objects;
 mod scale_up_crash;
 mod walkthroughs;
+mod workloads;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
