@@ -22,7 +22,7 @@ const START: &str = "2026-01-05T09:00:00Z";
 /// An impossible user request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    #[error("{path} cannot be read")]
+    #[error("{path}: cannot be read: {source}")]
     Read { path: String, source: std::io::Error },
     /// All errors of a file.
     #[error("{}", .0.join("\n"))]
@@ -130,9 +130,26 @@ impl Session {
         self.apply_text(&path.display().to_string(), &text)
     }
 
+    /// Applies several files: all of them, or nothing if one has an error. Every error of every file is reported.
+    pub fn apply_files(&mut self, paths: &[&Path]) -> Result<Vec<String>, SessionError> {
+        let (mut objects, mut errors) = (Vec::new(), Vec::new());
+        for path in paths {
+            let parsed = read(path).and_then(|text| parse(&path.display().to_string(), &text, &self.variables));
+            match parsed {
+                Ok(mut parsed) => objects.append(&mut parsed),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        if errors.is_empty() { self.apply_objects(objects) } else { Err(SessionError::Manifest(errors)) }
+    }
+
     /// Applies manifests. Returns kubectl's lines.
     pub fn apply_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
         let objects = parse(name, text, &self.variables)?;
+        self.apply_objects(objects)
+    }
+
+    fn apply_objects(&mut self, objects: Vec<Object>) -> Result<Vec<String>, SessionError> {
         let (old, new): (Vec<Object>, Vec<Object>) = objects.into_iter().partition(|object| matches!(object, Object::Legacy(_)));
         let mut messages = self.apply_legacy(old)?;
         let mut world = self.simulation.world();

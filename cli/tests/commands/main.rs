@@ -5,6 +5,7 @@ mod endings;
 mod legacy_pools;
 mod negative_files;
 mod order;
+mod prompt;
 mod same_objects;
 mod scale_up_crash;
 mod walkthroughs;
