@@ -47,7 +47,8 @@ pub struct SavingsArgs {
     /// Only commands within this time before --until, such as 24h; all unless given
     #[arg(long, value_name = "DURATION")]
     pub since: Option<GoDuration>,
-    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given
+    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given, and for what
+    /// `whittle local run` printed the end of the simulation
     #[arg(long, value_name = "TIME")]
     pub until: Option<Timestamp>,
     /// How to print the result
@@ -87,6 +88,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
             Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
         }
     }
+    let until = if args.until.is_some() { until } else { ledger.ended().unwrap_or(until) };
     let from = args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN));
     let report = savings(&ledger.entries, from, until);
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);

@@ -3,6 +3,7 @@
 
 mod endings;
 mod legacy_pools;
+mod money;
 mod negative_files;
 mod order;
 mod prompt;
