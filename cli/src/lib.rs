@@ -1,4 +1,5 @@
 //! The `whittle` command: one module per subcommand, which tests call as the command line does.
+#![warn(clippy::print_stdout, clippy::print_stderr, reason = "what cannot be written is an error and no panic: print with `printing`")]
 
 pub mod check;
 pub mod consolidate;
@@ -6,6 +7,7 @@ pub mod convert;
 pub mod explain;
 pub mod local;
 pub mod plan;
+pub mod printing;
 pub mod savings;
 pub mod sim;
 pub mod source;
@@ -57,26 +59,25 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            // If the output cannot be written, nor can an error.
-            convert::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
+            printing::written(convert::run(args, &mut stdin, &mut out, &mut err))
         }
         Command::Validate(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            validate::run(args, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
+            printing::written(validate::run(args, &mut stdin, &mut out, &mut err))
         }
         Command::Check(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
             // None of our variables is non-Unicode.
             let text = |(key, value): (std::ffi::OsString, std::ffi::OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
             let environment = std::env::vars_os().filter_map(text).collect();
-            check::run(args, &environment, &mut stdin, &mut out, &mut err).unwrap_or(ExitCode::from(2))
+            printing::written(check::run(args, &environment, &mut stdin, &mut out, &mut err))
         }
         Command::Demo => local::demo::main(),
         Command::Local(args) => local::main(args),
         Command::Sim(args) => sim::main(args),
         Command::Uninstall(args) => {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-            uninstall::run(args, &"aws".into(), &mut out, &mut err).unwrap_or(ExitCode::from(2))
+            printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))
         }
     }
 }

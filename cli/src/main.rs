@@ -10,5 +10,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // `whittle … | head` ends as other commands do when the reader closes the pipe.
     sigpipe::reset();
-    whittle_cli::run(&whittle_cli::Cli::parse())
+    match whittle_cli::Cli::try_parse() {
+        Ok(cli) => whittle_cli::run(&cli),
+        Err(answer) => whittle_cli::printing::usage(&answer),
+    }
 }

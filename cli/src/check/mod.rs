@@ -3,12 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use crate::source::files;
+use crate::source::{acceptance, classes, files};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use whittle_api::k8s::ConfigMap;
+use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::Object;
 use whittle_api::settings::{self, GlobalSettings};
@@ -16,6 +17,7 @@ use whittle_api::{aws_auth, runtime};
 
 /// Arguments of `whittle check`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Exit code: 0 if everything is valid, 1 if something would not work, 2 if the input cannot be read.")]
 pub struct Args {
     /// Manifests: a file, a directory (its *.yaml and *.yml), or - for standard input
     #[arg(short, long = "filename")]
@@ -60,7 +62,15 @@ pub fn run(
             return Ok(ExitCode::from(2));
         }
     };
-    found.objects(located.into_iter().map(|located| located.value).collect(), args.node_role.as_deref());
+    let mut objects = Vec::new();
+    for object in located {
+        let faults = acceptance::faults(&object);
+        if faults.is_empty() {
+            objects.push(object.value);
+        }
+        found.faults.extend(faults.iter().map(ToString::to_string));
+    }
+    found.objects(objects, args.node_role.as_deref());
     for file in &args.values {
         let name = file.display().to_string();
         match std::fs::read_to_string(file) {
@@ -85,13 +95,18 @@ impl Findings {
         let converted = legacy::convert(objects, &ConvertOptions::new(Purpose::OnRead));
         self.faults.extend(converted.errors.iter().map(ToString::to_string));
         self.lines.extend(converted.warnings.iter().map(|note| format!("note: {}: {}", note.object, note.text)));
+        let classes: Vec<Ec2NodeClass> = converted.objects.iter().filter_map(class_of).cloned().collect();
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
                 Object::NodePool(pool) => {
                     let found = runtime::node_pool(pool);
                     self.lines.extend(found.notes.iter().map(|note| format!("note: {name}, {note}")));
-                    self.verdict(&name, found.errors.iter().map(ToString::to_string));
+                    let missing = classes::dangling([&**pool], &classes);
+                    self.lines.extend(missing.iter().map(|missing| format!("warning: {missing}")));
+                    if missing.is_empty() || !found.errors.is_empty() {
+                        self.verdict(&name, found.errors.iter().map(ToString::to_string));
+                    }
                 }
                 Object::NodeClass(class) => {
                     self.verdict(&name, runtime::kubelet_violations(class.spec.kubelet.as_ref()).iter().map(ToString::to_string));
@@ -137,6 +152,13 @@ impl Findings {
             }
             Err(errors) => self.faults.extend(errors.iter().map(ToString::to_string)),
         }
+    }
+}
+
+fn class_of(object: &Object) -> Option<&Ec2NodeClass> {
+    match object {
+        Object::NodeClass(class) => Some(class),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod output;
 #[cfg(test)]
 mod tests;
 
-use crate::source::{self, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
+use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -25,7 +25,10 @@ not among the manifests protect nothing, so give all of them.
 
 Examples:
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods,pdb -A -o yaml | whittle consolidate -f -
-  whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json")]
+  whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json
+
+Exit code: 0 if there is a decision, even to do nothing; 1 if it leaves out or relies on objects that are refused, which
+standard error names; 2 if there is none, because something that cannot be read may protect pods or nodes.")]
 pub struct ConsolidateArgs {
     #[command(flatten)]
     pub source: Source,
@@ -37,19 +40,10 @@ pub struct ConsolidateArgs {
     pub packing: PackingArg,
 }
 
-/// Runs the command. The exit code is 0 whenever a decision was made, even to do nothing.
+/// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &ConsolidateArgs) -> ExitCode {
-    match render(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("whittle consolidate: {error}");
-            ExitCode::from(2)
-        }
-    }
+    Answer::finish("consolidate", answer(args))
 }
 
 /// The output of the command.
@@ -57,6 +51,10 @@ pub fn run(args: &ConsolidateArgs) -> ExitCode {
 /// # Errors
 /// Input that cannot be read.
 pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
+    answer(args).map(|answer| answer.text)
+}
+
+fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let (read, offered) = args.source.read("consolidate")?;
     if !read.blocks_disruption.is_empty() {
         // An unreadable pod or budget might have protected a node.
@@ -64,10 +62,10 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
     }
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
-    Ok(match args.output {
+    Ok(read.answer(match args.output {
         Format::Json => output::json(&decision, started.elapsed()),
         Format::Text => output::text(&decision),
-    })
+    }))
 }
 
 /// The decision for manifests and instance types.

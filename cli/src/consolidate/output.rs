@@ -7,6 +7,9 @@ use std::time::Duration;
 use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, VerdictReason};
 use whittle_model::disruption::Command;
 
+/// As prices per month are usually given.
+const HOURS_A_MONTH: f64 = 730.0;
+
 pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
@@ -88,11 +91,27 @@ pub(super) fn text(decision: &Decision) -> String {
     }
     if decision.commands.is_empty() {
         out.push_str("nothing to do\n");
+    } else {
+        let saved: f64 = decision.commands.iter().map(|command| command.savings.dollars()).sum();
+        let _ = writeln!(out, "together: ${saved:.2} an hour saved, ${:.2} a month", saved * HOURS_A_MONTH);
     }
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
     for verdict in &decision.verdicts {
         let drifted = drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
-        let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.reason);
+        let _ = writeln!(out, "{:width$}  {}{}{drifted}", verdict.name(), verdict.reason, together(decision, verdict));
     }
     out
+}
+
+/// The other nodes of a command: its savings, which the verdict on each of its nodes names, are those of all of them.
+fn together(decision: &Decision, verdict: &Verdict) -> String {
+    let of_node = |command: &&Command| command.removals.iter().any(|removal| removal.node_claim == verdict.node_claim);
+    let removals = decision.commands.iter().find(of_node).map_or(&[][..], |command| &command.removals);
+    let others: Vec<&str> =
+        removals.iter().filter(|other| other.node_claim != verdict.node_claim).map(|other| other.node.as_str()).collect();
+    match others[..] {
+        [] => String::new(),
+        [other] => format!(" together with {other}"),
+        _ => format!(" together with {} other nodes", others.len()),
+    }
 }

@@ -5,7 +5,7 @@ mod tests;
 
 use crate::consolidate;
 use crate::plan::{self, output, text};
-use crate::source::{Format, PackingArg, ReadError, Source};
+use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
 use clap::Args;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, labels};
 use whittle_disruption::Decision;
+use whittle_model::disruption::Command;
 use whittle_model::pods;
 use whittle_model::scheduling::{Plan, PodRef};
 
@@ -23,7 +24,9 @@ Decides from files alone, as `whittle plan` does for a pod and `whittle consolid
 
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml
-  whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1")]
+  whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1
+
+Exit code: 0 if there is an answer, 1 if it leaves out or relies on objects that are refused, 2 if there is none.")]
 pub struct ExplainArgs {
     /// What to explain: a pod (NAME or NAMESPACE/NAME), a node or a NodeClaim. If several objects have the name, write
     /// pod/, node/ or nodeclaim/ before it.
@@ -54,19 +57,10 @@ fn like(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (there is {})", names.join(", ")) }
 }
 
-/// Runs the command. The exit code is 0 whenever the object was found, whatever the explanation.
+/// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    match render(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("whittle explain: {error}");
-            ExitCode::from(2)
-        }
-    }
+    Answer::finish("explain", answer(args))
 }
 
 /// The output of the command.
@@ -74,21 +68,94 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 /// # Errors
 /// Unreadable input, and a name that is unknown or ambiguous.
 pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
-    let (read, offered) = args.source.read("explain")?;
-    let subject = subject(&read.objects, &args.name)?;
-    let plan = plan::decide(&read, offered.clone(), args.packing).plan;
+    answer(args).map(|answer| answer.text)
+}
+
+fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
+    let (mut read, offered) = args.source.read("explain")?;
     let json_wanted = args.output == Format::Json;
-    Ok(match subject {
-        Subject::Pod(pod) if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
-        Subject::Pod(pod) => pod_text(pod, &plan),
+    let name = match subject(&read.objects, &args.name)? {
+        Subject::Pod(pod) => {
+            let plan = plan::decide(&read, offered.clone(), args.packing).plan;
+            let key = pod.metadata.key();
+            let move_ = if pod.is_bound() { move_of(pod, &read, &offered, args.packing) } else { None };
+            let text = match move_ {
+                Some(move_) if json_wanted => format!("{:#}\n", move_.json(pod)),
+                Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
+                None if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
+                None => pod_text(pod, &plan),
+            };
+            return Ok(read.answer(text));
+        }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
             return Err(ReadError::BlocksDisruption(read.blocks_disruption.clone()).into());
         }
-        Subject::Node(name) | Subject::NodeClaim(name) => {
-            let decision = consolidate::decide(&read, &offered, args.packing);
-            if json_wanted { format!("{:#}\n", machine_json(name, &plan, &decision)) } else { machine_text(name, &plan, &decision) }
-        }
-    })
+        Subject::Node(name) | Subject::NodeClaim(name) => name.to_owned(),
+    };
+    // Consolidation decides about the pods that there are.
+    read.remove_added();
+    let plan = plan::decide(&read, offered.clone(), args.packing).plan;
+    let decision = consolidate::decide(&read, &offered, args.packing);
+    Ok(read.answer(if json_wanted {
+        format!("{:#}\n", machine_json(&name, &plan, &decision))
+    } else {
+        machine_text(&name, &plan, &decision)
+    }))
+}
+
+/// Where a running pod goes when its node is removed.
+struct Move {
+    /// Why the node goes.
+    reason: String,
+    /// `None` for a pod that ends with its node, such as a daemon.
+    to: Option<Destination>,
+}
+
+enum Destination {
+    Node(String),
+    /// A machine that is launched for it, from this NodePool.
+    NewMachine(String),
+}
+
+/// What consolidation would do with a running pod; `None` if it stays, or if that cannot be decided.
+fn move_of(pod: &Pod, read: &Manifests, offered: &InstanceTypesByPool, packing: PackingArg) -> Option<Move> {
+    if !read.blocks_disruption.is_empty() {
+        return None;
+    }
+    let mut read = read.clone();
+    read.remove_added();
+    let decision = consolidate::decide(&read, offered, packing);
+    let command = decision.commands.iter().find(|command| command.removals.iter().any(|removal| removal.node == pod.spec.node_name))?;
+    let new = command.replacements.iter().find(|claim| has(&claim.pods, pod)).map(|claim| Destination::NewMachine(claim.node_pool.clone()));
+    let old = || command.placements.iter().find(|at| has(&at.pods, pod)).map(|at| Destination::Node(at.node.clone()));
+    Some(Move { reason: command.method.reason().as_str().to_owned(), to: new.or_else(old) })
+}
+
+impl Move {
+    fn message(&self, pod: &Pod) -> String {
+        let node = &pod.spec.node_name;
+        let then = match &self.to {
+            Some(Destination::Node(to)) => format!("it moves to {to}"),
+            Some(Destination::NewMachine(pool)) => format!("it moves to a new machine from nodepool {pool}"),
+            None => "it ends there".to_owned(),
+        };
+        format!("it runs on {node}, which is to be removed ({}), and {then}", self.reason)
+    }
+
+    fn json(&self, pod: &Pod) -> Value {
+        let to = match &self.to {
+            Some(Destination::Node(node)) => json!({"node": node}),
+            Some(Destination::NewMachine(pool)) => json!({"nodePool": pool}),
+            None => Value::Null,
+        };
+        json!({
+            "pod": pod.metadata.key(),
+            "outcome": "notToBePlaced",
+            "message": self.message(pod),
+            "node": pod.spec.node_name,
+            "move": {"reason": self.reason, "to": to},
+        })
+    }
 }
 
 /// The object to explain.
@@ -192,13 +259,26 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
     json!({"pod": key, "outcome": "notToBePlaced", "message": why_not_placed(pod)})
 }
 
+fn removes(command: &Command, name: &str) -> bool {
+    command.removals.iter().any(|removal| removal.node == name || removal.node_claim == name)
+}
+
 fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
         let _ = writeln!(out, "  {}", verdict.reason);
     }
-    for command in decision.commands.iter().filter(|c| c.removals.iter().any(|r| r.node == name)) {
+    for command in decision.commands.iter().filter(|command| removes(command, name)) {
         let _ = writeln!(out, "  {command} (saves {} an hour)", command.savings);
+        let pods: Vec<&String> = command.removals.iter().filter(|r| r.node == name || r.node_claim == name).flat_map(|r| &r.pods).collect();
+        let moved = |placed: &[PodRef]| placed.iter().map(PodRef::key).filter(|key| pods.contains(&key)).collect::<Vec<_>>().join(", ");
+        for (moved, place) in command.placements.iter().map(|placement| (moved(&placement.pods), placement.node.clone())).chain(
+            command.replacements.iter().map(|claim| (moved(&claim.pods), format!("a new machine from nodepool {}", claim.node_pool))),
+        ) {
+            if !moved.is_empty() {
+                let _ = writeln!(out, "  moves to {place}: {moved}");
+            }
+        }
     }
     for placement in plan.placements.iter().filter(|p| p.node == name) {
         let pods: Vec<String> = placement.pods.iter().map(PodRef::key).collect();
@@ -216,7 +296,7 @@ fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
 
 fn machine_json(name: &str, plan: &Plan, decision: &Decision) -> Value {
     let verdict = decision.verdicts.iter().find(|v| v.node == name || v.node_claim == name);
-    let commands = decision.commands.iter().filter(|c| c.removals.iter().any(|r| r.node == name));
+    let commands = decision.commands.iter().filter(|command| removes(command, name));
     let pods = plan.placements.iter().filter(|p| p.node == name).flat_map(|p| &p.pods).map(PodRef::key);
     json!({
         "machine": name,

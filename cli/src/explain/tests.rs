@@ -132,3 +132,36 @@ fn an_unknown_or_ambiguous_name_is_an_error_with_a_suggestion() {
     assert_eq!(error("absent"), format!("\"absent\" {unknown}; name one of them, or add its file with -f"));
     assert_eq!(error("fres"), format!("\"fres\" {unknown} (there is pod/default/fresh); name one of them, or add its file with -f"));
 }
+
+/// The cluster with a second node of the same kind, which holds nothing but one small pod.
+fn with_an_underutilized_node() -> Files {
+    let files = Files::new("moves");
+    let pods = CLUSTER.find("apiVersion: v1\nkind: Pod").unwrap();
+    let (machines, small) = (&CLUSTER[CLUSTER.find("---").unwrap()..pods], "containers: [{name: c, resources: {requests: {cpu: 100m}}}]}");
+    let second = machines.replace("default-x", "default-y").replace("name: n1", "name: n2").replace("i-1", "i-2");
+    let pod = |name: &str, node: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: web, controller: true}}]}}\nspec: {{nodeName: {node}, {small}\n---\n"
+        )
+    };
+    let text = CLUSTER[..pods].trim_end().trim_end_matches("---").to_owned()
+        + &second
+        + &pod("first", "n1")
+        + &pod("second", "n2")
+        + &pod("third", "n1");
+    std::fs::write(files.0.join("cluster.yaml"), text).unwrap();
+    files
+}
+
+#[test]
+fn a_pod_and_its_node_are_explained_alike() {
+    let files = with_an_underutilized_node();
+    let node = files.explain("n2", Format::Text).unwrap();
+    assert!(node.contains("delete") && node.contains("moves to n1: default/second"), "{node}");
+    assert_eq!(files.explain("nodeclaim/default-y", Format::Text).unwrap().replace("default-y\n", "n2\n"), node);
+    let pod = files.explain("second", Format::Text).unwrap();
+    assert_eq!(pod, "default/second is not to be placed: it runs on n2, which is to be removed (Underutilized), and it moves to n1\n");
+    assert!(files.explain("first", Format::Text).unwrap().contains("it runs on n1, and stays there"));
+    let value: Value = serde_json::from_str(&files.explain("second", Format::Json).unwrap()).unwrap();
+    assert_eq!((&value["outcome"], &value["move"]["to"]["node"]), (&json!("notToBePlaced"), &json!("n1")));
+}

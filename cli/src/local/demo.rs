@@ -2,6 +2,7 @@
 
 use super::report;
 use super::session::{Place, Session, SessionError};
+use crate::printing::{complain, say};
 use jiff::SignedDuration;
 use std::process::ExitCode;
 use whittle_sim::World;
@@ -16,7 +17,7 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("{error}");
+            complain!("{error}");
             ExitCode::from(2)
         }
     }
@@ -30,7 +31,7 @@ struct Narrator {
 
 impl Narrator {
     fn chapter(&mut self, title: &str) {
-        println!("\n── {title}");
+        say!("\n── {title}\n");
     }
 
     /// Runs until a condition holds, and prints the new lines of the timeline.
@@ -40,7 +41,7 @@ impl Narrator {
         self.print();
         if !held {
             self.fine = false;
-            println!("!! {what} did not happen within {minutes} minutes");
+            say!("!! {what} did not happen within {minutes} minutes\n");
         }
     }
 
@@ -49,7 +50,7 @@ impl Narrator {
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
         let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        print!("{}", report::timeline(&lines[self.printed_lines..], begun, cost, report::paints()));
+        say!("{}", report::timeline(&lines[self.printed_lines..], begun, cost, report::paints()));
         self.printed_lines = lines.len();
     }
 }
@@ -59,7 +60,7 @@ fn ours(world: &World) -> usize {
 }
 
 fn walkthrough() -> Result<bool, SessionError> {
-    println!("Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up.");
+    say!("Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up.\n");
     let mut narrator = Narrator { session: Session::new(&Place::default()), printed_lines: 0, fine: true };
     narrator.chapter("A cluster without a single node gets a NodePool, and a Deployment of five pods");
     narrator.session.apply_text("demo/pool.yaml", POOL)?;
@@ -86,11 +87,11 @@ fn walkthrough() -> Result<bool, SessionError> {
     narrator.until("rest", 5, |world| world.is_quiet() && world.verdict().is_empty());
     let world = narrator.session.simulation.world();
     let verdict = world.verdict();
-    println!("\n{} machines started, {} running, {} invocations.", world.region.started(), ours(&world), world.counts.invocations);
+    say!("\n{} machines started, {} running, {} invocations.\n", world.region.started(), ours(&world), world.counts.invocations);
     for broken in &verdict {
-        println!("!! {broken}");
+        say!("!! {broken}\n");
     }
     drop(world);
-    println!("Go on with `whittle local` (a prompt) or `whittle local run tests/scenarios/*.yaml`.");
+    say!("Go on with `whittle local` (a prompt) or `whittle local run tests/scenarios/*.yaml`.\n");
     Ok(narrator.fine && verdict.is_empty())
 }

@@ -13,6 +13,7 @@ pub mod session;
 mod shadow;
 pub mod wiring;
 
+use crate::printing::{complain, say};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,7 +93,7 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
     let scenarios = match read {
         Ok(scenarios) => scenarios,
         Err(error) => {
-            eprintln!("{error}");
+            complain!("{error}");
             return ExitCode::from(2);
         }
     };
@@ -101,21 +102,21 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
         match scenario::run(scenario, args.seed) {
             Ok(outcome) => {
                 if args.output == Output::Text {
-                    print!("{}", report::text(&outcome, report::paints()));
+                    say!("{}", report::text(&outcome, report::paints()));
                 }
                 outcomes.push(outcome);
             }
             Err(error) => {
-                eprintln!("{}: {error}", scenario.name);
+                complain!("{}: {error}", scenario.name);
                 return ExitCode::from(2);
             }
         }
     }
     if args.output == Output::Text && outcomes.len() > 1 {
-        println!("{}", report::summary(&outcomes));
+        say!("{}\n", report::summary(&outcomes));
     }
     if args.output == Output::Json {
-        println!("{}", serde_json::to_string_pretty(&outcomes).unwrap_or_default());
+        say!("{}\n", serde_json::to_string_pretty(&outcomes).unwrap_or_default());
     }
     if outcomes.iter().all(|outcome| outcome.failures.is_empty()) { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

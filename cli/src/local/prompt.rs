@@ -2,12 +2,16 @@
 
 use super::report;
 use super::session::{Place, Session};
+use crate::printing::{complain, say};
 use crate::savings;
+use crate::source::classes;
 use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use whittle_api::k8s::Node;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{GoDuration, conditions, labels};
 use whittle_sim::World;
 use whittle_units::Price;
@@ -30,11 +34,11 @@ pub fn main(place: &Place) -> ExitCode {
     let stdin = std::io::stdin();
     let interactive = stdin.is_terminal();
     if interactive {
-        println!("A simulated cluster {} in {}; nothing here is real. `help` lists the commands.", place.cluster, place.region);
+        say!("A simulated cluster {} in {}; nothing here is real. `help` lists the commands.\n", place.cluster, place.region);
     }
     loop {
         if interactive {
-            print!("whittle> ");
+            say!("whittle> ");
             let _ = std::io::stdout().flush();
         }
         let mut line = String::new();
@@ -43,10 +47,10 @@ pub fn main(place: &Place) -> ExitCode {
             Ok(_) => {}
         }
         match prompt.command(line.trim()) {
-            Ok(Some(text)) => print!("{text}"),
+            Ok(Some(text)) => say!("{text}"),
             Ok(None) => return ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("{error}");
+                complain!("{error}");
                 if !interactive {
                     return ExitCode::from(2);
                 }
@@ -96,10 +100,14 @@ impl Prompt {
     }
 
     fn apply(&mut self, files: &[&str]) -> Result<String, String> {
-        let mut text = String::new();
-        for file in files {
-            let messages = self.session.apply_file(Path::new(file)).map_err(|error| error.to_string())?;
-            messages.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        let paths: Vec<&Path> = files.iter().map(Path::new).collect();
+        let messages = self.session.apply_files(&paths).map_err(|error| error.to_string())?;
+        let mut text: String = messages.iter().map(|line| format!("{line}\n")).collect();
+        let world = self.session.simulation.world();
+        let objects = &world.cluster.objects;
+        let classes: Vec<Ec2NodeClass> = objects.node_classes.values().cloned().collect();
+        for missing in classes::dangling(objects.node_pools.values(), &classes) {
+            text.push_str(&format!("warning: {missing}\n"));
         }
         Ok(text)
     }
@@ -163,6 +171,14 @@ fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The pool of a node. A Provisioner may have the name of a NodePool, so that its nodes are marked.
+fn pool_of(node: &Node) -> String {
+    match node.metadata.label(labels::PROVISIONER_NAME) {
+        Some(provisioner) => format!("{}{provisioner}", NodePool::TWIN_PREFIX),
+        None => node.metadata.label(labels::NODE_POOL).unwrap_or("-").to_owned(),
+    }
+}
+
 fn nodes(world: &World) -> String {
     let row = |node: &Node| {
         let label = |key: &str| node.metadata.label(key).unwrap_or("-").to_owned();
@@ -171,7 +187,7 @@ fn nodes(world: &World) -> String {
         vec![
             node.metadata.name.clone(),
             ready.to_owned(),
-            label(labels::NODE_POOL),
+            pool_of(node),
             label(labels::INSTANCE_TYPE),
             label(labels::CAPACITY_TYPE),
             label(labels::ZONE),
@@ -188,10 +204,12 @@ fn claims(world: &World) -> String {
     let rows: Vec<Vec<String>> = live
         .map(|claim| {
             let machine = claim.machine();
+            let old = claim.spec.owner.kind == "Provisioner";
+            let pool = if old { format!("{}{}", NodePool::TWIN_PREFIX, claim.spec.owner.name) } else { claim.spec.node_pool.clone() };
             vec![
                 claim.key.name.to_string(),
                 claim.phase.name().to_owned(),
-                claim.spec.node_pool.clone(),
+                pool,
                 machine.map_or("-".to_owned(), |machine| machine.instance_type.clone()),
                 machine.map_or("-".to_owned(), |machine| machine.instance_id.to_string()),
                 claim.node_name().unwrap_or("-").to_owned(),
@@ -226,16 +244,59 @@ fn events(world: &World) -> String {
     table(&["TIME", "REASON", "OBJECT", "MESSAGE"], &rows)
 }
 
+/// The object that a name, or its beginning, means, and a remark if it may mean others too. Objects that are gone are known by what
+/// was decided and published about them.
+fn meant(world: &World, name: &str) -> Result<(String, Option<String>), String> {
+    let objects = &world.cluster.objects;
+    let bare = name.rsplit('/').next().unwrap_or(name);
+    let pods = objects.pods.values().map(|pod| pod.metadata.name.as_str());
+    let living: BTreeSet<&str> =
+        pods.chain(objects.nodes.keys().map(String::as_str)).chain(objects.node_claims.keys().map(String::as_str)).collect();
+    let subjects = world.store.decisions(&world.name()).iter().map(|decision| decision.subject.as_str());
+    let gone = |subject: &'_ str| ["pod/", "node/", "nodeclaim/"].iter().any(|kind| subject.starts_with(kind));
+    let events = world.cluster.events.iter().map(|kept| &kept.event);
+    let published = events.filter(|event| ["Pod", "Node", "NodeClaim"].contains(&event.kind.as_str())).map(|event| event.name.as_str());
+    let last = |text: &'_ str| text.rsplit('/').next().unwrap_or(text).to_owned();
+    let past: BTreeSet<String> = subjects.filter(|subject| gone(subject)).map(last).chain(published.map(last)).collect();
+    if bare.is_empty() {
+        return Err("name a pod, a node or a nodeclaim".to_owned());
+    }
+    if living.contains(bare) || past.contains(bare) {
+        return Ok((bare.to_owned(), None));
+    }
+    let begins = |known: &String| known.starts_with(bare);
+    let mut matching: Vec<String> = living.iter().map(|known| (*known).to_owned()).filter(begins).collect();
+    if matching.is_empty() {
+        matching = past.into_iter().filter(begins).collect();
+    }
+    let others = matching.iter().skip(1).take(5).cloned().collect::<Vec<_>>().join(", ");
+    let remark = (1 < matching.len()).then(|| format!("the first of {} that begin with {bare:?}; others are {others}", matching.len()));
+    let first = matching.into_iter().next();
+    first.map(|first| (first, remark)).ok_or_else(|| format!("there is no pod, node or nodeclaim {name:?}, and there was none"))
+}
+
+/// What a node is.
+fn described(world: &World, node: &Node) -> String {
+    let label = |key: &str| node.metadata.label(key).unwrap_or("-");
+    let pods = world.cluster.objects.pods_on(&node.metadata.name).filter(|pod| !pod.is_daemon()).count();
+    let machine = format!("{}, {}, {}", label(labels::INSTANCE_TYPE), label(labels::CAPACITY_TYPE), label(labels::ZONE));
+    match node.metadata.label(labels::NODE_POOL) {
+        Some(_) => format!("  {machine}; {pods} pods; of nodepool {}\n", pool_of(node)),
+        None => format!("  {machine}; {pods} pods; it is no node of Whittle's, which neither launched it nor removes it\n"),
+    }
+}
+
 /// Everything that was decided and published about a pod, a node or a claim, oldest first.
 pub fn explain(world: &World, name: &str) -> Result<String, String> {
     let objects = &world.cluster.objects;
-    let known = objects.pods.values().map(|pod| &pod.metadata.name).chain(objects.nodes.keys()).chain(objects.node_claims.keys());
-    let bare = name.rsplit('/').next().unwrap_or(name);
-    let matching: Vec<&String> = known.filter(|known| known.starts_with(bare)).collect();
-    let Some(first) = matching.first() else { return Err(format!("there is no pod, node or nodeclaim {name:?}")) };
-    let subject = (*first).clone();
+    let (subject, remark) = meant(world, name)?;
     let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
-    let mut text = format!("{subject}\n");
+    let mut text = remark.map_or_else(|| format!("{subject}\n"), |remark| format!("{subject} ({remark})\n"));
+    if let Some(node) = objects.nodes.get(&subject) {
+        text.push_str(&described(world, node));
+    } else if !objects.node_claims.contains_key(&subject) && !objects.pods.values().any(|pod| pod.metadata.name == subject) {
+        text.push_str("  is gone\n");
+    }
     if let Some(pod) = objects.pods.values().find(|pod| pod.metadata.name == subject) {
         let place = if pod.is_bound() { format!("runs on {}", pod.spec.node_name) } else { "waits for a node".to_owned() };
         text.push_str(&format!("  {} and {place}\n", pod.status.phase.to_lowercase()));

@@ -1,14 +1,16 @@
 //! A running simulation and user actions.
 
 use super::wiring::Handlers;
+use crate::source::acceptance;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use whittle_api::k8s::{DaemonSet, Deployment, Node, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
-use whittle_api::manifest::{self, ClusterConfig, Object};
+use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
 use whittle_ports::Settings;
 use whittle_sim::cluster::Applied;
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
@@ -20,7 +22,7 @@ const START: &str = "2026-01-05T09:00:00Z";
 /// An impossible user request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    #[error("{path} cannot be read")]
+    #[error("{path}: cannot be read: {source}")]
     Read { path: String, source: std::io::Error },
     /// All errors of a file.
     #[error("{}", .0.join("\n"))]
@@ -128,9 +130,26 @@ impl Session {
         self.apply_text(&path.display().to_string(), &text)
     }
 
+    /// Applies several files: all of them, or nothing if one has an error. Every error of every file is reported.
+    pub fn apply_files(&mut self, paths: &[&Path]) -> Result<Vec<String>, SessionError> {
+        let (mut objects, mut errors) = (Vec::new(), Vec::new());
+        for path in paths {
+            let parsed = read(path).and_then(|text| parse(&path.display().to_string(), &text, &self.variables));
+            match parsed {
+                Ok(mut parsed) => objects.append(&mut parsed),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        if errors.is_empty() { self.apply_objects(objects) } else { Err(SessionError::Manifest(errors)) }
+    }
+
     /// Applies manifests. Returns kubectl's lines.
     pub fn apply_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
         let objects = parse(name, text, &self.variables)?;
+        self.apply_objects(objects)
+    }
+
+    fn apply_objects(&mut self, objects: Vec<Object>) -> Result<Vec<String>, SessionError> {
         let (old, new): (Vec<Object>, Vec<Object>) = objects.into_iter().partition(|object| matches!(object, Object::Legacy(_)));
         let mut messages = self.apply_legacy(old)?;
         let mut world = self.simulation.world();
@@ -246,6 +265,9 @@ impl Session {
 
     /// Changes the replicas of a Deployment.
     pub fn scale(&mut self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
+        if let Some(fault) = acceptance::replicas_fault(replicas) {
+            return Err(SessionError::Refused(format!("deployment {deployment:?}: {fault}")));
+        }
         let mut world = self.simulation.world();
         world.cluster.scale(&namespaced(deployment), replicas)?;
         world.touch_cluster();
@@ -256,6 +278,11 @@ impl Session {
     pub fn interrupt(&mut self, node: &str) -> Result<InstanceId, SessionError> {
         let id = self.machine_of(node)?;
         let mut world = self.simulation.world();
+        let capacity_type = world.region.machines.get(&id).map(|machine| machine.instance.capacity_type.clone()).unwrap_or_default();
+        if capacity_type != labels::CAPACITY_SPOT {
+            let text = format!("EC2 takes back spot machines only, and node {node} is {capacity_type}: name a node of capacity type spot");
+            return Err(SessionError::Refused(text));
+        }
         let notice = world.take_back(&id);
         let notice = notice.ok_or_else(|| SessionError::Refused(format!("machine {id} of node {node} does not run any more")))?;
         world.notice(notice);
@@ -308,8 +335,8 @@ pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Re
     for (variable, value) in variables {
         text = text.replace(&format!("${{{variable}}}"), value);
     }
-    match manifest::read(name, &text) {
-        Ok(objects) => Ok(objects.into_iter().map(|located| located.value).collect()),
-        Err(errors) => Err(SessionError::Manifest(errors.iter().map(ToString::to_string).collect())),
-    }
+    let refuse = |errors: Vec<ManifestError>| SessionError::Manifest(errors.iter().map(ToString::to_string).collect());
+    let objects = manifest::read(name, &text).map_err(refuse)?;
+    let errors: Vec<ManifestError> = objects.iter().flat_map(acceptance::faults).collect();
+    if errors.is_empty() { Ok(objects.into_iter().map(|located| located.value).collect()) } else { Err(refuse(errors)) }
 }

@@ -7,7 +7,7 @@ pub(crate) mod output;
 mod tests;
 pub(crate) mod text;
 
-use crate::source::{self, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
+use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -22,7 +22,14 @@ Decides from files alone: nothing is read from or changed in a cluster or an acc
 
 Examples:
   whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
-  kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -")]
+  whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
+  kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
+
+Pods that a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job of the manifests has, but that are not among them,
+are planned as pending; standard error says so.
+
+Exit code: 0 if there is a plan, even one that places nothing; 1 if it leaves out or relies on objects that are refused, which
+standard error names; 2 if there is none, because nothing can be read.")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub source: Source,
@@ -34,19 +41,10 @@ pub struct PlanArgs {
     pub packing: PackingArg,
 }
 
-/// Runs the command. The exit code is 0 whenever a plan was made, even if some pods are not placed.
+/// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &PlanArgs) -> ExitCode {
-    match render(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("whittle plan: {error}");
-            ExitCode::from(2)
-        }
-    }
+    Answer::finish("plan", answer(args))
 }
 
 /// The output of the command.
@@ -54,14 +52,18 @@ pub fn run(args: &PlanArgs) -> ExitCode {
 /// # Errors
 /// Input that cannot be read.
 pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
+    answer(args).map(|answer| answer.text)
+}
+
+fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let (read, offered) = args.source.read("plan")?;
     let started = Instant::now();
     let Planned { plan, preference_cost, solve } = decide(&read, offered, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
-    Ok(match args.output {
+    Ok(read.answer(match args.output {
         Format::Json => output::json(&plan, preference_cost.as_ref(), times),
         Format::Text => text::text(&plan, preference_cost.as_ref()),
-    })
+    }))
 }
 
 /// A plan, the cost of preferences in it, and its duration.

@@ -145,7 +145,7 @@ fn positions_are_those_in_the_file() {
 
 #[test]
 fn yaml_1_1_booleans_are_strings_where_strings_are_required() {
-    for name in ["n", "y", "on", "No"] {
+    for name in ["n", "y", "on", "no"] {
         let plan = plan(&joined(&[POOL, &pod(name, "1", "")]));
         assert_eq!(placed(&plan), [name]);
     }

@@ -11,6 +11,7 @@ mod shadow;
 mod tests;
 
 use crate::local::Output;
+use crate::printing::{complain, say};
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
@@ -38,7 +39,7 @@ Examples:
     --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
   whittle savings ledger.json --since 24h
 
-Exit status 0: everything was read; 1: some records could not be read and are left out; 2: nothing could be read.")]
+Exit code: 0 if everything was read, 1 if some records could not be read and are left out, 2 if nothing could be read.")]
 pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input
     #[arg(value_name = "FILE", default_value = "-")]
@@ -46,7 +47,8 @@ pub struct SavingsArgs {
     /// Only commands within this time before --until, such as 24h; all unless given
     #[arg(long, value_name = "DURATION")]
     pub since: Option<GoDuration>,
-    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given
+    /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given, and for what
+    /// `whittle local run` printed the end of the simulation
     #[arg(long, value_name = "TIME")]
     pub until: Option<Timestamp>,
     /// How to print the result
@@ -66,9 +68,9 @@ pub struct Summary {
 pub fn run(args: &SavingsArgs) -> ExitCode {
     let summary = summarize(args, args.until.unwrap_or_else(Timestamp::now), &mut std::io::stdin());
     for fault in &summary.faults {
-        eprintln!("{fault}");
+        complain!("{fault}");
     }
-    print!("{}", summary.text);
+    say!("{}", summary.text);
     ExitCode::from(summary.status)
 }
 
@@ -86,6 +88,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
             Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
         }
     }
+    let until = if args.until.is_some() { until } else { ledger.ended().unwrap_or(until) };
     let from = args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN));
     let report = savings(&ledger.entries, from, until);
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);

@@ -1,6 +1,7 @@
 //! Finds ledger entries in any of the formats that contain them.
 
 use super::shadow::ShadowRecord;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::io::Read;
 use whittle_consolidate::SHADOW;
@@ -17,6 +18,9 @@ pub(super) struct Ledger {
     pub(super) shadow_records: Vec<ShadowRecord>,
     pub(super) faults: Vec<String>,
     suppressed: usize,
+    /// How many of the entries are outcomes of simulations, and when the last of these ended.
+    simulated: usize,
+    ended: Option<Timestamp>,
 }
 
 impl Ledger {
@@ -53,6 +57,9 @@ impl Ledger {
             }
             Value::Object(mut object) => {
                 // An export of the table; an outcome of a simulation; an item of the table; a decision; an entry.
+                if let Some(lines) = object.get("lines").and_then(Value::as_array) {
+                    return self.take_simulation(place, last_time(lines), object.remove(LedgerEntry::KEY).unwrap_or_default());
+                }
                 if let Some(items) = object.remove("Items").or_else(|| object.remove(LedgerEntry::KEY)) {
                     return self.take(place, items);
                 }
@@ -81,6 +88,19 @@ impl Ledger {
         }
     }
 
+    fn take_simulation(&mut self, place: &str, ended: Option<Timestamp>, entries: Value) {
+        let before = self.entries.len();
+        self.take(place, entries);
+        self.simulated += self.entries.len() - before;
+        self.ended = self.ended.max(ended);
+    }
+
+    /// When the simulations that all entries come from had ended: nothing was saved after that. `None` if there are other entries.
+    pub(super) fn ended(&self) -> Option<Timestamp> {
+        let all = self.simulated == self.entries.len() && self.shadow_records.is_empty();
+        self.ended.filter(|_| all).map(|ended| ended.checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX))
+    }
+
     fn add_shadow_record(&mut self, place: &str, at: Option<&Value>, entries: &Value) {
         let at = at.and_then(|at| serde_json::from_value(at.clone()).ok());
         match (at, serde_json::from_value(entries.clone())) {
@@ -96,4 +116,9 @@ impl Ledger {
             Err(error) => self.fail(format!("{place} is no ledger entry: {error}")),
         }
     }
+}
+
+/// The time of the last line of a simulation.
+fn last_time(lines: &[Value]) -> Option<Timestamp> {
+    lines.iter().rev().find_map(|line| line.get("at")?.as_str()?.parse().ok())
 }

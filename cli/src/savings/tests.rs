@@ -122,3 +122,21 @@ fn a_current_shadow_command_saves_until_now() {
     let broken = json!({"at": "2026-01-05T10:00:00Z", "subject": "shadow", "detail": {"shadow": 7}}).to_string();
     assert_eq!(summary(&broken, Output::Json).status, 2);
 }
+
+#[test]
+fn a_simulation_saves_nothing_after_its_end() {
+    let outcome = json!({
+        "name": "a scenario", "failures": [], "ledger": [entry("a", 3_600_000_000, 0)],
+        "lines": [{"at": "2026-01-05T09:00:00Z", "text": "first"}, {"at": "2026-01-05T10:09:59Z", "text": "last"}],
+    });
+    let saved = |input: &str, until: Option<&str>| {
+        let args = SavingsArgs { files: vec!["-".into()], since: None, until: until.map(|at| at.parse().unwrap()), output: Output::Json };
+        let now = until.unwrap_or("2026-11-25T00:00:00Z").parse().unwrap();
+        let summary = summarize(&args, now, &mut input.as_bytes());
+        serde_json::from_str::<Value>(&summary.text).unwrap()["dollarsSaved"].as_f64().unwrap()
+    };
+    assert_eq!(saved(&json!([outcome]).to_string(), None), 0.6, "ten minutes at 3.60 an hour");
+    assert_eq!(saved(&json!([outcome]).to_string(), Some("2026-01-05T11:00:00Z")), 3.6, "--until is obeyed");
+    // A ledger of a real cluster goes on.
+    assert!(saved(&json!([outcome, record("b", 1, 0)]).to_string(), None) > 1000.0);
+}

@@ -12,6 +12,7 @@ pub mod verdicts;
 use crate::local::report;
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
+use crate::printing::{complain, say};
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
 use std::path::PathBuf;
@@ -107,12 +108,12 @@ pub fn main(args: &SimArgs) -> ExitCode {
     };
     match done {
         Ok((line, tally)) => {
-            tally.violations.iter().for_each(|violation| println!("{violation}"));
-            println!("{line}");
+            tally.violations.iter().for_each(|violation| say!("{violation}\n"));
+            say!("{line}\n");
             if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
         }
         Err(error) => {
-            eprintln!("{error}");
+            complain!("{error}");
             ExitCode::from(2)
         }
     }
@@ -135,7 +136,7 @@ fn crash_files(args: &CrashArgs) -> Result<(String, Tally), String> {
         let begun = Instant::now();
         let tally = crash(&scenario, &chosen).map_err(|error| error.to_string())?;
         let (seconds, broken) = (begun.elapsed().as_secs_f64(), tally.violations.len());
-        println!("{}: {} of {points} await points, {broken} violations, {seconds:.1} s", scenario.name, tally.plays);
+        say!("{}: {} of {points} await points, {broken} violations, {seconds:.1} s\n", scenario.name, tally.plays);
         all.add(tally);
     }
     Ok((format!("crash points: {}, violations: {}", all.plays, all.violations.len()), all))
@@ -219,10 +220,10 @@ fn storms<'s>(scenarios: &'s [Scenario], seeds: &[u64], span: Option<SignedDurat
 /// Prints the timelines of storms.
 fn print_stories(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDuration>) -> Result<(), SessionError> {
     for (scenario, play, name) in storms(scenarios, seeds, span) {
-        println!("{name}, {:?}", play.faults);
+        say!("{name}, {:?}\n", play.faults);
         let outcome = scenario::play(scenario, &play)?;
         let begun = outcome.lines.first().map_or(jiff::Timestamp::UNIX_EPOCH, |line| line.at);
-        print!("{}", report::timeline(&outcome.lines, begun, whittle_units::Price::ZERO, report::paints()));
+        say!("{}", report::timeline(&outcome.lines, begun, whittle_units::Price::ZERO, report::paints()));
     }
     Ok(())
 }
@@ -298,7 +299,7 @@ thread_local! {
 fn name_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        eprintln!("while playing {}:", PLAYED.with_borrow(String::clone));
+        complain!("while playing {}:", PLAYED.with_borrow(String::clone));
         before(info);
     }));
 }

@@ -2,6 +2,7 @@
 
 use super::{Tally, crashing, random_faults, read};
 use crate::local::scenario::{self, Play, Scenario};
+use crate::printing::say;
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -48,7 +49,7 @@ pub(super) fn run(args: &MutantsArgs) -> Result<(String, Tally), String> {
             scope.spawn(|| {
                 while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let noticed = notice(&scenarios, *mutant, args.from, args.seeds);
-                    println!("{}", line(*mutant, &noticed));
+                    say!("{}\n", line(*mutant, &noticed));
                     found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*mutant, noticed));
                 }
             });

@@ -1,16 +1,17 @@
 //! Splits files into documents, and finds the errors of each separately.
 
 use super::error::ReadError;
+use super::identity::{Identity, name_fault};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 use std::sync::{Arc, OnceLock};
-use whittle_api::Mark;
 use whittle_api::field::FieldPath;
 use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
+use whittle_api::{Mark, ObjectMeta};
 
 /// One object as it was written, with its position.
 #[derive(Clone, Debug)]
@@ -27,12 +28,33 @@ pub(crate) struct Document {
     pub(crate) pod: Option<Box<Pod>>,
 }
 
+/// An object of an API version before v1, with its position.
+#[derive(Clone, Debug)]
+pub(crate) struct LegacyDocument {
+    pub(crate) object: Object,
+    path: String,
+    number: usize,
+}
+
+impl LegacyDocument {
+    /// Which object it is; `None` without a name.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let (api_version, kind) = self.object.type_meta();
+        Identity::new(api_version, kind, "", self.object.key())
+    }
+
+    /// Its place, for messages.
+    pub(crate) fn place(&self) -> String {
+        format!("{}, document {}", self.path, self.number)
+    }
+}
+
 /// The documents of all files.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedDocuments {
     pub(crate) documents: Vec<Document>,
     /// Objects of API versions before v1.
-    pub(crate) legacy: Vec<Object>,
+    pub(crate) legacy: Vec<LegacyDocument>,
     /// Objects that cannot be used, and why.
     pub(crate) refused: Vec<String>,
 }
@@ -128,7 +150,7 @@ impl ParsedDocuments {
         self.refused.extend(errors);
         for object in read.into_iter().flatten().map(|located| located.value) {
             match object {
-                Object::Legacy(_) => self.legacy.push(object),
+                Object::Legacy(_) => self.legacy.push(LegacyDocument { object, path: path.clone(), number }),
                 _ => self.documents.push(document.clone()),
             }
         }
@@ -281,8 +303,9 @@ fn has_old_booleans(text: &str) -> bool {
 }
 
 /// Pools and classes of API versions before v1, converted to v1 documents.
-pub(crate) fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError> {
-    let done = legacy::convert(legacy, &ConvertOptions::new(Purpose::OnRead));
+pub(crate) fn converted(legacy: Vec<LegacyDocument>) -> Result<Vec<Document>, ReadError> {
+    let objects = legacy.into_iter().map(|document| document.object).collect();
+    let done = legacy::convert(objects, &ConvertOptions::new(Purpose::OnRead));
     if !done.errors.is_empty() {
         return Err(ReadError::Manifest(done.errors.iter().map(ToString::to_string).collect()));
     }
@@ -294,6 +317,14 @@ pub(crate) fn converted(legacy: Vec<Object>) -> Result<Vec<Document>, ReadError>
     let document =
         |(value, number)| Document { path: "converted".to_owned(), number, value, old_booleans: None, faults: Vec::new(), pod: None };
     Ok(objects.zip(1..).map(document).collect())
+}
+
+fn without_namespace(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("namespace");
+    }
+    value
 }
 
 fn value_of<T: Kind + serde::Serialize>(object: &T) -> Option<Value> {
@@ -322,6 +353,33 @@ impl Document {
         name.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).unwrap_or_default()
     }
 
+    /// Which object it is; `None` without a name.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        match &self.pod {
+            Some(pod) => Identity::new(Pod::API_VERSION, Pod::KIND, &pod.metadata.namespace, pod.metadata.name.clone()),
+            None => {
+                let namespace = self.value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+                Identity::new(self.version(), self.kind(), namespace, self.name())
+            }
+        }
+    }
+
+    /// Whether another document of the same object says the same, in whatever order, and with or without the default namespace.
+    pub(crate) fn is_equal(&self, other: &Self) -> bool {
+        match (&self.pod, &other.pod) {
+            (Some(one), Some(other)) => {
+                let metadata = |pod: &Pod| ObjectMeta { namespace: String::new(), ..pod.metadata.clone() };
+                metadata(one) == metadata(other) && one.spec == other.spec && one.status == other.status
+            }
+            _ => self.pod == other.pod && without_namespace(&self.value) == without_namespace(&other.value),
+        }
+    }
+
+    /// Its place, for messages.
+    pub(crate) fn place(&self) -> String {
+        format!("{}, document {}", self.path, self.number)
+    }
+
     /// Whether the manifest reader parses it: node classes, and all kinds before v1.
     fn is_for_manifest_reader(&self) -> bool {
         let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
@@ -346,12 +404,12 @@ impl Document {
         Some((Self { value, ..self.clone() }, why))
     }
 
-    /// Parses the object. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
+    /// Parses the object, which needs a name that an API server accepts. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
         let mut corrected: Option<Value> = None;
         loop {
             let error = match serde_path_to_error::deserialize(corrected.as_ref().unwrap_or(&self.value)) {
-                Ok(object) => return Ok(object),
+                Ok(object) => return self.named(object),
                 Err(error) => error,
             };
             let mut next = corrected.unwrap_or_else(|| self.value.clone());
@@ -360,6 +418,12 @@ impl Document {
             }
             corrected = Some(next);
         }
+    }
+
+    /// The object, unless its name is wrong. Karpenter's kinds are validated with their schema.
+    fn named<T>(&self, object: T) -> Result<T, ReadError> {
+        let fault = (!self.version().starts_with("karpenter.")).then(|| name_fault(&self.name())).flatten();
+        fault.map_or(Ok(object), |message| Err(self.fault("metadata.name".to_owned(), message)))
     }
 
     /// Replaces a YAML 1.1 boolean by a boolean; returns whether there was one.
@@ -391,12 +455,11 @@ impl Document {
         } else {
             ""
         };
-        ReadError::Object {
-            path: self.path.clone(),
-            document: self.number,
-            object: format!("{} {:?}", self.kind(), self.name()),
-            field,
-            message: format!("{inner}{remedy}"),
-        }
+        self.fault(field, format!("{inner}{remedy}"))
+    }
+
+    pub(crate) fn fault(&self, field: String, message: String) -> ReadError {
+        let object = format!("{} {:?}", self.kind(), self.name());
+        ReadError::Object { path: self.path.clone(), document: self.number, object, field, message }
     }
 }

@@ -19,6 +19,8 @@ pub enum ReadError {
     BlocksDisruption(Vec<String>),
     #[error("{path}, document {document}: {object}, {field}: {message}")]
     Object { path: String, document: usize, object: String, field: String, message: String },
+    #[error("--replicas {name}: {message}")]
+    Replicas { name: String, message: String },
     #[error("plan-settings: schedulerConfig: {0}")]
     SchedulerConfig(#[from] SchedulerConfigError),
     #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]

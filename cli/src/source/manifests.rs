@@ -3,10 +3,12 @@
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::error::ReadError;
+use super::expansion::Replicas;
 use super::files;
+use super::identity::tell_apart;
 use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
@@ -22,6 +24,10 @@ pub struct Manifests {
     pub node_classes: Vec<Ec2NodeClass>,
     /// Services, workloads and capacity buffers.
     pub workloads: WorkloadManifests,
+    /// What became of workloads whose pods are not among the manifests.
+    pub expanded: Vec<String>,
+    /// Their pods, by namespace and name.
+    pub added: BTreeSet<String>,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
     /// Unreadable objects, with the reason. They are ignored.
@@ -34,18 +40,35 @@ pub struct Manifests {
     pub unreadable_disruption: BTreeMap<String, String>,
 }
 
+/// Whether workloads get the pods that are not among the manifests.
+#[derive(Clone, Copy, Debug)]
+pub enum Expansion<'a> {
+    /// No: the manifests have all pods of a cluster.
+    Off,
+    /// Yes, with these numbers of replicas instead of their own.
+    Missing(&'a [Replicas]),
+}
+
 /// Reads files, directories and standard input.
 ///
 /// # Errors
 /// Unreadable input, with its position.
-pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
+pub fn read(files: &[PathBuf], when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
     let mut found = ParsedDocuments::default();
     for path in files {
         for file in files::read(path, &mut std::io::stdin())? {
             found.add_text(&file.name, &file.text);
         }
     }
-    assemble(found, when)
+    assemble(found, when, expansion)
+}
+
+impl Manifests {
+    /// Leaves out the pods that were added for workloads.
+    pub(crate) fn remove_added(&mut self) {
+        let added = std::mem::take(&mut self.added);
+        self.objects.pods.retain(|pod| !added.contains(&pod.metadata.key()));
+    }
 }
 
 /// Reads manifests from a text.
@@ -55,17 +78,18 @@ pub fn read(files: &[PathBuf], when: When) -> Result<Manifests, ReadError> {
 pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
     let mut found = ParsedDocuments::default();
     found.add_text(name, text);
-    assemble(found, When::golden_default())
+    assemble(found, When::golden_default(), Expansion::Off)
 }
 
-fn assemble(found: ParsedDocuments, when: When) -> Result<Manifests, ReadError> {
+fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
+    let repeated = tell_apart(&mut found);
     let ParsedDocuments { mut documents, legacy, mut refused } = found;
     if !legacy.is_empty() {
         documents.extend(documents::converted(legacy)?);
     }
     let settings = settings(&documents, when)?;
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
-    let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
     let mut blocks_disruption = refused.clone();
     let mut node_classes = Vec::new();
     let mut read = 0;
@@ -117,10 +141,38 @@ fn assemble(found: ParsedDocuments, when: When) -> Result<Manifests, ReadError> 
         return Err(ReadError::Manifest(refused));
     }
     objects.node_classes.clone_from(&node_classes);
-    complete(&mut objects, &settings);
+    let (expanded, added) = finish(&mut objects, &mut workloads, &settings, expansion)?;
+    Ok(Manifests {
+        objects,
+        settings,
+        node_classes,
+        workloads,
+        expanded,
+        added,
+        skipped,
+        refused,
+        blocks_disruption,
+        warnings,
+        unreadable_disruption,
+    })
+}
+
+/// Adds what a server and controllers would have added; returns what became of the workloads, and the names of their pods.
+fn finish(
+    objects: &mut ClusterObjects,
+    workloads: &mut WorkloadManifests,
+    settings: &Settings,
+    expansion: Expansion<'_>,
+) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+    let expanded = match expansion {
+        Expansion::Off => Default::default(),
+        Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked)?,
+    };
+    complete(objects, settings);
     workloads.own(&mut objects.pods);
+    whittle_snapshot::rename_provisioners(objects);
     objects.sort();
-    Ok(Manifests { objects, settings, node_classes, workloads, skipped, refused, blocks_disruption, warnings, unreadable_disruption })
+    Ok(expanded)
 }
 
 /// Adds one object; returns whether its kind is known.

@@ -5,8 +5,12 @@
 
 pub mod files;
 
+pub(crate) mod acceptance;
+pub(crate) mod classes;
 mod documents;
+mod identity;
 mod settings;
+mod expansion;
 mod workloads;
 
 mod complete;
@@ -15,17 +19,21 @@ mod manifests;
 pub mod catalog;
 mod offers;
 
+mod answer;
 mod error;
 mod options;
 
+pub(crate) use answer::Answer;
 pub use error::ReadError;
-pub use manifests::{Manifests, read, read_text};
+pub use expansion::Replicas;
+pub use manifests::{Expansion, Manifests, read, read_text};
 pub(crate) use offers::InstanceTypesByPool;
 pub use offers::Offers;
 pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg};
 pub use settings::When;
 
+use crate::printing::complain;
 use clap::Args;
 use jiff::Timestamp;
 use std::path::PathBuf;
@@ -49,6 +57,10 @@ pub struct Source {
     /// manifests, else the present (with --instance-types 2026-01-01T00:00:00Z, so that the same files give the same answer).
     #[arg(long, value_name = "TIME")]
     pub now: Option<Timestamp>,
+    /// What if: another number of replicas for a workload of the manifests, such as web=20; may be given more than once. Pods that are not
+    /// among the manifests are planned as pending. Only for `plan` and `explain`
+    #[arg(long, value_name = "NAME=N")]
+    pub replicas: Vec<Replicas>,
     /// Which plan is best among those that place the same number of pods. Without it: key `objective` of `plan-settings`, else balanced
     #[arg(long, value_enum)]
     pub objective: Option<ObjectiveArg>,
@@ -77,24 +89,42 @@ impl Source {
             None if from_catalog => When::golden_default(),
             None => When::Default(Timestamp::now()),
         };
-        let mut found = read(&self.files, when)?;
+        let mut found = read(&self.files, when, self.expansion(command)?)?;
         if let Some(objective) = self.objective {
             found.settings.objective = objective.objective();
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
         let offered = self.offers.read(&found)?;
         print_ignored(command, &found);
+        for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
+            complain!("whittle {command}: warning: {missing}; here it is taken to have all defaults");
+        }
         for class in found.node_classes.iter().filter(|_| from_catalog) {
-            eprintln!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
+            complain!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
         }
         Ok((found, offered))
+    }
+}
+
+impl Source {
+    /// Pods that no node runs matter to what is launched. To what is removed they do not: a workload without pods in a dump has none.
+    fn expansion(&self, command: &str) -> Result<Expansion<'_>, ReadError> {
+        match (command, self.replicas.first()) {
+            ("consolidate", None) => Ok(Expansion::Off),
+            ("consolidate", Some(replicas)) => Err(ReadError::Replicas {
+                name: replicas.to_string(),
+                message: "consolidate decides about the pods that there are: use plan or explain, or leave this out".to_owned(),
+            }),
+            _ => Ok(Expansion::Missing(&self.replicas)),
+        }
     }
 }
 
 /// Prints which parts of the input have no effect, and why.
 fn print_ignored(command: &str, read: &Manifests) {
     let (_, unresolved) = buffers(read);
-    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| eprintln!("whittle {command}: {what}{line}"));
+    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| complain!("whittle {command}: {what}{line}"));
+    list("", &read.expanded);
     list("skipped ", &read.skipped);
     list("refused: ", &read.refused);
     list("an API server would refuse: ", &read.warnings);

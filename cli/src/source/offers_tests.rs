@@ -95,7 +95,7 @@ fn the_time_of_the_caller_takes_precedence() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {now: '2026-03-01T00:00:00Z'}\n";
     let file = std::env::temp_dir().join(format!("whittle-when-{}.yaml", std::process::id()));
     std::fs::write(&file, text).unwrap();
-    let at = |when| crate::source::read(std::slice::from_ref(&file), when).unwrap().settings.now.to_string();
+    let at = |when| crate::source::read(std::slice::from_ref(&file), when, crate::source::Expansion::Off).unwrap().settings.now.to_string();
     let then = "2026-05-01T00:00:00Z".parse().unwrap();
     assert_eq!((at(When::At(then)), at(When::Default(then))), ("2026-05-01T00:00:00Z".into(), "2026-03-01T00:00:00Z".into()));
     std::fs::remove_file(&file).unwrap();

@@ -1,12 +1,14 @@
 //! Services, workloads and capacity buffers: Services and workloads select the pods that spread together (cluster-default
 //! spread, scheduling 22), and capacity buffers take the spec of their pods from workloads and templates.
 
+use super::acceptance::replicas_fault;
 use super::documents::Document;
 use super::error::ReadError;
+use super::expansion::{PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
 use serde::Deserialize;
-use std::collections::BTreeMap;
-use whittle_api::k8s::{Pod, PodSource, PodSourceKind, Service, StoredPodTemplate, Workloads};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Pod, PodCondition, PodSource, PodSourceKind, PodTemplate, Service, StoredPodTemplate, Workloads};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
 use whittle_solver::buffers::{Buffer, Unresolved, resolve, source_of};
@@ -20,6 +22,8 @@ pub struct WorkloadManifests {
     buffers: Vec<CapacityBuffer>,
     /// By kind, namespace and name.
     sources: BTreeMap<(PodSourceKind, String, String), PodSource>,
+    /// All that create pods.
+    makers: Vec<PodMaker>,
     /// The uids of possible pod owners, by kind, namespace and name.
     uids: BTreeMap<(String, String, String), String>,
 }
@@ -35,8 +39,9 @@ struct Controller {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ControllerSpec {
+    replicas: Option<i32>,
     selector: Option<BTreeMap<String, String>>,
-    template: StoredPodTemplate,
+    template: PodTemplate,
 }
 
 /// A Deployment, ReplicaSet or StatefulSet.
@@ -45,6 +50,43 @@ struct ControllerSpec {
 struct Workload {
     metadata: ObjectMeta,
     spec: whittle_api::k8s::DeploymentSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Job {
+    metadata: ObjectMeta,
+    spec: JobSpec,
+    status: JobStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JobSpec {
+    parallelism: Option<i32>,
+    completions: Option<i32>,
+    suspend: bool,
+    selector: LabelSelector,
+    template: PodTemplate,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct JobStatus {
+    succeeded: i32,
+    conditions: Vec<PodCondition>,
+}
+
+impl Job {
+    /// How many pods run at a time until the Job is done.
+    fn replicas(&self) -> i32 {
+        let done = |condition: &PodCondition| ["Complete", "Failed"].contains(&condition.type_.as_str()) && condition.status == "True";
+        if self.spec.suspend || self.status.conditions.iter().any(done) {
+            return 0;
+        }
+        let parallel = self.spec.parallelism.unwrap_or(1);
+        self.spec.completions.map_or(parallel, |all| parallel.min(all.saturating_sub(self.status.succeeded).max(0)))
+    }
 }
 
 impl WorkloadManifests {
@@ -61,6 +103,14 @@ impl WorkloadManifests {
             ("v1", "ReplicationController") => {
                 let Controller { mut metadata, spec } = document.parse()?;
                 stamp.fill(&mut metadata, true);
+                self.maker(
+                    document,
+                    "ReplicationController",
+                    &metadata,
+                    spec.replicas.unwrap_or(1),
+                    spec.template.clone(),
+                    LabelSelector::default(),
+                )?;
                 let pairs = spec.selector.unwrap_or(spec.template.metadata.labels);
                 let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
                 self.owner("ReplicationController", &metadata, Some(selector));
@@ -73,8 +123,17 @@ impl WorkloadManifests {
                     "ReplicaSet" => PodSourceKind::ReplicaSet,
                     _ => PodSourceKind::StatefulSet,
                 };
+                let kind = source.as_str();
+                let (replicas, template, selector) = (spec.replicas.unwrap_or(1), spec.template.clone(), spec.selector.clone());
+                self.maker(document, kind, &metadata, replicas, template, selector)?;
                 self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
                 self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
+            }
+            ("batch/v1", "Job") => {
+                let mut job: Job = document.parse()?;
+                stamp.fill(&mut job.metadata, true);
+                let replicas = job.replicas();
+                self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector)?;
             }
             ("v1", "PodTemplate") => {
                 let mut template: StoredPodTemplate = document.parse()?;
@@ -90,6 +149,35 @@ impl WorkloadManifests {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn maker(
+        &mut self,
+        document: &Document,
+        kind: &'static str,
+        metadata: &ObjectMeta,
+        replicas: i32,
+        template: PodTemplate,
+        selector: LabelSelector,
+    ) -> Result<(), ReadError> {
+        if let Some(fault) = replicas_fault(replicas) {
+            return Err(document.fault("spec.replicas".to_owned(), fault));
+        }
+        let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();
+        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes });
+        Ok(())
+    }
+
+    /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods.
+    ///
+    /// # Errors
+    /// A name in `asked` that no workload has, or several.
+    pub(super) fn expand(&mut self, pods: &mut Vec<Pod>, asked: &[Replicas]) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+        let mut expanded = expand(std::mem::take(&mut self.makers), pods, asked)?;
+        let added = expanded.pods.iter().map(|pod| pod.metadata.key()).collect();
+        pods.append(&mut expanded.pods);
+        self.selectors.owners.append(&mut expanded.owners);
+        Ok((expanded.notes, added))
     }
 
     fn owner(&mut self, kind: &str, metadata: &ObjectMeta, selector: Option<LabelSelector>) {

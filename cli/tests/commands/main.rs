@@ -1,11 +1,16 @@
 //! Runs the built command on the seeds' files.
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
+mod endings;
 mod legacy_pools;
+mod money;
 mod negative_files;
 mod order;
+mod prompt;
+mod same_objects;
 mod scale_up_crash;
 mod walkthroughs;
+mod workloads;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -30,6 +30,7 @@ pub mod warm;
 
 pub use buffers::Buffers;
 pub use catalog::{ClassParts, EVERY, TypeInputs, unavailable};
+pub use name_clashes::rename_provisioners;
 pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
 pub use reservations::Reserved;

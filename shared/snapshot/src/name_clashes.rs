@@ -9,7 +9,7 @@ use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 
 /// Renames Provisioners whose name a NodePool has as well, for this decision only.
-pub(crate) fn rename_provisioners(objects: &mut ClusterObjects) {
+pub fn rename_provisioners(objects: &mut ClusterObjects) {
     let pools = &objects.node_pools;
     let readable = pools.iter().filter(|pool| !pool.is_converted_provisioner()).map(|pool| &pool.metadata);
     let hidden = objects.unreadable_of(NodePool::KIND).map(|unreadable| &unreadable.metadata);

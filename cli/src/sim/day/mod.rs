@@ -12,6 +12,7 @@ pub use moves::Move;
 
 use super::verdicts;
 use crate::local::session::{Place, Session, SessionError};
+use crate::printing::complain;
 use crate::savings::ledger_of;
 use clap::Args;
 use jiff::Timestamp;
@@ -225,7 +226,7 @@ pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) 
         }
         if (minute + 1) % 60 == 0 && args.nodes >= LARGE {
             let who = if reference { "Karpenter" } else { "whittle" };
-            eprintln!(
+            complain!(
                 "{who}: hour {} done, ${:.2}, {running} machines, {} moves at most, {} commands; verdicts: {}",
                 (minute + 1) / 60,
                 dollars(day.nanos),

@@ -1,0 +1,42 @@
+//! NodePools that refer to an EC2NodeClass which is not there.
+
+use std::fmt;
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+
+/// A NodePool or Provisioner without its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dangling {
+    old: bool,
+    pool: String,
+    class: String,
+}
+
+impl fmt::Display for Dangling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { old, pool, class } = self;
+        let (kind, field, class_kind) = if *old {
+            ("Provisioner", "spec.providerRef", "AWSNodeTemplate")
+        } else {
+            ("NodePool", "spec.template.spec.nodeClassRef", "EC2NodeClass")
+        };
+        write!(
+            f,
+            "{kind} {pool:?}, {field}: {class_kind} {class:?} is missing, and without it no node is launched: add it, or correct the name"
+        )
+    }
+}
+
+/// The pools whose class is missing. Classes of other providers are none of our business.
+pub(crate) fn dangling<'a>(pools: impl IntoIterator<Item = &'a NodePool>, classes: &[Ec2NodeClass]) -> Vec<Dangling> {
+    let is_without = |pool: &&NodePool| {
+        let reference = &pool.spec.template.spec.node_class_ref;
+        reference.kind == Ec2NodeClass::KIND && pool.class_in(classes).is_none()
+    };
+    let named = |pool: &NodePool| Dangling {
+        old: pool.is_converted_provisioner(),
+        pool: NodePool::given_name(&pool.metadata.name).to_owned(),
+        class: pool.spec.template.spec.node_class_ref.name.clone(),
+    };
+    pools.into_iter().filter(is_without).map(named).collect()
+}

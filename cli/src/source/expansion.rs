@@ -1,0 +1,202 @@
+//! Pods of workloads whose pods are not among the manifests, as the controllers of a cluster would create them.
+//!
+//! A dump has both a Deployment and its pods; a file that is still to be applied has the Deployment alone. Pods count by their
+//! ownerReferences, and only the missing ones are added. DaemonSets are left to the solver, which counts them on every machine.
+
+use super::acceptance::replicas_fault;
+use super::error::ReadError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use whittle_api::k8s::{Pod, PodTemplate};
+use whittle_api::{LabelSelector, ObjectMeta, OwnerReference};
+
+/// A workload that creates pods.
+#[derive(Clone, Debug)]
+pub(super) struct PodMaker {
+    pub(super) kind: &'static str,
+    pub(super) metadata: ObjectMeta,
+    /// How many pods it should have.
+    pub(super) replicas: i32,
+    pub(super) template: PodTemplate,
+    pub(super) selector: LabelSelector,
+    /// Volumes that it makes for each pod, which are not planned.
+    pub(super) claims_volumes: bool,
+}
+
+/// `--replicas NAME=N`: another number of replicas for a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// NAME or NAMESPACE/NAME.
+    name: String,
+    count: i32,
+}
+
+impl FromStr for Replicas {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("{text:?} is not of the form NAME=N or NAMESPACE/NAME=N, such as web=20");
+        let (name, count) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
+        let count: i32 = count.parse().map_err(|_| form())?;
+        replicas_fault(count).map_or(Ok(Self { name: name.to_owned(), count }), Err)
+    }
+}
+
+impl fmt::Display for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.count)
+    }
+}
+
+impl Replicas {
+    fn means(&self, metadata: &ObjectMeta) -> bool {
+        self.name == metadata.name || self.name == metadata.key()
+    }
+}
+
+/// What became of the workloads.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    pub(super) pods: Vec<Pod>,
+    /// Selectors of the ReplicaSets that the Deployments would have, by uid.
+    pub(super) owners: BTreeMap<String, LabelSelector>,
+    pub(super) notes: Vec<String>,
+}
+
+/// The pods that are missing.
+///
+/// # Errors
+/// A name in `asked` that no workload has, or several.
+pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &[Pod], asked: &[Replicas]) -> Result<Expanded, ReadError> {
+    let sets = owned_sets(&makers);
+    makers.retain(|maker| maker.kind != "ReplicaSet" || !sets.contains_key(&key(maker)));
+    makers.sort_by_key(|maker| (maker.metadata.key(), maker.kind));
+    let scaled = scale(&mut makers, asked)?;
+    let present = present(pods, &sets, &makers);
+    let mut names: BTreeSet<String> = pods.iter().map(|pod| pod.metadata.key()).collect();
+    let mut out = Expanded::default();
+    for (at, maker) in makers.iter().enumerate() {
+        let what = format!("{} {}", maker.kind, maker.metadata.key());
+        let there =
+            present.get(&(maker.metadata.namespace.clone(), maker.kind.to_owned(), maker.metadata.name.clone())).copied().unwrap_or(0);
+        let wanted = usize::try_from(maker.replicas).unwrap_or(0);
+        if maker.metadata.is_deleting() {
+            out.notes.push(format!("{what} is being deleted: no pod is planned for it"));
+        } else if wanted == 0 && there == 0 {
+            out.notes.push(format!("{what} has no replicas, so that there is nothing to plan for it; --replicas NAME=N asks what if"));
+        } else if scaled.contains(&at) && wanted < there {
+            out.notes.push(format!("{what} has {there} pods among the manifests: {wanted} replicas take none of them away"));
+        } else if there < wanted {
+            add(maker, wanted - there, there, &mut names, &mut out);
+        }
+    }
+    Ok(out)
+}
+
+type Key = (String, String, String);
+
+fn key(maker: &PodMaker) -> Key {
+    (maker.metadata.namespace.clone(), maker.kind.to_owned(), maker.metadata.name.clone())
+}
+
+/// The ReplicaSets that belong to a Deployment among the manifests, with its name.
+fn owned_sets(makers: &[PodMaker]) -> BTreeMap<Key, String> {
+    let deployments: BTreeSet<(&str, &str)> = makers
+        .iter()
+        .filter(|maker| maker.kind == "Deployment")
+        .map(|maker| (maker.metadata.namespace.as_str(), maker.metadata.name.as_str()))
+        .collect();
+    let owned = |maker: &PodMaker| {
+        let mut owners = maker.metadata.owner_references.iter().filter(|owner| owner.kind == "Deployment");
+        let owner = owners.find(|owner| deployments.contains(&(maker.metadata.namespace.as_str(), owner.name.as_str())))?;
+        Some((key(maker), owner.name.clone()))
+    };
+    makers.iter().filter(|maker| maker.kind == "ReplicaSet").filter_map(owned).collect()
+}
+
+/// Sets the numbers of replicas that were asked for; returns the positions of these workloads.
+fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>, ReadError> {
+    let mut scaled = BTreeSet::new();
+    for replicas in asked {
+        let meant: Vec<usize> = (0..makers.len()).filter(|at| replicas.means(&makers[*at].metadata)).collect();
+        let shown = |at: &usize| format!("{} {}", makers[*at].kind, makers[*at].metadata.key());
+        let wrong = |message: String| ReadError::Replicas { name: replicas.to_string(), message };
+        match meant[..] {
+            [] => {
+                let known: Vec<String> = (0..makers.len()).take(10).map(|at| shown(&at)).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(wrong(format!("no workload among the manifests has this name; there is {known}")));
+            }
+            [at] => {
+                makers[at].replicas = replicas.count;
+                scaled.insert(at);
+            }
+            _ => {
+                let several: Vec<String> = meant.iter().map(shown).collect();
+                return Err(wrong(format!("it may be any of {}: write NAMESPACE/NAME, or leave a file out", several.join(", "))));
+            }
+        }
+    }
+    Ok(scaled)
+}
+
+/// The numbers of pods that the workloads have.
+fn present(pods: &[Pod], sets: &BTreeMap<Key, String>, makers: &[PodMaker]) -> BTreeMap<Key, usize> {
+    let known: BTreeSet<Key> = makers.iter().map(key).collect();
+    let mut out = BTreeMap::new();
+    let lives = |pod: &&Pod| !pod.metadata.is_deleting() && !["Succeeded", "Failed"].contains(&pod.status.phase.as_str());
+    for pod in pods.iter().filter(lives) {
+        let owners = &pod.metadata.owner_references;
+        let Some(owner) = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first()) else { continue };
+        // A pod without a namespace is in the default one, as everything here.
+        let namespace = if pod.metadata.namespace.is_empty() { "default" } else { &pod.metadata.namespace }.to_owned();
+        let direct = (namespace.clone(), owner.kind.clone(), owner.name.clone());
+        let of_deployment = |name: &str| (namespace.clone(), "Deployment".to_owned(), name.to_owned());
+        let by_set = sets.get(&direct).map(|name| of_deployment(name));
+        // A ReplicaSet that is not among the manifests has the name of its Deployment and a hash.
+        let by_name = || {
+            let is_unknown = owner.kind == "ReplicaSet" && !known.contains(&direct);
+            let (name, _) = owner.name.rsplit_once('-').filter(|_| is_unknown)?;
+            Some(of_deployment(name)).filter(|key| known.contains(key))
+        };
+        *out.entry(by_set.or_else(by_name).unwrap_or(direct)).or_insert(0) += 1;
+    }
+    out
+}
+
+/// Adds `count` pods of a workload, of which `there` are among the manifests.
+fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String>, out: &mut Expanded) {
+    let metadata = &maker.metadata;
+    let mut owner = OwnerReference {
+        kind: maker.kind.to_owned(),
+        name: metadata.name.clone(),
+        uid: metadata.uid.clone(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    if maker.kind == "Deployment" {
+        owner = OwnerReference { kind: "ReplicaSet".to_owned(), uid: format!("{}-replicas", owner.uid), ..owner };
+        out.owners.insert(owner.uid.clone(), maker.selector.clone());
+    }
+    // StatefulSets count from zero.
+    let mut number = usize::from(maker.kind != "StatefulSet");
+    for _ in 0..count {
+        let mut meta = ObjectMeta { owner_references: vec![owner.clone()], ..maker.template.metadata.clone() };
+        meta.namespace.clone_from(&metadata.namespace);
+        loop {
+            meta.name = format!("{}-{number}", metadata.name);
+            number += 1;
+            if names.insert(meta.key()) {
+                break;
+            }
+        }
+        meta.uid = format!("{}-{}", metadata.uid, meta.name);
+        meta.creation_timestamp = metadata.creation_timestamp;
+        out.pods.push(Pod { metadata: meta, spec: maker.template.spec.clone(), ..Pod::default() });
+    }
+    let besides = if there == 0 { String::new() } else { format!(" besides the {there} that are") };
+    let volumes = if maker.claims_volumes { "; without the volumes that it claims for each" } else { "" };
+    let pods = if count == 1 { "1 pod that is".to_owned() } else { format!("{count} pods that are") };
+    out.notes.push(format!("{} {}: {pods} not among the manifests{besides}, planned as pending{volumes}", maker.kind, metadata.key()));
+}

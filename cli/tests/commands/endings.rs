@@ -1,0 +1,131 @@
+//! How commands end: their exit codes, and what happens when their output cannot be written.
+
+use crate::{err, out, seed, tests, whittle};
+use std::process::{Command, Output, Stdio};
+
+fn catalog() -> String {
+    tests().join("golden/catalog.json").display().to_string()
+}
+
+fn pod(name: &str, cpu: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n\
+         spec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}\n"
+    )
+}
+
+fn pool(operator: &str) -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: default}}\nspec: {{template: {{spec: {{\
+         nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}, \
+         requirements: [{{key: karpenter.sh/capacity-type, operator: {operator}, values: [on-demand]}}]}}}}}}\n"
+    )
+}
+
+/// Runs a command whose output goes to `stdout` and `stderr`.
+fn into(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whittle"));
+    command.args(arguments).stdin(Stdio::null()).stdout(stdout).stderr(stderr).output().unwrap()
+}
+
+/// Commands that print something, and need no input but files.
+fn printing() -> Vec<Vec<String>> {
+    let (pool, catalog) = (seed("001-provisioner-default.yaml"), catalog());
+    let scenario = tests().join("scenarios/faults/scale_up.yaml").display().to_string();
+    let commands: [&[&str]; 10] = [
+        &["--help"],
+        &["plan", "-f", &pool, "--instance-types", &catalog],
+        &["plan", "-f", &pool, "--instance-types", &catalog, "-o", "json"],
+        &["consolidate", "-f", &pool, "--instance-types", &catalog],
+        &["convert", "-f", &pool],
+        &["validate", "-f", &pool],
+        &["check", "-f", &pool],
+        &["local", "run", &scenario],
+        &["demo"],
+        &["sim", "storm", "--seeds", "1", "--story", &scenario],
+    ];
+    commands.iter().map(|words| words.iter().map(|word| (*word).to_owned()).collect()).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error_and_no_panic() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    for words in printing() {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let ended = into(&words, full(), Stdio::piped());
+        let message = err(&ended);
+        assert_eq!(ended.status.code(), Some(1), "{words:?}: {message}");
+        assert!(message.contains("the output cannot be written") && message.contains("space"), "{words:?}: {message}");
+        assert!(!message.contains("panicked"), "{words:?}: {message}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_unwritable_standard_error_is_no_panic() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    for words in [&["plan", "-f", "/no/such/file"][..], &["local", "run", "/no/such/file"], &["savings", "/no/such/file"], &["plna"]] {
+        let ended = into(words, Stdio::piped(), full());
+        assert!(matches!(ended.status.code(), Some(1 | 2)), "{words:?}: {:?}", ended.status);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_ends_every_command_silently() {
+    for words in printing() {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_whittle"));
+        let mut child = command.args(&words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        let message = err(&ended);
+        assert!(!message.contains("panicked") && !message.contains("cannot be written"), "{words:?}: {message}");
+        assert_ne!(ended.status.code(), Some(134), "{words:?}");
+        #[cfg(unix)]
+        assert_ne!(std::os::unix::process::ExitStatusExt::signal(&ended.status), Some(6), "{words:?}: SIGABRT");
+    }
+}
+
+/// Checks the exit code of a command on some documents, and that its errors contain `wanted`.
+#[track_caller]
+fn ends(words: &[&str], documents: &[String], code: i32, wanted: &str) -> String {
+    let catalog = catalog();
+    let words = [words, &["-f", "-", "--instance-types", &catalog]].concat();
+    let ended = whittle(&words, &documents.join("---\n"));
+    let message = err(&ended);
+    assert_eq!(ended.status.code(), Some(code), "{words:?}: {message}");
+    assert!(message.contains(wanted), "{words:?} does not say {wanted:?}: {message}");
+    out(&ended)
+}
+
+#[test]
+fn the_exit_code_says_that_objects_were_refused() {
+    let fine = [pod("a", "1"), pool("In")];
+    ends(&["plan"], &fine, 0, "");
+    ends(&["consolidate"], &fine, 0, "");
+    ends(&["explain", "a"], &fine, 0, "");
+
+    let no_quantity = [pod("a", "1"), pod("b", "abc"), pool("In")];
+    let text = ends(&["plan"], &no_quantity, 1, "refused: ");
+    assert!(text.contains("1 of 1 pods placed"), "the others are planned nevertheless: {text}");
+    ends(&["explain", "a"], &no_quantity, 1, "refused: ");
+    ends(&["consolidate"], &no_quantity, 2, "may protect pods");
+
+    let no_operator = [pod("a", "1"), pool("Inn")];
+    ends(&["plan"], &no_operator, 1, "Inn");
+    ends(&["consolidate"], &no_operator, 1, "Inn");
+    ends(&["explain", "a"], &no_operator, 1, "Inn");
+
+    ends(&["plan"], &[pod("b", "abc")], 2, "abc");
+}
+
+#[test]
+fn the_help_documents_the_exit_codes() {
+    for command in ["plan", "consolidate", "explain", "validate", "check", "savings"] {
+        let text = out(&whittle(&[command, "--help"], ""));
+        let (_, codes) = text.split_once("Exit code: ").unwrap_or_else(|| panic!("{command}: {text}"));
+        for code in ["0 if", "1 if", "2 if"] {
+            assert!(codes.contains(code), "{command} does not document {code}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Objects that are given twice, that have one name, that cannot be, or that refer to nothing: none is counted silently.
+
+use crate::{err, out, seed, tests, whittle};
+use std::path::PathBuf;
+use std::process::Output;
+
+/// Files that are removed in the end.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("whittle-same-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, documents: &[String]) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, documents.join("---\n")).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pod(name: &str, cpu: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n\
+         spec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}\n"
+    )
+}
+
+fn run(command: &[&str], files: &[&str]) -> Output {
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let files = files.iter().flat_map(|file| ["-f", file]);
+    let words: Vec<&str> = command.iter().copied().chain(files).chain(["--instance-types", &catalog]).collect();
+    whittle(&words, "")
+}
+
+#[test]
+fn an_object_that_is_given_twice_and_equally_counts_once() {
+    let files = Files::new("equal");
+    let dump = files.write("dump.yaml", &[pod("a", "1"), pod("b", "1")]);
+    let json = files.write("dump.json", &["{\"kind\": \"Pod\", \"apiVersion\": \"v1\", \"metadata\": {\"namespace\": \"default\", \"name\": \"a\"}, \"spec\": {\"containers\": [{\"resources\": {\"requests\": {\"cpu\": 1}}, \"name\": \"c\", \"image\": \"i\"}]}}".to_owned()]);
+    let pool = seed("004-provisioner-default.yaml");
+    let planned = run(&["plan"], &[&dump, &dump, &pool, &pool]);
+    assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
+    assert!(out(&planned).contains("2 of 2 pods placed"), "{}", out(&planned));
+    assert!(err(&planned).contains("documents that repeat an object"), "{}", err(&planned));
+    let explained = run(&["explain", "a"], &[&dump, &dump, &pool]);
+    assert!(out(&explained).contains("default/a needs a new machine"), "{} {}", out(&explained), err(&explained));
+    let once = run(&["plan"], &[&dump, &pool]);
+    assert!(!err(&once).contains("repeat"), "{}", err(&once));
+    // A namespace that is left out is the default one.
+    let both = run(&["plan"], &[&dump, &json, &pool]);
+    assert!(out(&both).contains("2 of 2 pods placed"), "{} {}", out(&both), err(&both));
+}
+
+#[test]
+fn an_object_that_is_given_twice_and_differently_is_refused_with_both_places() {
+    let files = Files::new("different");
+    let (one, other) = (files.write("one.yaml", &[pod("b", "1"), pod("a", "1")]), files.write("other.yaml", &[pod("a", "2")]));
+    let pool = seed("004-provisioner-default.yaml");
+    let mut texts = Vec::new();
+    for order in [[&one, &other], [&other, &one]] {
+        let planned = run(&["plan"], &[order[0], order[1], &pool]);
+        let message = err(&planned);
+        assert_eq!(planned.status.code(), Some(1), "{message}");
+        assert!(message.contains("Pod \"a\" is given twice, and differently"), "{message}");
+        assert!(message.contains("one.yaml, document 2") && message.contains("other.yaml, document 1"), "{message}");
+        assert!(message.contains("leave one of them out"), "{message}");
+        texts.push(out(&planned));
+    }
+    assert!(texts[0].contains("1 of 1 pods placed"), "the other pod is planned, and this one in neither form: {}", texts[0]);
+    assert_eq!(texts[0], texts[1], "the order of the files decides nothing");
+    let consolidated = run(&["consolidate"], &[&one, &other, &pool]);
+    assert_eq!(consolidated.status.code(), Some(2), "it might protect a node: {}", err(&consolidated));
+}
+
+#[test]
+fn converted_pools_that_conflict_name_their_files() {
+    let files = Files::new("legacy");
+    let text = std::fs::read_to_string(seed("004-provisioner-default.yaml")).unwrap();
+    assert!(text.contains("ttlSecondsAfterEmpty"), "{text}");
+    let changed = files.write("changed.yaml", &[text.replace("ttlSecondsAfterEmpty: 30", "ttlSecondsAfterEmpty: 60")]);
+    let planned = run(&["plan"], &[&seed("004-provisioner-default.yaml"), &changed]);
+    let message = err(&planned);
+    assert!(
+        message.contains("given twice") && message.contains("changed.yaml") && message.contains("004-provisioner-default.yaml"),
+        "{message}"
+    );
+}
+
+#[test]
+fn objects_without_a_possible_name_are_refused_by_every_command() {
+    let files = Files::new("names");
+    for (name, says) in
+        [("Web_0!", "\"Web_0!\" is no name"), ("''", "missing: give the object a name"), ("a..b", "is no name"), ("-a", "is no name")]
+    {
+        let file = files.write("pod.yaml", &[pod(name, "1")]);
+        let planned = run(&["plan"], &[&file, &seed("004-provisioner-default.yaml")]);
+        let checked = whittle(&["check", "-f", &file], "");
+        let prompt = whittle(&["local"], &format!("apply -f {file}\n"));
+        for (command, output, code) in [("plan", planned, 1), ("check", checked, 1), ("local", prompt, 2)] {
+            let message = err(&output);
+            assert_eq!(output.status.code(), Some(code), "{command} {name}: {message}");
+            assert!(
+                message.contains(says) && message.contains("pod.yaml") && message.contains("metadata.name"),
+                "{command} {name}: {message}"
+            );
+            assert!(!out(&output).contains("created") && !out(&output).contains("fine"), "{command} {name}: {}", out(&output));
+        }
+    }
+    let fine = files.write("fine.yaml", &[pod("web-0.a", "1")]);
+    assert_eq!(run(&["plan"], &[&fine, &seed("004-provisioner-default.yaml")]).status.code(), Some(0));
+}
+
+#[test]
+fn impossible_numbers_of_replicas_are_refused() {
+    let files = Files::new("replicas");
+    let deployment = |replicas: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec: {{replicas: {replicas}, selector: {{matchLabels: {{app: web}}}}, \
+             template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c, image: i}}]}}}}}}\n"
+        )
+    };
+    let fine = files.write("fine.yaml", &[deployment("1")]);
+    for (replicas, says) in [("-3", "-3 replicas cannot be"), ("2000000000", "too many")] {
+        let scaled = whittle(&["local"], &format!("apply -f {fine}\nscale deploy/web --replicas {replicas}\n"));
+        let file = files.write("wrong.yaml", &[deployment(replicas)]);
+        let applied = whittle(&["local"], &format!("apply -f {file}\n"));
+        let checked = whittle(&["check", "-f", &file], "");
+        for (output, code) in [(scaled, 2), (applied, 2), (checked, 1)] {
+            assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+            assert!(err(&output).contains(says) && err(&output).contains("web"), "{}", err(&output));
+        }
+    }
+}
+
+#[test]
+fn an_on_demand_machine_is_not_taken_back() {
+    let files = Files::new("on-demand");
+    let demo = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/local/demo/pool.yaml")).unwrap();
+    let pool = files.write("pool.yaml", &[demo.replace("values: [spot]", "values: [on-demand]")]);
+    let pod = files.write("pod.yaml", &[pod("a", "1")]);
+    let steps = format!("apply -f {pool} {pod}\nadvance 3m\nget nodes\n");
+    let text = out(&whittle(&["local"], &steps));
+    let node = text.lines().find(|line| line.contains("Ready") && line.contains("on-demand")).and_then(|line| line.split(' ').next());
+    let node = node.unwrap_or_else(|| panic!("no node: {text}"));
+    let answered = whittle(&["local"], &format!("{steps}interrupt {node}\n"));
+    assert_eq!(answered.status.code(), Some(2));
+    assert!(err(&answered).contains("spot machines only") && err(&answered).contains(node), "{}", err(&answered));
+}
+
+fn node_pool(class: &str) -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: default}}\nspec: {{template: {{spec: {{\
+         nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: {class}}}, \
+         requirements: [{{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}]}}}}}}\n"
+    )
+}
+
+fn node_class(name: &str) -> String {
+    format!(
+        "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: {name}}}\nspec: {{role: KarpenterNodeRole-demo, \
+         amiSelectorTerms: [{{alias: al2023@latest}}], subnetSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}], \
+         securityGroupSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}]}}\n"
+    )
+}
+
+#[test]
+fn a_pool_without_its_class_is_named_by_plan_check_and_local_alike() {
+    let files = Files::new("class");
+    let (pool, class, pod) = (
+        files.write("pool.yaml", &[node_pool("nope")]),
+        files.write("class.yaml", &[node_class("nope")]),
+        files.write("pod.yaml", &[pod("a", "1")]),
+    );
+    let says = "NodePool \"default\", spec.template.spec.nodeClassRef: EC2NodeClass \"nope\" is missing";
+    let plan = |files: &[&str]| {
+        let words: Vec<&str> = ["plan", "--region", "us-east-1"].into_iter().chain(files.iter().flat_map(|file| ["-f", file])).collect();
+        let planned = whittle(&words, "");
+        assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
+        err(&planned)
+    };
+    assert!(plan(&[&pool, &pod]).contains(says), "{}", plan(&[&pool, &pod]));
+    assert!(!plan(&[&pool, &pod, &class]).contains("is missing"));
+    let checked = whittle(&["check", "-f", &pool], "");
+    assert_eq!(checked.status.code(), Some(0), "the class may be in the cluster: {}", err(&checked));
+    assert!(out(&checked).contains(says) && !out(&checked).contains("fine"), "{}", out(&checked));
+    let checked = out(&whittle(&["check", "-f", &pool, "-f", &class], ""));
+    assert!(!checked.contains("is missing") && checked.contains("NodePool \"default\": fine"), "{checked}");
+    let applied = out(&whittle(&["local"], &format!("apply -f {pool}\n")));
+    assert!(applied.contains(says), "{applied}");
+    let applied = out(&whittle(&["local"], &format!("apply -f {pool} {class}\n")));
+    assert!(!applied.contains("is missing"), "{applied}");
+    // The catalog has what a class admits.
+    assert!(!err(&run(&["plan"], &[&pool, &pod])).contains("is missing"));
+    let old = std::fs::read_to_string(seed("004-provisioner-default.yaml")).unwrap();
+    let old = files.write("old.yaml", &[old.split("---\n").next().unwrap().to_owned()]);
+    let checked = out(&whittle(&["check", "-f", &old], ""));
+    assert!(checked.contains("Provisioner \"default\", spec.providerRef: AWSNodeTemplate \"default\" is missing"), "{checked}");
+}
+
+#[test]
+fn a_node_pool_and_a_provisioner_of_one_name_are_shown_apart() {
+    let files = Files::new("twins");
+    let old = std::fs::read_to_string(seed("004-provisioner-default.yaml")).unwrap();
+    let old = files.write("old.yaml", &[old.replace("${CLUSTER_NAME}", "demo")]);
+    let new = files.write("new.yaml", &[node_pool("default"), node_class("default")]);
+    let picky = |name: &str, capacity_type: &str| {
+        pod(name, "1").replace("spec: {", &format!("spec: {{nodeSelector: {{karpenter.sh/capacity-type: {capacity_type}}}, "))
+    };
+    let pods = files.write("pods.yaml", &[picky("for-new", "on-demand"), picky("for-old", "spot")]);
+    let planned = run(&["plan"], &[&old, &new, &pods]);
+    assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
+    let text = out(&planned);
+    assert!(text.contains("new machine from nodepool default:"), "{text}");
+    assert!(text.contains("new machine from nodepool Provisioner/default:"), "{text}");
+    let steps = format!("apply -f {old} {new} {pods}\nadvance 4m\nget nodes\nget nodeclaims\n");
+    let session = whittle(&["local", "--kubernetes-version", "1.32"], &steps);
+    let text = out(&session);
+    let of_pool = |pool: &str, capacity_type: &str| {
+        let mut rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.any(|row| row.get(2) == Some(&pool) && row.get(4) == Some(&capacity_type))
+    };
+    assert!(of_pool("default", "on-demand") && of_pool("Provisioner/default", "spot"), "{text}{}", err(&session));
+    assert!(!of_pool("default", "spot"), "{text}");
+    let claims: Vec<&str> = text.lines().filter(|line| line.contains(" i-")).filter(|line| line.contains("Provisioner/default")).collect();
+    assert_eq!(claims.len(), 1, "{text}");
+}

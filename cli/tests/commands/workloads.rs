@@ -1,0 +1,121 @@
+//! Workloads whose pods are not among the manifests: `plan` and `explain` plan their pods.
+
+use crate::{err, out, seed, tests, whittle};
+use std::process::Output;
+
+fn metadata(name: &str, owner: &str) -> String {
+    format!("metadata: {{name: {name}, labels: {{app: web}}{owner}}}\n")
+}
+
+const POD_SPEC: &str = "{containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}";
+
+fn workload(kind: &str, name: &str, more: &str) -> String {
+    let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    format!(
+        "apiVersion: {version}\nkind: {kind}\n{}spec: {{{more}selector: {{matchLabels: {{app: web}}}}, \
+         template: {{metadata: {{labels: {{app: web}}}}, spec: {POD_SPEC}}}}}\n",
+        metadata(name, "")
+    )
+}
+
+fn owned(pod: &str, kind: &str, owner: &str, more: &str) -> String {
+    let owner = format!(", ownerReferences: [{{apiVersion: apps/v1, kind: {kind}, name: {owner}, controller: true}}]");
+    format!("apiVersion: v1\nkind: Pod\n{}spec: {POD_SPEC}\n{more}", metadata(pod, &owner))
+}
+
+fn run(command: &[&str], documents: &[String]) -> Output {
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let pool = seed("004-provisioner-default.yaml");
+    let words = [command, &["-f", "-", "-f", &pool, "--instance-types", &catalog]].concat();
+    whittle(&words, &documents.join("---\n"))
+}
+
+/// Checks the number of planned pods, and that standard error contains `says`.
+#[track_caller]
+fn planned(options: &[&str], documents: &[String], pods: &str, says: &str) -> String {
+    let output = run(&[&["plan"], options].concat(), documents);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).starts_with(&format!("{pods} pods placed")), "{}{}", out(&output), err(&output));
+    assert!(err(&output).contains(says), "does not say {says:?}: {}", err(&output));
+    err(&output)
+}
+
+#[test]
+fn the_pods_of_workloads_are_planned() {
+    let deployment = [workload("Deployment", "web", "replicas: 5, ")];
+    planned(&[], &deployment, "5 of 5", "Deployment default/web: 5 pods that are not among the manifests, planned as pending");
+    planned(&[], &[workload("Deployment", "web", "")], "1 of 1", "1 pod that is");
+    planned(&[], &[workload("ReplicaSet", "web", "replicas: 2, ")], "2 of 2", "ReplicaSet default/web");
+    planned(&[], &[workload("Job", "web", "parallelism: 4, completions: 3, ")], "3 of 3", "Job default/web");
+    planned(&[], &[workload("Job", "web", "suspend: true, ")], "0 of 0", "Job default/web has no replicas");
+    let claims = workload("StatefulSet", "db", "replicas: 3, volumeClaimTemplates: [{metadata: {name: data}}], ");
+    planned(&[], &[claims], "3 of 3", "without the volumes that it claims for each");
+    // A DaemonSet is counted on every machine.
+    planned(&[], &[workload("DaemonSet", "agent", "")], "0 of 0", "");
+    planned(&[], &[workload("CronJob", "nightly", "").replace("apps/v1", "batch/v1")], "0 of 0", "skipped batch/v1 CronJob nightly");
+}
+
+#[test]
+fn pods_among_the_manifests_are_not_planned_twice() {
+    let running = "status: {phase: Running}\n";
+    let deployment = workload("Deployment", "web", "replicas: 2, ");
+    let pods = [owned("web-5d9-a", "ReplicaSet", "web-5d9", ""), owned("web-5d9-b", "ReplicaSet", "web-5d9", "")];
+    let all = [vec![deployment.clone()], pods.to_vec()].concat();
+    let said = planned(&[], &all, "2 of 2", "");
+    assert!(!said.contains("not among the manifests"), "{said}");
+    // The same with the ReplicaSet, and with one of an older version, which has none.
+    let set = |name: &str, replicas: &str| {
+        workload("ReplicaSet", name, replicas).replace(
+            "labels: {app: web}}\nspec",
+            "labels: {app: web}, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web}]}\nspec",
+        )
+    };
+    let with_sets = [all.clone(), vec![set("web-5d9", "replicas: 2, "), set("web-old", "replicas: 0, ")]].concat();
+    let said = planned(&[], &with_sets, "2 of 2", "");
+    assert!(!said.contains("ReplicaSet"), "{said}");
+    // Only the missing ones are added. Pods that have ended are none of them.
+    let ended = owned("web-5d9-b", "ReplicaSet", "web-5d9", "status: {phase: Failed}\n");
+    planned(&[], &[deployment.clone(), pods[0].clone(), ended], "2 of 2", "1 pod that is not among the manifests besides the 1");
+    // A ReplicaSet of its own, and a Deployment whose name is the beginning of its name.
+    let own = [workload("ReplicaSet", "web-own", "replicas: 1, "), owned("web-own-a", "ReplicaSet", "web-own", ""), deployment];
+    planned(&[], &own, "3 of 3", "Deployment default/web: 2 pods");
+    let stateful = [workload("StatefulSet", "db", "replicas: 2, "), owned("db-0", "StatefulSet", "db", running)];
+    let output = run(&["explain", "db-1"], &stateful);
+    assert!(out(&output).contains("default/db-1 needs a new machine"), "{}{}", out(&output), err(&output));
+}
+
+#[test]
+fn another_number_of_replicas_may_be_asked_for() {
+    let web = [workload("Deployment", "web", "replicas: 0, ")];
+    planned(&[], &web, "0 of 0", "Deployment default/web has no replicas");
+    planned(&["--replicas", "web=20"], &web, "20 of 20", "20 pods");
+    planned(&["--replicas", "default/web=2"], &web, "2 of 2", "2 pods");
+    let two = [workload("Deployment", "web", "replicas: 3, "), workload("Deployment", "api", "replicas: 1, ")];
+    planned(&["--replicas", "web=1", "--replicas", "api=0"], &two, "1 of 1", "Deployment default/api has no replicas");
+    let with_pods = [web[0].clone(), owned("web-1", "ReplicaSet", "web-5d9", "")];
+    planned(&["--replicas", "web=3"], &with_pods, "3 of 3", "2 pods that are not among the manifests besides the 1 that are");
+    planned(&["--replicas", "web=0"], &with_pods, "1 of 1", "take none of them away");
+
+    let refused = |options: &[&str], documents: &[String], says: &[&str]| {
+        let output = run(options, documents);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", err(&output));
+        says.iter().for_each(|text| assert!(err(&output).contains(text), "{options:?} does not say {text:?}: {}", err(&output)));
+    };
+    refused(&["plan", "--replicas", "wbe=3"], &web, &["--replicas wbe=3", "no workload", "Deployment default/web"]);
+    let twins = [web[0].clone(), workload("StatefulSet", "web", "")];
+    refused(&["plan", "--replicas", "web=3"], &twins, &["Deployment default/web, StatefulSet default/web"]);
+    refused(&["consolidate", "--replicas", "web=3"], &web, &["use plan or explain"]);
+    for wrong in ["web=-3", "web=many", "web", "=3", "web=2000000000"] {
+        refused(&["plan", &format!("--replicas={wrong}")], &web, &["--replicas"]);
+    }
+    let negative = run(&["plan"], &[workload("Deployment", "web", "replicas: -3, ")]);
+    assert_eq!(negative.status.code(), Some(1));
+    assert!(err(&negative).contains("spec.replicas: -3 replicas cannot be"), "{}", err(&negative));
+}
+
+#[test]
+fn consolidation_sees_only_the_pods_that_there_are() {
+    let output = run(&["consolidate"], &[workload("Deployment", "web", "replicas: 5, ")]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(!err(&output).contains("planned as pending"), "{}", err(&output));
+}
