@@ -120,7 +120,9 @@ impl ParsedDocuments {
             fault.mark = fault.mark.filter(|_| has_position);
             fault.to_string()
         });
-        if node_pool {
+        // A dump has the pools of v1beta1 as v1.
+        let is_legacy = matches!(read.as_deref(), Ok([located]) if matches!(located.value, Object::Legacy(_)));
+        if node_pool && !is_legacy {
             document.faults = errors.collect();
             self.documents.push(document);
             return;

@@ -10,7 +10,8 @@ mod object;
 mod tests;
 
 use crate::field::{FieldError, FieldPath, Stage, Step};
-use crate::legacy::LegacyObject;
+use crate::legacy::{LegacyObject, version_before};
+use crate::validate;
 use crate::yaml::{self, Content, Mark, Node};
 pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
@@ -129,8 +130,11 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
         return Ok(unknown(node, api_version, kind));
     }
     let value = node.to_json();
+    if let (Some(before), true) = (version_before(api_version, kind, &value), errors.is_empty()) {
+        return read_value(before, kind, value).map_err(|error| vec![error]);
+    }
     if strict {
-        errors.extend(written_faults(crate::validate::document(api_version, kind, &value)));
+        errors.extend(written_faults(validate::document(api_version, kind, &value)));
     }
     match read_value(api_version, kind, value) {
         Ok(object) if errors.is_empty() => Ok(object),
@@ -159,7 +163,7 @@ fn read_value(api_version: &str, kind: &str, mut value: Value) -> Result<Object,
         return Err(unknown_karpenter_kind(api_version, kind));
     };
     let strict = is_karpenter(api_version);
-    if strict && let Some(spec) = crate::validate::defaulted(api_version, kind, &value) {
+    if strict && let Some(spec) = validate::defaulted(api_version, kind, &value) {
         value["spec"] = spec;
     }
     // A server ignores the status of an applied object, even a malformed one. (Other kinds may be many, so they are not copied.)
