@@ -11,6 +11,7 @@ use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
+use whittle_api::validate::{self, Served};
 
 /// One object as it was written, with its position.
 #[derive(Clone, Debug)]
@@ -324,10 +325,10 @@ impl Document {
         name.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).unwrap_or_default()
     }
 
-    /// Whether the manifest reader parses it: node classes, and all kinds before v1.
+    /// Whether the manifest reader parses it: node classes, all kinds before v1, and kinds of Karpenter's that no server has.
     fn is_for_manifest_reader(&self) -> bool {
         let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
-        self.version().starts_with("karpenter.") && !read_here
+        (self.version().starts_with("karpenter.") && !read_here) || validate::served(self.version(), self.kind()) == Served::Nowhere
     }
 
     /// A NodePool of which only `spec.disruption` is unreadable: the pool without it, and the error.

@@ -179,3 +179,18 @@ fn an_object_of_a_dump_is_read_in_the_version_in_which_it_was_written() {
     let errors = read("pool.yaml", &pool("")).unwrap_err();
     assert!(errors.iter().any(|error| error.field.to_string() == "spec.template.spec.nodeClassRef.group"), "{errors:?}");
 }
+
+#[test]
+fn a_kind_of_ours_in_a_misspelt_group_is_refused_and_kinds_of_others_are_not() {
+    let errors = refused("apiVersion: karpentr.sh/v1\nkind: NodePool\nmetadata: {name: a}\n");
+    assert_eq!(
+        errors,
+        ["f.yaml:1:1: document 1, NodePool \"a\", apiVersion: no server has NodePool of karpentr.sh/v1; did you mean karpenter.sh/v1?"]
+    );
+    for other in
+        ["eks.amazonaws.com/v1\nkind: NodePool", "autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest", "karpentr.sh/v1\nkind: Team"]
+    {
+        let objects = read("f.yaml", &format!("apiVersion: {other}\nmetadata: {{name: a}}\n")).unwrap();
+        assert!(matches!(objects[0].value, Object::Unknown { .. }), "{other}");
+    }
+}
