@@ -9,6 +9,7 @@ mod dynamo_store;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
+mod legacy_kinds;
 mod objects_without_claim;
 mod plans;
 mod real_admission;

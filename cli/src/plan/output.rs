@@ -88,7 +88,7 @@ fn offer(offer: &Offer) -> Value {
 }
 
 fn resources(resources: &Resources) -> Value {
-    resources.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect()
+    resources.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), json!(amount.text_of(name)))).collect()
 }
 
 /// An unplaced pod in the output format.
@@ -112,14 +112,16 @@ fn pool_rejection(rejection: &PoolRejection) -> Value {
     if let Some(miss) = &rejection.nearest {
         out["nearest"] = json!({
             "resource": miss.resource,
-            "needed": miss.needed.to_string(),
-            "largest": miss.largest.to_string(),
+            "needed": miss.needed.text_of(&miss.resource),
+            "largest": miss.largest.text_of(&miss.resource),
             "instanceType": miss.instance_type,
         });
     }
     if !rejection.limits.is_empty() {
-        let entries =
-            rejection.limits.iter().map(|l| json!({"resource": l.resource, "left": l.left.to_string(), "instanceTypesLarger": l.types}));
+        let entries = rejection
+            .limits
+            .iter()
+            .map(|l| json!({"resource": l.resource, "left": l.left.text_of(&l.resource), "instanceTypesLarger": l.types}));
         out["limits"] = entries.collect();
     }
     out

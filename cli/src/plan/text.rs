@@ -86,7 +86,7 @@ pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
     for narrowed in &claim.why.narrowed {
         let _ = writeln!(out, "  narrowed by its pods: {narrowed}");
     }
-    let asks: Vec<String> = claim.requests.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+    let asks: Vec<String> = claim.requests.iter().map(|(name, amount)| format!("{name} {}", amount.text_of(name))).collect();
     let _ = writeln!(out, "  requests: {}", asks.join(", "));
     let _ = writeln!(out, "  pods: {}", names(&claim.pods));
 }

@@ -11,6 +11,7 @@ use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
+use whittle_api::validate::{self, Served};
 use whittle_api::{Mark, ObjectMeta};
 
 /// One object as it was written, with its position.
@@ -142,7 +143,9 @@ impl ParsedDocuments {
             fault.mark = fault.mark.filter(|_| has_position);
             fault.to_string()
         });
-        if node_pool {
+        // A dump has the pools of v1beta1 as v1.
+        let is_legacy = matches!(read.as_deref(), Ok([located]) if matches!(located.value, Object::Legacy(_)));
+        if node_pool && !is_legacy {
             document.faults = errors.collect();
             self.documents.push(document);
             return;
@@ -380,10 +383,10 @@ impl Document {
         format!("{}, document {}", self.path, self.number)
     }
 
-    /// Whether the manifest reader parses it: node classes, and all kinds before v1.
+    /// Whether the manifest reader parses it: node classes, all kinds before v1, and kinds of Karpenter's that no server has.
     fn is_for_manifest_reader(&self) -> bool {
         let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
-        self.version().starts_with("karpenter.") && !read_here
+        (self.version().starts_with("karpenter.") && !read_here) || validate::served(self.version(), self.kind()) == Served::Nowhere
     }
 
     /// A NodePool of which only `spec.disruption` is unreadable: the pool without it, and the error.

@@ -210,7 +210,7 @@ impl Conversion {
             error.message = format!("as {kind} of {api_version}, {}", error.message);
         }
         let (old, _) = judgement.document.type_meta();
-        let judged = format!("{old} is not served by the CRDs: judged as {kind} of {api_version}, which `whittle convert` prints");
+        let judged = format!("{old} is read as v1: judged as {kind} of {api_version}, which `whittle convert` prints");
         let notes = std::iter::once(judged).chain(self.notes.iter().cloned());
         judgement.notes.extend(notes.map(|note| FieldError::new(FieldPath::root(), note)));
     }

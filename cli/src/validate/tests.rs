@@ -395,7 +395,7 @@ fn kinds_from_before_v1_are_judged_as_converted() {
     // The settings of the kubelet belong into the class, which is why both are converted together.
     assert_eq!(objects[1]["defaulted"]["kubelet"]["maxPods"], 20, "{}", ran.out);
     let warnings = objects[0]["warnings"].to_string();
-    assert!(warnings.contains("karpenter.sh/v1beta1 is not served by the CRDs: judged as NodePool of karpenter.sh/v1"), "{warnings}");
+    assert!(warnings.contains("karpenter.sh/v1beta1 is read as v1: judged as NodePool of karpenter.sh/v1"), "{warnings}");
 
     let wrong = run_on(&json(), &pool("  weight: heavy\n"));
     assert_eq!((wrong.code, fields(&wrong.objects()[0]["errors"])), (ExitCode::from(1), vec!["spec.weight"]));

@@ -133,3 +133,21 @@ fn a_session_rejects_unknown_commands_and_arguments() {
     refused(&["local"], "advance soon\n", &["soon"]);
     refused(&["local"], "explain absent\n", &["absent"]);
 }
+
+#[test]
+fn a_pool_of_a_misspelt_group_is_rejected_by_every_command() {
+    let pool = "apiVersion: karpentr.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {}\n";
+    let wanted = ["NodePool \"default\"", "no server has NodePool of karpentr.sh/v1; did you mean karpenter.sh/v1?"];
+    let file = std::env::temp_dir().join(format!("whittle-misspelt-{}.yaml", std::process::id()));
+    std::fs::write(&file, pool).unwrap();
+    check(&file.display().to_string(), &wanted);
+    std::fs::remove_file(&file).unwrap();
+    refused(&["consolidate", "-f", "-", "--instance-types", &catalog()], pool, &wanted);
+    refused(&["explain", "pod/a", "-f", "-", "--instance-types", &catalog()], pool, &wanted);
+    refused(&["check", "-f", "-"], pool, &wanted);
+
+    // Beside other objects it is left out as every unreadable object is, and never without a word.
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n---\n";
+    let planned = whittle(&["plan", "-f", "-", "--instance-types", &catalog()], &format!("{pod}{pool}"));
+    assert!(err(&planned).contains(wanted[1]), "{}{}", out(&planned), err(&planned));
+}

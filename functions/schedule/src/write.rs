@@ -80,7 +80,8 @@ fn pool_detail(rejection: &PoolRejection) -> serde_json::Value {
         "nodePool": rejection.node_pool, "category": rejection.cause.category(), "message": rejection.cause.to_string(),
         "ruledOut": ruled_out.map(|r| format!("{} rules out {} of {} instance types", r.constraint, r.types, r.of)).collect::<Vec<_>>(),
         "nearest": rejection.nearest.as_ref().map(|miss| serde_json::json!({
-            "resource": miss.resource, "needed": miss.needed.to_string(), "largest": miss.largest.to_string(), "instanceType": miss.instance_type,
+            "resource": miss.resource, "needed": miss.needed.text_of(&miss.resource), "largest": miss.largest.text_of(&miss.resource),
+            "instanceType": miss.instance_type,
         })),
     })
 }

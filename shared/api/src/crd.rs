@@ -1,4 +1,9 @@
 //! CustomResourceDefinitions of our kinds, generated from the schemas that also validate files.
+//!
+//! A definition serves the current version of its kind, which is the stored one, and the version before v1 where there was one
+//! (ADR 0040). Kinds that v1 replaced by others have definitions of their own.
+
+mod kept;
 
 use crate::schema::{self, Kind};
 use serde_json::{Value, json};
@@ -100,16 +105,37 @@ const NAMES: &[Names] = &[
             AGE,
         ],
     },
+    Names {
+        kind: "Provisioner",
+        plural: "provisioners",
+        singular: "provisioner",
+        short: &[],
+        category: "karpenter",
+        namespaced: false,
+        scale: None,
+        columns: &[("Template", "string", ".spec.providerRef.name", true), AGE, ("Weight", "integer", ".spec.weight", false)],
+    },
+    Names {
+        kind: "AWSNodeTemplate",
+        plural: "awsnodetemplates",
+        singular: "awsnodetemplate",
+        short: &[],
+        category: "karpenter",
+        namespaced: false,
+        scale: None,
+        columns: &[AGE],
+    },
 ];
 
 /// All definitions, by file name (`karpenter.sh_nodepools.yaml`), ready to apply.
 pub fn all() -> Vec<(String, Value)> {
-    let served = schema::kinds().iter().filter(|kind| kind.status.is_some());
-    served
-        .filter_map(|kind| {
-            let (group, version) = kind.api_version.split_once('/')?;
-            let names = NAMES.iter().find(|names| names.kind == kind.kind)?;
-            Some((format!("{group}_{}.yaml", names.plural), definition(kind, names, group, version)))
+    NAMES
+        .iter()
+        .filter_map(|names| {
+            // The current version comes first among the schemas.
+            let versions: Vec<&Kind> = schema::kinds().iter().filter(|kind| kind.kind == names.kind).collect();
+            let stored = versions.first()?;
+            Some((format!("{}_{}.yaml", stored.group(), names.plural), definition(stored, &versions, names)))
         })
         .collect()
 }
@@ -124,34 +150,16 @@ pub(crate) fn is_scalable(kind: &str) -> bool {
     NAMES.iter().any(|names| names.kind == kind && names.scale.is_some())
 }
 
-fn definition(kind: &Kind, names: &Names, group: &str, version: &str) -> Value {
+fn definition(stored: &Kind, versions: &[&Kind], names: &Names) -> Value {
+    let group = stored.group();
     let mut annotations = json!({});
     if group.ends_with("x-k8s.io") {
         // API groups of the Kubernetes project must link their approval; the definition is the cluster autoscaler's.
         annotations["api-approved.kubernetes.io"] = "https://github.com/kubernetes/autoscaler/pull/8151".into();
     }
-    let mut required = vec!["metadata"];
-    if kind.spec_required {
-        required.push("spec");
-    }
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            "spec": schema::openapi(&kind.spec),
-            "status": kind.status.as_ref().map(schema::openapi),
-        },
-        "required": required,
-    });
-    let mut subresources = json!({"status": {}});
-    if let Some((wanted, actual)) = names.scale {
-        subresources["scale"] = json!({"specReplicasPath": wanted, "statusReplicasPath": actual});
-    }
     let mut spec_names = json!({
-        "kind": kind.kind,
-        "listKind": format!("{}List", kind.kind),
+        "kind": names.kind,
+        "listKind": format!("{}List", names.kind),
         "plural": names.plural,
         "singular": names.singular,
         "categories": [names.category],
@@ -167,16 +175,52 @@ fn definition(kind: &Kind, names: &Names, group: &str, version: &str) -> Value {
             "group": group,
             "names": spec_names,
             "scope": if names.namespaced { "Namespaced" } else { "Cluster" },
-            "versions": [{
-                "name": version,
-                "served": true,
-                "storage": true,
-                "subresources": subresources,
-                "additionalPrinterColumns": names.columns.iter().map(column).collect::<Vec<_>>(),
-                "schema": {"openAPIV3Schema": schema},
-            }],
+            "versions": versions.iter().map(|kind| version(kind, stored, versions, names)).collect::<Vec<_>>(),
         },
     })
+}
+
+fn version(kind: &Kind, stored: &Kind, versions: &[&Kind], names: &Names) -> Value {
+    let is_stored = kind.api_version == stored.api_version;
+    let mut spec = schema::openapi(&kind.spec);
+    for other in versions.iter().filter(|other| other.api_version != kind.api_version) {
+        kept::add_fields(&mut spec, &schema::openapi(&other.spec), other.api_version);
+    }
+    // A status is shown in every version as it is stored; Karpenter's own of the replaced kinds is kept as it is.
+    let open = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let status = stored.status.as_ref().map_or_else(open, schema::openapi);
+    let required: &[&str] = if kind.spec_required { &["metadata", "spec"] } else { &["metadata"] };
+    let mut subresources = json!({"status": {}});
+    if let (Some((wanted, actual)), true) = (names.scale, is_stored) {
+        subresources["scale"] = json!({"specReplicasPath": wanted, "statusReplicasPath": actual});
+    }
+    let mut version = json!({
+        "name": kind.api_version.split_once('/').map_or(kind.api_version, |(_, version)| version),
+        "served": true,
+        "storage": is_stored,
+        "subresources": subresources,
+        "additionalPrinterColumns": names.columns.iter().map(column).collect::<Vec<_>>(),
+        "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string"},
+                "metadata": {"type": "object"},
+                "spec": spec,
+                "status": status,
+            },
+            "required": required,
+        }},
+    });
+    if kind.status.is_none() {
+        version["deprecated"] = true.into();
+        version["deprecationWarning"] = format!(
+            "{} {} is from before v1: it is read as v1, and `whittle convert` prints what it is read as",
+            kind.api_version, kind.kind
+        )
+        .into();
+    }
+    version
 }
 
 fn column((name, type_, path, shown): &Column) -> Value {
@@ -207,7 +251,7 @@ mod tests {
     fn the_committed_crds_equal_the_generated_ones() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/crds");
         let all = all();
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 7);
         for (name, definition) in &all {
             let (file, text) = (directory.join(name), yaml(definition).unwrap());
             if std::env::var_os("WHITTLE_BLESS").is_some() {

@@ -52,6 +52,10 @@ pub fn unserved(api_version: &str, kind: &str) -> FieldError {
 /// The version that was meant where a kind of ours stands in no group, or in one that is nearly ours. Groups that merely have a kind of the
 /// same name, as other providers' do, mean themselves.
 fn intended(api_version: &str, kind: &str) -> Option<&'static str> {
+    // Files hold many objects of other kinds.
+    if !schema::kinds().iter().any(|known| known.kind == kind) {
+        return None;
+    }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if manifest::is_karpenter(api_version) || !(group.is_empty() || schema::kinds().iter().any(|known| is_near(known.group(), group))) {
         return None;

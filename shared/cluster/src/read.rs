@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::time::Duration;
 use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
-use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner};
+use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
@@ -84,19 +84,45 @@ fn parse<K: Kind + DeserializeOwned>(text: &str, cluster: &ClusterName) -> Resul
     if let Ok(List { metadata, items }) = serde_json::from_str::<List<K>>(text) {
         return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
     }
+    each(text, cluster, Unreadable::read::<K>)
+}
+
+/// The same for a kind that v1beta1 has as well, of which a server stores both versions as v1.
+fn parse_versions<K: Versioned>(text: &str, cluster: &ClusterName) -> Result<Listed<Object>, serde_json::Error> {
+    if let Ok(List { metadata, items }) = serde_json::from_str::<List<K>>(text)
+        && !items.iter().any(K::is_parsed_before)
+    {
+        let items = items.into_iter().map(K::into_object).collect();
+        return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
+    }
+    each(text, cluster, |value| {
+        if K::is_before(value) {
+            Unreadable::read::<K::Before>(value).map(K::before_into_object)
+        } else {
+            Unreadable::read::<K>(value).map(K::into_object)
+        }
+    })
+}
+
+/// Parses the objects of a page one by one.
+fn each<T>(text: &str, cluster: &ClusterName, read: impl Fn(&Value) -> Result<T, Box<Unreadable>>) -> Result<Listed<T>, serde_json::Error> {
     let page: List<Value> = serde_json::from_str(text)?;
     let mut listed = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: page.metadata.continue_token };
     for value in &page.items {
-        match Unreadable::read(value) {
+        match read(value) {
             Ok(item) => listed.items.push(item),
             Err(unreadable) => {
-                tracing::error!(%cluster, kind = K::KIND, object = %unreadable.metadata.key(), field = %unreadable.field, "{unreadable}");
+                let kind = unreadable.kind.as_str();
+                tracing::error!(%cluster, kind, object = %unreadable.metadata.key(), field = %unreadable.field, "{unreadable}");
                 listed.unreadable.push(*unreadable);
             }
         }
     }
     Ok(listed)
 }
+
+/// How a page of objects is parsed.
+type Parse<T> = fn(&str, &ClusterName) -> Result<Listed<T>, serde_json::Error>;
 
 fn page_query(consistency: Consistency, selector: Option<&str>, continue_token: &str) -> String {
     let mut query = match consistency {
@@ -122,6 +148,17 @@ impl<A: ClusterAccess> Clusters<A> {
         consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Option<Listed<K>>, ClusterError> {
+        self.list_pages::<K, K>(cluster, consistency, selector, parse).await
+    }
+
+    /// The same with the objects as `parse` makes them.
+    async fn list_pages<K: Kind, T: Send>(
+        &self,
+        cluster: &ClusterName,
+        consistency: Consistency,
+        selector: Option<&str>,
+        parse: Parse<T>,
+    ) -> Result<Option<Listed<T>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
         let mut restarts = 0;
         let mut all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
@@ -129,7 +166,7 @@ impl<A: ClusterAccess> Clusters<A> {
             let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
             match self.send_text(cluster, &ApiRequest::get(path)).await {
                 Ok(text) => {
-                    let page: Listed<K> = parse(&text, cluster).map_err(|error| ClusterError::Unavailable {
+                    let page: Listed<T> = parse(&text, cluster).map_err(|error| ClusterError::Unavailable {
                         cluster: cluster.clone(),
                         what: what.clone(),
                         message: error.to_string(),
@@ -174,23 +211,14 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(self.list(cluster, consistency, selector).await?.items)
     }
 
-    /// Objects of the served version of a kind; those of the previous version where only that one is served, and `None` where
-    /// neither is.
-    async fn list_versions<K, B>(
-        &self,
-        cluster: &ClusterName,
-        of_v1: impl Fn(Box<K>) -> Object,
-        of_beta: impl Fn(Box<B>) -> LegacyObject,
-    ) -> Result<Option<Listed<Object>>, ClusterError>
-    where
-        K: Kind + DeserializeOwned + Send,
-        B: Kind + DeserializeOwned + Send,
-    {
-        if let Some(listed) = self.list_known::<K>(cluster, Consistency::Newest, None).await? {
-            return Ok(Some(listed.map(|object| of_v1(Box::new(object)))));
+    /// Objects of a kind that v1beta1 has as well, each in the version in which it was written. Where v1 is not served they are read as
+    /// v1beta1; `None` where neither is.
+    async fn list_versions<K: Versioned>(&self, cluster: &ClusterName) -> Result<Option<Listed<Object>>, ClusterError> {
+        if let Some(listed) = self.list_pages::<K, Object>(cluster, Consistency::Newest, None, parse_versions::<K>).await? {
+            return Ok(Some(listed));
         }
-        let old = self.list_known::<B>(cluster, Consistency::Newest, None).await?;
-        Ok(old.map(|listed| listed.map(|object| Object::Legacy(of_beta(Box::new(object))))))
+        let old = self.list_known::<K::Before>(cluster, Consistency::Newest, None).await?;
+        Ok(old.map(|listed| listed.map(K::before_into_object)))
     }
 
     /// Objects of a kind that was replaced by another.
@@ -207,9 +235,9 @@ impl<A: ClusterAccess> Clusters<A> {
     /// settings can move to the class that it names.
     async fn read_karpenter(&self, cluster: &ClusterName, into: &mut ClusterObjects) -> Result<(), ClusterError> {
         let (pools, classes, claims, provisioners, templates) = try_join!(
-            self.list_versions::<NodePool, BetaNodePool>(cluster, Object::NodePool, LegacyObject::NodePool),
-            self.list_versions::<Ec2NodeClass, BetaNodeClass>(cluster, Object::NodeClass, LegacyObject::NodeClass),
-            self.list_versions::<NodeClaim, BetaNodeClaim>(cluster, Object::NodeClaim, LegacyObject::NodeClaim),
+            self.list_versions::<NodePool>(cluster),
+            self.list_versions::<Ec2NodeClass>(cluster),
+            self.list_versions::<NodeClaim>(cluster),
             self.list_old::<Provisioner>(cluster, LegacyObject::Provisioner),
             self.list_old::<AwsNodeTemplate>(cluster, LegacyObject::AwsNodeTemplate),
         )?;
@@ -451,5 +479,29 @@ mod tests {
         assert_eq!(page.unreadable.len(), 1);
         assert_eq!(page.unreadable[0].field, "spec.disruption.consolidationPolicy");
         assert!(page.unreadable[0].problem.contains("WhenItSuits"));
+    }
+
+    #[test]
+    fn a_page_of_v1_has_the_objects_of_v1beta1_as_they_were_written() {
+        let reference = |group: &str| format!(r#"{{"requirements":[],"nodeClassRef":{{{group}"kind":"EC2NodeClass","name":"n"}}}}"#);
+        let pool = |name: &str, group: &str, policy: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}"}},"spec":{{"disruption":{{"consolidationPolicy":"{policy}","consolidateAfter":"0s"}},
+                "template":{{"spec":{}}}}}}}"#,
+                reference(group)
+            )
+        };
+        let group = r#""group":"karpenter.k8s.aws","#;
+        let pools = [pool("new", group, "WhenEmpty"), pool("old", "", "WhenUnderutilized"), pool("odd", group, "WhenUnderutilized")];
+        let text = format!(r#"{{"items":[{}]}}"#, pools.join(","));
+        let page = parse_versions::<NodePool>(&text, &ClusterName::new("c")).expect("a list");
+        let shown: Vec<_> = page.items.iter().map(|object| (object.type_meta().0, object.key())).collect();
+        assert_eq!(shown, [("karpenter.sh/v1", "new".to_owned()), ("karpenter.sh/v1beta1", "old".to_owned())]);
+        assert_eq!(page.unreadable[0].metadata.name, "odd", "a policy of v1beta1 in an object of v1");
+
+        let class = |spec: &str| format!(r#"{{"metadata":{{"name":"a"}},"spec":{{{spec}}}}}"#);
+        let text = format!(r#"{{"items":[{}]}}"#, class(r#""amiFamily":"AL2""#));
+        let page = parse_versions::<Ec2NodeClass>(&text, &ClusterName::new("c")).expect("a list");
+        assert_eq!(page.items[0].type_meta().0, "karpenter.k8s.aws/v1beta1");
     }
 }

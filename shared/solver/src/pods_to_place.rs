@@ -94,7 +94,7 @@ fn faults(builder: &ProblemBuilder<'_>, pod: &Pod) -> Vec<String> {
     out.extend(builder.volumes.claim_errors(pod));
     out.extend(overloaded(&pod.spec));
     for (name, amount) in pods::negative_requests(pod) {
-        out.push(format!("it requests {amount} of {name}: a request cannot be negative"));
+        out.push(format!("it requests {} of {name}: a request cannot be negative", amount.text_of(name)));
     }
     out
 }

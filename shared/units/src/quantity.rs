@@ -162,19 +162,41 @@ fn parse_digits(digits: &str) -> Option<i128> {
     }
 }
 
-impl fmt::Display for Quantity {
-    /// The shortest exact form: binary suffixes for multiples of 1024, `m` for fractions, plain digits otherwise.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+const BINARY: [(i64, &str); 5] = [(1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+const DECIMAL: [(i64, &str); 5] =
+    [(10i64.pow(15), "P"), (10i64.pow(12), "T"), (10i64.pow(9), "G"), (10i64.pow(6), "M"), (10i64.pow(3), "k")];
+/// Multiples of a mebibyte were given with a binary suffix, and multiples of a million that are none with a decimal one.
+const OF_BYTES: [(i64, &str); 10] =
+    [BINARY[0], BINARY[1], BINARY[2], BINARY[3], DECIMAL[0], DECIMAL[1], DECIMAL[2], DECIMAL[3], BINARY[4], DECIMAL[4]];
+
+/// Whether amounts of a resource are bytes.
+fn is_of_bytes(resource: &str) -> bool {
+    resource.ends_with("memory") || resource.ends_with("storage") || resource.starts_with("hugepages-")
+}
+
+impl Quantity {
+    /// The text of an amount of this resource in Kubernetes' canonical form: no fraction, and the largest suffix that leaves none. Binary
+    /// suffixes are for bytes, so that 1,024 cores are `1024`, and 1,024 bytes `1Ki`.
+    pub fn text_of(self, resource: &str) -> String {
+        if is_of_bytes(resource) { self.to_string() } else { self.text(&DECIMAL) }
+    }
+
+    fn text(self, suffixes: &[(i64, &str)]) -> String {
         if self.0 % 1000 != 0 {
-            return write!(f, "{}m", self.0);
+            return format!("{}m", self.0);
         }
         let units = self.0 / 1000;
-        for (shift, suffix) in [(50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")] {
-            if units != 0 && units % (1i64 << shift) == 0 {
-                return write!(f, "{}{suffix}", units >> shift);
-            }
+        match suffixes.iter().find(|(scale, _)| units != 0 && units % scale == 0) {
+            Some((scale, suffix)) => format!("{}{suffix}", units / scale),
+            None => units.to_string(),
         }
-        write!(f, "{units}")
+    }
+}
+
+impl fmt::Display for Quantity {
+    /// The canonical form of an amount of bytes; for amounts of a known resource there is [`Quantity::text_of`].
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&OF_BYTES))
     }
 }
 

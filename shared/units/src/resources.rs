@@ -1,11 +1,11 @@
 //! Lists of resources.
 
 use crate::Quantity;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Amounts by resource name (`cpu`, `memory`, `pods`, `nvidia.com/gpu`, …); what is not listed is zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(transparent)]
 pub struct Resources(pub BTreeMap<String, Quantity>);
 
@@ -67,6 +67,12 @@ impl Resources {
     /// Entries in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+    }
+}
+
+impl Serialize for Resources {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, amount)| (name, amount.text_of(name))))
     }
 }
 

@@ -14,12 +14,47 @@ fn quantities_parse_and_print() {
     check_quantity("1.5", 1500, "1500m");
     check_quantity(".5Gi", (1 << 29) * 1000, "512Mi");
     check_quantity("5.", 5000, "5");
-    check_quantity("1k", 1_000_000, "1000");
-    check_quantity("1e3", 1_000_000, "1000");
-    check_quantity("1E3", 1_000_000, "1000");
+    check_quantity("1k", 1_000_000, "1k");
+    check_quantity("1e3", 1_000_000, "1k");
+    check_quantity("1E3", 1_000_000, "1k");
     check_quantity("-1", -1000, "-1");
     check_quantity("0", 0, "0");
     check_quantity("128Ti", 128i64 * (1 << 40) * 1000, "128Ti");
+}
+
+#[test]
+fn amounts_are_printed_in_the_canonical_form_of_their_resource() {
+    let check = |resource: &str, text: &str, shown: &str| {
+        let quantity: Quantity = text.parse().unwrap();
+        assert_eq!(quantity.text_of(resource), shown, "{resource} {text}");
+        assert_eq!(shown.parse(), Ok(quantity), "nothing is lost: {shown}");
+    };
+    for (resource, text, shown) in [
+        ("cpu", "1.5", "1500m"),
+        ("cpu", "1000", "1k"),
+        ("cpu", "1024", "1024"),
+        ("cpu", "1500", "1500"),
+        ("cpu", "0", "0"),
+        ("pods", "110", "110"),
+        ("nodes", "2048", "2048"),
+        ("nvidia.com/gpu", "-2000", "-2k"),
+        ("memory", "1024Mi", "1Gi"),
+        ("memory", "1.5Gi", "1536Mi"),
+        ("memory", "1000Gi", "1000Gi"),
+        ("memory", "15625Mi", "15625Mi"),
+        ("memory", "16393244Ki", "16393244Ki"),
+        ("memory", "1000M", "1G"),
+        ("memory", "1024M", "1024M"),
+        ("memory", "1408250Ki", "1408250Ki"),
+        ("memory", "128974848", "123Mi"),
+        ("memory", "1000", "1k"),
+        ("memory", "1001", "1001"),
+        ("memory", "-1Gi", "-1Gi"),
+        ("ephemeral-storage", "20Gi", "20Gi"),
+        ("hugepages-2Mi", "4Mi", "4Mi"),
+    ] {
+        check(resource, text, shown);
+    }
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use futures::executor::block_on;
 use std::sync::atomic::{AtomicU32, Ordering};
-use whittle_claims::{
-    Claim, ClaimKey, DecisionRecord, DeletionReason, Event, Lease, Machine, Revision, StockOut, Stored, step,
-};
+use whittle_claims::{Claim, ClaimKey, DecisionRecord, DeletionReason, Event, Lease, Machine, Revision, StockOut, Stored, step};
 use whittle_ports::{
     Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Listing, RegionStore, Report, Settings, StoreError,
 };

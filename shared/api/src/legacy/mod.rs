@@ -7,6 +7,7 @@ mod class;
 mod kubelet;
 mod pool;
 mod selector;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -14,6 +15,8 @@ mod types;
 use crate::labels;
 use crate::manifest::Object;
 use crate::meta::ObjectMeta;
+pub use stored::Versioned;
+pub(crate) use stored::version_before;
 pub use types::{
     AwsNodeTemplate, AwsNodeTemplateSpec, BetaConsolidationPolicy, BetaDisruption, BetaNodeClaim, BetaNodeClaimSpec, BetaNodeClass,
     BetaNodePool, BetaNodePoolSpec, BetaTemplate, Consolidation, Kubelet, LegacyBlockDevice, LegacyBlockDeviceMapping, LegacyObject,

@@ -184,3 +184,27 @@ fn s3_1_a_pool_refers_to_the_class_of_its_own_api_version() {
     assert_eq!(pool.class_in(&all), Some(&new));
     assert_eq!(pool.class_in(&classes), Some(&classes[0]), "one of the name is better than none");
 }
+
+#[test]
+fn limits_are_printed_in_their_canonical_form_as_by_karpenter() {
+    let text = "
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: a}
+spec: {providerRef: {name: std}, limits: {resources: {cpu: 1000, memory: 1024Mi, nvidia.com/gpu: '1.5', ephemeral-storage: 1000M, pods: 1024}}}
+";
+    let json = converted(text, Purpose::Output).objects[0].to_json().unwrap();
+    let shown = serde_json::json!({"cpu": "1k", "memory": "1Gi", "nvidia.com/gpu": "1500m", "ephemeral-storage": "1G", "pods": "1024"});
+    assert_eq!(json["spec"]["limits"], shown);
+    // Of every golden case, letter by letter.
+    for directory in
+        std::fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.join("expected-v1.yaml").exists())
+    {
+        let converted = convert(objects_of(&directory.join("input.yaml")), &ConvertOptions::new(Purpose::Output));
+        let text = std::fs::read_to_string(directory.join("expected-v1.yaml")).unwrap();
+        let expected: Vec<_> = manifest::documents("expected", &text).into_iter().map(|document| document.unwrap()).collect();
+        for (ours, expected) in converted.objects.iter().zip(expected) {
+            assert_eq!(ours.to_json().unwrap()["spec"]["limits"], expected.value()["spec"]["limits"], "{}", directory.display());
+        }
+    }
+}

@@ -10,7 +10,8 @@ mod object;
 mod tests;
 
 use crate::field::{FieldError, FieldPath, Stage, Step};
-use crate::legacy::LegacyObject;
+use crate::legacy::{LegacyObject, version_before};
+use crate::validate::{self, Served};
 use crate::yaml::{self, Content, Mark, Node};
 pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
@@ -34,7 +35,8 @@ pub struct Located<T> {
 type Reader = fn(Value) -> Result<Object, FieldError>;
 
 /// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by
-/// kubectl (unknown fields and repeated keys are errors), other kinds only in the fields that we use.
+/// kubectl (unknown fields and repeated keys are errors), other kinds only in the fields that we use. One of Karpenter's kinds in a group
+/// that is nearly Karpenter's is an error, too.
 ///
 /// # Errors
 /// All errors of the text, in its order.
@@ -123,14 +125,17 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
         }
     }
     if legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)).is_none() {
-        if strict {
-            return Err(vec![unknown_karpenter_kind(api_version, kind)]);
-        }
-        return Ok(unknown(node, api_version, kind));
+        return match validate::served(api_version, kind) {
+            Served::Nowhere => Err(vec![validate::unserved(api_version, kind)]),
+            _ => Ok(unknown(node, api_version, kind)),
+        };
     }
     let value = node.to_json();
+    if let (Some(before), true) = (version_before(api_version, kind, &value), errors.is_empty()) {
+        return read_value(before, kind, value).map_err(|error| vec![error]);
+    }
     if strict {
-        errors.extend(written_faults(crate::validate::document(api_version, kind, &value)));
+        errors.extend(written_faults(validate::document(api_version, kind, &value)));
     }
     match read_value(api_version, kind, value) {
         Ok(object) if errors.is_empty() => Ok(object),
@@ -159,7 +164,7 @@ fn read_value(api_version: &str, kind: &str, mut value: Value) -> Result<Object,
         return Err(unknown_karpenter_kind(api_version, kind));
     };
     let strict = is_karpenter(api_version);
-    if strict && let Some(spec) = crate::validate::defaulted(api_version, kind, &value) {
+    if strict && let Some(spec) = validate::defaulted(api_version, kind, &value) {
         value["spec"] = spec;
     }
     // A server ignores the status of an applied object, even a malformed one. (Other kinds may be many, so they are not copied.)

@@ -162,3 +162,35 @@ mod any_input {
         }
     }
 }
+
+#[test]
+fn an_object_of_a_dump_is_read_in_the_version_in_which_it_was_written() {
+    let pool = |uid: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: a{uid}}}\nspec:\n  disruption: {{consolidationPolicy: \
+             WhenUnderutilized, consolidateAfter: 0s, expireAfter: 360h}}\n  template: {{spec: {{expireAfter: 720h, requirements: [], \
+             nodeClassRef: {{name: a}}}}}}\n"
+        )
+    };
+    let read_pool = read("dump.yaml", &pool(", uid: u")).unwrap();
+    let Object::Legacy(LegacyObject::NodePool(read_pool)) = &read_pool[0].value else { panic!("{read_pool:?}") };
+    assert_eq!(read_pool.spec.disruption.expire_after, crate::duration::NillableDuration::from_secs(360 * 3600));
+    // In a manifest it is a mistake.
+    let errors = read("pool.yaml", &pool("")).unwrap_err();
+    assert!(errors.iter().any(|error| error.field.to_string() == "spec.template.spec.nodeClassRef.group"), "{errors:?}");
+}
+
+#[test]
+fn a_kind_of_ours_in_a_misspelt_group_is_refused_and_kinds_of_others_are_not() {
+    let errors = refused("apiVersion: karpentr.sh/v1\nkind: NodePool\nmetadata: {name: a}\n");
+    assert_eq!(
+        errors,
+        ["f.yaml:1:1: document 1, NodePool \"a\", apiVersion: no server has NodePool of karpentr.sh/v1; did you mean karpenter.sh/v1?"]
+    );
+    for other in
+        ["eks.amazonaws.com/v1\nkind: NodePool", "autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest", "karpentr.sh/v1\nkind: Team"]
+    {
+        let objects = read("f.yaml", &format!("apiVersion: {other}\nmetadata: {{name: a}}\n")).unwrap();
+        assert!(matches!(objects[0].value, Object::Unknown { .. }), "{other}");
+    }
+}

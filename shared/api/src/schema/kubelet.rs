@@ -23,7 +23,7 @@ pub(super) fn block(alpha: bool) -> Schema {
     if alpha {
         fields.push(may("containerRuntime", one_of(&["containerd", "dockerd"]).about("has no effect any more")));
     }
-    Schema::new(super::Shape::Object(fields)).rule("", "imageGCHighThresholdPercent must be above imageGCLowThresholdPercent", |kubelet| {
+    Schema::new(super::Shape::Object(fields)).rule("!(has(self.imageGCHighThresholdPercent) && has(self.imageGCLowThresholdPercent)) || self.imageGCHighThresholdPercent > self.imageGCLowThresholdPercent", "imageGCHighThresholdPercent must be above imageGCLowThresholdPercent", |kubelet| {
         let percent = |key: &str| kubelet.get(key).and_then(serde_json::Value::as_i64);
         !(has(kubelet, "imageGCHighThresholdPercent") && has(kubelet, "imageGCLowThresholdPercent"))
             || percent("imageGCLowThresholdPercent") < percent("imageGCHighThresholdPercent")

@@ -1,5 +1,5 @@
-//! Schemas of the versions before v1 (api 12 to 14). Those kinds are only read, so their rules have no CEL: shapes, unknown
-//! fields and meaningless combinations are rejected; the converted objects are validated as v1.
+//! Schemas of the versions before v1 (api 12 to 14): shapes, unknown fields and meaningless combinations are rejected; the converted
+//! objects are validated as v1.
 
 use super::parts::{self, has, str_of};
 use super::{
@@ -30,17 +30,25 @@ fn requirements() -> Schema {
         may("minValues", int32().range(1, 50)),
     ]))
     .max(100)
-    .rule("", "an In requirement without values matches nothing: give values, or use Exists", |list| {
-        parts::items(list)
-            .iter()
-            .all(|r| str_of(r, "operator") != "In" || r.get("values").is_some_and(|values| !parts::items(values).is_empty()))
-    })
-    .rule("", "Gt and Lt compare with one whole number that is not negative: give exactly one, in quotes", |list| {
-        parts::items(list).iter().filter(|r| matches!(str_of(r, "operator"), "Gt" | "Lt")).all(|r| {
-            let values = r.get("values").map_or(&[] as &[Value], parts::items);
-            matches!(values, [Value::String(text)] if text.parse::<i64>().is_ok_and(|number| 0 <= number))
-        })
-    })
+    .rule(
+        "self.all(r, r.operator != 'In' || (has(r.values) && r.values.size() != 0))",
+        "an In requirement without values matches nothing: give values, or use Exists",
+        |list| {
+            parts::items(list)
+                .iter()
+                .all(|r| str_of(r, "operator") != "In" || r.get("values").is_some_and(|values| !parts::items(values).is_empty()))
+        },
+    )
+    .rule(
+        "self.all(r, !(r.operator in ['Gt', 'Lt']) || (has(r.values) && r.values.size() == 1 && int(r.values[0]) >= 0))",
+        "Gt and Lt compare with one whole number that is not negative: give exactly one, in quotes",
+        |list| {
+            parts::items(list).iter().filter(|r| matches!(str_of(r, "operator"), "Gt" | "Lt")).all(|r| {
+                let values = r.get("values").map_or(&[] as &[Value], parts::items);
+                matches!(values, [Value::String(text)] if text.parse::<i64>().is_ok_and(|number| 0 <= number))
+            })
+        },
+    )
 }
 
 fn reference() -> Schema {
@@ -64,10 +72,14 @@ fn provisioner() -> Schema {
         may("limits", object([may("resources", quantities())])),
         may("weight", int32().range(1, 100)),
     ])
-    .rule("", "provider and providerRef exclude each other: keep providerRef", |spec| !(has(spec, "provider") && has(spec, "providerRef")))
-    .rule("", "ttlSecondsAfterEmpty and consolidation exclude each other: consolidation removes empty nodes too", |spec| {
-        !(has(spec, "ttlSecondsAfterEmpty") && spec.pointer("/consolidation/enabled") == Some(&Value::Bool(true)))
+    .rule("!(has(self.provider) && has(self.providerRef))", "provider and providerRef exclude each other: keep providerRef", |spec| {
+        !(has(spec, "provider") && has(spec, "providerRef"))
     })
+    .rule(
+        "!(has(self.ttlSecondsAfterEmpty) && has(self.consolidation) && has(self.consolidation.enabled) && self.consolidation.enabled)",
+        "ttlSecondsAfterEmpty and consolidation exclude each other: consolidation removes empty nodes too",
+        |spec| !(has(spec, "ttlSecondsAfterEmpty") && spec.pointer("/consolidation/enabled") == Some(&Value::Bool(true))),
+    )
 }
 
 fn claim(reference_field: &'static str) -> Schema {
@@ -82,7 +94,9 @@ fn claim(reference_field: &'static str) -> Schema {
 }
 
 fn selector() -> Schema {
-    map(text().min(1)).rule("", "a selector has no empty keys: name the tag", |selector| parts::all_keys(selector, |key| !key.is_empty()))
+    map(text().min(1)).rule("self.all(k, k != '')", "a selector has no empty keys: name the tag", |selector| {
+        parts::all_keys(selector, |key| !key.is_empty())
+    })
 }
 
 fn template_fields() -> Vec<Field> {
@@ -119,11 +133,13 @@ fn block_devices() -> Schema {
 
 fn template(standalone: bool) -> Schema {
     Schema::new(Shape::Object(template_fields()))
-        .rule("", "subnetSelector is missing: say which subnets, such as karpenter.sh/discovery: <cluster>", move |spec| {
-            parts::has(spec, "subnetSelector")
-        })
         .rule(
-            "",
+            "has(self.subnetSelector)",
+            "subnetSelector is missing: say which subnets, such as karpenter.sh/discovery: <cluster>",
+            move |spec| parts::has(spec, "subnetSelector"),
+        )
+        .rule(
+            "has(self.securityGroupSelector) || has(self.launchTemplate)",
             if standalone {
                 "securityGroupSelector is missing: say which security groups, such as karpenter.sh/discovery: <cluster>"
             } else {
@@ -131,9 +147,11 @@ fn template(standalone: bool) -> Schema {
             },
             |spec| has(spec, "securityGroupSelector") || has(spec, "launchTemplate"),
         )
-        .rule("", "amiFamily Custom has no images of its own: name them in amiSelector", |spec| {
-            str_of(spec, "amiFamily") != "Custom" || has(spec, "amiSelector") || has(spec, "launchTemplate")
-        })
+        .rule(
+            "!has(self.amiFamily) || self.amiFamily != 'Custom' || has(self.amiSelector) || has(self.launchTemplate)",
+            "amiFamily Custom has no images of its own: name them in amiSelector",
+            |spec| str_of(spec, "amiFamily") != "Custom" || has(spec, "amiSelector") || has(spec, "launchTemplate"),
+        )
 }
 
 fn inline_provider() -> Schema {
@@ -166,12 +184,18 @@ fn beta_pool() -> Schema {
         may("expireAfter", text().pattern(parts::NILLABLE_DURATION).default(json!("720h"))),
         may("budgets", list(budget).max(50).default(json!([{"nodes": "10%"}]))),
     ])
-    .rule("", "consolidateAfter goes with WhenEmpty only: leave it out, or write consolidationPolicy WhenEmpty", |d| {
-        str_of(d, "consolidationPolicy") == "WhenEmpty" || !has(d, "consolidateAfter") || str_of(d, "consolidateAfter") == "Never"
-    })
-    .rule("", "WhenEmpty needs consolidateAfter: say how long a node stays empty", |d| {
-        str_of(d, "consolidationPolicy") != "WhenEmpty" || has(d, "consolidateAfter")
-    });
+    // The stored version's default, 0s, comes back with an object that has no consolidateAfter: the CEL lets it pass.
+    .rule(
+        "(has(self.consolidationPolicy) && self.consolidationPolicy == 'WhenEmpty') || !has(self.consolidateAfter) || \
+         self.consolidateAfter in ['Never', '0s']",
+        "consolidateAfter goes with WhenEmpty only: leave it out, or write consolidationPolicy WhenEmpty",
+        |d| str_of(d, "consolidationPolicy") == "WhenEmpty" || !has(d, "consolidateAfter") || str_of(d, "consolidateAfter") == "Never",
+    )
+    .rule(
+        "!has(self.consolidationPolicy) || self.consolidationPolicy != 'WhenEmpty' || has(self.consolidateAfter)",
+        "WhenEmpty needs consolidateAfter: say how long a node stays empty",
+        |d| str_of(d, "consolidationPolicy") != "WhenEmpty" || has(d, "consolidateAfter"),
+    );
     object([
         need("template", template),
         may("disruption", disruption.default(json!({"consolidationPolicy": "WhenUnderutilized", "expireAfter": "720h"}))),
@@ -184,7 +208,7 @@ fn beta_class() -> Schema {
     let families: &[&str] =
         &["AL2", "AL2023", "Bottlerocket", "Ubuntu", "Ubuntu2004", "Ubuntu2204", "Custom", "Windows2019", "Windows2022"];
     let terms = list(Schema::new(Shape::Object(node_class::ami_term_fields()))).max(30).rule(
-        "",
+        "self.all(t, has(t.id) ? !(has(t.tags) || has(t.name) || has(t.owner)) : (has(t.tags) || has(t.name)))",
         "a term needs tags, an id or a name; an id excludes everything else in its term",
         |list| {
             parts::items(list).iter().all(|term| {
@@ -209,8 +233,12 @@ fn beta_class() -> Schema {
         may("blockDeviceMappings", node_class::block_devices()),
         may("metadataOptions", node_class::metadata_options(2).default(json!({}))),
     ])
-    .rule("", "give exactly one of role and instanceProfile", |spec| has(spec, "role") != has(spec, "instanceProfile"))
-    .rule("", "amiFamily Custom has no images of its own: name them in amiSelectorTerms", |spec| {
-        str_of(spec, "amiFamily") != "Custom" || spec.get("amiSelectorTerms").is_some_and(|terms| !parts::items(terms).is_empty())
+    .rule("has(self.role) != has(self.instanceProfile)", "give exactly one of role and instanceProfile", |spec| {
+        has(spec, "role") != has(spec, "instanceProfile")
     })
+    .rule(
+        "self.amiFamily != 'Custom' || (has(self.amiSelectorTerms) && self.amiSelectorTerms.size() != 0)",
+        "amiFamily Custom has no images of its own: name them in amiSelectorTerms",
+        |spec| str_of(spec, "amiFamily") != "Custom" || spec.get("amiSelectorTerms").is_some_and(|terms| !parts::items(terms).is_empty()),
+    )
 }

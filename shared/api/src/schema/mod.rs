@@ -106,7 +106,7 @@ pub(crate) struct Kind {
     pub(crate) spec: Schema,
     /// Whether objects without a spec are rejected.
     pub(crate) spec_required: bool,
-    /// `None` for kinds that are only read.
+    /// `None` for versions from before v1, whose status is that of the version that is stored.
     pub(crate) status: Option<Schema>,
 }
 

@@ -67,13 +67,15 @@ fn alias_family(alias: &str) -> &str {
 }
 
 fn family_rules(spec: Schema) -> Schema {
+    // An object that was written as v1beta1 may have no terms.
     spec.rule(
-        "has(self.amiFamily) || self.amiSelectorTerms.exists(t, has(t.alias))",
+        "has(self.amiFamily) || !has(self.amiSelectorTerms) || self.amiSelectorTerms.exists(t, has(t.alias))",
         "without an alias the family is not known: give amiFamily, or an alias such as al2023@latest",
         |spec| has(spec, "amiFamily") || aliases(spec).next().is_some(),
     )
     .rule(
-        "!has(self.amiFamily) || self.amiFamily == 'Custom' || !self.amiSelectorTerms.exists(t, has(t.alias)) || \
+        "!has(self.amiFamily) || self.amiFamily == 'Custom' || !has(self.amiSelectorTerms) || \
+         !self.amiSelectorTerms.exists(t, has(t.alias)) || \
          self.amiSelectorTerms.exists(t, has(t.alias) && t.alias.split('@')[0] == self.amiFamily.lowerAscii())",
         "amiFamily is not the family of the alias: leave amiFamily out, or write the alias's family or Custom",
         |spec| {

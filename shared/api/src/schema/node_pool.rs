@@ -52,13 +52,18 @@ fn template() -> Schema {
 }
 
 fn template_spec() -> Schema {
+    // Neither has to be there in an object that was written as v1beta1.
     let reference = parts::node_class_ref()
-        .change("self.group == oldSelf.group", "the group of the class cannot change: make a new pool", |old, new| {
-            str_of(old, "group") == str_of(new, "group")
-        })
-        .change("self.kind == oldSelf.kind", "the kind of the class cannot change: make a new pool", |old, new| {
-            str_of(old, "kind") == str_of(new, "kind")
-        });
+        .change(
+            "!has(self.group) || !has(oldSelf.group) || self.group == oldSelf.group",
+            "the group of the class cannot change: make a new pool",
+            |old, new| str_of(old, "group") == str_of(new, "group"),
+        )
+        .change(
+            "!has(self.kind) || !has(oldSelf.kind) || self.kind == oldSelf.kind",
+            "the kind of the class cannot change: make a new pool",
+            |old, new| str_of(old, "kind") == str_of(new, "kind"),
+        );
     object([
         need("requirements", parts::requirements(Keys::Pool)),
         need("nodeClassRef", reference),

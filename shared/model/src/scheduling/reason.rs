@@ -65,7 +65,8 @@ pub struct LimitLeft {
 
 impl Display for LimitLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "its limit leaves {} {}, {} instance types are larger", self.left.max(Quantity::ZERO), self.resource, self.types)
+        let left = self.left.max(Quantity::ZERO).text_of(&self.resource);
+        write!(f, "its limit leaves {left} {}, {} instance types are larger", self.resource, self.types)
     }
 }
 
@@ -394,7 +395,10 @@ impl Display for Reason {
                         write!(
                             f,
                             " (needs {} {}, the largest allowed type, {}, has {})",
-                            miss.needed, miss.resource, miss.instance_type, miss.largest
+                            miss.needed.text_of(&miss.resource),
+                            miss.resource,
+                            miss.instance_type,
+                            miss.largest.text_of(&miss.resource)
                         )?;
                     }
                     rejection.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
@@ -422,7 +426,7 @@ fn set_text(requirements: &Requirements) -> String {
 }
 
 fn resources_text(resources: &Resources) -> String {
-    let parts: Vec<String> = resources.iter().map(|(name, amount)| format!("\"{name}\":\"{amount}\"")).collect();
+    let parts: Vec<String> = resources.iter().map(|(name, amount)| format!("\"{name}\":\"{}\"", amount.text_of(name))).collect();
     format!("{{{}}}", parts.join(","))
 }
 
