@@ -30,7 +30,11 @@ fn documents(file: &str, text: &str) -> Vec<Value> {
 fn definitions() -> BTreeMap<String, Definition> {
     let files = std::fs::read_dir(root().join("infra/crds")).expect("the CRDs are there").map(|entry| entry.expect("is listed").path());
     let texts = files.map(|file| std::fs::read_to_string(file).expect("is text"));
-    texts.flat_map(|text| documents("CRD", &text)).map(Definition).map(|definition| (definition.kind().to_owned(), definition)).collect()
+    texts
+        .flat_map(|text| documents("CRD", &text))
+        .map(Definition::of_one_version)
+        .map(|definition| (definition.kind().to_owned(), definition))
+        .collect()
 }
 
 fn bases() -> Vec<Value> {
@@ -114,7 +118,8 @@ fn report(cases: &[Case], theirs: &[Outcome], ours: &[Outcome]) {
 #[test]
 fn every_field_of_the_crds_occurs_in_a_base() {
     let (mut known, mut used) = (BTreeSet::new(), BTreeSet::new());
-    for (kind, definition) in definitions() {
+    // The kinds that v1 replaced are judged as what they are converted to.
+    for (kind, definition) in definitions().into_iter().filter(|(kind, _)| !["Provisioner", "AWSNodeTemplate"].contains(&kind.as_str())) {
         mutations::fields(&definition.schema()["properties"]["spec"], &kind, &mut known);
     }
     for base in bases() {

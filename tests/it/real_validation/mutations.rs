@@ -16,6 +16,13 @@ pub(super) struct Case {
 pub(super) struct Definition(pub(super) Value);
 
 impl Definition {
+    /// Without the fields that a version keeps for the other one: the server knows and refuses them, the command does not know them, as no
+    /// server with Karpenter's own definitions does.
+    pub(super) fn of_one_version(mut definition: Value) -> Self {
+        without_kept(&mut definition);
+        Self(definition)
+    }
+
     pub(super) fn kind(&self) -> &str {
         self.0["spec"]["names"]["kind"].as_str().expect("a definition names its kind")
     }
@@ -30,6 +37,17 @@ impl Definition {
 
     pub(super) fn schema(&self) -> &Value {
         &self.0["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    }
+}
+
+fn without_kept(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, field| !field["description"].as_str().is_some_and(|about| about.starts_with("Kept of objects")));
+            map.values_mut().for_each(without_kept);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_kept),
+        _ => {}
     }
 }
 
