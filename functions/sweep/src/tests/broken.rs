@@ -179,7 +179,7 @@ fn issues(claim: &Claim, found: i64, now: i64) -> Option<Vec<String>> {
 #[test]
 fn a_node_smaller_than_its_machine_is_reported_and_never_deleted() {
     let claim = initialized(&[("memory", 1)], 1000);
-    let issue = "expected 1000 of resource memory, but found 500 (50.0% of expected)".to_owned();
+    let issue = "expected 1k of resource memory, but found 500 (50.0% of expected)".to_owned();
     assert_eq!(issues(&claim, 500, 700), Some(vec![issue]));
     assert_eq!(issues(&claim, 899, 700).unwrap().len(), 1);
     assert_eq!(issues(&claim, 900, 700), None, "exactly nine tenths are enough");
