@@ -71,9 +71,14 @@ impl Overlaid {
     #[must_use]
     pub fn annotations(&self, claim: &NewClaim, types: &[InstanceType]) -> BTreeMap<String, String> {
         let mut out = claim.annotations.clone();
+        let (priced, resized) = (self.priced.get(&claim.node_pool), self.resized.get(&claim.node_pool));
+        // Most clusters have no overlays, and a claim has hundreds of types.
+        if priced.is_none() && resized.is_none() {
+            return out;
+        }
         let usable = types_of(claim, types);
-        let priced = self.priced.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| usable.contains(name.as_str())));
-        let resized = self.resized.get(&claim.node_pool).is_some_and(|types| types.keys().any(|name| usable.contains(name.as_str())));
+        let priced = priced.is_some_and(|types| types.keys().any(|name| usable.contains(name.as_str())));
+        let resized = resized.is_some_and(|types| types.keys().any(|name| usable.contains(name.as_str())));
         for (changed, key) in [(priced, labels::PRICE_OVERLAY_APPLIED), (resized, labels::CAPACITY_OVERLAY_APPLIED)] {
             if changed {
                 out.insert(key.to_owned(), "true".to_owned());
@@ -85,9 +90,9 @@ impl Overlaid {
     /// The changed prices of the claim's types.
     #[must_use]
     pub fn priced(&self, claim: &NewClaim, types: &[InstanceType]) -> Vec<PriceChange> {
+        let Some(changed) = self.priced.get(&claim.node_pool) else { return Vec::new() };
         let (usable, mut out) = (types_of(claim, types), Vec::<PriceChange>::new());
-        let changed = self.priced.get(&claim.node_pool).into_iter().flatten();
-        for (name, changes) in changed.filter(|(name, _)| usable.contains(name.as_str())) {
+        for (name, changes) in changed.iter().filter(|(name, _)| usable.contains(name.as_str())) {
             for (price, offerings) in changes {
                 match out.iter_mut().find(|known| known.price == *price && known.offerings == *offerings) {
                     Some(known) => known.instance_types.push(name.clone()),
@@ -103,9 +108,9 @@ impl Overlaid {
     /// The changed capacities of the claim's types, each with the names of its types.
     #[must_use]
     pub fn resized(&self, claim: &NewClaim, types: &[InstanceType]) -> Vec<(Resources, Vec<String>)> {
+        let Some(changed) = self.resized.get(&claim.node_pool) else { return Vec::new() };
         let (usable, mut out) = (types_of(claim, types), Vec::<(Resources, Vec<String>)>::new());
-        let changed = self.resized.get(&claim.node_pool).into_iter().flatten();
-        for (name, resources) in changed.filter(|(name, _)| usable.contains(name.as_str())) {
+        for (name, resources) in changed.iter().filter(|(name, _)| usable.contains(name.as_str())) {
             match out.iter_mut().find(|(known, _)| known == resources) {
                 Some((_, names)) => names.push(name.clone()),
                 None => out.push((resources.clone(), vec![name.clone()])),
