@@ -15,7 +15,7 @@ use whittle_tests::kubernetes::{TestAccess, apply, clusters, kubectl};
 use whittle_units::ClusterName;
 
 /// Seeds with legacy kinds, all valid.
-const SEEDS: [&str; 16] = [
+pub(crate) const SEEDS: [&str; 16] = [
     "000-provisioner-windows2019",
     "000-provisioner-windows2022",
     "001-awsnodetemplate-ami",

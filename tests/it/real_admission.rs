@@ -120,25 +120,7 @@ fn a_real_api_server_with_our_crds_answers_as_the_golden_cases_say() {
 #[test]
 fn s3_convert_a_real_api_server_accepts_the_converted_seeds() {
     let Some(cluster) = server() else { return };
-    let old = [
-        "000-provisioner-windows2019",
-        "000-provisioner-windows2022",
-        "001-awsnodetemplate-ami",
-        "001-awsnodetemplate-fields",
-        "001-provisioner-banana",
-        "001-provisioner-default",
-        "001-provisioner-p3",
-        "002-provisioner-default",
-        "003-ec2nodeclass-selector-terms",
-        "003-ec2nodeclass-v1beta1",
-        "003-nodepool-v1beta1",
-        "003-nodepool-v1beta1-defaults",
-        "003-state-alpha",
-        "003-state-alpha-legacy-taint",
-        "004-provisioner-default",
-        "004-provisioner-requirements",
-    ];
-    for name in old {
+    for name in crate::legacy_kinds::SEEDS {
         let args = convert::Args {
             filename: vec![root().join(format!("tests/seeds/{name}.yaml"))],
             output: convert::Output::Yaml,
