@@ -7,6 +7,7 @@ use crate::place::Place;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_sim::region::Region;
+use whittle_units::Timestamp;
 
 /// IAM's default and maximum page sizes.
 const PAGE: usize = 100;
@@ -31,17 +32,18 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         let answer = create(place, &mut params)?;
         return params.finish().map(|()| answer);
     }
+    let now = place.now();
     let region = place.region();
     let answer = match action {
-        "ListInstanceProfiles" => list(region, &mut params)?,
+        "ListInstanceProfiles" => list(region, &mut params, now)?,
         "GetInstanceProfile" => {
             let name = profile_name(&mut params)?;
-            existing(region, &name)?;
+            existing(region, &name, now)?;
             json!({"InstanceProfile": described(region, &name)})
         }
         "DeleteInstanceProfile" => {
             let name = profile_name(&mut params)?;
-            if !existing(region, &name)?.is_empty() {
+            if !existing(region, &name, now)?.is_empty() {
                 let text = "Cannot delete entity, must remove roles from instance profile first.";
                 return Err(Fault::new("DeleteConflict", text).with_status(409));
             }
@@ -51,7 +53,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         }
         "AddRoleToInstanceProfile" => {
             let (name, role) = (profile_name(&mut params)?, params.required("RoleName")?);
-            let present = existing(region, &name)?;
+            let present = existing(region, &name, now)?;
             if !region.network.has_role(&role) {
                 return Err(none("The role with name", &role));
             }
@@ -64,7 +66,7 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         }
         "RemoveRoleFromInstanceProfile" => {
             let (name, role) = (profile_name(&mut params)?, params.required("RoleName")?);
-            if existing(region, &name)? != role {
+            if existing(region, &name, now)? != role {
                 return Err(none("The role with name", &role));
             }
             region.network.profiles.insert(name, String::new());
@@ -90,9 +92,10 @@ fn invalid(message: &str) -> Fault {
     Fault::new("ValidationError", message)
 }
 
-/// The role of an existing profile; empty if it has none.
-fn existing(region: &Region, name: &str) -> Result<String, Fault> {
-    region.network.profiles.get(name).cloned().ok_or_else(|| none("Instance Profile", name))
+/// The role of a profile that IAM shows by now; empty if it has none.
+fn existing(region: &Region, name: &str, now: Timestamp) -> Result<String, Fault> {
+    let role = region.network.profiles.get(name).filter(|_| region.shows_profile(name, now));
+    role.cloned().ok_or_else(|| none("Instance Profile", name))
 }
 
 fn create(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
@@ -106,7 +109,12 @@ fn create(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
     let mut tags = BTreeMap::new();
     if let Some(mut given) = params.structure("Tags") {
         for mut tag in given.list("member")? {
-            tags.insert(tag.required("Key")?, tag.text("Value").unwrap_or_default());
+            let (key, value) = (tag.required("Key")?, tag.text("Value").unwrap_or_default());
+            if tags.keys().any(|known: &String| known.eq_ignore_ascii_case(&key)) {
+                let text = "Duplicate tag keys found. Please note that Tag keys are case insensitive.";
+                return Err(Fault::new("InvalidInput", text));
+            }
+            tags.insert(key, value);
             tag.finish()?;
         }
         given.finish()?;
@@ -124,14 +132,14 @@ fn create(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
     Ok(json!({"InstanceProfile": described(region, &name)}))
 }
 
-fn list(region: &Region, params: &mut Params) -> Result<Value, Fault> {
+fn list(region: &Region, params: &mut Params, now: Timestamp) -> Result<Value, Fault> {
     let prefix = params.text("PathPrefix").unwrap_or_else(|| "/".to_owned());
     let size = params.parsed::<usize>("MaxItems")?.unwrap_or(PAGE);
     if !(1..=PAGE_MAX).contains(&size) {
         return Err(invalid("MaxItems must be 1 to 1000"));
     }
     let marker = params.text("Marker").unwrap_or_default();
-    let under = |name: &&String| region.network.profile_path(name).starts_with(&prefix);
+    let under = |name: &&String| region.network.profile_path(name).starts_with(&prefix) && region.shows_profile(name, now);
     let mut rest = region.network.profiles.keys().filter(under).skip_while(|name| !marker.is_empty() && **name <= marker);
     let page: Vec<&String> = rest.by_ref().take(size).collect();
     let truncated = rest.next().is_some();

@@ -6,7 +6,7 @@ use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::CloudError;
-use whittle_sim::region::{Region, RegionEffect, notices};
+use whittle_sim::region::{Allocation, Region, RegionEffect};
 use whittle_sim::{Dice, World};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
 
@@ -16,7 +16,7 @@ pub trait Place {
     fn region(&mut self) -> &mut Region;
     /// The cluster of this name.
     fn cluster(&self, name: &ClusterName) -> Option<ClusterInfo>;
-    fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError>;
+    fn create_fleet(&mut self, request: &FleetRequest, allocation: Allocation) -> Result<FleetAnswer, CloudError>;
     /// An instant fleet as a reader sees it.
     fn fleet(&mut self, id: &str) -> Option<FleetAnswer>;
     /// Instances as a reader sees them.
@@ -37,8 +37,8 @@ impl Place for World {
     fn cluster(&self, name: &ClusterName) -> Option<ClusterInfo> {
         self.cluster_info(name)
     }
-    fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        self.start_fleet(request)
+    fn create_fleet(&mut self, request: &FleetRequest, allocation: Allocation) -> Result<FleetAnswer, CloudError> {
+        self.start_fleet(request, allocation)
     }
     fn fleet(&mut self, id: &str) -> Option<FleetAnswer> {
         self.fleet_seen(id)
@@ -98,7 +98,7 @@ impl Lone {
     /// Says that a spot instance is at risk. False if there is none that runs.
     pub fn advise(&mut self, id: &InstanceId) -> bool {
         let advised = self.runs_on_spot(id);
-        self.events.extend(advised.then(|| notices::rebalance(id.as_str(), self.now)));
+        self.events.extend(advised.then(|| self.region.subject(id).rebalance(self.now)));
         advised
     }
 
@@ -127,8 +127,8 @@ impl Place for Lone {
     fn cluster(&self, name: &ClusterName) -> Option<ClusterInfo> {
         self.clusters.get(name).cloned()
     }
-    fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        self.region.create_fleet(request, false, self.now, &mut self.dice)
+    fn create_fleet(&mut self, request: &FleetRequest, allocation: Allocation) -> Result<FleetAnswer, CloudError> {
+        self.region.create_fleet(request, allocation, false, self.now, &mut self.dice)
     }
     fn fleet(&mut self, id: &str) -> Option<FleetAnswer> {
         self.region.fleet(id).cloned()

@@ -294,6 +294,48 @@ fn a_new_profile_is_not_known_to_ec2_at_once() {
 }
 
 #[test]
+fn a_new_profile_is_not_shown_by_iam_at_once_and_cannot_be_made_twice() {
+    let mut stage = Stage::new();
+    stage.lone.region.supply.iam_lag = SignedDuration::from_secs(5);
+    let named = |action: &str| format!("Action={action}&InstanceProfileName=p");
+    let role = named("AddRoleToInstanceProfile") + "&RoleName=r";
+    assert_eq!(stage.ask("iam", &named("CreateInstanceProfile")).status, 200);
+    assert_eq!(stage.ask("iam", &named("GetInstanceProfile")).status, 404);
+    assert_eq!(stage.ask("iam", &role).status, 404);
+    assert!(!stage.ask("iam", "Action=ListInstanceProfiles").body.contains("instance-profile/p"));
+    assert_eq!(stage.ask("iam", &named("CreateInstanceProfile")).status, 409);
+    stage.wait(5);
+    assert_eq!(stage.ask("iam", &role).status, 200);
+    assert!(stage.ask("iam", "Action=ListInstanceProfiles").body.contains("<RoleName>r</RoleName>"));
+}
+
+#[test]
+fn tag_keys_of_profiles_do_not_differ_in_case_alone() {
+    let mut stage = Stage::new();
+    let tags = "&Tags.member.1.Key=team&Tags.member.1.Value=a&Tags.member.2.Key=Team&Tags.member.2.Value=b";
+    let answer = stage.ask("iam", &format!("Action=CreateInstanceProfile&InstanceProfileName=p{tags}"));
+    assert!(answer.status == 400 && answer.body.contains("<Code>InvalidInput</Code>"), "{}", answer.body);
+}
+
+#[test]
+fn the_strategy_of_a_fleet_decides_which_pools_it_uses() {
+    let started = |strategy: &str| {
+        let mut stage = Stage::new();
+        stage.ec2("Action=CreateLaunchTemplate&LaunchTemplateName=karpenter/1&LaunchTemplateData.ImageId=ami-1");
+        let key = |name: &str, zone: &str| (name.to_owned(), zone.to_owned(), "spot".to_owned());
+        let pools = [(key("m5.large", "us-east-1a"), 1), (key("m5.large", "us-east-1b"), 1), (key("m5.24xlarge", "us-east-1a"), 9)];
+        stage.lone.region.supply.pools.extend(pools);
+        let place = "LaunchTemplateConfigs.1.Overrides.3";
+        let body = fleet("t", 2).replace("price-capacity-optimized", strategy)
+            + &format!("&{place}.InstanceType=m5.24xlarge&{place}.AvailabilityZone=us-east-1a&{place}.SubnetId=subnet-00000000000000001");
+        stage.ec2(&body);
+        stage.lone.region.machines.values().map(|machine| machine.instance.instance_type.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(started("price-capacity-optimized"), ["m5.24xlarge"; 2], "no cheap pool has enough for both");
+    assert_eq!(started("lowest-price"), ["m5.large"; 2]);
+}
+
+#[test]
 fn an_authorization_header_names_key_and_service() {
     let header = "AWS4-HMAC-SHA256 Credential=AKID/20260301/us-east-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
     assert_eq!(Request::signed_for(header), Some(("AKID", "ec2")));

@@ -3,7 +3,7 @@
 mod messages;
 
 use crate::cluster::Eviction;
-use crate::region::{ACCOUNT, ALIASES, Reservation};
+use crate::region::{ACCOUNT, ALIASES, Allocation, Reservation};
 use crate::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,6 +20,9 @@ use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::CapacityReservation;
 use whittle_ports::{CloudErrorKind, LaunchTemplateCleanup, Leases, Queues, RecordReader, Records, StoreError, contracts};
 use whittle_units::{ClusterName, Price};
+
+/// The strategy of fleets.
+const ALLOCATION: Allocation = Allocation::LowestPrice;
 
 /// A record of about as many bytes as its subject.
 fn sighting(subject: &str) -> Sighting {
@@ -235,10 +238,10 @@ fn the_same_token_returns_the_same_machines() {
     let simulation = simulation(1);
     with_template(&simulation);
     let mut world = simulation.world();
-    let first = world.create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap();
-    assert_eq!(world.create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap(), first);
+    let first = world.create_fleet(&request("t", &[("m5.large", 0.096)]), ALLOCATION).unwrap();
+    assert_eq!(world.create_fleet(&request("t", &[("m5.large", 0.096)]), ALLOCATION).unwrap(), first);
     assert_eq!(world.region.machines.len(), 1);
-    let other = world.create_fleet(&request("t", &[("m5.xlarge", 0.096)])).unwrap_err();
+    let other = world.create_fleet(&request("t", &[("m5.xlarge", 0.096)]), ALLOCATION).unwrap_err();
     assert_eq!(other.kind, CloudErrorKind::IdempotencyMismatch);
 }
 
@@ -248,7 +251,7 @@ fn a_client_token_expires_after_two_days() {
     with_template(&simulation);
     let buy = |simulation: &Simulation| {
         let mut world = simulation.world();
-        world.create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap();
+        world.create_fleet(&request("t", &[("m5.large", 0.096)]), ALLOCATION).unwrap();
         world.region.machines.len()
     };
     assert_eq!(buy(&simulation), 1);
@@ -273,9 +276,9 @@ fn a_pool_without_capacity_is_skipped_or_reported() {
     with_template(&simulation);
     let mut world = simulation.world();
     world.region.out_of_stock.insert(("m5.large".to_owned(), "us-east-1a".to_owned(), "*".to_owned()));
-    let both = world.create_fleet(&request("t", &[("m5.large", 0.096), ("m5.xlarge", 0.192)])).unwrap();
+    let both = world.create_fleet(&request("t", &[("m5.large", 0.096), ("m5.xlarge", 0.192)]), ALLOCATION).unwrap();
     assert_eq!(both.instances[0].instance_type, "m5.xlarge");
-    let none = world.create_fleet(&request("u", &[("m5.large", 0.096)])).unwrap();
+    let none = world.create_fleet(&request("u", &[("m5.large", 0.096)]), ALLOCATION).unwrap();
     assert!(none.instances.is_empty());
     assert_eq!((none.errors[0].code.as_str(), none.errors[0].zone.as_str()), ("InsufficientInstanceCapacity", "us-east-1a"));
 }
@@ -314,10 +317,10 @@ fn a_full_reservation_is_reported() {
     let mut world = simulation.world();
     let terms: Vec<CapacityReservationSelectorTerm> = serde_json::from_str(r#"[{"tags": {"team": "a"}}, {"id": "cr-9"}]"#).unwrap();
     assert_eq!(world.region.reservations_of(&terms)[0].free, 2);
-    let three = world.create_fleet(&reserved("t", 3)).unwrap();
+    let three = world.create_fleet(&reserved("t", 3), ALLOCATION).unwrap();
     assert_eq!((three.instances.len(), three.errors[0].code.as_str()), (2, "ReservationCapacityExceeded"));
     assert_eq!((world.region.reservations_of(&terms)[0].free, world.region.users_of("cr-1").len()), (0, 2));
-    assert!(world.create_fleet(&reserved("u", 1)).unwrap().instances.is_empty());
+    assert!(world.create_fleet(&reserved("u", 1), ALLOCATION).unwrap().instances.is_empty());
     let other: Vec<CapacityReservationSelectorTerm> = serde_json::from_str(r#"[{"tags": {"team": "b"}}]"#).unwrap();
     assert!(world.region.reservations_of(&other).is_empty());
 }
@@ -327,7 +330,7 @@ fn machines_of_an_ended_reservation_become_on_demand_and_those_of_a_block_are_te
     for (kind, left) in [("default", 2), ("capacity-block", 0)] {
         let mut simulation = simulation(1);
         with_reservation(&simulation, kind, Some("2026-01-05T10:00:00Z"));
-        simulation.world().create_fleet(&reserved("t", 2)).unwrap();
+        simulation.world().create_fleet(&reserved("t", 2), ALLOCATION).unwrap();
         simulation.run_for(SignedDuration::from_mins(29));
         assert_eq!(simulation.world().region.users_of("cr-1").len(), 2, "{kind}");
         simulation.run_for(SignedDuration::from_mins(32));
@@ -343,7 +346,7 @@ fn machines_of_an_ended_reservation_become_on_demand_and_those_of_a_block_are_te
 fn a_machine_boots_joins_and_is_removed() {
     let mut simulation = simulation(1);
     with_template(&simulation);
-    let id = simulation.world().create_fleet(&request("t", &[("m5.large", 0.096)])).unwrap().instances[0].id.clone();
+    let id = simulation.world().create_fleet(&request("t", &[("m5.large", 0.096)]), ALLOCATION).unwrap().instances[0].id.clone();
     seconds(&mut simulation, 70);
     {
         let world = simulation.world();

@@ -16,7 +16,6 @@ use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
 use whittle_disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
-use whittle_sim::region::notices;
 use whittle_sim::{Faults, Function, Functions, Line, Mutant, World};
 use whittle_units::{InstanceId, Timestamp};
 
@@ -485,13 +484,14 @@ impl<'a> Player<'a> {
             world.take_back(&id);
         }
         for _ in 0..notice.times {
+            let subject = world.region.subject(&id);
             let text = match notice.kind {
-                NoticeKind::Spot => notices::spot_interruption(id.as_str(), now),
-                NoticeKind::Rebalance => notices::rebalance(id.as_str(), now),
-                NoticeKind::ScheduledChange => notices::scheduled_change(id.as_str(), now),
-                NoticeKind::Stopping => notices::state_change(id.as_str(), "stopping", now),
-                NoticeKind::Stopped => notices::state_change(id.as_str(), "stopped", now),
-                NoticeKind::Terminated => notices::state_change(id.as_str(), "terminated", now),
+                NoticeKind::Spot => subject.spot_interruption(now),
+                NoticeKind::Rebalance => subject.rebalance(now),
+                NoticeKind::ScheduledChange => subject.scheduled_change(now),
+                NoticeKind::Stopping => subject.state_change("stopping", now),
+                NoticeKind::Stopped => subject.state_change("stopped", now),
+                NoticeKind::Terminated => subject.state_change("terminated", now),
             };
             world.notice(text);
         }

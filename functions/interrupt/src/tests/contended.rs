@@ -6,10 +6,13 @@ use whittle_claims::{Claim, ClaimKey, DecisionRecord, DeletionReason, Event, Lea
 use whittle_ports::{
     Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Listing, RegionStore, Report, Settings, StoreError,
 };
-use whittle_sim::region::notices;
+use whittle_sim::region::notices::Subject;
 use whittle_sim::{Function, SimPorts};
 use whittle_testkit::{TestWorld, after, at, default_spec, deletion, joined, machine};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
+
+/// The instance that notices are about.
+pub(super) const SUBJECT: Subject<'static> = Subject { partition: "aws", region: "us-east-1", zone: "us-east-1a", instance: "i-1" };
 
 /// A claim store in which another writer changes the claim before each of its first `busy` updates.
 struct Busy {
@@ -90,7 +93,7 @@ fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Repo
     let ports = simulation.ports();
     let store = Busy { inner: ports.clone(), busy: AtomicU32::new(busy), theirs };
     let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
-    let body = notices::spot_interruption("i-1", ports.now());
+    let body = SUBJECT.spot_interruption(ports.now());
     let outcome = block_on(crate::handle(adapters, &Settings::default(), &body));
     (outcome, simulation.claim(&key()), simulation.doorbells())
 }

@@ -1,11 +1,10 @@
 //! A notice that arrives before the response of the launch.
 
-use super::contended::{key, serving};
+use super::contended::{SUBJECT, key, serving};
 use futures::executor::block_on;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
 use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Report, Settings};
 use whittle_sim::SimPorts;
-use whittle_sim::region::notices;
 use whittle_testkit::{TestWorld, after, at, begun};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -26,7 +25,7 @@ fn holding(claim: &Claim) -> TestWorld {
 fn notice(ports: &SimPorts, sent_at: Timestamp) -> Result<Report, HandleError> {
     let adapters = Adapters { store: ports, cloud: &(), cluster: ports, queues: ports, clock: ports };
     let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
-    block_on(crate::handle(adapters, &settings, &notices::spot_interruption("i-1", sent_at)))
+    block_on(crate::handle(adapters, &settings, &SUBJECT.spot_interruption(sent_at)))
 }
 
 #[test]

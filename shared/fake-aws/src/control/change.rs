@@ -48,6 +48,8 @@ pub struct Change {
     pub describe_lag_seconds: Option<u64>,
     /// How long EC2 does not know a new instance profile.
     pub profile_lag_seconds: Option<u64>,
+    /// How long IAM itself does not show a new instance profile.
+    pub iam_lag_seconds: Option<u64>,
     /// The policy documents of principals, by access key, in place of those before; `null` for an administrator.
     pub policies: BTreeMap<String, Option<Vec<Value>>>,
     /// Spot instances that are warned of their interruption, two minutes before it.
@@ -285,6 +287,7 @@ impl Change {
         let spans = [
             ("describeLagSeconds", self.describe_lag_seconds.unwrap_or_default()),
             ("profileLagSeconds", self.profile_lag_seconds.unwrap_or_default()),
+            ("iamLagSeconds", self.iam_lag_seconds.unwrap_or_default()),
             ("advanceSeconds", self.advance_seconds),
         ];
         match spans.iter().find(|(_, given)| *given > SECONDS_MAX) {
@@ -333,6 +336,7 @@ impl Change {
         supply.own_prices = self.own_prices.unwrap_or(supply.own_prices);
         supply.describe_lag = self.describe_lag_seconds.map_or(supply.describe_lag, seconds);
         supply.profile_lag = self.profile_lag_seconds.map_or(supply.profile_lag, seconds);
+        supply.iam_lag = self.iam_lag_seconds.map_or(supply.iam_lag, seconds);
     }
 }
 

@@ -33,6 +33,7 @@ pub struct State {
     pub own_prices: bool,
     pub describe_lag_seconds: i64,
     pub profile_lag_seconds: i64,
+    pub iam_lag_seconds: i64,
     /// Calls in the journal.
     pub calls: usize,
     /// Events that no request has returned yet.
@@ -149,6 +150,7 @@ impl State {
             own_prices: supply.own_prices,
             describe_lag_seconds: supply.describe_lag.as_secs(),
             profile_lag_seconds: supply.profile_lag.as_secs(),
+            iam_lag_seconds: supply.iam_lag.as_secs(),
             calls: api.journal.len(),
             events: lone.events.len(),
         }

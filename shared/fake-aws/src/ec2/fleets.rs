@@ -11,7 +11,7 @@ use whittle_api::labels;
 use whittle_ec2::fleet::{
     FleetAnswer, FleetConfig, FleetInstance, FleetOverride, FleetPoolError, FleetRequest, ReservationKind, ReservationTarget,
 };
-use whittle_sim::region::Region;
+use whittle_sim::region::{Allocation, Region};
 use whittle_units::Price;
 
 /// The limits of one instant fleet.
@@ -19,8 +19,8 @@ const CONFIGS_MAX: usize = 50;
 const OVERRIDES_MAX: usize = 300;
 const MACHINES_MAX: u32 = 1000;
 
-/// The request as the region's type.
-pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<FleetRequest, Fault> {
+/// The request as the region's type, with its allocation strategy.
+pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<(FleetRequest, Allocation), Fault> {
     if params.word("Type", &["request", "maintain", "instant"])?.as_deref() != Some("instant") {
         return Err(Fault::new("UnsupportedOperation", "only instant fleets are known here"));
     }
@@ -39,7 +39,8 @@ pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<Flee
     if !(1..=MACHINES_MAX).contains(&target_capacity) {
         return Err(Fault::new("InvalidTargetCapacitySpecification", format!("Target capacity must be 1 to {MACHINES_MAX}")));
     }
-    let prioritized = strategies(params, &kind)?;
+    let allocation = strategies(params, &kind)?;
+    let prioritized = allocation.is_prioritized();
     let mut tags = tag_specifications(params, &["fleet", "instance", "volume", "network-interface", "spot-instances-request"])?;
     let region = place.region();
     let mut configs = Vec::new();
@@ -53,7 +54,7 @@ pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<Flee
         return Err(Fault::new("InvalidFleetConfig", text));
     }
     let reservation = reservation_kind(region, &configs, &kind);
-    Ok(FleetRequest {
+    let request = FleetRequest {
         client_token,
         target_capacity,
         capacity_type: if reservation.is_some() { labels::CAPACITY_RESERVED.to_owned() } else { kind },
@@ -62,18 +63,20 @@ pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<Flee
         tags: tags.remove("instance").unwrap_or_default(),
         prioritized,
         context: params.text("Context"),
-    })
+    };
+    Ok((request, allocation))
 }
 
-/// Reads the strategies; only those of the target's kind are allowed. True if priorities apply.
-fn strategies(params: &mut Params, kind: &str) -> Result<bool, Fault> {
-    let mut prioritized = false;
-    let spot = ["price-capacity-optimized", "capacity-optimized-prioritized", "capacity-optimized", "lowest-price", "diversified"];
-    for (name, of, words) in [("SpotOptions", "spot", &spot[..]), ("OnDemandOptions", "on-demand", &["lowest-price", "prioritized"][..])] {
+/// Reads the strategies. That of the target's kind applies.
+fn strategies(params: &mut Params, kind: &str) -> Result<Allocation, Fault> {
+    let mut allocation = Allocation::default();
+    for (name, of, known) in [("SpotOptions", "spot", &Allocation::SPOT[..]), ("OnDemandOptions", "on-demand", &Allocation::ON_DEMAND)] {
         let Some(mut options) = params.structure(name) else { continue };
-        let strategy = options.word("AllocationStrategy", words)?;
+        let words: Vec<&str> = known.iter().map(|one| one.name()).collect();
+        let strategy = options.word("AllocationStrategy", &words)?;
         options.finish()?;
-        prioritized |= of == kind && strategy.is_some_and(|strategy| strategy.ends_with("prioritized"));
+        let chosen = known.iter().find(|one| strategy.as_deref() == Some(one.name()));
+        allocation = chosen.copied().filter(|_| of == kind).unwrap_or(allocation);
     }
     if let Some(mut options) = params.structure("ReservedCapacityOptions") {
         for word in options.texts("ReservationType")? {
@@ -86,7 +89,7 @@ fn strategies(params: &mut Params, kind: &str) -> Result<bool, Fault> {
             return Err(Fault::combination("ReservedCapacityOptions need the target capacity type reserved-capacity"));
         }
     }
-    Ok(prioritized)
+    Ok(allocation)
 }
 
 fn config(region: &Region, given: &mut Params, kind: &str, prioritized: bool) -> Result<FleetConfig, Fault> {
@@ -134,8 +137,8 @@ fn reservation_kind(region: &Region, configs: &[FleetConfig], kind: &str) -> Opt
     }
 }
 
-pub(super) fn create(place: &mut dyn Place, request: &FleetRequest) -> Result<Value, Fault> {
-    let answer = place.create_fleet(request)?;
+pub(super) fn create(place: &mut dyn Place, request: &FleetRequest, allocation: Allocation) -> Result<Value, Fault> {
+    let answer = place.create_fleet(request, allocation)?;
     let mut described = outcome(request, &answer);
     described["fleetId"] = json!(answer.fleet_id);
     Ok(described)

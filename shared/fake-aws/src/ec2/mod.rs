@@ -52,9 +52,9 @@ pub(crate) fn call(place: &mut dyn Place, action: &str, mut params: Params) -> R
         "DeleteLaunchTemplate" => templates::delete(place, &mut params),
         "CreateFleet" => {
             // A request with unknown parameters must not start anything.
-            let request = fleets::request(place, &mut params)?;
+            let (request, allocation) = fleets::request(place, &mut params)?;
             std::mem::take(&mut params).finish()?;
-            fleets::create(place, &request)
+            fleets::create(place, &request, allocation)
         }
         "DescribeFleets" => fleets::describe(place, &mut params),
         "DescribeSubnets" => network::subnets(place, &mut params),
@@ -91,7 +91,7 @@ fn dry_run(place: &mut dyn Place, action: &str, mut params: Params) -> Result<Va
 
 /// The answer to a fleet that may be asked for and whose launch is refused.
 pub(crate) fn refused_fleet(place: &mut dyn Place, mut params: Params, message: &str) -> Result<Value, Fault> {
-    let request = fleets::request(place, &mut params)?;
+    let (request, _) = fleets::request(place, &mut params)?;
     params.finish()?;
     fleets::refused(place, &request, message)
 }

@@ -2,6 +2,7 @@
 
 use super::{EC2, SimPorts};
 use crate::mutants::Mutant;
+use crate::region::Allocation;
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
@@ -52,7 +53,7 @@ impl LaunchTemplateCleanup for SimPorts {
 
 impl Fleets for SimPorts {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
-        self.call(EC2, "CreateFleet", |world| world.start_fleet(request)).await
+        self.call(EC2, "CreateFleet", |world| world.start_fleet(request, Allocation::of(request))).await
     }
     async fn fleet(&self, id: &str, _: &FleetRequest) -> Result<Option<FleetAnswer>, CloudError> {
         self.call(EC2, "DescribeFleets", |world| Ok(world.fleet_seen(id))).await

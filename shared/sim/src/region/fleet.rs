@@ -1,6 +1,7 @@
 //! CreateFleet: idempotent by client token, with configurable capacity shortages.
 
-use super::{Change, Machine, Region};
+use super::allocation::Pool;
+use super::{Allocation, Change, Fleet, Machine, Region};
 use crate::dice::{Dice, Stream};
 use jiff::{SignedDuration, Timestamp};
 use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetOverride, FleetPoolError, FleetRequest, ReservationTarget};
@@ -48,7 +49,7 @@ impl Region {
 
     /// Whether a fleet was created with this token: another call with it starts no machine.
     pub fn repeats(&self, client_token: &str, now: Timestamp) -> bool {
-        self.fleets.get(client_token).is_some_and(|(.., at)| self.remembers(*at, now))
+        self.fleets.get(client_token).is_some_and(|fleet| self.remembers(fleet.at, now))
     }
 
     /// Whether EC2 still knows a client token of that time.
@@ -58,11 +59,11 @@ impl Region {
 
     /// The first answer of a fleet, by its id.
     pub fn fleet(&self, id: &str) -> Option<&FleetAnswer> {
-        self.fleets.values().map(|(_, answer, _)| answer).find(|answer| answer.fleet_id == id)
+        self.fleets.values().map(|fleet| &fleet.answer).find(|answer| answer.fleet_id == id)
     }
 
     pub fn fleet_request(&self, id: &str) -> Option<&FleetRequest> {
-        self.fleets.values().find(|(_, answer, _)| answer.fleet_id == id).map(|(request, ..)| request)
+        self.fleets.values().find(|fleet| fleet.answer.fleet_id == id).map(|fleet| &fleet.request)
     }
 
     /// Starts machines. The same token answers with the same machines; with other parameters it is an error.
@@ -70,16 +71,17 @@ impl Region {
     pub fn create_fleet(
         &mut self,
         request: &FleetRequest,
+        allocation: Allocation,
         partial: bool,
         now: Timestamp,
         dice: &mut Dice,
     ) -> Result<FleetAnswer, CloudError> {
-        if let Some((known, answer, _)) = self.fleets.get(&request.client_token).filter(|(.., at)| self.remembers(*at, now)) {
-            if known != request {
+        if let Some(known) = self.fleets.get(&request.client_token).filter(|known| self.remembers(known.at, now)) {
+            if known.request != *request || known.allocation != allocation {
                 let text = "the client token was used with other parameters before";
                 return Err(failed(CloudErrorKind::IdempotencyMismatch, "IdempotentParameterMismatch", text));
             }
-            return Ok(answer.clone());
+            return Ok(known.answer.clone());
         }
         if let Some(missing) = request.configs.iter().find(|config| !self.launch_templates.contains_key(&config.launch_template)) {
             let text = format!("launch template {} does not exist", missing.launch_template);
@@ -87,7 +89,8 @@ impl Region {
         }
         self.fleet_sequence += 1;
         let mut answer = FleetAnswer { fleet_id: format!("fleet-{:017x}", self.fleet_sequence), ..FleetAnswer::default() };
-        let pool = self.cheapest_in_stock(request, now, &mut answer.errors);
+        let pools = self.pools_by_choice(request, allocation);
+        let pool = self.first_in_stock(request, &pools, now, &mut answer.errors);
         if let Some((_, pool)) = pool {
             // Errors of other pools do not matter if one pool has capacity.
             answer.errors.clear();
@@ -102,7 +105,8 @@ impl Region {
             for _ in 0..request.target_capacity.saturating_sub(missing) {
                 // Reservations fill up while the fleet takes from them.
                 let mut errors = Vec::new();
-                let Some((config, pool)) = self.cheapest_in_stock(request, now, &mut errors) else {
+                let pools = Self::turn(&pools, allocation, &answer.instances);
+                let Some((config, pool)) = self.first_in_stock(request, &pools, now, &mut errors) else {
                     answer.errors.extend(errors);
                     break;
                 };
@@ -110,21 +114,19 @@ impl Region {
                 answer.instances.push(started);
             }
         }
-        self.fleets.insert(request.client_token.clone(), (request.clone(), answer.clone(), now));
+        let fleet = Fleet { request: request.clone(), allocation, answer: answer.clone(), at: now };
+        self.fleets.insert(request.client_token.clone(), fleet);
         Ok(answer)
     }
 
-    /// The cheapest pool with capacity; an error for each cheaper one without.
-    fn cheapest_in_stock<'a>(
+    /// The first pool with capacity; an error for each before it.
+    fn first_in_stock<'a>(
         &self,
-        request: &'a FleetRequest,
+        request: &FleetRequest,
+        pools: &[Pool<'a>],
         now: Timestamp,
         errors: &mut Vec<FleetPoolError>,
-    ) -> Option<(&'a FleetConfig, &'a FleetOverride)> {
-        let mut pools: Vec<(&FleetConfig, &FleetOverride)> =
-            request.configs.iter().flat_map(|config| config.overrides.iter().map(move |pool| (config, pool))).collect();
-        let rank = |pool: &FleetOverride| self.rank(request, pool);
-        pools.sort_by(|(_, a), (_, b)| (rank(a), &a.instance_type, &a.zone).cmp(&(rank(b), &b.instance_type, &b.zone)));
+    ) -> Option<Pool<'a>> {
         for (config, pool) in pools {
             match self.pool_error(request, config, pool, now) {
                 None => return Some((config, pool)),

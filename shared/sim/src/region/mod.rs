@@ -1,5 +1,6 @@
 //! EC2 and related services in one region.
 
+mod allocation;
 mod fleet;
 mod network;
 pub mod notices;
@@ -8,6 +9,7 @@ mod reservations;
 mod supply;
 mod user_data;
 
+pub use allocation::Allocation;
 pub use network::{ACCOUNT, ALIASES, Network, ProfileOrigin, VPC, glob};
 pub use reservations::Reservation;
 pub use supply::{PoolRefusal, Supply};
@@ -44,6 +46,16 @@ pub struct Machine {
     pub never_joins: bool,
     /// When its termination began.
     pub ended_at: Option<Timestamp>,
+}
+
+/// A fleet that was requested.
+#[derive(Clone, Debug)]
+struct Fleet {
+    request: FleetRequest,
+    allocation: Allocation,
+    answer: FleetAnswer,
+    /// When it was requested: EC2 forgets tokens.
+    at: Timestamp,
 }
 
 /// The next state change of a machine.
@@ -84,8 +96,8 @@ pub struct Region {
     /// By id.
     pub placement_groups: BTreeMap<String, PlacementGroup>,
     pub launch_templates: BTreeMap<String, LaunchTemplate>,
-    /// By client token, with the time of the call: EC2 forgets tokens.
-    fleets: BTreeMap<String, (FleetRequest, FleetAnswer, Timestamp)>,
+    /// By client token.
+    fleets: BTreeMap<String, Fleet>,
     /// Pools (type, zone, capacity type) without capacity; `*` stands for any.
     pub out_of_stock: BTreeSet<(String, String, String)>,
     /// Calls that the caller's policies do not allow.
@@ -277,6 +289,11 @@ impl Region {
     pub fn partition(&self) -> &'static str {
         Partition::of(&self.name).name
     }
+    /// A machine as events name it; one that is not known is in no zone.
+    pub fn subject<'a>(&'a self, id: &'a InstanceId) -> notices::Subject<'a> {
+        let zone = self.machines.get(id).map_or("", |machine| machine.instance.zone.as_str());
+        notices::Subject { partition: self.partition(), region: &self.name, zone, instance: id.as_str() }
+    }
     /// A fresh private DNS name.
     pub fn private_name(&self, dice: &mut Dice) -> String {
         let domain = if self.name == "us-east-1" { "ec2.internal".to_owned() } else { format!("{}.compute.internal", self.name) };
@@ -407,7 +424,7 @@ impl Region {
         match change {
             Change::Run if machine.instance.state == InstanceState::Pending => {
                 machine.instance.state = InstanceState::Running;
-                effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "running", now)));
+                effects.push(RegionEffect::Notice(self.subject(id).state_change("running", now)));
                 let boot = dice.between(Stream::Latency, 20, 35);
                 self.plan_after(now, boot, id, Change::Join);
             }
@@ -425,7 +442,7 @@ impl Region {
                 let ended = machine.clone();
                 self.occupy(&ended, supply::Occupancy::Returned);
                 effects.push(RegionEffect::Log(format!("machine {id} has ended")));
-                effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "terminated", now)));
+                effects.push(RegionEffect::Notice(self.subject(id).state_change("terminated", now)));
                 self.plan(now.checked_add(REMEMBERED).unwrap_or(Timestamp::MAX), id, Change::Forget);
             }
             Change::Forget => {
@@ -440,7 +457,7 @@ impl Region {
         machine.instance.state = InstanceState::ShuttingDown;
         machine.ended_at = Some(now);
         effects.push(RegionEffect::Lost(id.to_string()));
-        effects.push(RegionEffect::Notice(notices::state_change(id.as_str(), "shutting-down", now)));
+        effects.push(RegionEffect::Notice(self.subject(id).state_change("shutting-down", now)));
         let seconds = dice.between(Stream::Latency, 15, 30);
         self.plan_after(now, seconds, id, Change::End);
     }
@@ -457,7 +474,7 @@ impl Region {
     pub fn interrupt(&mut self, id: &InstanceId, now: Timestamp) -> Option<String> {
         self.machines.get(id).filter(|machine| machine.instance.is_alive())?;
         self.plan(now.checked_add(SPOT_WARNING).unwrap_or(Timestamp::MAX), id, Change::Reclaim);
-        Some(notices::spot_interruption(id.as_str(), now))
+        Some(self.subject(id).spot_interruption(now))
     }
 
     /// Adds an orphaned machine with our tags, as after the loss of its record. It is copied from the given machine, or

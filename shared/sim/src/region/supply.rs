@@ -4,9 +4,8 @@ use super::{Machine, Region};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use whittle_api::labels;
-use whittle_ec2::fleet::{FleetOverride, FleetPoolError, FleetRequest};
+use whittle_ec2::fleet::{FleetOverride, FleetPoolError};
 use whittle_ec2::instance_types::quota_of;
-use whittle_units::Price;
 
 /// The limits of a region; by default there are none.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +26,8 @@ pub struct Supply {
     pub describe_lag: SignedDuration,
     /// How long EC2 does not know a new instance profile.
     pub profile_lag: SignedDuration,
+    /// How long IAM itself does not show a new instance profile.
+    pub iam_lag: SignedDuration,
 }
 
 /// The error of all pools of an instance type and zone; an empty name stands for any.
@@ -56,6 +57,12 @@ impl Region {
     /// Whether DescribeInstances shows a machine by now.
     pub fn is_described(&self, machine: &Machine, now: Timestamp) -> bool {
         now.duration_since(machine.instance.launched_at) >= self.supply.describe_lag
+    }
+
+    /// Whether IAM shows an instance profile by now.
+    pub fn shows_profile(&self, name: &str, now: Timestamp) -> bool {
+        let made = self.network.profile_origins.get(name).and_then(|origin| origin.created_at);
+        made.is_none_or(|at| now.duration_since(at) >= self.supply.iam_lag)
     }
 
     /// The error of a pool whose request breaks a limit of the account.
@@ -120,11 +127,6 @@ impl Region {
                 .filter(|subnet| subnet.id == instance.subnet_id)
                 .for_each(|subnet| change(&mut subnet.free_addresses));
         }
-    }
-
-    /// The rank of a pool: the lowest is used first.
-    pub(super) fn rank(&self, request: &FleetRequest, pool: &FleetOverride) -> Price {
-        if self.supply.own_prices && !request.prioritized { self.market_price(pool, &request.capacity_type) } else { pool.price }
     }
 }
 

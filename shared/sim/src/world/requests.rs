@@ -3,6 +3,7 @@
 use super::World;
 use crate::cluster::Eviction;
 use crate::mutants::Mutant;
+use crate::region::Allocation;
 use crate::story::LineKind;
 use jiff::Timestamp;
 use whittle_claims::{Claim, DecisionRecord, Lease, Revision};
@@ -70,9 +71,9 @@ impl World {
     }
 
     /// CreateFleet, as a caller outside sees it.
-    pub fn start_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+    pub fn start_fleet(&mut self, request: &FleetRequest, allocation: Allocation) -> Result<FleetAnswer, CloudError> {
         self.observe_fleet_rate();
-        self.create_fleet(request)
+        self.create_fleet(request, allocation)
     }
 
     /// TerminateInstances, as a caller outside sees it.
@@ -96,12 +97,12 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn create_fleet(&mut self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+    pub(crate) fn create_fleet(&mut self, request: &FleetRequest, allocation: Allocation) -> Result<FleetAnswer, CloudError> {
         let now = self.now();
         let known: usize = self.region.machines.len();
         let partial = self.fault_occurs(self.faults.partial_fleets);
         let empty = self.region.repeats(&request.client_token, now) && self.fault_occurs(self.faults.empty_repeats);
-        let mut answer = self.region.create_fleet(request, partial, now, &mut self.dice)?;
+        let mut answer = self.region.create_fleet(request, allocation, partial, now, &mut self.dice)?;
         if empty {
             answer = FleetAnswer { fleet_id: answer.fleet_id, ..FleetAnswer::default() };
         }
