@@ -63,8 +63,14 @@ impl Discovery for Cleaner {
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
         self.0.instance_profile_name(cluster, class, role)
     }
-    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
-        self.0.ensure_instance_profile(cluster, class, role).await
+    async fn ensure_instance_profile(
+        &self,
+        cluster: &ClusterName,
+        class: &str,
+        role: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<String, CloudError> {
+        self.0.ensure_instance_profile(cluster, class, role, tags).await
     }
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
         self.0.profile_role(profile).await
@@ -142,7 +148,7 @@ impl Stage {
     async fn create_machine(&self, cluster: &ClusterName) -> Claim {
         let clock = Self::at(0);
         let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, cluster.as_str())];
-        let profile = self.cleaner(clock).ensure_instance_profile(cluster, "default", ROLE).await.unwrap();
+        let profile = self.cleaner(clock).ensure_instance_profile(cluster, "default", ROLE, &BTreeMap::new()).await.unwrap();
         let id = self.run_instance(&tags, Some(&profile)).await;
         let tags: BTreeMap<String, String> = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let template = LaunchTemplate { image_id: "ami-1".to_owned(), tags, ..LaunchTemplate::default() }.named();

@@ -97,6 +97,7 @@ struct Profile {
 /// Looks up or creates the instance profile of a class. None is created for a role that the cluster may not use.
 async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2NodeClass, settings: &Settings) -> Result<Profile, CloudError> {
     let (spec, class) = (&class.spec, &class.metadata.name);
+    let tags = spec.tags.clone().unwrap_or_default();
     if let Some(name) = &spec.instance_profile {
         return match cloud.profile_role(name).await {
             Ok(role) => Ok(Profile { name: Some(name.clone()), role, error: None }),
@@ -115,7 +116,7 @@ async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2Node
     if settings.shadow {
         return Ok(of_role(Some(cloud.instance_profile_name(cluster, class, role)), None));
     }
-    match cloud.ensure_instance_profile(cluster, class, role).await {
+    match cloud.ensure_instance_profile(cluster, class, role, &tags).await {
         Ok(name) => Ok(of_role(Some(name), None)),
         // The class waits for its profile, and its status shows that; everything else is known.
         Err(error) if is_role_missing(&error) => Ok(of_role(None, Some(ProfileError::RoleNotFound(role.clone())))),

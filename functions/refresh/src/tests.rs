@@ -6,6 +6,7 @@ mod placement;
 mod profiles;
 
 use futures::executor::block_on;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, PlacementGroupSelector,
@@ -590,10 +591,16 @@ impl Discovery for Counting<'_> {
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
         self.ec2.instance_profile_name(cluster, class, role)
     }
-    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
+    async fn ensure_instance_profile(
+        &self,
+        cluster: &ClusterName,
+        class: &str,
+        role: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<String, CloudError> {
         match &self.profile_error {
             Some(error) => Err(error.clone()),
-            None => self.ec2.ensure_instance_profile(cluster, class, role).await,
+            None => self.ec2.ensure_instance_profile(cluster, class, role, tags).await,
         }
     }
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {

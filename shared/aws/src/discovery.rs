@@ -264,8 +264,14 @@ impl Discovery for Ec2Discovery {
         instance_profile(cluster.as_str(), self.region.as_str(), class, role).name
     }
 
-    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
-        let wanted = instance_profile(cluster.as_str(), self.region.as_str(), class, role);
+    async fn ensure_instance_profile(
+        &self,
+        cluster: &ClusterName,
+        class: &str,
+        role: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<String, CloudError> {
+        let wanted = instance_profile(cluster.as_str(), self.region.as_str(), class, role).with_tags(tags);
         let (path, roles) = match self.profile_roles(&wanted).await? {
             Some(known) => known,
             None => {

@@ -138,8 +138,15 @@ pub trait Discovery: Sync {
     fn placement_groups(&self, selector: &PlacementGroupSelector) -> impl Answer<Vec<PlacementGroup>, CloudError>;
     /// The name that the instance profile for a role has or would have. Makes no call.
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String;
-    /// The instance profile for a role, created if need be; returns its name.
-    fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> impl Answer<String, CloudError>;
+    /// The instance profile for a role, created if need be; returns its name. A new one gets `tags` besides those by which it is
+    /// found, which win.
+    fn ensure_instance_profile(
+        &self,
+        cluster: &ClusterName,
+        class: &str,
+        role: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> impl Answer<String, CloudError>;
     /// The role of an instance profile, without its path (empty: none); `None` if it cannot or may not be read.
     fn profile_role(&self, profile: &str) -> impl Answer<Option<String>, CloudError>;
     /// The instance profiles that were made for classes of the cluster, those of former roles and classes included. None where IAM

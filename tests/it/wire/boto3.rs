@@ -5,6 +5,7 @@ use super::moto::{REGION, config};
 use super::{root, run};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -263,9 +264,9 @@ impl Sides {
         );
     }
 
-    /// The profile of a class that is named after the writer.
+    /// The profile of a class that is named after the writer and has tags of its own.
     fn profile(&self, writer: &str) -> Value {
-        let made = instance_profile(self.place.cluster.as_str(), REGION, writer, "nodes/contract-role");
+        let made = instance_profile(self.place.cluster.as_str(), REGION, writer, "nodes/contract-role").with_tags(&class_tags());
         json!({"name": made.name, "path": made.path, "role": made.role, "tags": made.tags, "own": [made.name, writer]})
     }
 
@@ -273,7 +274,7 @@ impl Sides {
         let cluster = self.place.cluster.clone();
         let [own, other] = WRITERS.map(|writer| self.profile(writer));
         for _ in 0..2 {
-            let ours = run(self.discovery.ensure_instance_profile(&cluster, WRITERS[0], "nodes/contract-role"));
+            let ours = run(self.discovery.ensure_instance_profile(&cluster, WRITERS[0], "nodes/contract-role", &class_tags()));
             assert_eq!(answered(ours), json!({"answer": own["name"]}), "the class and its role name the profile");
             assert_eq!(self.boto3.call("ensure_instance_profile", &other), json!({"answer": other["name"]}));
         }
@@ -514,6 +515,11 @@ impl Sides {
 fn sorted(mut found: Vec<Instance>) -> Vec<Instance> {
     found.sort_by(|a, b| a.id.cmp(&b.id));
     found
+}
+
+/// Tags that a class gives to what is made for it.
+fn class_tags() -> BTreeMap<String, String> {
+    BTreeMap::from([("team".to_owned(), "a b/c".to_owned())])
 }
 
 fn whole_template(template: &LaunchTemplate, writer: &str) -> Value {

@@ -139,6 +139,11 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, CloudError>, right: &str) {
     assert!(error.message.contains(right), "{error}");
 }
 
+/// Tags that a class gives to what is made for it.
+fn class_tags() -> BTreeMap<String, String> {
+    BTreeMap::from([("team".to_owned(), "a".to_owned())])
+}
+
 #[test]
 fn each_function_may_do_its_part_of_a_machines_life() {
     let Some(stage) = Stage::new() else { return };
@@ -151,7 +156,7 @@ fn each_function_may_do_its_part_of_a_machines_life() {
         assert_ne!(refresh.with_spot_prices(&catalog).await.unwrap(), catalog);
         let term = whittle_api::karpenter::AmiSelectorTerm { alias: Some("al2023@latest".into()), ..Default::default() };
         assert_ne!(refresh.images(&[term], "1.33").await.unwrap(), []);
-        let profile = refresh.ensure_instance_profile(&stage.cluster, "default", "KarpenterNodeRole-demo").await.unwrap();
+        let profile = refresh.ensure_instance_profile(&stage.cluster, "default", "KarpenterNodeRole-demo", &class_tags()).await.unwrap();
         assert_eq!(refresh.profile_role(&profile).await.unwrap().as_deref(), Some("KarpenterNodeRole-demo"));
 
         let own = refresh.profiles(&stage.cluster).await.unwrap();
@@ -302,9 +307,12 @@ fn refresh_gives_no_profile_a_role_that_nodes_must_not_have() {
     let Some(stage) = Stage::new() else { return };
     run(async {
         let refresh = stage.discovery(Function::Refresh);
-        refused(refresh.ensure_instance_profile(&stage.cluster, "default", "Administrator").await, "iam:PassRole");
+        refused(refresh.ensure_instance_profile(&stage.cluster, "default", "Administrator", &class_tags()).await, "iam:PassRole");
         let other = ClusterName::new("another-cluster");
-        refused(refresh.ensure_instance_profile(&other, "default", "KarpenterNodeRole-demo").await, "iam:CreateInstanceProfile");
+        refused(
+            refresh.ensure_instance_profile(&other, "default", "KarpenterNodeRole-demo", &class_tags()).await,
+            "iam:CreateInstanceProfile",
+        );
         refused(refresh.cluster_info(&other).await, "eks:DescribeCluster");
         let parameter = whittle_api::karpenter::AmiSelectorTerm { ssm_parameter: Some("/secrets/relay".into()), ..Default::default() };
         let _ = refresh.images(&[parameter], "1.33").await;
@@ -312,7 +320,7 @@ fn refresh_gives_no_profile_a_role_that_nodes_must_not_have() {
         let expected = ("refresh".to_owned(), format!("ssm:GetParameter on arn:aws:ssm:{REGION}:{ACCOUNT}:parameter/secrets/relay"));
         assert!(lacking.contains(&expected), "{lacking:?}");
         let launch = stage.discovery(Function::Launch);
-        refused(launch.ensure_instance_profile(&stage.cluster, "default", "KarpenterNodeRole-demo").await, "iam:");
+        refused(launch.ensure_instance_profile(&stage.cluster, "default", "KarpenterNodeRole-demo", &class_tags()).await, "iam:");
     });
     let roles = &stage.lone.lock().unwrap().region.network.profiles;
     assert!(!roles.values().any(|role| role == "Administrator"), "{roles:?}");

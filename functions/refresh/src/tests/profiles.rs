@@ -43,6 +43,19 @@ fn a_profile_that_two_looks_find_unused_is_deleted_and_the_one_in_use_is_kept() 
 }
 
 #[test]
+fn a_profile_has_the_tags_of_its_class() {
+    let (simulation, _) = fenced(|world| {
+        with_role("KarpenterNodeRole-c")(world);
+        world
+            .cluster
+            .objects
+            .change::<Ec2NodeClass>("default", |class| class.spec.tags = Some([("team".to_owned(), "a".to_owned())].into()));
+    });
+    run(&simulation);
+    assert_eq!(simulation.world().region.network.profile_origins["c_default"].tags, [("team".to_owned(), "a".to_owned())].into());
+}
+
+#[test]
 fn a_profile_that_is_used_again_or_by_an_instance_is_never_deleted() {
     let mut simulation = world();
     run(&simulation);

@@ -27,6 +27,7 @@ fn ensured(wire: &Wire) -> Result<String, whittle_ports::CloudError> {
         &"demo".into(),
         "default",
         "team/NodeRole",
+        &[("team", "a"), ("topology.kubernetes.io/region", "elsewhere")].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
     ))
 }
 
@@ -44,6 +45,18 @@ fn an_instance_profile_is_created_once_and_completed_when_its_role_is_missing_or
     assert_eq!(actions(&wire), ["GetInstanceProfile", "CreateInstanceProfile", "AddRoleToInstanceProfile"]);
     assert_eq!(wire.form(2)["RoleName"], "NodeRole");
     assert_eq!(wire.form(1)["Path"], "/karpenter/us-east-1/demo/default/");
+    let request = wire.form(1);
+    let keys = (1..).map_while(|index| request.get(&format!("Tags.member.{index}.Key")));
+    let tags: Vec<_> = keys.zip(1..).map(|(key, index)| (key.as_str(), request[&format!("Tags.member.{index}.Value")].as_str())).collect();
+    let own = ("topology.kubernetes.io/region", "us-east-1");
+    let expected = [
+        ("eks:eks-cluster-name", "demo"),
+        ("karpenter.k8s.aws/ec2nodeclass", "default"),
+        ("kubernetes.io/cluster/demo", "owned"),
+        ("team", "a"),
+        own,
+    ];
+    assert_eq!(tags, expected, "a class's tags never replace those by which its profile is found");
     assert_eq!(actions(&Wire::answering([(200, &profile(&role("NodeRole")))])), ["GetInstanceProfile"]);
     assert_eq!(actions(&Wire::answering([(200, &profile("")), (200, DONE)])), ["GetInstanceProfile", "AddRoleToInstanceProfile"]);
     let other = Wire::answering([(200, &profile(&role("Other"))), (200, DONE), (200, DONE)]);

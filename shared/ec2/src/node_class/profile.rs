@@ -39,6 +39,17 @@ impl ProfileError {
     }
 }
 
+impl InstanceProfile {
+    /// The profile with a class's own tags. They never replace those by which the profile is found.
+    #[must_use]
+    pub fn with_tags(mut self, tags: &BTreeMap<String, String>) -> Self {
+        for (key, value) in tags {
+            self.tags.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        self
+    }
+}
+
 /// The profile of a class for a role.
 ///
 /// Karpenter gives every new profile a random name. Ours is derived from cluster, region, class and role: a function that

@@ -285,7 +285,8 @@ pub async fn network(cloud: &impl Discovery, place: &CloudPlace) {
 ///
 /// If the adapter violates the contract.
 pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
-    let ensure = async |role: &str| cloud.ensure_instance_profile(cluster, "contract", role).await.expect("a profile is ensured");
+    let tags = BTreeMap::from([("team".to_owned(), "a b/c".to_owned())]);
+    let ensure = async |role: &str| cloud.ensure_instance_profile(cluster, "contract", role, &tags).await.expect("a profile is ensured");
     let name = ensure("contract-role").await;
     assert_eq!(name, cloud.instance_profile_name(cluster, "contract", "contract-role"));
     assert_eq!(ensure("contract-role").await, name, "ensuring it is idempotent");

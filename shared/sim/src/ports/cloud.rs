@@ -2,7 +2,8 @@
 
 use super::{EC2, SimPorts};
 use crate::mutants::Mutant;
-use crate::region::Allocation;
+use crate::region::{Allocation, ProfileOrigin};
+use std::collections::BTreeMap;
 use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
@@ -193,10 +194,20 @@ impl Discovery for SimPorts {
     fn instance_profile_name(&self, cluster: &ClusterName, class: &str, _: &str) -> String {
         format!("{cluster}_{class}")
     }
-    async fn ensure_instance_profile(&self, cluster: &ClusterName, class: &str, role: &str) -> Result<String, CloudError> {
+    async fn ensure_instance_profile(
+        &self,
+        cluster: &ClusterName,
+        class: &str,
+        role: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<String, CloudError> {
         self.call(EC2, "CreateInstanceProfile", |world| {
             let name = format!("{cluster}_{class}");
-            world.region.network.profiles.insert(name.clone(), role.to_owned());
+            let network = &mut world.region.network;
+            if network.profiles.insert(name.clone(), role.to_owned()).is_none() {
+                let origin = ProfileOrigin { path: "/".to_owned(), tags: tags.clone(), created_at: None };
+                network.profile_origins.insert(name.clone(), origin);
+            }
             Ok(name)
         })
         .await
@@ -224,6 +235,7 @@ impl Discovery for SimPorts {
             let is_unused = !world.region.runs_with(&profile.name);
             if is_unused {
                 world.region.network.profiles.remove(&profile.name);
+                world.region.network.profile_origins.remove(&profile.name);
             }
             Ok(is_unused)
         })
@@ -231,15 +243,14 @@ impl Discovery for SimPorts {
     }
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.call(EC2, "DeleteInstanceProfile", |world| {
-            let of_class = |tags: &std::collections::BTreeMap<String, String>| {
-                tags.get(whittle_api::labels::EC2_NODE_CLASS).is_some_and(|tag| tag == class)
-            };
+            let of_class = |tags: &BTreeMap<String, String>| tags.get(whittle_api::labels::EC2_NODE_CLASS).is_some_and(|tag| tag == class);
             world.region.launch_templates.retain(|_, template| !of_class(&template.tags));
             let profile = format!("{cluster}_{class}");
             if world.region.runs_with(&profile) {
                 return Ok(vec![profile]);
             }
             world.region.network.profiles.remove(&profile);
+            world.region.network.profile_origins.remove(&profile);
             Ok(Vec::new())
         })
         .await
