@@ -70,6 +70,7 @@ fn row(entry: &Entry) -> String {
     let kind = match entry.kind {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
+        Kind::Distribution => "distribution",
     };
     let labels: Vec<String> = entry
         .labels

@@ -46,7 +46,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
     let Some(notice) = notice else { return Ok(report) };
     report.metric(metrics::InterruptionMessages { message_type: notice.kind.as_str() });
     if let Some(sent_at) = notice.time {
-        report.gauge(metrics::InterruptionQueueDuration, ports.clock().now().duration_since(sent_at).max(SignedDuration::ZERO));
+        report.observe(metrics::InterruptionQueueDuration, ports.clock().now().duration_since(sent_at).max(SignedDuration::ZERO));
     }
     let run = Run { ports, settings, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;

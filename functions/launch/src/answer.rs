@@ -47,7 +47,8 @@ impl<P: Rights> Run<'_, P> {
         self.record_addresses(batch, &answer.instances).await?;
         for error in &answer.errors {
             let (zone, capacity_type, reason) = (error.zone.as_str(), batch.request.capacity_type.as_str(), reason_of(error).as_str());
-            self.report.metric(metrics::InstanceLaunchFailures { zone, capacity_type, reason });
+            let zone_id = self.facts.zone_id(&batch.node_class, zone);
+            self.report.metric(metrics::InstanceLaunchFailures { zone, zone_id, capacity_type, reason });
         }
         let outs = machine::stock_outs(&self.facts, batch, answer, &self.facts.stock_outs, self.ports.clock().now());
         if !outs.is_empty() {
@@ -139,10 +140,10 @@ impl<P: Rights> Run<'_, P> {
         instances.sort_by(|a, b| a.id.cmp(&b.id));
         let mut members = self.members(batch).await?;
         let size = u64::try_from(batch.members.len()).unwrap_or(u64::MAX);
-        self.report.gauge(metrics::BatchSize { batcher: CREATE_FLEET }, size);
+        self.report.observe(metrics::BatchSize { batcher: CREATE_FLEET }, size);
         if let Some(oldest) = members.iter().map(|claim| claim.value.created_at).min() {
             self.report
-                .gauge(metrics::BatchTime { batcher: CREATE_FLEET }, batch.created_at.duration_since(oldest).max(SignedDuration::ZERO));
+                .observe(metrics::BatchTime { batcher: CREATE_FLEET }, batch.created_at.duration_since(oldest).max(SignedDuration::ZERO));
         }
         let ended = |claim: &Stored<Claim>| match &claim.value.phase {
             Phase::Gone { machine: Some(machine), .. } => Some(machine.instance_id.clone()),

@@ -59,6 +59,11 @@ impl Facts {
     pub(crate) fn parts(&self, name: &str) -> Option<ClassParts> {
         ClassParts::of(self.class(name)?, &self.inputs, &self.catalog).ok()
     }
+    /// The id of a zone in which a class has a subnet; empty if it has none there.
+    pub(crate) fn zone_id(&self, class: &str, zone: &str) -> &str {
+        let subnet = self.class(class).and_then(|record| record.subnets.iter().find(|subnet| subnet.zone == zone));
+        subnet.map_or("", |subnet| subnet.zone_id.as_str())
+    }
     /// The class that a claim refers to.
     pub(crate) fn class_of(&self, claim: &Claim) -> Option<&NodeClassRecord> {
         NodeClassRecord::referenced(&self.classes, &claim.spec.node_class.name, claim.spec.owner.kind == "Provisioner")

@@ -143,7 +143,7 @@ mod tests {
         let pools = [("closed".to_owned(), closed), ("open".to_owned(), open)].into();
         let mut report = Report::default();
         gauges(&mut report, &names.iter().map(|name| (*name).to_owned()).collect(), &catalog, &pools);
-        let text = |gauge: &whittle_ports::Gauge| {
+        let text = |gauge: &whittle_ports::Measured| {
             let labels: Vec<&str> = gauge.labels.values().map(String::as_str).collect();
             let amount = match gauge.amount {
                 Amount::Count(count) => count.to_string(),

@@ -43,7 +43,8 @@ impl<P: Rights> Run<P> {
     async fn send_termination(&mut self, machine: &Machine) -> Result<(), HandleError> {
         let sent = self.ports.cloud().terminate(&machine.instance_id).await;
         if sent.is_err() {
-            self.report.metric(metrics::InstanceTerminationFailures { zone: &machine.zone });
+            let zone_id = machine.labels.get(labels::ZONE_ID).map_or("", String::as_str);
+            self.report.metric(metrics::InstanceTerminationFailures { zone: &machine.zone, zone_id });
         }
         Ok(sent?)
     }

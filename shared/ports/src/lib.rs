@@ -43,7 +43,7 @@ pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of
 pub use leasing::{acquire_lease, lease_held_report, release_lease};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
-pub use report::{Amount, Counted, Gauge, Report};
+pub use report::{Amount, Counted, Measured, Report};
 pub use safeguard::Safeguard;
 pub use settings::{Expressions, Scheduling, Settings};
 pub use store::{

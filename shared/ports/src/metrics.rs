@@ -1,11 +1,11 @@
 //! Every metric that Whittle emits: its name, labels, unit and meaning, and which functions emit it.
 //!
-//! A function gives [`crate::Report::metric`] or [`crate::Report::gauge`] a value of one of these types. The tables of
+//! A function gives [`crate::Report::metric`], [`crate::Report::gauge`] or [`crate::Report::observe`] a value of one of these types. The tables of
 //! `docs/metrics.md` are made from [`ALL`] by `cargo xtask metrics`. Names and labels are Karpenter's where it has such a metric.
 
 mod entry;
 
-pub use entry::{CounterMetric, Entry, GaugeMetric, Kind, Label, Metric, Unit};
+pub use entry::{CounterMetric, DistributionMetric, Entry, GaugeMetric, Kind, Label, Metric, Unit};
 
 use entry::catalogue;
 use std::collections::BTreeMap;
@@ -70,8 +70,10 @@ catalogue! {
         }
         /// errors that EC2 reported for pools of a fleet
         counter InstanceLaunchFailures = "karpenter_cloudprovider_instance_launch_failures_total" from [Launch] {
-            /// empty if EC2 names none
+            /// `none` if EC2 names none
             zone,
+            /// `none` if it is not known
+            zone_id,
             capacity_type,
             /// as in the NodeClaim's condition `Launched`; `LaunchFailed` for a lack of capacity
             reason,
@@ -125,14 +127,18 @@ catalogue! {
 
     cloud {
         /// TerminateInstances calls for an instance that failed, without those that a zonal shift holds
-        counter InstanceTerminationFailures = "karpenter_cloudprovider_instance_termination_failures_total" from [Terminate] { zone }
-        /// instances whose calls were made as one; of several in a run the largest, of `create_fleet` the last
-        gauge(Count) BatchSize = "karpenter_cloudprovider_batcher_batch_size" from [Launch, Register, Sweep, Terminate] {
+        counter InstanceTerminationFailures = "karpenter_cloudprovider_instance_termination_failures_total" from [Terminate] {
+            zone,
+            /// `none` if it is not known
+            zone_id,
+        }
+        /// instances whose calls were made as one
+        distribution(Count) BatchSize = "karpenter_cloudprovider_batcher_batch_size" from [Launch, Register, Sweep, Terminate] {
             /// `create_fleet`, `describe_instances`, `terminate_instances`
             batcher,
         }
         /// how long the first of a batch waited for its call; of `create_fleet` from the creation of the NodeClaim
-        gauge(Seconds) BatchTime = "karpenter_cloudprovider_batcher_batch_time_seconds" from [Launch, Register, Sweep, Terminate] { batcher }
+        distribution(Seconds) BatchTime = "karpenter_cloudprovider_batcher_batch_time_seconds" from [Launch, Register, Sweep, Terminate] { batcher }
         /// size of the user data of the last launch
         gauge(Bytes) UserDataBytes = "karpenter_ec2nodeclasses_userdata_bytes" from [Launch] { nodeclass }
         /// only of types that the parameter `OfferingMetrics` names
@@ -246,7 +252,7 @@ catalogue! {
         /// messages that were handled; one that failed is delivered again
         counter InterruptionMessagesDeleted = "karpenter_interruption_deleted_messages_total" from [Interrupt] {}
         /// from the time of the event to its handling
-        gauge(Seconds) InterruptionQueueDuration = "karpenter_interruption_message_queue_duration_seconds" from [Interrupt] {}
+        distribution(Seconds) InterruptionQueueDuration = "karpenter_interruption_message_queue_duration_seconds" from [Interrupt] {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an invocation did.
 
-use crate::metrics::{CounterMetric, GaugeMetric};
+use crate::metrics::{CounterMetric, DistributionMetric, GaugeMetric};
 use std::collections::BTreeMap;
 use std::fmt;
 use whittle_claims::{DecisionKind, DecisionRecord};
@@ -14,7 +14,7 @@ pub struct Counted {
     pub by: u64,
 }
 
-/// The value of a gauge.
+/// A measured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Amount {
     Count(u64),
@@ -49,9 +49,9 @@ impl From<Price> for Amount {
     }
 }
 
-/// A state as of the invocation, or a duration, under Karpenter's metric name.
+/// A state as of the invocation, a duration, or one value of a distribution, under Karpenter's metric name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gauge {
+pub struct Measured {
     pub metric: &'static str,
     pub labels: BTreeMap<&'static str, String>,
     pub amount: Amount,
@@ -65,7 +65,9 @@ pub struct Report {
     /// Counts of what was done, by name (`created`, `evicted`, …).
     pub counts: BTreeMap<&'static str, u64>,
     pub metrics: Vec<Counted>,
-    pub gauges: Vec<Gauge>,
+    pub gauges: Vec<Measured>,
+    /// Values of distributions, in the order in which they were observed.
+    pub observations: Vec<Measured>,
 }
 
 impl Report {
@@ -106,13 +108,18 @@ impl Report {
     }
     /// Sets a gauge.
     pub fn gauge<M: GaugeMetric>(&mut self, metric: M, value: M::Value) {
-        self.gauges.push(Gauge { metric: M::ENTRY.name, labels: metric.labels(), amount: value.into() });
+        self.gauges.push(Measured { metric: M::ENTRY.name, labels: metric.labels(), amount: value.into() });
+    }
+    /// Adds a value to a distribution.
+    pub fn observe<M: DistributionMetric>(&mut self, metric: M, value: M::Value) {
+        self.observations.push(Measured { metric: M::ENTRY.name, labels: metric.labels(), amount: value.into() });
     }
     /// Merges the report of a part of the work.
     pub fn absorb(&mut self, other: Self) {
         self.decisions.extend(other.decisions);
         self.metrics.extend(other.metrics);
         self.gauges.extend(other.gauges);
+        self.observations.extend(other.observations);
         for (word, count) in other.counts {
             *self.counts.entry(word).or_default() += count;
         }

@@ -9,13 +9,16 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use whittle_aws::BegunBatch;
 use whittle_ports::metrics::{self, CLUSTER, Metric, Unit};
-use whittle_ports::{Amount, Counted, Disposition, Gauge, HandleError, Report, error_chain};
+use whittle_ports::{Amount, Counted, Disposition, HandleError, Measured, Report, error_chain};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// CloudWatch's namespace of all our metrics.
 const NAMESPACE: &str = "Whittle";
 /// CloudWatch's limit for the length of a dimension's value.
 const DIMENSION_MAX: usize = 1024;
+
+/// CloudWatch's limit for the values of one metric in a line.
+const VALUES_MAX: usize = 100;
 
 /// Logs as JSON lines on standard output, at the level of `RUST_LOG` (`info` when unset).
 pub fn init_logs() {
@@ -46,12 +49,12 @@ fn dimension(value: &str) -> String {
     }
 }
 
-/// Adds gauges about batches of calls to EC2, smallest first: of several values of a gauge the last is emitted.
+/// Adds sizes and waits of batches of calls to EC2.
 pub(crate) fn add_batches(report: &mut Report, batches: &[BegunBatch]) {
     for batch in batches {
         let (batcher, size) = (batch.batcher, u64::try_from(batch.size).unwrap_or(u64::MAX));
-        report.gauge(metrics::BatchSize { batcher }, size);
-        report.gauge(metrics::BatchTime { batcher }, SignedDuration::try_from(batch.waited).unwrap_or(SignedDuration::MAX));
+        report.observe(metrics::BatchSize { batcher }, size);
+        report.observe(metrics::BatchTime { batcher }, SignedDuration::try_from(batch.waited).unwrap_or(SignedDuration::MAX));
     }
 }
 
@@ -88,6 +91,7 @@ pub fn lines(at: Timestamp, function: Function, work: &Work, took: Duration, out
     if let Ok(report) = outcome {
         lines.extend(counted_lines(at, cluster, &report.metrics));
         lines.extend(gauge_lines(at, cluster, &report.gauges));
+        lines.extend(distribution_lines(at, cluster, &report.observations));
     }
     lines
 }
@@ -118,7 +122,7 @@ fn counted_lines(at: Timestamp, cluster: &str, counted: &[Counted]) -> Vec<Value
 }
 
 /// Gauges of the same labels share a line. The last value of a gauge wins.
-fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
+fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Measured]) -> Vec<Value> {
     let mut by_labels: BTreeMap<&BTreeMap<&str, String>, BTreeMap<&str, Amount>> = BTreeMap::new();
     for gauge in gauges {
         by_labels.entry(&gauge.labels).or_default().insert(gauge.metric, gauge.amount);
@@ -136,6 +140,25 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Gauge]) -> Vec<Value> {
         emf(at, &dimensions, &metrics, fields)
     };
     by_labels.into_iter().map(line).collect()
+}
+
+/// One line per distribution and labels, and more where there are more values than CloudWatch takes in one.
+fn distribution_lines(at: Timestamp, cluster: &str, observations: &[Measured]) -> Vec<Value> {
+    let mut by_labels: BTreeMap<(&str, &BTreeMap<&str, String>), Vec<(Value, &str)>> = BTreeMap::new();
+    for one in observations {
+        by_labels.entry((one.metric, &one.labels)).or_default().push(metric_value(one.amount));
+    }
+    let line = |metric: &str, labels: &BTreeMap<&str, String>, values: &[(Value, &str)]| {
+        let mut fields: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), dimension(value).into())).collect();
+        fields.insert(CLUSTER.to_owned(), cluster.into());
+        fields.insert(metric.to_owned(), values.iter().map(|(value, _)| value.clone()).collect());
+        let dimensions: Vec<&str> = std::iter::once(CLUSTER).chain(labels.keys().copied()).collect();
+        emf(at, &dimensions, &[(metric, values.first().map_or("None", |(_, unit)| unit))], fields)
+    };
+    let lines = |((metric, labels), values): ((&str, &BTreeMap<&str, String>), Vec<(Value, &str)>)| {
+        values.chunks(VALUES_MAX).map(|values| line(metric, labels, values)).collect::<Vec<_>>()
+    };
+    by_labels.into_iter().flat_map(lines).collect()
 }
 
 /// An amount as a number with CloudWatch's unit. Nothing is computed from it, so a float is precise enough.
@@ -164,8 +187,8 @@ mod tests {
         Counted { metric, labels: labels(of), by: 1 }
     }
 
-    fn gauge<const N: usize>(metric: &'static str, of: [(&'static str, &str); N], amount: Amount) -> Gauge {
-        Gauge { metric, labels: labels(of), amount }
+    fn gauge<const N: usize>(metric: &'static str, of: [(&'static str, &str); N], amount: Amount) -> Measured {
+        Measured { metric, labels: labels(of), amount }
     }
 
     #[test]
@@ -228,6 +251,22 @@ mod tests {
         let expected =
             json!([{ "Name": "karpenter_nodepools_cost_total", "Unit": "None" }, { "Name": "whittle_nodepools_nodes", "Unit": "Count" }]);
         assert_eq!(*metrics, expected);
+    }
+
+    #[test]
+    fn every_value_of_a_distribution_is_emitted_a_hundred_to_a_line() {
+        let mut report = Report::default();
+        for size in 1..=101 {
+            report.observe(metrics::BatchSize { batcher: "terminate_instances" }, size);
+        }
+        report.observe(metrics::BatchSize { batcher: "create_fleet" }, 7);
+        let lines = lines(Timestamp::UNIX_EPOCH, Function::Sweep, &Work::Cluster("prod".into()), Duration::ZERO, &Ok(report));
+        let [_, of_fleets, first, second] = &lines[..] else { panic!("{lines:?}") };
+        let name = metrics::BatchSize::ENTRY.name;
+        assert_eq!((&of_fleets[name], &of_fleets["batcher"]), (&json!([7]), &json!("create_fleet")));
+        assert_eq!((first[name].as_array().map(Vec::len), &second[name]), (Some(100), &json!([101])));
+        assert_eq!(first["_aws"]["CloudWatchMetrics"][0]["Metrics"], json!([{ "Name": name, "Unit": "Count" }]));
+        assert_eq!(first["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "batcher"]]));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::contended::{SUBJECT, key, serving};
 use futures::executor::block_on;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
-use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Measured, Report, Settings};
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, after, at, begun};
 use whittle_units::{SignedDuration, Timestamp};
@@ -44,7 +44,8 @@ fn a_notice_during_the_launch_reaches_the_claim_when_redelivered() {
     let report = notice(&ports, sent_at).unwrap();
     assert_eq!(report.counted("ended"), 1);
     assert_eq!(report.metrics.iter().filter(|metric| metric.metric == "karpenter_interruption_deleted_messages_total").count(), 1);
-    let waited = report.gauges.iter().find(|gauge| gauge.metric == "karpenter_interruption_message_queue_duration_seconds").unwrap();
+    let of_delay = |value: &&Measured| value.metric == "karpenter_interruption_message_queue_duration_seconds";
+    let waited = report.observations.iter().find(of_delay).unwrap();
     assert_eq!(waited.amount, whittle_ports::Amount::Time(SignedDuration::from_secs(60)), "since EC2 sent it");
     let deletion = simulation.claim(&key()).deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))), "it counts from when it was sent");

@@ -9,7 +9,8 @@ use whittle_api::karpenter::{Requirement, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::{Claim, NodeClassRecord, OfferingKey, Phase, StockOut};
 use whittle_ec2::network::Subnet;
-use whittle_ports::{Amount, RecordReader, Records, RegionStore};
+use whittle_ports::metrics::Metric;
+use whittle_ports::{Amount, RecordReader, Records, RegionStore, metrics};
 use whittle_sim::Simulation;
 use whittle_snapshot::unavailable;
 use whittle_testkit::{TestWorld, at};
@@ -58,7 +59,11 @@ fn a_full_subnet_blocks_no_type_of_its_zone_and_the_next_launch_uses_another() {
     let full = Subnet { id: first.clone(), zone: ZONE.into(), ..Subnet::default() };
     simulation.world().region.network.subnets.push(full);
     let refused = keep_as(&simulation, 1, in_zone);
-    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!(report.counted("failed"), 1);
+    let failure = report.metrics.iter().find(|metric| metric.metric == metrics::InstanceLaunchFailures::ENTRY.name).unwrap();
+    let zone_id = simulation.world().region.catalog.zone_id(ZONE).to_owned();
+    assert_eq!((failure.labels["zone"].as_str(), &failure.labels["zone_id"]), (ZONE, &zone_id));
     assert!(matches!(simulation.claim(&refused.key).phase, Phase::Failed { .. }));
     let outs = known(&simulation);
     assert_eq!(outs.iter().map(|out| &out.offering).collect::<Vec<_>>(), [&OfferingKey::of_subnet(&first)], "the subnet, and nothing else");
@@ -166,10 +171,10 @@ fn a_launch_that_needs_user_action_is_reported() {
     let of_pools = report.metrics.iter().filter(|metric| metric.metric == "karpenter_cloudprovider_instance_launch_failures_total");
     let failures: Vec<_> = of_pools.map(|metric| (metric.labels["capacity_type"].as_str(), metric.labels["reason"].as_str())).collect();
     assert!(!failures.is_empty() && failures.iter().all(|(_, reason)| *reason == "LaunchFailed"), "{failures:?}");
-    let gauge = |name: &str| report.gauges.iter().find(|gauge| gauge.metric.ends_with(name)).unwrap();
-    assert_eq!((&gauge("batch_size").amount, gauge("batch_size").labels["batcher"].as_str()), (&Amount::Count(1), "create_fleet"));
-    assert!(matches!(gauge("batch_time_seconds").amount, Amount::Time(waited) if !waited.is_negative()));
-    let bytes = gauge("userdata_bytes");
+    let observed = |name: &str| report.observations.iter().find(|value| value.metric.ends_with(name)).unwrap();
+    assert_eq!((&observed("batch_size").amount, observed("batch_size").labels["batcher"].as_str()), (&Amount::Count(1), "create_fleet"));
+    assert!(matches!(observed("batch_time_seconds").amount, Amount::Time(waited) if !waited.is_negative()));
+    let bytes = report.gauges.iter().find(|gauge| gauge.metric.ends_with("userdata_bytes")).unwrap();
     assert!(matches!(bytes.amount, Amount::Count(1..)) && bytes.labels["nodeclass"] == "gone", "{bytes:?}");
 }
 

@@ -17,7 +17,7 @@ use whittle_testkit::{TestWorld, after, at, default_spec, deletion, instance_of,
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 pub(super) fn own_machine() -> Machine {
-    Machine { launched_at: at(-3600), ..machine("i-1") }
+    Machine { launched_at: at(-3600), labels: [(whittle_api::labels::ZONE_ID.to_owned(), "z-id".to_owned())].into(), ..machine("i-1") }
 }
 
 pub(crate) fn planned() -> Claim {

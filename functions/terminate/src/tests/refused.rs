@@ -42,7 +42,9 @@ fn every_refused_termination_is_reported() {
         let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_terminations_refused_total").unwrap();
         assert_eq!((counted.labels["nodepool"].as_str(), counted.labels["reason"].as_str()), ("default", reason));
         let failed = report.metrics.iter().find(|metric| metric.metric.ends_with("instance_termination_failures_total")).unwrap();
-        assert_eq!(failed.labels["zone"], super::over_sim::own_machine().zone);
+        let machine = super::over_sim::own_machine();
+        assert_eq!(failed.labels["zone"], machine.zone);
+        assert_eq!(failed.labels["zone_id"], machine.labels[whittle_api::labels::ZONE_ID]);
         let events = scene.events("FailedTermination");
         assert!(events.iter().all(|message| message.contains("i-1") && message.contains(words)) && !events.is_empty(), "{events:?}");
     }

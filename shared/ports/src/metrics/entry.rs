@@ -9,8 +9,10 @@ use whittle_claims::Function;
 pub enum Kind {
     /// Events of one run, to be summed.
     Counter,
-    /// A state, or a duration.
+    /// A state, or a duration; of several values of one run the last.
     Gauge,
+    /// Every value of a run, where Karpenter has a histogram: CloudWatch computes its percentiles.
+    Distribution,
 }
 
 /// The unit of a value.
@@ -100,6 +102,12 @@ pub trait GaugeMetric: Metric {
     type Value: Into<Amount>;
 }
 
+/// A metric for [`crate::Report::observe`].
+pub trait DistributionMetric: Metric {
+    /// The type of its values.
+    type Value: Into<Amount>;
+}
+
 /// Generates a type for each entry, with a field for every label, and the list [`super::ALL`] of all entries:
 ///
 /// ```text
@@ -108,6 +116,7 @@ pub trait GaugeMetric: Metric {
 ///     counter TypeName = "metric_name" from [Function, …] { /// Values.
 ///         label, … }
 ///     gauge(Unit) TypeName = "metric_name" from [Function, …] { … }
+///     distribution(Unit) TypeName = "metric_name" from [Function, …] { … }
 /// }
 /// ```
 ///
@@ -179,6 +188,9 @@ macro_rules! kind {
     (timer) => {
         Kind::Gauge
     };
+    (distribution) => {
+        Kind::Distribution
+    };
 }
 
 macro_rules! unit {
@@ -205,6 +217,11 @@ macro_rules! written {
     };
     (gauge [$type:ty] $unit:ident) => {
         impl GaugeMetric for $type {
+            type Value = $crate::metrics::entry::value!($unit);
+        }
+    };
+    (distribution [$type:ty] $unit:ident) => {
+        impl DistributionMetric for $type {
             type Value = $crate::metrics::entry::value!($unit);
         }
     };
