@@ -109,7 +109,12 @@ pub fn parse(body: &str) -> Result<Option<Interruption>, ParseInterruptionError>
     let kind = match (text(&event, "source")?, text(&event, "detail-type")?) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => InterruptionKind::SpotInterrupted,
         ("aws.ec2", "EC2 Instance Rebalance Recommendation") => InterruptionKind::RebalanceRecommendation,
-        ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning") => InterruptionKind::CapacityReservationInterrupted,
+        // Karpenter knows it by the first name, and EC2's documentation by the second.
+        (
+            "aws.ec2",
+            "EC2 Capacity Reservation Instance Interruption Warning"
+            | "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+        ) => InterruptionKind::CapacityReservationInterrupted,
         ("aws.ec2", "EC2 Instance State-change Notification") => match text(detail, "state")?.to_ascii_lowercase().as_str() {
             "stopping" | "stopped" => InterruptionKind::InstanceStopped,
             "shutting-down" | "terminated" => InterruptionKind::InstanceTerminated,

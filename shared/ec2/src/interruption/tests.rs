@@ -40,3 +40,15 @@ fn status_checks_count_after_two_minutes_and_scheduled_events_at_once() {
     assert_eq!(unhealthy(&status(None, at("2026-03-01T11:00:00Z"), false), now), [InterruptionKind::SystemStatus]);
     assert_eq!(unhealthy(&status(None, None, false), now), []);
 }
+
+/// EC2's documentation and Karpenter give the warning different names.
+#[test]
+fn a_reservation_warning_is_known_by_both_names() {
+    for name in
+        ["EC2 Capacity Reservation Instance Interruption Warning", "EC2 Interruptible Capacity Reservation Instance Interruption Warning"]
+    {
+        let body = format!(r#"{{"version":"0","source":"aws.ec2","detail-type":"{name}","detail":{{"instance-id":"i-1"}}}}"#);
+        let notice = parse(&body).unwrap().expect("it is a notice");
+        assert_eq!((notice.kind, notice.instances), (InterruptionKind::CapacityReservationInterrupted, vec!["i-1".into()]));
+    }
+}
