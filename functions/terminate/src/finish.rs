@@ -5,15 +5,19 @@ use crate::{Rights, Run};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, Event, Machine, Phase, step};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Event, Machine, Phase, step};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::metrics::GaugeMetric;
 use whittle_ports::{
     Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report, Safeguard, Scope,
-    Terminator, advance, is_owned, machine_to_terminate, metrics, save, write_mirror,
+    Terminator, TokenBuckets, advance, is_owned, machine_to_terminate, metrics, save, write_mirror,
 };
 use whittle_units::{ProviderId, SignedDuration, Timestamp};
 
+/// EC2's limit of instances that an account may terminate in a region: 20 a second, after a thousand at once. All clusters share it.
+const BUCKET: &str = "TerminateInstances";
+const BUCKET_SIZE: u32 = 1000;
+const BUCKET_RATE: u32 = 20;
 /// Longer than any launch invocation: after this, an unfinished fleet call launches nothing more.
 const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
 /// EC2 shows terminated instances for an hour. One that it does not show at all has to be missing for this long: its responses
@@ -29,7 +33,9 @@ impl<P: Rights> Run<P> {
         if let Some(delay) = self.shift_delay(&machine).await? {
             return Ok(Next::RequeueAfter(delay));
         }
-        self.send_termination(&machine).await?;
+        if !self.send_termination(&machine).await? {
+            return Ok(Next::RequeueAfter(SHORT_DELAY));
+        }
         let now = self.ports.clock().now();
         let mut next = step(&self.claim.value, &Event::TerminationSent, now)?;
         next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, "", now);
@@ -40,13 +46,27 @@ impl<P: Rights> Run<P> {
         Ok(Next::RequeueAfter(POLL_DELAY))
     }
 
-    async fn send_termination(&mut self, machine: &Machine) -> Result<(), HandleError> {
+    /// Asks EC2 to terminate the instance; false if the account's limit is used up.
+    async fn send_termination(&mut self, machine: &Machine) -> Result<bool, HandleError> {
+        if !self.may_terminate().await {
+            self.report.count("termination_postponed");
+            return Ok(false);
+        }
         let sent = self.ports.cloud().terminate(&machine.instance_id).await;
         if sent.is_err() {
             let zone_id = machine.labels.get(labels::ZONE_ID).map_or("", String::as_str);
             self.report.metric(metrics::InstanceTerminationFailures { zone: &machine.zone, zone_id });
         }
-        Ok(sent?)
+        sent?;
+        Ok(true)
+    }
+
+    /// Whether EC2's limit allows to terminate one more instance now. Where the table is in trouble, nothing waits: an instance that
+    /// nobody needs costs money, and a call that EC2 throttles is repeated.
+    async fn may_terminate(&self) -> bool {
+        let now = self.ports.clock().now();
+        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+        self.ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await.unwrap_or(true)
     }
 
     /// Checks whether the instance has terminated. Only then are the finalizers removed, the Node's first.
@@ -57,8 +77,8 @@ impl<P: Rights> Run<P> {
         }
         let instance = self.ports.cloud().instance(&machine.instance_id).await?;
         if instance.is_none() && may_be_too_young(&machine, self.ports.clock().now()) {
-            self.send_termination(&machine).await?;
-            return Ok(Next::RequeueAfter(POLL_DELAY));
+            let delay = if self.send_termination(&machine).await? { POLL_DELAY } else { SHORT_DELAY };
+            return Ok(Next::RequeueAfter(delay));
         }
         if instance.is_none()
             && Safeguard::EndSeenTwice.stops(missing_for(&self.claim.value, self.ports.clock().now()) < CONFIRM_MISSING_FOR)

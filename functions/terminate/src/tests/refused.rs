@@ -1,7 +1,7 @@
 //! Terminations that EC2 refuses.
 
 use super::over_sim::{Refusing, Scene, serving};
-use whittle_claims::{Claim, DeletionReason, Event, step};
+use whittle_claims::{Bucket, BucketName, Claim, DeletionReason, Event, step};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::{CloudErrorKind, ClusterError, Report};
 use whittle_testkit::{after, at, deletion};
@@ -96,4 +96,20 @@ fn an_api_server_that_blocks_a_drain_is_reported() {
     ] {
         assert_eq!(failed(&error), 0, "{error}");
     }
+}
+
+/// Instances that other runs terminate count against the same limit.
+#[test]
+fn a_termination_waits_while_other_clusters_use_up_the_accounts_limit() {
+    let mut scene = Scene::of(&draining());
+    scene.run();
+    scene.set_time(6);
+    let full = Bucket::full(1000, 20, at(6));
+    assert!(scene.simulation.world().store.take_tokens(&BucketName("TerminateInstances".into()), &full, 1000, at(6)));
+    let report = scene.run();
+    assert_eq!((report.counted("termination_postponed"), report.counted("termination_sent")), (1, 0));
+    assert_eq!((scene.state(), scene.claim().phase), (InstanceState::Running, draining().phase));
+    assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(7)), "the limit allows twenty a second");
+    scene.set_time(7);
+    assert_eq!(scene.run().counted("termination_sent"), 1);
 }
