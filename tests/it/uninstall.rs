@@ -328,6 +328,127 @@ async fn s1_28_kept_machines_run_on_unmanaged_with_their_instance_profile() {
     assert_deletable(&stage.plane);
 }
 
+/// Adopted NodeClaims go back the same way.
+#[tokio::test]
+async fn machines_that_are_handed_over_stay_as_karpenter_has_them() {
+    let Some(stage) = Stage::new().await else { return };
+    let uninstalled = ClusterName::new(LEFT);
+    let ours = stage.create_machine(&uninstalled).await;
+    stage.create_objects(&uninstalled, &ours).await;
+    let name = ours.key.name.as_str();
+    let spec = kubectl(&stage.plane, &["get", "nodeclaim", name, "-o", "jsonpath={.metadata.uid}{.spec}"]);
+    let node =
+        || kubectl(&stage.plane, &["get", "node", "node-left", "-o", "jsonpath={.metadata.finalizers}{.metadata.ownerReferences}{.spec}"]);
+    let before = node();
+
+    stage.uninstall(&uninstalled, LeftNodes::HandOver).await;
+
+    assert_eq!(node(), before);
+    assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", name, "-o", "jsonpath={.metadata.uid}{.spec}"]), spec);
+    let shown: serde_json::Value = serde_json::from_str(&kubectl(&stage.plane, &["get", "nodeclaim", name, "-o", "json"])).unwrap();
+    let (metadata, status) = (&shown["metadata"], &shown["status"]);
+    assert_eq!(
+        (&metadata["deletionTimestamp"], &metadata["annotations"][labels::MANAGED]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    assert_eq!(metadata["finalizers"], serde_json::json!([labels::TERMINATION_FINALIZER]));
+    assert_eq!(status["providerID"], ours.machine().unwrap().provider_id.as_str());
+    let conditions = status["conditions"].as_array().unwrap();
+    let is_true = |type_: &str| conditions.iter().any(|one| one["type"] == type_ && one["status"] == "True");
+    assert!(is_true("Launched") && is_true("Registered"), "{conditions:?}");
+    let machines = stage.machines(Stage::at(TICKS_MAX));
+    let kept = machines.instance(&ours.machine().unwrap().instance_id).await.unwrap().unwrap();
+    assert!(kept.is_alive() && kept.tags[labels::TAG_LAUNCH].is_empty() && kept.tags.contains_key(labels::NODE_POOL), "{:?}", kept.tags);
+}
+
+/// What Karpenter left of a machine that serves, in a pool whose machines are to be adopted.
+async fn left_by_karpenter(stage: &Stage, cluster: &ClusterName) -> InstanceId {
+    apply(&stage.plane, &POOL_AND_CLASS.replace("$FINALIZER", labels::NODE_CLASS_FINALIZER));
+    let _ = kubectl(&stage.plane, &["annotate", "nodepool", "default", "whittle.dev/adopt=true"]);
+    let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, cluster.as_str())];
+    let id = stage.run_instance(&tags, None).await;
+    let uid = |kind: &str, name: &str| kubectl(&stage.plane, &["get", kind, name, "-o", "jsonpath={.metadata.uid}"]);
+    let pool = uid("nodepool", "default");
+    let shared = "labels: {karpenter.sh/nodepool: default, karpenter.sh/capacity-type: on-demand, team: a}";
+    let finalizers = format!("finalizers: [{}]", labels::TERMINATION_FINALIZER);
+    apply(
+        &stage.plane,
+        &format!(
+            "{{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {{name: default-x2x4z, {shared}, {finalizers}, \
+             annotations: {{karpenter.sh/nodepool-hash: '17', karpenter.sh/nodepool-hash-version: v3}}, \
+             ownerReferences: [{{apiVersion: karpenter.sh/v1, kind: NodePool, name: default, uid: {pool}, blockOwnerDeletion: true}}]}}, \
+             spec: {{nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}, expireAfter: 720h, \
+             requirements: [{{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}]}}}}"
+        ),
+    );
+    let provider = ProviderId::of_instance("us-west-2a", &id);
+    let status = format!(
+        r#"{{"status":{{"providerID":"{}","nodeName":"node-x","capacity":{{"cpu":"2","pods":"29"}},"conditions":[{}]}}}}"#,
+        provider.as_str(),
+        ["Launched", "Registered", "Initialized", "Ready"]
+            .map(|type_| format!(
+                r#"{{"type":"{type_}","status":"True","reason":"{type_}","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}}"#
+            ))
+            .join(",")
+    );
+    let _ = kubectl(&stage.plane, &["patch", "nodeclaim", "default-x2x4z", "--subresource=status", "--type=merge", "-p", &status]);
+    let owner = uid("nodeclaim", "default-x2x4z");
+    apply(
+        &stage.plane,
+        &format!(
+            "{{apiVersion: v1, kind: Node, metadata: {{name: node-x, {finalizers}, labels: {{karpenter.sh/nodepool: default, \
+             karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true'}}, ownerReferences: [{{apiVersion: karpenter.sh/v1, \
+             kind: NodeClaim, name: default-x2x4z, uid: {owner}, blockOwnerDeletion: true}}]}}, spec: {{providerID: '{}'}}}}",
+            provider.as_str()
+        ),
+    );
+    id
+}
+
+/// What Karpenter wrote of an object.
+fn left(plane: &ControlPlane, kind: &str, name: &str) -> serde_json::Value {
+    let mut shown: serde_json::Value = serde_json::from_str(&kubectl(plane, &["get", kind, name, "-o", "json"])).unwrap();
+    for written_by_the_server in ["managedFields", "resourceVersion", "generation"] {
+        shown["metadata"].as_object_mut().unwrap().remove(written_by_the_server);
+    }
+    serde_json::json!([shown["metadata"], shown["spec"], shown["status"]["providerID"], shown["status"]["nodeName"]])
+}
+
+#[tokio::test]
+async fn a_machine_of_karpenter_is_adopted_in_place_and_handed_back_as_it_was() {
+    let Some(stage) = Stage::new().await else { return };
+    let cluster = ClusterName::new(LEFT);
+    let id = left_by_karpenter(&stage, &cluster).await;
+    let before = [left(&stage.plane, "nodeclaim", "default-x2x4z"), left(&stage.plane, "node", "node-x")];
+    // The account's clock is the real one: the machine is at least ten minutes old.
+    let ahead = (whittle_units::Timestamp::now().as_second() - Stage::at(0).now.as_second()) / 60;
+    let first = u32::try_from(ahead.max(0)).unwrap() + 10;
+    let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
+    let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&stage.config), stage.queues.clone(), Arc::new(Stage::at(first)));
+    for tick in first..first + 3 {
+        let clock = Stage::at(tick);
+        let (store, machines) = (stage.store(clock), stage.machines(clock));
+        let adapters = Adapters { store: &store, cloud: &machines, cluster: &stage.clusters, queues: &queues, clock: &clock };
+        whittle_sweep::handle(adapters, &settings, &cluster).await.unwrap();
+    }
+    let claims = stage.store(Stage::at(first + 3)).list(&cluster).await.unwrap();
+    let [claim] = &claims[..] else { panic!("one machine is adopted: {claims:?}") };
+    assert_eq!((claim.value.key.name.as_str(), claim.value.phase.name()), ("default-x2x4z", "Initialized"));
+    assert_eq!(claim.value.machine().map(|machine| &machine.instance_id), Some(&id));
+    let managed = left(&stage.plane, "nodeclaim", "default-x2x4z");
+    assert_eq!((&managed[0]["uid"], &managed[1]), (&before[0][0]["uid"], &before[0][1]), "in place");
+    assert_eq!(managed[0]["annotations"][labels::MANAGED], "true");
+    assert_eq!(left(&stage.plane, "node", "node-x"), before[1], "nothing is drained");
+
+    for tick in first + 4..first + 8 {
+        stage.tick(&cluster, LeftNodes::HandOver, tick).await;
+    }
+
+    let after = [left(&stage.plane, "nodeclaim", "default-x2x4z"), left(&stage.plane, "node", "node-x")];
+    assert_eq!(after, before);
+    assert_eq!(alive(&stage.machines(Stage::at(first + 8)), &id).await.as_deref(), Some(LEFT));
+}
+
 /// The cluster tag of a running instance.
 async fn alive(machines: &Machines, id: &InstanceId) -> Option<String> {
     let instance = machines.instance(id).await.unwrap().filter(whittle_ec2::instance::Instance::is_alive);

@@ -19,7 +19,7 @@ pub struct Args {
     /// Name of the sweep function: the stack's output SweepFunction
     #[arg(long, value_name = "NAME")]
     pub function: String,
-    /// What happens to the nodes: drained and terminated, or left running unmanaged
+    /// What happens to the nodes
     #[arg(long, value_enum, default_value_t = Nodes::Drain)]
     pub nodes: Nodes,
     /// Execute; without it, only show what would be done
@@ -36,8 +36,12 @@ pub struct Args {
 /// What happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Nodes {
+    /// Drained and terminated
     Drain,
+    /// Left running unmanaged, without NodeClaims. Karpenter would terminate them as garbage
     Keep,
+    /// Left running with their NodeClaims, for Karpenter to continue with
+    HandOver,
 }
 
 /// The arguments of the `aws` command.
@@ -45,6 +49,7 @@ fn invocation(args: &Args) -> Vec<String> {
     let nodes = match args.nodes {
         Nodes::Drain => LeftNodes::Drain,
         Nodes::Keep => LeftNodes::Keep,
+        Nodes::HandOver => LeftNodes::HandOver,
     };
     let request = UninstallRequest { cluster: ClusterName::new(&args.cluster), nodes, dry_run: !args.yes };
     let payload = serde_json::to_string(&std::collections::BTreeMap::from([("uninstall", request)])).expect("plain data is JSON");

@@ -21,6 +21,8 @@ fn without_yes_it_is_a_dry_run() {
         args.nodes = Nodes::Keep;
     });
     assert_eq!(payload(&sure), r#"{"uninstall":{"cluster":"prod","nodes":"keep","dryRun":false}}"#);
+    let back = args(|args| args.nodes = Nodes::HandOver);
+    assert_eq!(payload(&back), r#"{"uninstall":{"cluster":"prod","nodes":"handOver","dryRun":true}}"#);
 }
 
 #[test]

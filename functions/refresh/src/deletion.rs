@@ -159,7 +159,7 @@ impl<P: Rights> ClassDeletions<'_, P> {
         }
         // A machine without a claim may be an orphan that is about to be terminated; those that are kept on purpose keep their
         // profile.
-        if !stay.is_empty() && self.uninstalling != Some(LeftNodes::Keep) {
+        if !stay.is_empty() && !self.uninstalling.is_some_and(LeftNodes::keep_running) {
             done.report.count("classes_held");
             if let Some(class) = class {
                 publish_event(self.run.ports.cluster(), self.run.cluster, &in_use_event(class, &stay)).await;

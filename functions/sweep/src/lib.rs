@@ -26,7 +26,7 @@ pub use uninstall::uninstall;
 
 use compare::{SweepInput, compare};
 use execute::Executor;
-use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
@@ -88,7 +88,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         uninstalling: uninstallation.is_some(),
         now,
     });
-    if Safeguard::LeftUnjudged.stops(uninstallation.is_some_and(|uninstallation| uninstallation.value.nodes == LeftNodes::Keep)) {
+    if Safeguard::LeftUnjudged.stops(uninstallation.is_some_and(|uninstallation| uninstallation.value.nodes.keep_running())) {
         findings = findings.of_objects();
     }
     if !unreadable.is_empty() {

@@ -93,6 +93,11 @@ pub(crate) fn is_released(instance: &Instance) -> bool {
     instance.tags.contains_key(labels::TAG_LET_GO)
 }
 
+/// Whether an earlier run handed the instance over to Karpenter: nothing shows any more that Whittle started it.
+fn is_handed_over(instance: &Instance) -> bool {
+    instance.tags.get(labels::TAG_LAUNCH).is_some_and(String::is_empty)
+}
+
 /// Begins an uninstallation, or only reports what it would do.
 pub async fn uninstall<P: Rights>(ports: P, settings: &Settings, request: &UninstallRequest) -> Result<Report, HandleError> {
     let cluster = &request.cluster;
@@ -121,9 +126,11 @@ fn plan(remaining: &Remaining, nodes: LeftNodes) -> Vec<String> {
         lines.push(match nodes {
             LeftNodes::Drain => format!("would drain and end NodeClaim {name} ({node})"),
             LeftNodes::Keep => format!("would release NodeClaim {name} ({node}), its instance keeps running"),
+            LeftNodes::HandOver => format!("would leave NodeClaim {name} ({node}) to Karpenter, its instance keeps running"),
         });
     }
-    lines.extend(remaining.objects.iter().map(|(name, _)| format!("would release NodeClaim {name}, which has no claim")));
+    let what = if nodes == LeftNodes::HandOver { "leave to Karpenter" } else { "release" };
+    lines.extend(remaining.objects.iter().map(|(name, _)| format!("would {what} NodeClaim {name}, which has no claim")));
     lines.extend(remaining.templates.iter().map(|name| format!("would delete launch template {name}")));
     lines
         .extend(remaining.classes.iter().map(|name| format!("would delete the resources of EC2NodeClass {name} and remove its finalizer")));
@@ -150,8 +157,11 @@ async fn read_remaining<P: Rights>(ports: P, cluster: &ClusterName) -> Result<(R
     };
     let claimed =
         |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
-    let release_machine: BTreeSet<String> =
-        machines.iter().filter(|one| is_released(one)).map(|instance| instance.provider_id().as_str().to_owned()).collect();
+    let release_machine: BTreeSet<String> = machines
+        .iter()
+        .filter(|one| is_released(one) || is_handed_over(one))
+        .map(|instance| instance.provider_id().as_str().to_owned())
+        .collect();
     let has_claim = |name: &str| {
         let readable = claims.iter().any(|claim| claim.value.key.name.as_str() == name);
         readable || unreadable.iter().any(|known| known == name)
@@ -185,16 +195,18 @@ pub(crate) async fn continue_uninstall<P: Rights>(
         if !ports.clock().has_time_for(TIME_PER_STEP) {
             break;
         }
-        let outcome = match (uninstallation.nodes, &claim.value.phase) {
+        let nodes = uninstallation.nodes;
+        let outcome = match &claim.value.phase {
+            _ if !nodes.keep_running() => delete_claim(ports, claim, &mut report).await,
             // A launch in progress is awaited: its machine is released when it is known. Nothing else sends its doorbell any more.
-            (LeftNodes::Keep, Phase::Launching { .. }) if Safeguard::LeavingAwaitsLaunches.stops(may_launch(&claim.value, now)) => {
+            Phase::Launching { .. } if Safeguard::LeavingAwaitsLaunches.stops(may_launch(&claim.value, now)) => {
                 let claims = vec![claim.value.key.name.clone()];
                 send(ports, Doorbell::Launch { cluster: cluster.clone(), claims }).await
             }
-            (LeftNodes::Keep, Phase::Terminating { .. }) => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
+            Phase::Terminating { .. } => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
             // A Node that is being deleted would vanish with its finalizer, while its machine runs on: it is drained.
-            (LeftNodes::Keep, phase) if phase.machine().is_some() && !is_node_deleting(&claim.value, &objects) => {
-                release_machine(ports, claim, (&objects, shifted), &mut report).await
+            phase if phase.machine().is_some() && !is_node_deleting(&claim.value, &objects) => {
+                release_machine(ports, claim, nodes, (&objects, shifted), &mut report).await
             }
             _ => delete_claim(ports, claim, &mut report).await,
         };
@@ -204,17 +216,17 @@ pub(crate) async fn continue_uninstall<P: Rights>(
             failure.get_or_insert(error);
         }
     }
-    if uninstallation.nodes == LeftNodes::Keep && remaining.claims.is_empty() && remaining.unreadable.is_empty() {
+    if uninstallation.nodes.keep_running() && remaining.claims.is_empty() && remaining.unreadable.is_empty() {
         // Machines without a claim belong to an earlier table.
         for instance in remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
-            let outcome = tag_released(ports, cluster, &instance.id, &instance.provider_id(), &objects).await;
+            let outcome = tag_released(ports, cluster, uninstallation.nodes, (&instance.id, &instance.provider_id()), &objects).await;
             failure = failure.or(outcome.err());
         }
     }
-    let kept = remaining.objects.iter().filter(|_| uninstallation.nodes == LeftNodes::Keep);
+    let kept = remaining.objects.iter().filter(|_| uninstallation.nodes.keep_running());
     for (name, is_released) in kept.take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
         let outcome = match is_released {
-            true => release(ports, cluster, name, "").await,
+            true => release(ports, cluster, uninstallation.nodes, name, "").await,
             false => send(ports, terminate_doorbell(cluster, &name.as_str().into())).await,
         };
         failure = failure.or(outcome.err());
@@ -272,34 +284,52 @@ async fn send<P: Rights>(ports: P, doorbell: Doorbell) -> Result<(), HandleError
     Ok(ports.queues().send_now(doorbell).await?)
 }
 
-/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays.
+/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays without its NodeClaim. One that
+/// is handed over is like any other of Karpenter, which a later installation may adopt.
 async fn tag_released<P: Rights>(
     ports: P,
     cluster: &ClusterName,
-    id: &InstanceId,
-    provider_id: &ProviderId,
+    nodes: LeftNodes,
+    (id, provider_id): (&InstanceId, &ProviderId),
     objects: &ClusterObjects,
 ) -> Result<(), HandleError> {
     if Safeguard::LetGoMarked.stops(true) {
-        ports.cloud().tag(id, &[(labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string())]).await?;
+        let tag = match nodes {
+            LeftNodes::HandOver => (labels::TAG_LAUNCH.to_owned(), String::new()),
+            LeftNodes::Keep | LeftNodes::Drain => (labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string()),
+        };
+        ports.cloud().tag(id, &[tag]).await?;
     }
-    for node in objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str()) {
+    let of_machine = |node: &&Node| nodes == LeftNodes::Keep && node.spec.provider_id == provider_id.as_str();
+    for node in objects.nodes.iter().filter(of_machine) {
         let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
         ports.cluster().patch_node(cluster, &node.metadata.name, "", &patch).await?;
     }
     Ok(())
 }
 
-/// Deletes the NodeClaim of a released machine. The machine and its Node stay.
-async fn release<P: Rights>(ports: P, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), HandleError> {
+/// Deletes the NodeClaim of a released machine, or leaves it to Karpenter. The machine and its Node stay.
+async fn release<P: Rights>(ports: P, cluster: &ClusterName, nodes: LeftNodes, name: &str, uid: &str) -> Result<(), HandleError> {
+    if nodes == LeftNodes::HandOver {
+        return Ok(ports.cluster().hand_over_mirror(cluster, name).await?);
+    }
     ports.cluster().delete_mirror(cluster, name, uid).await?;
     Ok(ports.cluster().release_mirror(cluster, name, uid).await?)
 }
 
-/// Releases a machine: it becomes unmanaged, and its Node stays when its NodeClaim is deleted.
+/// Writes the NodeClaim of a claim. A standalone one may be gone already.
+async fn show<P: Rights>(ports: P, claim: &Claim) -> Result<(), HandleError> {
+    match ports.cluster().apply_mirror(&claim.key.cluster, &mirror(claim)).await {
+        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Releases a machine: it becomes unmanaged, and its Node stays when its NodeClaim is deleted. One that is handed over keeps its NodeClaim.
 async fn release_machine<P: Rights>(
     ports: P,
     claim: &Stored<Claim>,
+    nodes: LeftNodes,
     (objects, shifted): (&ClusterObjects, &ShiftedZones),
     report: &mut Report,
 ) -> Result<(), HandleError> {
@@ -309,7 +339,7 @@ async fn release_machine<P: Rights>(
         return Ok(()); // it is terminating already
     }
     let now = ports.clock().now();
-    match tag_released(ports, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
+    match tag_released(ports, &key.cluster, nodes, (&machine.instance_id, &machine.provider_id), objects).await {
         // During a zonal shift EC2 may not show it although it runs: left for the next tick.
         Err(HandleError::Cloud(error)) if error.kind == CloudErrorKind::NotFound && shifted.have(machine) => return Ok(()),
         // EC2 would show an instance of this age: this one has terminated.
@@ -320,19 +350,27 @@ async fn release_machine<P: Rights>(
         }
         marked => marked?,
     }
-    let released = save(ports.store(), claim, step(&claim.value, &Event::LetGo, now)?).await?;
-    match ports.cluster().apply_mirror(&key.cluster, &mirror(&released.value)).await {
-        // A standalone one may be gone already.
-        Ok(()) | Err(ClusterError::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
+    let mut released = step(&claim.value, &Event::LetGo, now)?;
+    if nodes == LeftNodes::HandOver {
+        // With all that Karpenter needs to know of the machine, and its finalizer.
+        show(ports, &claim.value).await?;
+        // A doorbell that comes late must not delete what is Karpenter's by then.
+        released.annotations.insert(labels::HANDED_OVER.to_owned(), "true".to_owned());
     }
-    release(ports, &key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
+    let released = save(ports.store(), claim, released).await?;
+    if nodes != LeftNodes::HandOver {
+        show(ports, &released.value).await?;
+    }
+    release(ports, &key.cluster, nodes, key.name.as_str(), claim.value.object_uid()).await?;
     report.count("let_go");
     report.decide(
         now,
         DecisionKind::Kept,
         format!("nodeclaim/{}", key.name),
-        format!("instance {} keeps running, unmanaged", machine.instance_id),
+        match nodes {
+            LeftNodes::HandOver => format!("instance {} keeps running, for Karpenter to continue with", machine.instance_id),
+            LeftNodes::Keep | LeftNodes::Drain => format!("instance {} keeps running, unmanaged", machine.instance_id),
+        },
     );
     Ok(())
 }

@@ -151,6 +151,9 @@ impl<P: Rights> Run<P> {
     /// than the cluster, and `sweep` restores the claim of that instance.
     pub(crate) async fn release_mirror(&self) -> Result<Next, HandleError> {
         let claim = &self.claim.value;
+        if claim.annotations.get(labels::HANDED_OVER).is_some_and(|told| told == "true") {
+            return Ok(Next::Done);
+        }
         if Safeguard::ShownMachinesKept.stops(claim.instance().is_none())
             && let Some(next) = self.instance_of_mirror().await?
         {

@@ -127,6 +127,7 @@ pub fn labels_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
 pub fn annotations_of(claim: &Claim) -> std::collections::BTreeMap<String, String> {
     let mut all = claim.spec.annotations.clone();
     all.extend(claim.annotations.clone());
+    all.remove(labels::HANDED_OVER);
     if let Some(deadline) = claim.deletion.as_ref().and_then(|deletion| deletion.deadline) {
         all.insert(labels::TERMINATION_TIMESTAMP.to_owned(), rfc3339_seconds(deadline));
     }

@@ -14,8 +14,17 @@ pub enum LeftNodes {
     /// Drained and terminated, as when their NodeClaims are deleted.
     #[default]
     Drain,
-    /// Left running as unmanaged nodes.
+    /// Left running as unmanaged nodes, without NodeClaims.
     Keep,
+    /// Left running with their NodeClaims and finalizers, for Karpenter to continue with.
+    HandOver,
+}
+
+impl LeftNodes {
+    /// Whether the machines go on running.
+    pub const fn keep_running(self) -> bool {
+        matches!(self, Self::Keep | Self::HandOver)
+    }
 }
 
 /// The event that requests it.

@@ -2,6 +2,7 @@
 
 use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
+use crate::metadata::MetadataOnly;
 use crate::path;
 use serde_json::{Value, json};
 use whittle_api::k8s::Kind;
@@ -114,5 +115,14 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
     async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         let path = path::object::<NodeClaim>("", name);
         self.remove_finalizer(cluster, &path, &what(name), uid, labels::TERMINATION_FINALIZER).await
+    }
+
+    async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        let unmarked = |object: &MetadataOnly| {
+            let metadata = &object.metadata;
+            let patch = json!({ "metadata": { "annotations": { labels::MANAGED: null } } });
+            metadata.annotations.contains_key(labels::MANAGED).then(|| (metadata.resource_version.clone(), patch))
+        };
+        self.patch_metadata(cluster, &path::object::<NodeClaim>("", name), &what(name), unmarked).await.map(|_| ())
     }
 }

@@ -127,6 +127,9 @@ pub trait Mirrors: Sync {
     fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
     /// Removes our finalizer from a mirror of this uid (empty: whichever has the name); success if it is gone.
     fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
+    /// Makes a mirror an ordinary NodeClaim, as Karpenter has them: only the annotation that marks it as Whittle's is removed. Success
+    /// if it is gone.
+    fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
 }
 
 /// A change of a Node; empty fields change nothing.

@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ClusterObjects, labels};
+use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{Claim, DecisionRecord, Deletion, DeletionReason, Lease, Phase, Record as _, Sighting, Uninstall};
 use whittle_disruption::LedgerEntry;
 use whittle_ec2::fleet::FleetRequest;
@@ -121,12 +121,23 @@ impl World {
         self.monitor.karpenter_machines.iter().any(|id| provider_id.ends_with(id.as_str()))
     }
 
+    /// Whether the user asks for the adoption of Karpenter's machine, by its NodeClaim or its pool.
+    fn is_to_be_adopted(&self, provider_id: &ProviderId) -> bool {
+        let objects = &self.cluster.objects;
+        let asks = |meta: &ObjectMeta| meta.annotation(labels::ADOPT) == Some("true");
+        let pool =
+            |object: &NodeClaim| object.node_pool().and_then(|name| objects.get::<NodePool>(name)).is_some_and(|pool| asks(&pool.metadata));
+        let shown = objects.node_claims.values().find(|object| object.status.provider_id == provider_id.as_str());
+        shown.is_some_and(|object| asks(&object.metadata) || pool(object))
+    }
+
     pub(crate) fn observe_created(&mut self, claim: &Claim) {
         if let Some(machine) = claim.machine() {
             let id = machine.instance_id.clone();
-            if self.monitor.karpenter_machines.contains(&id) {
+            if self.monitor.karpenter_machines.contains(&id) && !self.is_to_be_adopted(&machine.provider_id) {
                 self.report_violation(format!("machine {id} is Karpenter's and was adopted"));
             }
+            self.monitor.karpenter_machines.remove(&id);
             self.observe_orphan(&id);
             self.observe_orphan_adopted(&id);
         }

@@ -471,6 +471,9 @@ impl Mirrors for Contended<'_> {
     async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         self.0.release_mirror(cluster, name, uid).await
     }
+    async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        self.0.hand_over_mirror(cluster, name).await
+    }
 }
 
 impl Nodes for Contended<'_> {

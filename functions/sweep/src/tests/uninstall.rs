@@ -114,6 +114,42 @@ fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
     assert!(first.orphans.is_empty() && second.orphans.is_empty());
 }
 
+/// Karpenter terminates machines with its tags that no NodeClaim names, and owns finalizers of that name.
+#[test]
+fn what_is_handed_over_is_left_as_karpenter_has_it() {
+    let simulation = still();
+    let mut own = node(true);
+    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
+    with_pool(&simulation, own.clone());
+    let running = super::over_sim::start_machine(&simulation);
+    let mut claim = registered();
+    if let Phase::Registered { machine, .. } = &mut claim.phase {
+        machine.instance_id = running.clone();
+        machine.provider_id = "aws:///z/i-1".into();
+    }
+    simulation.store(&claim);
+    simulation.create(mirror(&claim));
+    let report = ask(&simulation, LeftNodes::HandOver, false, false);
+    assert_eq!((report.counted("let_go"), kept(&simulation).phase.name()), (1, "Gone"));
+    let check = |simulation: &Simulation| {
+        let world = simulation.world();
+        let found = world.cluster.objects.get::<Node>("n").unwrap();
+        assert_eq!(found.metadata.finalizers, own.metadata.finalizers);
+        assert_eq!((&found.metadata.owner_references, &found.spec.taints), (&own.metadata.owner_references, &own.spec.taints));
+        let object = world.cluster.objects.get::<NodeClaim>("default-1").unwrap();
+        assert!(!object.metadata.is_deleting() && object.metadata.annotation(labels::MANAGED).is_none(), "{:?}", object.metadata);
+        assert_eq!(object.metadata.annotation(labels::HANDED_OVER), None);
+        assert_eq!(object.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+        assert_eq!((object.status.provider_id.as_str(), object.status.node_name.as_str()), ("aws:///z/i-1", "n"));
+        let instance = &world.region.machines[&running].instance;
+        assert!(instance.is_alive() && instance.tags[labels::TAG_LAUNCH].is_empty() && !instance.tags.contains_key(labels::TAG_LET_GO));
+    };
+    check(&simulation);
+    assert!(last_line(&ask(&simulation, LeftNodes::HandOver, false, false)).starts_with("nothing is left"));
+    check(&simulation);
+}
+
 #[test]
 fn a_terminating_machine_is_not_kept() {
     let simulation = still();

@@ -343,6 +343,21 @@ fn a_node_of_another_machine_with_the_same_name_is_not_touched() {
     assert_eq!(scene.claim().phase.name(), "Gone");
 }
 
+/// Its doorbell may come after Karpenter continued with it.
+#[test]
+fn the_node_claim_of_a_machine_that_was_handed_over_is_never_touched() {
+    let mut claim = step(&serving(), &Event::LetGo, at(0)).unwrap();
+    let released = Scene::of(&claim);
+    released.run();
+    assert!(released.get::<NodeClaim>(claim.key.name.as_str()).is_none(), "one that was only released is deleted");
+    claim.annotations.insert(labels::HANDED_OVER.into(), "true".into());
+    let scene = Scene::of(&claim);
+    let before = scene.get::<NodeClaim>(claim.key.name.as_str());
+    scene.run();
+    assert!(before.is_some() && scene.get::<NodeClaim>(claim.key.name.as_str()) == before);
+    assert_eq!(scene.state(), InstanceState::Running);
+}
+
 #[test]
 fn a_deleted_node_does_not_leak_its_instance() {
     let mut scene = Scene::of(&ending(None));

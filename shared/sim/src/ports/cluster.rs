@@ -198,6 +198,17 @@ impl World {
         uid.is_empty() || self.cluster.objects.get::<NodeClaim>(name).is_some_and(|known| known.metadata.uid == uid)
     }
 
+    /// A NodeClaim is Karpenter's from now on, and so is its machine.
+    fn hand_over(&mut self, name: &str) {
+        let machine = self.cluster.objects.get::<NodeClaim>(name).and_then(|object| self.machine_of_provider(&object.status.provider_id));
+        if let Some(id) = machine {
+            self.observe_karpenter(id);
+        }
+        self.cluster.objects.change::<NodeClaim>(name, |object| {
+            object.metadata.annotations.remove(labels::MANAGED);
+        });
+    }
+
     /// Removes our finalizer from the object of a machine.
     fn take_finalizer<T: Tabled>(&mut self, name: &str, provider: &ProviderId) {
         let held = self
@@ -264,6 +275,13 @@ impl Mirrors for SimPorts {
             }
             let provider = world.cluster.objects.get::<NodeClaim>(name).map(|mirror| ProviderId::new(mirror.status.provider_id.clone()));
             world.take_finalizer::<NodeClaim>(name, &provider.unwrap_or_default());
+            Ok(())
+        })
+        .await
+    }
+    async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        self.change(cluster, "a NodeClaim", |world| {
+            world.hand_over(name);
             Ok(())
         })
         .await

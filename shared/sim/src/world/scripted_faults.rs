@@ -85,7 +85,7 @@ impl World {
         let known = self.store.read::<Uninstall>(&cluster, Uninstall::NAME, now).ok().flatten();
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
         let written = self.store.write(&cluster, &Uninstall { asked_at: now, nodes }, expected, now);
-        if written.is_ok() && nodes == LeftNodes::Keep {
+        if written.is_ok() && nodes.keep_running() {
             self.observe_nodes_kept();
         }
     }
