@@ -107,7 +107,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let deletions =
         ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, uninstalling };
-    if let Err(error) = deletions.run(&mut done).await {
+    // Karpenter has a finalizer of the same name, and continues with what is handed over.
+    if uninstalling != Some(LeftNodes::HandOver)
+        && let Err(error) = deletions.run(&mut done).await
+    {
         failure.get_or_insert(error);
     }
     if uninstalling.is_none()

@@ -3,7 +3,7 @@
 //! or evicted for that.
 
 use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput, is_ready};
-use crate::standalone;
+use crate::{hand_over, standalone};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, Requirement};
@@ -184,7 +184,7 @@ pub(crate) fn confirm(found: Adoptable, objects: &ClusterObjects, sightings: &mu
 pub(crate) enum Place {
     /// In a claim that waits for it.
     Waiting,
-    /// In place of a claim of the same name that ended without a machine.
+    /// In place of a claim of the same name that ended without a machine, or because its machine was handed over.
     Ended,
     /// Under a new name.
     New,
@@ -207,7 +207,7 @@ impl Adoptable {
     pub(crate) fn place(&self, named: Option<&Claim>) -> Place {
         match named {
             Some(claim) if claim.deletion.is_none() && matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) => Place::Waiting,
-            Some(claim) if !claim.is_live() && claim.instance().is_none() => Place::Ended,
+            Some(claim) if !claim.is_live() && (claim.instance().is_none() || hand_over::is_ended_by_it(claim)) => Place::Ended,
             _ => Place::New,
         }
     }
@@ -367,7 +367,7 @@ fn cloned((key, value): (&String, &String)) -> (String, String) {
     (key.clone(), value.clone())
 }
 
-/// Labels that follow from the machine, and change if it uninstalling its reservation.
+/// Labels that follow from the machine, and change if it leaves its reservation.
 fn is_of_machine(key: &str) -> bool {
     key != labels::NODE_POOL && labels::WELL_KNOWN.contains(&labels::normalized(key))
 }

@@ -9,6 +9,7 @@ mod compare;
 mod drift;
 mod execute;
 mod gauges;
+mod hand_over;
 mod health;
 mod karpenter;
 mod offerings;

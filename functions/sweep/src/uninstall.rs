@@ -4,11 +4,11 @@
 //! no NodePools, so that nothing new is launched.
 
 use crate::Rights;
-use crate::adopt;
+use crate::{adopt, hand_over};
 use crate::execute::TIME_PER_STEP;
-use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
 use whittle_api::k8s::{Kind as _, Node};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
     Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, ShiftedZones, Stored, Uninstall, UninstallRequest,
@@ -43,6 +43,7 @@ const RECORD_KINDS: &[&str] = &[
     "class-dry-run",
     "unused-profiles",
     "catalog-look",
+    "nodeclass",
     "cluster",
 ];
 
@@ -57,29 +58,43 @@ pub(crate) struct Remaining {
     pub(crate) classes: Vec<String>,
     /// Claims that cannot be read: their machines cannot be distinguished from others.
     pub(crate) unreadable: Vec<String>,
-    /// NodeClaims that Whittle created and that have no claim any more, and whether their machines were released.
-    pub(crate) objects: Vec<(String, bool)>,
+    /// NodeClaims that are marked as Whittle's and that have no claim any more, and what became of their machines.
+    pub(crate) objects: Vec<(String, OfMachine)>,
+    /// Machines whose claims ended because they were handed over, with the names of their NodeClaims, which are still marked.
+    pub(crate) half_handed_over: Vec<(String, InstanceId)>,
     /// Nodes that are being deleted and that our finalizer holds: their sightings are kept until they are gone.
     pub(crate) nodes: Vec<String>,
+}
+
+/// What became of the machine of a NodeClaim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfMachine {
+    /// Nothing yet, or it is not known to EC2.
+    Unreleased,
+    /// It runs on unmanaged.
+    Released,
+    /// It is Karpenter's.
+    HandedOver,
 }
 
 impl Remaining {
     /// Whether nothing runs any more that we would have to terminate or release.
     fn is_quiet(&self) -> bool {
-        self.claims.is_empty() && self.machines.is_empty() && self.unreadable.is_empty() && self.objects.is_empty()
+        let none_claimed = self.claims.is_empty() && self.unreadable.is_empty() && self.half_handed_over.is_empty();
+        none_claimed && self.machines.is_empty() && self.objects.is_empty()
     }
     fn is_nothing(&self) -> bool {
         self.is_quiet() && self.templates.is_empty() && self.classes.is_empty() && self.nodes.is_empty()
     }
     /// A summary for the decision log.
     fn summary(&self) -> String {
-        let Remaining { claims, machines, templates, classes, unreadable, objects, nodes } = self;
+        let Remaining { claims, machines, templates, classes, unreadable, objects, half_handed_over, nodes } = self;
         format!(
             "still there: {} claims, {} machines, {} NodeClaims without a claim, {} Nodes being deleted, {} launch templates, {} node classes, \
              {} unreadable claims",
             claims.len(),
             machines.len(),
-            objects.len(),
+            objects.len() + half_handed_over.len(),
             nodes.len(),
             templates.len(),
             classes.len(),
@@ -93,17 +108,12 @@ pub(crate) fn is_released(instance: &Instance) -> bool {
     instance.tags.contains_key(labels::TAG_LET_GO)
 }
 
-/// Whether an earlier run handed the instance over to Karpenter: nothing shows any more that Whittle started it.
-fn is_handed_over(instance: &Instance) -> bool {
-    instance.tags.get(labels::TAG_LAUNCH).is_some_and(String::is_empty)
-}
-
 /// Begins an uninstallation, or only reports what it would do.
 pub async fn uninstall<P: Rights>(ports: P, settings: &Settings, request: &UninstallRequest) -> Result<Report, HandleError> {
     let cluster = &request.cluster;
     let now = ports.clock().now();
     if request.dry_run || settings.shadow {
-        let (remaining, _) = read_remaining(ports, cluster).await?;
+        let (remaining, _) = read_remaining(ports, cluster, request.nodes).await?;
         let mut report = Report::default();
         for line in plan(&remaining, request.nodes) {
             report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
@@ -141,12 +151,17 @@ fn plan(remaining: &Remaining, nodes: LeftNodes) -> Vec<String> {
     lines
 }
 
-async fn read_remaining<P: Rights>(ports: P, cluster: &ClusterName) -> Result<(Remaining, ClusterObjects), HandleError> {
+async fn read_remaining<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    nodes_left: LeftNodes,
+) -> Result<(Remaining, ClusterObjects), HandleError> {
     let machines = ports.cloud().of_cluster(cluster).await?;
     let templates = ports.cloud().launch_templates(cluster).await?;
     let Listing { mut claims, unreadable } = ports.store().listing(cluster).await?;
-    claims.retain(|claim| claim.value.is_live());
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    let half_handed_over = hand_over::unfinished(&claims, &objects);
+    claims.retain(|claim| claim.value.is_live());
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
         tagged && adopt::is_ours(instance, &objects) && instance.is_alive() && !is_released(instance)
@@ -157,27 +172,30 @@ async fn read_remaining<P: Rights>(ports: P, cluster: &ClusterName) -> Result<(R
     };
     let claimed =
         |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
-    let release_machine: BTreeSet<String> = machines
-        .iter()
-        .filter(|one| is_released(one) || is_handed_over(one))
-        .map(|instance| instance.provider_id().as_str().to_owned())
-        .collect();
+    let of_machine = |node_claim: &NodeClaim| {
+        match machines.iter().find(|instance| instance.provider_id().as_str() == node_claim.status.provider_id) {
+            Some(instance) if hand_over::is_handed_over(instance) => OfMachine::HandedOver,
+            Some(instance) if is_released(instance) => OfMachine::Released,
+            _ => OfMachine::Unreleased,
+        }
+    };
     let has_claim = |name: &str| {
         let readable = claims.iter().any(|claim| claim.value.key.name.as_str() == name);
-        readable || unreadable.iter().any(|known| known == name)
+        readable || half_handed_over.iter().any(|(known, _)| known == name) || unreadable.iter().any(|known| known == name)
     };
     let unclaimed = objects.node_claims.iter().filter(|node_claim| adopt::is_marked(node_claim) && !has_claim(&node_claim.metadata.name));
-    let unclaimed =
-        unclaimed.map(|node_claim| (node_claim.metadata.name.clone(), release_machine.contains(&node_claim.status.provider_id))).collect();
+    let unclaimed = unclaimed.map(|node_claim| (node_claim.metadata.name.clone(), of_machine(node_claim))).collect();
     // Machines of another controller's NodeClaims are that controller's.
     let machines = machines.into_iter().filter(|instance| ours(instance) && (claimed(instance) || !is_named_by_other(instance))).collect();
-    let held =
-        objects.node_classes.iter().filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER));
-    let classes = held.map(|class| class.metadata.name.clone()).collect();
-    let held = |meta: &&ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER);
+    // Karpenter has finalizers of the same names, and templates with the same tag: what it gets or uses is left.
+    let is_ours = nodes_left != LeftNodes::HandOver && objects.running_karpenter(ports.clock().now()).is_none();
+    let templates = if objects.running_karpenter(ports.clock().now()).is_none() { templates } else { Vec::new() };
+    let held = |class: &&Ec2NodeClass| is_ours && class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER);
+    let classes = objects.node_classes.iter().filter(held).map(|class| class.metadata.name.clone()).collect();
+    let held = |meta: &&ObjectMeta| is_ours && meta.is_deleting() && meta.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER);
     let hidden = objects.unreadable_of(Node::KIND).map(|odd| &odd.metadata);
     let nodes = objects.nodes.iter().map(|node| &node.metadata).chain(hidden).filter(held).map(|meta| meta.name.clone()).collect();
-    Ok((Remaining { claims, machines, templates, classes, unreadable, objects: unclaimed, nodes }, objects))
+    Ok((Remaining { claims, machines, templates, classes, unreadable, objects: unclaimed, half_handed_over, nodes }, objects))
 }
 
 /// Does the next steps.
@@ -189,48 +207,10 @@ pub(crate) async fn continue_uninstall<P: Rights>(
 ) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let now = ports.clock().now();
-    let (remaining, objects) = read_remaining(ports, cluster).await?;
-    let mut failure = None;
-    for claim in &remaining.claims {
-        if !ports.clock().has_time_for(TIME_PER_STEP) {
-            break;
-        }
-        let nodes = uninstallation.nodes;
-        let outcome = match &claim.value.phase {
-            _ if !nodes.keep_running() => delete_claim(ports, claim, &mut report).await,
-            // A launch in progress is awaited: its machine is released when it is known. Nothing else sends its doorbell any more.
-            Phase::Launching { .. } if Safeguard::LeavingAwaitsLaunches.stops(may_launch(&claim.value, now)) => {
-                let claims = vec![claim.value.key.name.clone()];
-                send(ports, Doorbell::Launch { cluster: cluster.clone(), claims }).await
-            }
-            Phase::Terminating { .. } => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
-            // A Node that is being deleted would vanish with its finalizer, while its machine runs on: it is drained.
-            phase if phase.machine().is_some() && !is_node_deleting(&claim.value, &objects) => {
-                release_machine(ports, claim, nodes, (&objects, shifted), &mut report).await
-            }
-            _ => delete_claim(ports, claim, &mut report).await,
-        };
-        // After a lost race the next tick retries.
-        if let Err(error) = unless_outdated(outcome) {
-            tracing::warn!(%error, claim = %claim.value.key, "left for the next tick");
-            failure.get_or_insert(error);
-        }
-    }
-    if uninstallation.nodes.keep_running() && remaining.claims.is_empty() && remaining.unreadable.is_empty() {
-        // Machines without a claim belong to an earlier table.
-        for instance in remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
-            let outcome = tag_released(ports, cluster, uninstallation.nodes, (&instance.id, &instance.provider_id()), &objects).await;
-            failure = failure.or(outcome.err());
-        }
-    }
-    let kept = remaining.objects.iter().filter(|_| uninstallation.nodes.keep_running());
-    for (name, is_released) in kept.take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
-        let outcome = match is_released {
-            true => release(ports, cluster, uninstallation.nodes, name, "").await,
-            false => send(ports, terminate_doorbell(cluster, &name.as_str().into())).await,
-        };
-        failure = failure.or(outcome.err());
-    }
+    let (remaining, objects) = read_remaining(ports, cluster, uninstallation.nodes).await?;
+    let leaving = Leaving { ports, cluster, nodes: uninstallation.nodes, remaining: &remaining, objects: &objects, shifted };
+    let of_claims = leaving.end_claims(&mut report).await;
+    let of_others = leaving.release_unclaimed().await;
     if remaining.is_quiet() {
         for template in &remaining.templates {
             ports.cloud().delete_launch_template(template).await?;
@@ -247,7 +227,82 @@ pub(crate) async fn continue_uninstall<P: Rights>(
         remaining.summary()
     };
     report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
-    failure.map_or(Ok(report), Err)
+    of_claims.and(of_others).map(|()| report)
+}
+
+/// One run of an uninstallation.
+struct Leaving<'a, P> {
+    ports: P,
+    cluster: &'a ClusterName,
+    nodes: LeftNodes,
+    remaining: &'a Remaining,
+    objects: &'a ClusterObjects,
+    shifted: &'a ShiftedZones,
+}
+
+impl<P: Rights> Leaving<'_, P> {
+    /// Drains or releases what has a claim. A failure does not block the others; the first one is returned.
+    async fn end_claims(&self, report: &mut Report) -> Result<(), HandleError> {
+        let mut outcome = Ok(());
+        for claim in self.remaining.claims.iter().take_while(|_| self.ports.clock().has_time_for(TIME_PER_STEP)) {
+            // After a lost race the next tick retries.
+            if let Err(error) = unless_outdated(self.end_claim(claim, report).await) {
+                tracing::warn!(%error, claim = %claim.value.key, "left for the next tick");
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+
+    async fn end_claim(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
+        let (ports, cluster, now) = (self.ports, self.cluster, self.ports.clock().now());
+        match &claim.value.phase {
+            _ if !self.nodes.keep_running() => delete_claim(ports, claim, report).await,
+            // A launch in progress is awaited: its machine is released when it is known. Nothing else sends its doorbell any more.
+            Phase::Launching { .. } if Safeguard::LeavingAwaitsLaunches.stops(may_launch(&claim.value, now)) => {
+                let claims = vec![claim.value.key.name.clone()];
+                send(ports, Doorbell::Launch { cluster: cluster.clone(), claims }).await
+            }
+            Phase::Terminating { .. } => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
+            // A Node that is being deleted would vanish with its finalizer, while its machine runs on: it is drained.
+            phase if phase.machine().is_none() || is_node_deleting(&claim.value, self.objects) => delete_claim(ports, claim, report).await,
+            // `terminate` may be about to delete its Node.
+            _ if self.nodes == LeftNodes::HandOver && claim.value.deletion.is_some() => delete_claim(ports, claim, report).await,
+            _ if self.nodes == LeftNodes::HandOver => hand_over::hand_over(ports, claim, report).await,
+            _ => release_machine(ports, claim, (self.objects, self.shifted), report).await,
+        }
+    }
+
+    /// Releases NodeClaims and machines without a claim.
+    async fn release_unclaimed(&self) -> Result<(), HandleError> {
+        let (ports, cluster) = (self.ports, self.cluster);
+        let mut outcome = Ok(());
+        for (name, id) in self.remaining.half_handed_over.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
+            outcome = outcome.and(hand_over::finish(ports, cluster, name, id).await);
+        }
+        if self.nodes.keep_running() && self.remaining.claims.is_empty() && self.remaining.unreadable.is_empty() {
+            // Machines without a claim belong to an earlier table.
+            for instance in self.remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
+                outcome = outcome.and(match self.nodes {
+                    LeftNodes::HandOver => hand_over::unmark(ports, &instance.id).await,
+                    LeftNodes::Keep | LeftNodes::Drain => {
+                        tag_released(ports, cluster, &instance.id, &instance.provider_id(), self.objects).await
+                    }
+                });
+            }
+        }
+        for (name, machine) in self.remaining.objects.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
+            outcome = outcome.and(match (machine, self.nodes) {
+                (OfMachine::HandedOver, _) | (OfMachine::Released, LeftNodes::HandOver) => {
+                    ports.cluster().hand_over_mirror(cluster, name).await.map_err(HandleError::from)
+                }
+                (_, LeftNodes::Drain) => Ok(()),
+                (OfMachine::Released, LeftNodes::Keep) => release(ports, cluster, name, "").await,
+                (OfMachine::Unreleased, _) => send(ports, terminate_doorbell(cluster, &name.as_str().into())).await,
+            });
+        }
+        outcome
+    }
 }
 
 /// Whether a launch in progress may still produce a machine.
@@ -284,52 +339,34 @@ async fn send<P: Rights>(ports: P, doorbell: Doorbell) -> Result<(), HandleError
     Ok(ports.queues().send_now(doorbell).await?)
 }
 
-/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays without its NodeClaim. One that
-/// is handed over is like any other of Karpenter, which a later installation may adopt.
+/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays.
 async fn tag_released<P: Rights>(
     ports: P,
     cluster: &ClusterName,
-    nodes: LeftNodes,
-    (id, provider_id): (&InstanceId, &ProviderId),
+    id: &InstanceId,
+    provider_id: &ProviderId,
     objects: &ClusterObjects,
 ) -> Result<(), HandleError> {
     if Safeguard::LetGoMarked.stops(true) {
-        let tag = match nodes {
-            LeftNodes::HandOver => (labels::TAG_LAUNCH.to_owned(), String::new()),
-            LeftNodes::Keep | LeftNodes::Drain => (labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string()),
-        };
-        ports.cloud().tag(id, &[tag]).await?;
+        ports.cloud().tag(id, &[(labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string())]).await?;
     }
-    let of_machine = |node: &&Node| nodes == LeftNodes::Keep && node.spec.provider_id == provider_id.as_str();
-    for node in objects.nodes.iter().filter(of_machine) {
+    for node in objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str()) {
         let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
         ports.cluster().patch_node(cluster, &node.metadata.name, "", &patch).await?;
     }
     Ok(())
 }
 
-/// Deletes the NodeClaim of a released machine, or leaves it to Karpenter. The machine and its Node stay.
-async fn release<P: Rights>(ports: P, cluster: &ClusterName, nodes: LeftNodes, name: &str, uid: &str) -> Result<(), HandleError> {
-    if nodes == LeftNodes::HandOver {
-        return Ok(ports.cluster().hand_over_mirror(cluster, name).await?);
-    }
+/// Deletes the NodeClaim of a released machine. The machine and its Node stay.
+async fn release<P: Rights>(ports: P, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), HandleError> {
     ports.cluster().delete_mirror(cluster, name, uid).await?;
     Ok(ports.cluster().release_mirror(cluster, name, uid).await?)
 }
 
-/// Writes the NodeClaim of a claim. A standalone one may be gone already.
-async fn show<P: Rights>(ports: P, claim: &Claim) -> Result<(), HandleError> {
-    match ports.cluster().apply_mirror(&claim.key.cluster, &mirror(claim)).await {
-        Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Releases a machine: it becomes unmanaged, and its Node stays when its NodeClaim is deleted. One that is handed over keeps its NodeClaim.
+/// Releases a machine: it becomes unmanaged, and its Node stays when its NodeClaim is deleted.
 async fn release_machine<P: Rights>(
     ports: P,
     claim: &Stored<Claim>,
-    nodes: LeftNodes,
     (objects, shifted): (&ClusterObjects, &ShiftedZones),
     report: &mut Report,
 ) -> Result<(), HandleError> {
@@ -339,7 +376,7 @@ async fn release_machine<P: Rights>(
         return Ok(()); // it is terminating already
     }
     let now = ports.clock().now();
-    match tag_released(ports, &key.cluster, nodes, (&machine.instance_id, &machine.provider_id), objects).await {
+    match tag_released(ports, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
         // During a zonal shift EC2 may not show it although it runs: left for the next tick.
         Err(HandleError::Cloud(error)) if error.kind == CloudErrorKind::NotFound && shifted.have(machine) => return Ok(()),
         // EC2 would show an instance of this age: this one has terminated.
@@ -350,27 +387,15 @@ async fn release_machine<P: Rights>(
         }
         marked => marked?,
     }
-    let mut released = step(&claim.value, &Event::LetGo, now)?;
-    if nodes == LeftNodes::HandOver {
-        // With all that Karpenter needs to know of the machine, and its finalizer.
-        show(ports, &claim.value).await?;
-        // A doorbell that comes late must not delete what is Karpenter's by then.
-        released.annotations.insert(labels::HANDED_OVER.to_owned(), "true".to_owned());
-    }
-    let released = save(ports.store(), claim, released).await?;
-    if nodes != LeftNodes::HandOver {
-        show(ports, &released.value).await?;
-    }
-    release(ports, &key.cluster, nodes, key.name.as_str(), claim.value.object_uid()).await?;
+    let released = save(ports.store(), claim, step(&claim.value, &Event::LetGo, now)?).await?;
+    hand_over::show(ports, &released.value).await?;
+    release(ports, &key.cluster, key.name.as_str(), claim.value.object_uid()).await?;
     report.count("let_go");
     report.decide(
         now,
         DecisionKind::Kept,
         format!("nodeclaim/{}", key.name),
-        match nodes {
-            LeftNodes::HandOver => format!("instance {} keeps running, for Karpenter to continue with", machine.instance_id),
-            LeftNodes::Keep | LeftNodes::Drain => format!("instance {} keeps running, unmanaged", machine.instance_id),
-        },
+        format!("instance {} keeps running, unmanaged", machine.instance_id),
     );
     Ok(())
 }

@@ -14,7 +14,8 @@ use whittle_ports::{
 };
 use whittle_units::{ProviderId, SignedDuration, Timestamp};
 
-/// EC2's limit of instances that an account may terminate in a region: 20 a second, after a thousand at once. All clusters share it.
+/// EC2's limit of instances that an account may terminate in a region: 20 a second, after a thousand at once. The clusters of a deployment
+/// share it.
 const BUCKET: &str = "TerminateInstances";
 const BUCKET_SIZE: u32 = 1000;
 const BUCKET_RATE: u32 = 20;
@@ -34,7 +35,7 @@ impl<P: Rights> Run<P> {
             return Ok(Next::RequeueAfter(delay));
         }
         if !self.send_termination(&machine).await? {
-            return Ok(Next::RequeueAfter(SHORT_DELAY));
+            return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         let now = self.ports.clock().now();
         let mut next = step(&self.claim.value, &Event::TerminationSent, now)?;
@@ -77,8 +78,8 @@ impl<P: Rights> Run<P> {
         }
         let instance = self.ports.cloud().instance(&machine.instance_id).await?;
         if instance.is_none() && may_be_too_young(&machine, self.ports.clock().now()) {
-            let delay = if self.send_termination(&machine).await? { POLL_DELAY } else { SHORT_DELAY };
-            return Ok(Next::RequeueAfter(delay));
+            self.send_termination(&machine).await?;
+            return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         if instance.is_none()
             && Safeguard::EndSeenTwice.stops(missing_for(&self.claim.value, self.ports.clock().now()) < CONFIRM_MISSING_FOR)

@@ -156,7 +156,8 @@ pub const MACHINE_COST: &str = "whittle.dev/machine-cost";
 /// `"true"` on a NodeClaim that mirrors a claim of ours: Karpenter's have the same labels and the same finalizer.
 pub const MANAGED: &str = "whittle.dev/managed";
 
-/// `"true"` on a claim whose NodeClaim was handed over to Karpenter: Whittle never touches that object again. Only in the table.
+/// `"true"` on a claim that ended because its machine was handed over to Karpenter: its NodeClaim is not released with it. Only in the
+/// table.
 pub const HANDED_OVER: &str = "whittle.dev/handed-over";
 
 /// `"true"` on a NodePool or a NodeClaim: machines that Karpenter launched are adopted once Karpenter no longer runs.

@@ -1,7 +1,7 @@
 //! Every metric that Whittle emits: its name, labels, unit and meaning, and which functions emit it.
 //!
-//! A function gives [`crate::Report::metric`], [`crate::Report::gauge`] or [`crate::Report::observe`] a value of one of these types. The tables of
-//! `docs/metrics.md` are made from [`ALL`] by `cargo xtask metrics`. Names and labels are Karpenter's where it has such a metric.
+//! A function gives [`crate::Report::metric`], [`crate::Report::gauge`] or [`crate::Report::observe`] a value of one of these types. The
+//! tables of `docs/metrics.md` are made from [`ALL`] by `cargo xtask metrics`. Names and labels are Karpenter's where it has such a metric.
 
 mod entry;
 

@@ -109,7 +109,7 @@ fn a_termination_waits_while_other_clusters_use_up_the_accounts_limit() {
     let report = scene.run();
     assert_eq!((report.counted("termination_postponed"), report.counted("termination_sent")), (1, 0));
     assert_eq!((scene.state(), scene.claim().phase), (InstanceState::Running, draining().phase));
-    assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(7)), "the limit allows twenty a second");
-    scene.set_time(7);
+    assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(11)), "the limit allows twenty a second");
+    scene.set_time(11);
     assert_eq!(scene.run().counted("termination_sent"), 1);
 }

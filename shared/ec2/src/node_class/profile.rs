@@ -40,14 +40,28 @@ impl ProfileError {
 }
 
 impl InstanceProfile {
-    /// The profile with a class's own tags. They never replace those by which the profile is found.
+    /// The profile with a class's own tags. They never replace those by which the profile is found, and those that EC2 accepts and IAM
+    /// does not are left out: no machine could be launched for want of a tag.
     #[must_use]
     pub fn with_tags(mut self, tags: &BTreeMap<String, String>) -> Self {
         for (key, value) in tags {
-            self.tags.entry(key.clone()).or_insert_with(|| value.clone());
+            let is_new = !self.tags.keys().any(|known| known.eq_ignore_ascii_case(key));
+            if is_new && self.tags.len() < IAM_TAGS_MAX && is_iam_text(key, 1, 128) && is_iam_text(value, 0, 256) {
+                self.tags.insert(key.clone(), value.clone());
+            }
         }
         self
     }
+}
+
+/// Tags that a profile may have.
+const IAM_TAGS_MAX: usize = 50;
+
+/// Whether IAM accepts a text of a tag: letters, digits and spaces of any script, and few signs.
+fn is_iam_text(text: &str, min: usize, max: usize) -> bool {
+    let length = text.chars().count();
+    let allowed = |letter: char| letter.is_alphanumeric() || letter == ' ' || "_.:/=+-@".contains(letter);
+    (min..=max).contains(&length) && text.chars().all(allowed)
 }
 
 /// The profile of a class for a role.
@@ -90,6 +104,20 @@ pub fn class_of_profile<'a>(cluster: &str, region: &str, name: &str, path: &'a s
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_has_the_tags_of_its_class_that_iam_accepts() {
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let own = instance_profile("prod", "us-east-1", "default", "node");
+        let odd = [text("Team", "b"), text("note", "50% off"), text("", "x"), text("long", &"x".repeat(257)), text("aws*", "y")];
+        let known = [text(labels::REGION, "elsewhere"), text("Topology.kubernetes.io/region", "elsewhere"), text("team", "a b/c")];
+        let tags = own.clone().with_tags(&odd.into_iter().chain(known).collect()).tags;
+        let added: Vec<_> = tags.iter().filter(|(key, _)| !own.tags.contains_key(*key)).collect();
+        assert_eq!(added, [(&"Team".to_owned(), &"b".to_owned())], "the first of those that differ in case alone");
+        assert!(own.tags.iter().all(|(key, value)| tags[key] == *value), "{tags:?}");
+        let many = (0..60).map(|number| text(&format!("k{number:02}"), "v")).collect();
+        assert_eq!(own.with_tags(&many).tags.len(), 50);
+    }
 
     #[test]
     fn only_profiles_with_a_name_that_follows_from_class_and_role_are_ours() {
