@@ -14,7 +14,7 @@ use std::sync::Arc;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::has_expressions;
-use whittle_claims::{Doorbell, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
+use whittle_claims::{Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{

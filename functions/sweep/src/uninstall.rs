@@ -4,8 +4,8 @@
 //! no NodePools, so that nothing new is launched.
 
 use crate::Rights;
-use crate::{adopt, hand_over};
 use crate::execute::TIME_PER_STEP;
+use crate::{adopt, hand_over};
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
@@ -172,13 +172,12 @@ async fn read_remaining<P: Rights>(
     };
     let claimed =
         |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
-    let of_machine = |node_claim: &NodeClaim| {
-        match machines.iter().find(|instance| instance.provider_id().as_str() == node_claim.status.provider_id) {
+    let of_machine =
+        |node_claim: &NodeClaim| match machines.iter().find(|instance| instance.provider_id().as_str() == node_claim.status.provider_id) {
             Some(instance) if hand_over::is_handed_over(instance) => OfMachine::HandedOver,
             Some(instance) if is_released(instance) => OfMachine::Released,
             _ => OfMachine::Unreleased,
-        }
-    };
+        };
     let has_claim = |name: &str| {
         let readable = claims.iter().any(|claim| claim.value.key.name.as_str() == name);
         readable || half_handed_over.iter().any(|(known, _)| known == name) || unreadable.iter().any(|known| known == name)
@@ -192,7 +191,8 @@ async fn read_remaining<P: Rights>(
     let templates = if objects.running_karpenter(ports.clock().now()).is_none() { templates } else { Vec::new() };
     let held = |class: &&Ec2NodeClass| is_ours && class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER);
     let classes = objects.node_classes.iter().filter(held).map(|class| class.metadata.name.clone()).collect();
-    let held = |meta: &&ObjectMeta| is_ours && meta.is_deleting() && meta.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER);
+    let held =
+        |meta: &&ObjectMeta| is_ours && meta.is_deleting() && meta.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER);
     let hidden = objects.unreadable_of(Node::KIND).map(|odd| &odd.metadata);
     let nodes = objects.nodes.iter().map(|node| &node.metadata).chain(hidden).filter(held).map(|meta| meta.name.clone()).collect();
     Ok((Remaining { claims, machines, templates, classes, unreadable, objects: unclaimed, half_handed_over, nodes }, objects))

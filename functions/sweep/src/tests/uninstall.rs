@@ -3,6 +3,7 @@
 use super::over_sim::{kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
+use whittle_api::KarpenterSign;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
@@ -45,6 +46,13 @@ fn create_template(simulation: &Simulation) {
     let tags = [(labels::TAG_CLUSTER.to_owned(), "c".to_owned())].into();
     let template = LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() };
     block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
+}
+
+/// A class with our finalizer.
+fn held_class() -> Ec2NodeClass {
+    let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+    class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.into()];
+    class
 }
 
 fn templates(simulation: &Simulation) -> usize {
@@ -131,7 +139,7 @@ fn what_is_handed_over_is_left_as_karpenter_has_it() {
     simulation.store(&claim);
     simulation.create(mirror(&claim));
     let report = ask(&simulation, LeftNodes::HandOver, false, false);
-    assert_eq!((report.counted("let_go"), kept(&simulation).phase.name()), (1, "Gone"));
+    assert_eq!((report.counted("handed_over_to_karpenter"), kept(&simulation).phase.name()), (1, "Gone"));
     let check = |simulation: &Simulation| {
         let world = simulation.world();
         let found = world.cluster.objects.get::<Node>("n").unwrap();
@@ -148,6 +156,58 @@ fn what_is_handed_over_is_left_as_karpenter_has_it() {
     check(&simulation);
     assert!(last_line(&ask(&simulation, LeftNodes::HandOver, false, false)).starts_with("nothing is left"));
     check(&simulation);
+}
+
+/// Whatever the request says by then: a deletion would reach a machine that Karpenter may continue with already.
+#[test]
+fn an_interrupted_hand_over_is_finished() {
+    for nodes in [LeftNodes::HandOver, LeftNodes::Keep, LeftNodes::Drain] {
+        let simulation = still();
+        with_pool(&simulation, node(true));
+        let running = super::over_sim::start_machine(&simulation);
+        let mut claim = registered();
+        if let Phase::Registered { machine, .. } = &mut claim.phase {
+            machine.instance_id = running.clone();
+        }
+        simulation.create(mirror(&claim));
+        let mut ended = step(&claim, &Event::LetGo, at(10)).unwrap();
+        ended.annotations.insert(labels::HANDED_OVER.into(), "true".into());
+        simulation.store(&ended);
+        ask(&simulation, nodes, false, false);
+        {
+            let world = simulation.world();
+            let object = world.cluster.objects.get::<NodeClaim>("default-1").unwrap();
+            assert!(object.metadata.annotation(labels::MANAGED).is_none() && !object.metadata.is_deleting(), "{nodes:?}");
+            assert_eq!(object.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+            let instance = &world.region.machines[&running].instance;
+            assert!(instance.is_alive() && instance.tags[labels::TAG_LAUNCH].is_empty(), "{nodes:?}");
+        }
+        assert!(last_line(&ask(&simulation, nodes, false, false)).starts_with("nothing is left"), "{nodes:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_is_being_drained_is_not_handed_over() {
+    let simulation = still();
+    with_pool(&simulation, node(true));
+    simulation.store(&step(&registered(), &deletion_requested(), at(10)).unwrap());
+    let report = ask(&simulation, LeftNodes::HandOver, false, false);
+    assert_eq!((report.counted("handed_over_to_karpenter"), kept(&simulation).phase.name()), (0, "Draining"));
+    assert!(simulation.doorbells().contains(&whittle_claims::Function::Terminate), "its drain goes on");
+}
+
+/// They have the same tag and finalizer as ours.
+#[test]
+fn templates_and_classes_of_a_running_karpenter_are_left() {
+    let simulation = still();
+    create_template(&simulation);
+    simulation.create(held_class());
+    let sign = KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: None };
+    simulation.world().cluster.karpenter = vec![sign];
+    for nodes in [LeftNodes::HandOver, LeftNodes::Keep, LeftNodes::Drain] {
+        assert!(last_line(&ask(&simulation, nodes, false, false)).starts_with("nothing is left"), "{nodes:?}");
+        assert_eq!(templates(&simulation), 1);
+    }
 }
 
 #[test]
@@ -178,9 +238,7 @@ fn a_machine_whose_node_is_being_deleted_is_drained() {
 #[test]
 fn after_the_last_machine_templates_classes_and_records_are_deleted() {
     let simulation = still();
-    let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
-    class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.into()];
-    simulation.create(class);
+    simulation.create(held_class());
     create_template(&simulation);
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested(), Event::TerminationSent, Event::MachineGone]);
     simulation.store(&gone);
