@@ -22,7 +22,7 @@ const TOKEN_VALID_FOR: SignedDuration = SignedDuration::from_mins(8);
 
 /// A failure to access a cluster is cached for this long: all requests of a run need access at once.
 const FAILURE_VALID_FOR: SignedDuration = SignedDuration::from_secs(1);
-/// Retries of a read that was throttled or whose connection broke.
+/// Retries of a read that was throttled, that met an error of the server, or whose connection broke.
 const READ_RETRIES_MAX: u32 = 2;
 /// Time that must remain after the pause for a read to be retried.
 const READ_TIME_MIN: Duration = Duration::from_secs(1);

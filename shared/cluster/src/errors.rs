@@ -10,7 +10,7 @@ use whittle_units::ClusterName;
 const THROTTLED_PAUSE: Duration = Duration::from_secs(1);
 /// Longer pauses are not waited for, because the next invocation comes sooner.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The pause after a broken connection.
+/// The pause after a broken connection, or an error of the server.
 const BROKEN_PAUSE: Duration = Duration::from_millis(200);
 /// The remedy for an API server that cannot be reached.
 const UNREACHABLE: &str =
@@ -107,9 +107,15 @@ impl Failure {
             details.and_then(|details| details.causes.as_ref()).into_iter().flatten().map(|cause| cause.reason.as_str()).collect();
         let object = details.map(|details| details.name.clone()).filter(|name| !name.is_empty());
         let class = class_of(code, &status.reason, &causes, &status.message);
-        let stated = details.map(|details| u64::from(details.retry_after_seconds)).filter(|&seconds| seconds > 0);
-        let pause = stated.map(Duration::from_secs).or(pause).unwrap_or(THROTTLED_PAUSE);
-        let retry_after = (class == Class::Throttled && pause <= PAUSE_MAX).then_some(pause);
+        let retry_after = match class {
+            Class::Throttled => {
+                let stated = details.map(|details| u64::from(details.retry_after_seconds)).filter(|&seconds| seconds > 0);
+                Some(stated.map(Duration::from_secs).or(pause).unwrap_or(THROTTLED_PAUSE)).filter(|pause| *pause <= PAUSE_MAX)
+            }
+            // A store that elects its leader, a proxy that loses its server: over in a moment.
+            Class::Unknown => Some(BROKEN_PAUSE),
+            _ => None,
+        };
         Self { class, message: status.message.clone(), object, retry_after, is_no_response: false }
     }
 

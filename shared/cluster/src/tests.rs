@@ -66,8 +66,8 @@ impl Server {
                     Body(headers, body) => (200, headers, body),
                     Reset => continue,
                 };
-                let length = body.len();
-                let head = format!("HTTP/1.1 {code} X\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
+                let length = if headers.contains("content-length") { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+                let head = format!("HTTP/1.1 {code} X\r\n{headers}{length}connection: close\r\n\r\n");
                 let _ = stream.write_all(&[head.into_bytes(), body].concat());
             }
         });
@@ -236,6 +236,17 @@ async fn a_read_is_retried_after_a_reset_or_throttling_within_limits() {
     assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_err());
     assert_eq!(server.request_count(), 3);
 
+    for code in [500, 502, 504] {
+        let server = Server::answering(move |number, _| if number == 1 { Status(code, 0) } else { DONE });
+        assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_ok());
+        assert_eq!(server.request_count(), 2, "{code}");
+    }
+
+    // A body that ends too early.
+    let server = Server::answering(|number, _| if number == 1 { Body("content-length: 9000\r\n", b"half of".to_vec()) } else { DONE });
+    assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_ok());
+    assert_eq!(server.request_count(), 2);
+
     let busy = Server::answering(|_, _| Status(503, 60));
     let error = clusters(&access_to(&[&busy.url])).send_bytes(&cluster, &request).await.expect_err("it is busy");
     assert!(matches!(error_of(error), ClusterError::Throttled { .. }));
@@ -245,7 +256,7 @@ async fn a_read_is_retried_after_a_reset_or_throttling_within_limits() {
 #[tokio::test]
 async fn a_write_is_never_sent_twice() {
     let body = serde_json::json!({});
-    for answer in [|| Reset, || Status(429, 0), || Status(503, 0)] {
+    for answer in [|| Reset, || Status(429, 0), || Status(503, 0), || Status(500, 0)] {
         let server = Server::answering(move |_, _| answer());
         let cluster = ClusterName::new("demo");
         let clusters = clusters(&access_to(&[&server.url]));
@@ -309,4 +320,25 @@ async fn a_list_that_is_cut_off_or_no_list_is_an_error() {
         assert!(error.to_string().contains("pods of v1"), "{error}");
         assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
     }
+}
+
+#[tokio::test]
+async fn a_list_whose_continue_token_expires_is_read_again_from_the_start() {
+    let page = |name: &str, token: &str| {
+        Body("", format!(r#"{{"metadata":{{"continue":"{token}"}},"items":[{{"metadata":{{"name":"{name}"}}}}]}}"#).into_bytes())
+    };
+    let server = Server::answering(move |number, head| match number {
+        1 => page("a", "one"),
+        2 if head.contains("continue=one") => Status(410, 0),
+        3 if !head.contains("continue") => page("b", "two"),
+        4 if head.contains("continue=two") => page("c", ""),
+        _ => Status(404, 0),
+    });
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("the second pass ends");
+    assert_eq!(objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+
+    let server = Server::answering(move |_, head| if head.contains("continue") { Status(410, 0) } else { page("a", "one") });
+    let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect_err("it never ends");
+    assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
+    assert_eq!(server.request_count(), 6);
 }
