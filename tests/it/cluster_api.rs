@@ -1,5 +1,6 @@
 //! The cluster ports on a real API server with a real scheduler and controllers.
 
+use crate::encodings::json_and_protobuf_are_read_alike;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaimStatus;
 use whittle_api::{OwnerReference, labels};
@@ -34,10 +35,10 @@ spec:
   securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
 ";
 
-struct Stage {
-    plane: ControlPlane,
-    clusters: Clusters<TestAccess>,
-    name: ClusterName,
+pub(crate) struct Stage {
+    pub(crate) plane: ControlPlane,
+    pub(crate) clusters: Clusters<TestAccess>,
+    pub(crate) name: ClusterName,
 }
 
 /// One control plane for all checks, because it takes seconds to start and half a gigabyte of memory.
@@ -57,6 +58,7 @@ async fn the_cluster_adapter_works_on_a_real_control_plane() {
     a_node_is_patched_only_at_the_resource_version_that_was_read(&stage).await;
     an_eviction_is_forbidden_until_the_budget_allows_it(&stage).await;
     a_pod_is_deleted_only_if_its_uid_matches(&stage).await;
+    json_and_protobuf_are_read_alike(&stage).await;
     status_and_events_are_written(&stage).await;
     all_pages_of_a_list_are_read(&stage).await;
     the_error_of_a_rejected_token_names_the_remedy(&stage).await;

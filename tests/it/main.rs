@@ -6,6 +6,7 @@ mod cases;
 mod cluster_api;
 mod dynamo_faults;
 mod dynamo_store;
+mod encodings;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;

@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod meta;
 pub mod objective;
 pub mod objects;
+pub mod protobuf;
 pub mod runtime;
 pub mod scheduler_config;
 mod schema;

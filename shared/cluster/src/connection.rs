@@ -1,8 +1,10 @@
 //! Connections to the API servers of clusters: endpoint, token, time limits.
 
 use crate::errors::{Class, Failure};
+use crate::response;
 use base64::Engine;
 use http::{Method, Request, header};
+use kube::client::Body as HttpBody;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -20,10 +22,14 @@ const TOKEN_VALID_FOR: SignedDuration = SignedDuration::from_mins(8);
 
 /// A failure to access a cluster is cached for this long: all requests of a run need access at once.
 const FAILURE_VALID_FOR: SignedDuration = SignedDuration::from_secs(1);
-/// Retries of a read that was throttled or whose connection broke.
+/// Retries of a read that was throttled, that met an error of the server, or whose connection broke.
 const READ_RETRIES_MAX: u32 = 2;
 /// Time that must remain after the pause for a read to be retried.
 const READ_TIME_MIN: Duration = Duration::from_secs(1);
+
+const JSON: &str = "application/json";
+/// A server without protobuf (for this kind, or at all) answers in JSON.
+const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.9";
 
 /// A connection to an API server: kept for all invocations of an execution environment.
 #[derive(Clone)]
@@ -132,12 +138,12 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// Sends a request, and repeats it with a new token when the old one is rejected (the cluster's endpoint and certificate
     /// authority may have changed as well). A read is also retried where that is likely to help.
-    pub(crate) async fn send_text(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<String, RequestError> {
+    pub(crate) async fn send_bytes(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<Vec<u8>, RequestError> {
         let mut is_renewed = false;
         let mut retries = 0;
         loop {
             let failed = match self.send_once(cluster, request).await {
-                Ok(text) => return Ok(text),
+                Ok(body) => return Ok(body),
                 Err(failed) => failed,
             };
             let RequestError::Server(failure) = &failed else { return Err(failed) };
@@ -157,20 +163,22 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// Sends a request and parses its response as JSON.
     pub(crate) async fn send<T: DeserializeOwned>(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<T, RequestError> {
-        let text = self.send_text(cluster, request).await?;
-        serde_json::from_str(&text).map_err(|error| RequestError::Server(Failure::unknown(format!("its response cannot be read: {error}"))))
+        let body = self.send_bytes(cluster, request).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| RequestError::Server(Failure::unknown(format!("its response cannot be read: {error}"))))
     }
 
-    async fn send_once(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<String, RequestError> {
+    async fn send_once(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<Vec<u8>, RequestError> {
         let connection = self.connection(cluster).await.map_err(RequestError::Access)?;
         let limit = self.limit().min(request.timeout);
         if limit.is_zero() {
             return Err(RequestError::Server(Failure::unknown("the invocation has no time left")));
         }
         let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
-        let failure = match tokio::time::timeout(limit, connection.client.request_text(request)).await {
-            Ok(Ok(text)) => return Ok(text),
-            Ok(Err(error)) => Failure::from(error),
+        let answer = async { response::read(connection.client.send(request.map(HttpBody::from)).await?).await };
+        let failure = match tokio::time::timeout(limit, answer).await {
+            Ok(Ok(body)) => return Ok(body),
+            Ok(Err(failure)) => failure,
             Err(_) => Failure::timeout(limit),
         };
         if failure.is_of_connection() {
@@ -230,13 +238,14 @@ pub(crate) struct ApiRequest<'a> {
     /// Path and query.
     pub(crate) path: String,
     pub(crate) body: Body<'a>,
+    accept: &'static str,
     /// The longest that each attempt may take.
     timeout: Duration,
 }
 
 impl<'a> ApiRequest<'a> {
     const fn new(method: Method, path: String, body: Body<'a>) -> Self {
-        Self { method, path, body, timeout: REQUEST_MAX }
+        Self { method, path, body, accept: JSON, timeout: REQUEST_MAX }
     }
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Body::None)
@@ -252,6 +261,10 @@ impl<'a> ApiRequest<'a> {
     }
     pub(crate) fn apply(path: String, object: &'a serde_json::Value) -> Self {
         Self::new(Method::PATCH, format!("{}&force=true", with_manager(&path)), Body::Apply(object))
+    }
+    /// The same request, which the server may answer in protobuf.
+    pub(crate) fn preferring_protobuf(self) -> Self {
+        Self { accept: PROTOBUF_OR_JSON, ..self }
     }
     /// The same request with a shorter timeout.
     pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
@@ -269,9 +282,13 @@ impl<'a> ApiRequest<'a> {
         let mut request = Request::builder()
             .method(&self.method)
             .uri(&self.path)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, self.accept)
             .header(header::USER_AGENT, crate::FIELD_MANAGER)
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if self.method == Method::GET {
+            // Servers compress what is longer than 128 KB.
+            request = request.header(header::ACCEPT_ENCODING, "gzip");
+        }
         if let Some(content_type) = content_type {
             request = request.header(header::CONTENT_TYPE, content_type);
         }

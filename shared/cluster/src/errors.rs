@@ -1,16 +1,16 @@
 //! Classifies the API server's errors: the only module that reads status codes.
 
-use kube::core::Status;
+use crate::response::Status;
 use std::error::Error;
 use std::time::Duration;
 use whittle_ports::ClusterError;
 use whittle_units::ClusterName;
 
-/// The pause after throttling without `retryAfterSeconds`; API servers usually ask for one second.
+/// The pause after throttling that states none; API servers usually ask for one second.
 const THROTTLED_PAUSE: Duration = Duration::from_secs(1);
 /// Longer pauses are not waited for, because the next invocation comes sooner.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// The pause after a broken connection.
+/// The pause after a broken connection, or an error of the server.
 const BROKEN_PAUSE: Duration = Duration::from_millis(200);
 /// The remedy for an API server that cannot be reached.
 const UNREACHABLE: &str =
@@ -100,13 +100,22 @@ impl Failure {
         self.is_no_response || self.class == Class::Unauthenticated
     }
 
-    fn of_status(status: &Status) -> Self {
-        let causes: Vec<&str> = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.reason.as_str()).collect();
-        let object = status.details.as_ref().map(|details| details.name.clone()).filter(|name| !name.is_empty());
-        let class = class_of(status.code, &status.reason, &causes, &status.message);
-        let retry_after = status.details.as_ref().map_or(0, |details| u64::from(details.retry_after_seconds));
-        let pause = if retry_after == 0 { THROTTLED_PAUSE } else { Duration::from_secs(retry_after) };
-        let retry_after = (class == Class::Throttled && pause <= PAUSE_MAX).then_some(pause);
+    /// What a response with this code reports. `pause` is that of its header.
+    pub(crate) fn of_status(code: u16, status: &Status, pause: Option<Duration>) -> Self {
+        let details = status.details.as_ref();
+        let causes: Vec<&str> =
+            details.and_then(|details| details.causes.as_ref()).into_iter().flatten().map(|cause| cause.reason.as_str()).collect();
+        let object = details.map(|details| details.name.clone()).filter(|name| !name.is_empty());
+        let class = class_of(code, &status.reason, &causes, &status.message);
+        let retry_after = match class {
+            Class::Throttled => {
+                let stated = details.map(|details| u64::from(details.retry_after_seconds)).filter(|&seconds| seconds > 0);
+                Some(stated.map(Duration::from_secs).or(pause).unwrap_or(THROTTLED_PAUSE)).filter(|pause| *pause <= PAUSE_MAX)
+            }
+            // A store that elects its leader, a proxy that loses its server: over in a moment.
+            Class::Unknown => Some(BROKEN_PAUSE),
+            _ => None,
+        };
         Self { class, message: status.message.clone(), object, retry_after, is_no_response: false }
     }
 
@@ -131,7 +140,6 @@ impl Failure {
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Self::of_status(&status),
             broken @ (kube::Error::HyperError(_) | kube::Error::Service(_)) => Self::broken(&broken),
             other => Self::unknown(other.to_string()),
         }

@@ -12,6 +12,7 @@ use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
+use whittle_api::protobuf::{self, Page};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
 use whittle_units::ClusterName;
@@ -80,22 +81,27 @@ impl<K> Listed<K> {
 
 /// Parses a page directly into our types: as JSON values it would take ten times the memory. Only a page with an object that
 /// cannot be parsed is parsed as JSON values, and of such an object only the essentials are kept.
-fn parse<K: Kind + DeserializeOwned>(text: &str, cluster: &ClusterName) -> Result<Listed<K>, serde_json::Error> {
-    if let Ok(List { metadata, items }) = serde_json::from_str::<List<K>>(text) {
+fn parse<K: Kind + DeserializeOwned>(page: &[u8], cluster: &ClusterName) -> Result<Listed<K>, String> {
+    if let Some(message) = K::PROTOBUF.filter(|_| protobuf::is_protobuf(page)) {
+        let Page { items, unreadable, continue_token } = protobuf::read_page(page, message).map_err(|error| error.to_string())?;
+        unreadable.iter().for_each(|object| log(object, cluster));
+        return Ok(Listed { items, unreadable, continue_token });
+    }
+    if let Ok(List { metadata, items }) = serde_json::from_slice::<List<K>>(page) {
         return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
     }
-    each(text, cluster, Unreadable::read::<K>)
+    each(page, cluster, Unreadable::read::<K>)
 }
 
 /// The same for a kind that v1beta1 has as well, of which a server stores both versions as v1.
-fn parse_versions<K: Versioned>(text: &str, cluster: &ClusterName) -> Result<Listed<Object>, serde_json::Error> {
-    if let Ok(List { metadata, items }) = serde_json::from_str::<List<K>>(text)
+fn parse_versions<K: Versioned>(page: &[u8], cluster: &ClusterName) -> Result<Listed<Object>, String> {
+    if let Ok(List { metadata, items }) = serde_json::from_slice::<List<K>>(page)
         && !items.iter().any(K::is_parsed_before)
     {
         let items = items.into_iter().map(K::into_object).collect();
         return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
     }
-    each(text, cluster, |value| {
+    each(page, cluster, |value| {
         if K::is_before(value) {
             Unreadable::read::<K::Before>(value).map(K::before_into_object)
         } else {
@@ -105,15 +111,14 @@ fn parse_versions<K: Versioned>(text: &str, cluster: &ClusterName) -> Result<Lis
 }
 
 /// Parses the objects of a page one by one.
-fn each<T>(text: &str, cluster: &ClusterName, read: impl Fn(&Value) -> Result<T, Box<Unreadable>>) -> Result<Listed<T>, serde_json::Error> {
-    let page: List<Value> = serde_json::from_str(text)?;
+fn each<T>(page: &[u8], cluster: &ClusterName, read: impl Fn(&Value) -> Result<T, Box<Unreadable>>) -> Result<Listed<T>, String> {
+    let page: List<Value> = serde_json::from_slice(page).map_err(|error| error.to_string())?;
     let mut listed = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: page.metadata.continue_token };
     for value in &page.items {
         match read(value) {
             Ok(item) => listed.items.push(item),
             Err(unreadable) => {
-                let kind = unreadable.kind.as_str();
-                tracing::error!(%cluster, kind, object = %unreadable.metadata.key(), field = %unreadable.field, "{unreadable}");
+                log(&unreadable, cluster);
                 listed.unreadable.push(*unreadable);
             }
         }
@@ -121,8 +126,13 @@ fn each<T>(text: &str, cluster: &ClusterName, read: impl Fn(&Value) -> Result<T,
     Ok(listed)
 }
 
+fn log(unreadable: &Unreadable, cluster: &ClusterName) {
+    let kind = unreadable.kind.as_str();
+    tracing::error!(%cluster, kind, object = %unreadable.metadata.key(), field = %unreadable.field, "{unreadable}");
+}
+
 /// How a page of objects is parsed.
-type Parse<T> = fn(&str, &ClusterName) -> Result<Listed<T>, serde_json::Error>;
+type Parse<T> = fn(&[u8], &ClusterName) -> Result<Listed<T>, String>;
 
 fn page_query(consistency: Consistency, selector: Option<&str>, continue_token: &str) -> String {
     let mut query = match consistency {
@@ -164,12 +174,14 @@ impl<A: ClusterAccess> Clusters<A> {
         let mut all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
         loop {
             let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
-            match self.send_text(cluster, &ApiRequest::get(path)).await {
-                Ok(text) => {
-                    let page: Listed<T> = parse(&text, cluster).map_err(|error| ClusterError::Unavailable {
+            let request = ApiRequest::get(path);
+            let request = if K::PROTOBUF.is_some() { request.preferring_protobuf() } else { request };
+            match self.send_bytes(cluster, &request).await {
+                Ok(bytes) => {
+                    let page: Listed<T> = parse(&bytes, cluster).map_err(|message| ClusterError::Unavailable {
                         cluster: cluster.clone(),
                         what: what.clone(),
-                        message: error.to_string(),
+                        message,
                     })?;
                     all.items.extend(page.items);
                     all.unreadable.extend(page.unreadable);
@@ -452,7 +464,7 @@ mod tests {
     fn an_object_that_cannot_be_parsed_is_reported_and_hides_no_other() {
         let text = r#"{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","uid":"u","labels":[]},"spec":{"providerID":"aws:///z/i-1"}},{"metadata":{"name":"c"}}]}"#;
-        let page: Listed<Node> = parse(text, &ClusterName::new("c")).expect("a list");
+        let page: Listed<Node> = parse(text.as_bytes(), &ClusterName::new("c")).expect("a list");
         assert_eq!(page.continue_token, "next");
         assert_eq!(page.items.iter().map(|node| node.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
         let [unreadable] = page.unreadable.as_slice() else { panic!("one cannot be parsed: {:?}", page.unreadable) };
@@ -461,8 +473,8 @@ mod tests {
             ("b", "u", "aws:///z/i-1")
         );
         assert_eq!(unreadable.field, "metadata.labels");
-        assert!(parse::<Node>(r#"{"items":null}"#, &ClusterName::new("c")).expect("an empty list").items.is_empty());
-        assert!(parse::<Node>("<html>", &ClusterName::new("c")).is_err());
+        assert!(parse::<Node>(br#"{"items":null}"#, &ClusterName::new("c")).expect("an empty list").items.is_empty());
+        assert!(parse::<Node>(b"<html>", &ClusterName::new("c")).is_err());
     }
 
     #[test]
@@ -474,7 +486,7 @@ mod tests {
             )
         };
         let text = format!(r#"{{"items":[{},{}]}}"#, pool("WhenEmpty"), pool("WhenItSuits"));
-        let page: Listed<NodePool> = parse(&text, &ClusterName::new("c")).expect("a list");
+        let page: Listed<NodePool> = parse(text.as_bytes(), &ClusterName::new("c")).expect("a list");
         assert_eq!(page.items.len(), 1, "a long expireAfter is parsed");
         assert_eq!(page.unreadable.len(), 1);
         assert_eq!(page.unreadable[0].field, "spec.disruption.consolidationPolicy");
@@ -494,14 +506,14 @@ mod tests {
         let group = r#""group":"karpenter.k8s.aws","#;
         let pools = [pool("new", group, "WhenEmpty"), pool("old", "", "WhenUnderutilized"), pool("odd", group, "WhenUnderutilized")];
         let text = format!(r#"{{"items":[{}]}}"#, pools.join(","));
-        let page = parse_versions::<NodePool>(&text, &ClusterName::new("c")).expect("a list");
+        let page = parse_versions::<NodePool>(text.as_bytes(), &ClusterName::new("c")).expect("a list");
         let shown: Vec<_> = page.items.iter().map(|object| (object.type_meta().0, object.key())).collect();
         assert_eq!(shown, [("karpenter.sh/v1", "new".to_owned()), ("karpenter.sh/v1beta1", "old".to_owned())]);
         assert_eq!(page.unreadable[0].metadata.name, "odd", "a policy of v1beta1 in an object of v1");
 
         let class = |spec: &str| format!(r#"{{"metadata":{{"name":"a"}},"spec":{{{spec}}}}}"#);
         let text = format!(r#"{{"items":[{}]}}"#, class(r#""amiFamily":"AL2""#));
-        let page = parse_versions::<Ec2NodeClass>(&text, &ClusterName::new("c")).expect("a list");
+        let page = parse_versions::<Ec2NodeClass>(text.as_bytes(), &ClusterName::new("c")).expect("a list");
         assert_eq!(page.items[0].type_meta().0, "karpenter.k8s.aws/v1beta1");
     }
 }

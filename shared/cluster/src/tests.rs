@@ -7,22 +7,27 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use whittle_api::ObjectMeta;
 use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_ec2::network::ClusterInfo;
-use whittle_ports::{Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, Deadline, Disposition, HandleError};
+use whittle_ports::{
+    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, HandleError, Scope,
+};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// Any valid certificate: the server speaks plain HTTP and never presents it.
-const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIBdjCCARugAwIBAgIUIFk8P9SiZOVY6iU9Ry0ZiVbcv0gwCgYIKoZIzj0EAwIw\nDzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjMwMjU3NDBaGA8yMTI2MTAzMDAyNTc0\nMFowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABC2/\nXxTlN1ieqTIy7mtcDL2LgO4E+glZ1xcdaQV9Jwbp0Dyb+bFKb+2PpcYOyKsF3hob\nrvpMX4/Vf3Uwo8LodTGjUzBRMB0GA1UdDgQWBBTgkxDxx24lcVolHbXDbKxfuQt4\ngDAfBgNVHSMEGDAWgBTgkxDxx24lcVolHbXDbKxfuQt4gDAPBgNVHRMBAf8EBTAD\nAQH/MAoGCCqGSM49BAMCA0kAMEYCIQDogJ+Wnc1w9H+R6uJXd6hPCgIMxdxNdcjb\nY9b51zLMkAIhAM4Qk12tQS64ZSUS8TAtjdyQgifUe0PA1LHTZbbIT1ew\n-----END CERTIFICATE-----";
+const CERTIFICATE: &str = include_str!("../fixtures/ca.pem");
 
 /// The server's response to a request.
 enum Answer {
     /// A status, with `retryAfterSeconds`.
     Status(u16, u32),
+    /// Headers, each with its line end, and a body.
+    Body(&'static str, Vec<u8>),
     /// The connection is closed without a response.
     Reset,
 }
-use Answer::{Reset, Status};
+use Answer::{Body, Reset, Status};
 
 const DONE: Answer = Status(200, 0);
 
@@ -53,14 +58,17 @@ impl Server {
                     requests.push(head.clone());
                     requests.len()
                 };
-                if let Status(code, pause) = answers(number, &head) {
-                    let body = format!(r#"{{"kind":"Status","code":{code},"details":{{"retryAfterSeconds":{pause}}}}}"#);
-                    let length = body.len();
-                    let answer = format!(
-                        "HTTP/1.1 {code} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-                    );
-                    let _ = stream.write_all(answer.as_bytes());
-                }
+                let (code, headers, body) = match answers(number, &head) {
+                    Status(code, pause) => {
+                        let body = format!(r#"{{"kind":"Status","code":{code},"details":{{"retryAfterSeconds":{pause}}}}}"#);
+                        (code, "content-type: application/json\r\n", body.into_bytes())
+                    }
+                    Body(headers, body) => (200, headers, body),
+                    Reset => continue,
+                };
+                let length = if headers.contains("content-length") { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+                let head = format!("HTTP/1.1 {code} X\r\n{headers}{length}connection: close\r\n\r\n");
+                let _ = stream.write_all(&[head.into_bytes(), body].concat());
             }
         });
         Self { url, heads }
@@ -135,10 +143,10 @@ fn access_counts(access: &Access) -> (usize, usize) {
 }
 
 /// Six concurrent reads, as at the beginning of a run.
-async fn six_reads(clusters: &Clusters<Shared>) -> Vec<Result<String, RequestError>> {
+async fn six_reads(clusters: &Clusters<Shared>) -> Vec<Result<Vec<u8>, RequestError>> {
     let cluster = ClusterName::new("demo");
     let request = ApiRequest::get("/api/v1/nodes".to_owned());
-    futures::future::join_all((0..6).map(|_| clusters.send_text(&cluster, &request))).await
+    futures::future::join_all((0..6).map(|_| clusters.send_bytes(&cluster, &request))).await
 }
 
 fn error_of(failed: RequestError) -> ClusterError {
@@ -185,7 +193,7 @@ async fn a_failed_endpoint_lookup_is_cached_and_retried_only_if_transient() {
 #[tokio::test]
 async fn a_token_that_is_always_rejected_fails_the_run_and_names_the_remedy() {
     let server = Server::answering(|_, _| Status(401, 0));
-    let answer = clusters(&access_to(&[&server.url])).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
+    let answer = clusters(&access_to(&[&server.url])).send_bytes(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
     let error = error_of(answer.expect_err("it is rejected"));
     assert!(error.to_string().contains("access entry"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::Fail);
@@ -198,7 +206,7 @@ async fn a_recreated_cluster_is_reached_at_its_new_endpoint() {
     // Nothing listens on that port.
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let access = access_to(&[&format!("http://{closed}"), &server.url]);
-    let answer = clusters(&access).send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
+    let answer = clusters(&access).send_bytes(&"demo".into(), &ApiRequest::get("/api".to_owned())).await;
     assert!(answer.is_ok());
     assert_eq!(access_counts(&access), (2, 2));
 }
@@ -207,7 +215,7 @@ async fn a_recreated_cluster_is_reached_at_its_new_endpoint() {
 async fn an_unreachable_endpoint_is_reported_with_the_remedy_and_retried_later() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port was free");
     let clusters = clusters(&access_to(&[&format!("http://{closed}")]));
-    let error = error_of(clusters.send_text(&"demo".into(), &ApiRequest::get("/api".to_owned())).await.expect_err("it is unreachable"));
+    let error = error_of(clusters.send_bytes(&"demo".into(), &ApiRequest::get("/api".to_owned())).await.expect_err("it is unreachable"));
     assert!(error.to_string().contains("VpcSubnets"), "{error}");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
 }
@@ -221,15 +229,26 @@ async fn a_read_is_retried_after_a_reset_or_throttling_within_limits() {
     });
     let cluster = ClusterName::new("demo");
     let request = ApiRequest::get("/api/v1/nodes".to_owned());
-    assert!(clusters(&access_to(&[&server.url])).send_text(&cluster, &request).await.is_ok());
+    assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_ok());
     assert_eq!(server.request_count(), 3);
 
     let server = Server::answering(|_, _| Reset);
-    assert!(clusters(&access_to(&[&server.url])).send_text(&cluster, &request).await.is_err());
+    assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_err());
     assert_eq!(server.request_count(), 3);
 
+    for code in [500, 502, 504] {
+        let server = Server::answering(move |number, _| if number == 1 { Status(code, 0) } else { DONE });
+        assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_ok());
+        assert_eq!(server.request_count(), 2, "{code}");
+    }
+
+    // A body that ends too early.
+    let server = Server::answering(|number, _| if number == 1 { Body("content-length: 9000\r\n", b"half of".to_vec()) } else { DONE });
+    assert!(clusters(&access_to(&[&server.url])).send_bytes(&cluster, &request).await.is_ok());
+    assert_eq!(server.request_count(), 2);
+
     let busy = Server::answering(|_, _| Status(503, 60));
-    let error = clusters(&access_to(&[&busy.url])).send_text(&cluster, &request).await.expect_err("it is busy");
+    let error = clusters(&access_to(&[&busy.url])).send_bytes(&cluster, &request).await.expect_err("it is busy");
     assert!(matches!(error_of(error), ClusterError::Throttled { .. }));
     assert_eq!(busy.request_count(), 1, "a pause of a minute is not waited for");
 }
@@ -237,7 +256,7 @@ async fn a_read_is_retried_after_a_reset_or_throttling_within_limits() {
 #[tokio::test]
 async fn a_write_is_never_sent_twice() {
     let body = serde_json::json!({});
-    for answer in [|| Reset, || Status(429, 0), || Status(503, 0)] {
+    for answer in [|| Reset, || Status(429, 0), || Status(503, 0), || Status(500, 0)] {
         let server = Server::answering(move |_, _| answer());
         let cluster = ClusterName::new("demo");
         let clusters = clusters(&access_to(&[&server.url]));
@@ -248,8 +267,78 @@ async fn a_write_is_never_sent_twice() {
             ApiRequest::delete("/a".into(), &body),
         ] {
             let before = server.request_count();
-            assert!(clusters.send_text(&cluster, &request).await.is_err());
+            assert!(clusters.send_bytes(&cluster, &request).await.is_err());
             assert_eq!(server.request_count() - before, 1, "{} to {}", request.method, server.url);
         }
     }
+}
+
+/// A list with one Node in protobuf: `n` is its name.
+const NODE_IN_PROTOBUF: &[u8] = b"k8s\0\x0a\x0e\x0a\x02v1\x12\x08NodeList\x12\x09\x0a\x00\x12\x05\x0a\x03\x0a\x01n";
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).expect("memory has room");
+    encoder.finish().expect("memory has room")
+}
+
+#[tokio::test]
+async fn nodes_and_pods_are_read_in_protobuf_all_else_in_json_and_everything_compressed() {
+    let server = Server::answering(|_, head| match head {
+        head if head.starts_with("GET /api/v1/nodes?") => {
+            Body("content-type: application/vnd.kubernetes.protobuf\r\ncontent-encoding: gzip\r\n", gzipped(NODE_IN_PROTOBUF))
+        }
+        // A server without protobuf.
+        head if head.starts_with("GET /api/v1/pods?") => {
+            Body("content-type: application/json\r\n", br#"{"items":[{"metadata":{"name":"p","namespace":"a"}}]}"#.to_vec())
+        }
+        head if head.starts_with("GET /api/v1/namespaces?") => {
+            Body("content-encoding: gzip\r\n", gzipped(br#"{"items":[{"metadata":{"name":"a"}}]}"#))
+        }
+        _ => Status(404, 0),
+    });
+    let clusters = clusters(&access_to(&[&server.url]));
+    let objects = clusters.read(&"demo".into(), Scope::All, None).await.expect("all kinds are answered");
+    let names = |names: Vec<&ObjectMeta>| names.into_iter().map(|meta| meta.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(objects.nodes.iter().map(|node| &node.metadata).collect()), ["n"]);
+    assert_eq!(names(objects.pods.iter().map(|pod| &pod.metadata).collect()), ["p"]);
+    assert_eq!(names(objects.namespaces.iter().map(|namespace| &namespace.metadata).collect()), ["a"]);
+    for head in server.heads.lock().expect("the lock is not poisoned").iter().map(|head| head.to_lowercase()) {
+        assert!(head.contains("accept-encoding: gzip\r\n"), "{head}");
+        let in_protobuf = ["/api/v1/nodes", "/api/v1/pods"].iter().any(|path| head.starts_with(&format!("get {path}?")));
+        let accept = if in_protobuf { "application/vnd.kubernetes.protobuf, application/json;q=0.9" } else { "application/json" };
+        assert!(head.contains(&format!("\r\naccept: {accept}\r\n")), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_off_or_no_list_is_an_error() {
+    for body in [&NODE_IN_PROTOBUF[..NODE_IN_PROTOBUF.len() - 1], NODE_IN_PROTOBUF, b"k8s\0", b"<html>", b"", b"{\"items\": 3}"] {
+        let server = Server::answering(move |_, _| Body("", body.to_vec()));
+        let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await;
+        let error = error.expect_err("the body is no list of pods");
+        assert!(error.to_string().contains("pods of v1"), "{error}");
+        assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
+    }
+}
+
+#[tokio::test]
+async fn a_list_whose_continue_token_expires_is_read_again_from_the_start() {
+    let page = |name: &str, token: &str| {
+        Body("", format!(r#"{{"metadata":{{"continue":"{token}"}},"items":[{{"metadata":{{"name":"{name}"}}}}]}}"#).into_bytes())
+    };
+    let server = Server::answering(move |number, head| match number {
+        1 => page("a", "one"),
+        2 if head.contains("continue=one") => Status(410, 0),
+        3 if !head.contains("continue") => page("b", "two"),
+        4 if head.contains("continue=two") => page("c", ""),
+        _ => Status(404, 0),
+    });
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("the second pass ends");
+    assert_eq!(objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+
+    let server = Server::answering(move |_, head| if head.contains("continue") { Status(410, 0) } else { page("a", "one") });
+    let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect_err("it never ends");
+    assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
+    assert_eq!(server.request_count(), 6);
 }

@@ -30,17 +30,20 @@ pub trait Kind {
     /// The REST resource, such as `nodepools`.
     const PLURAL: &'static str;
     const NAMESPACED: bool;
+    /// How the kind is encoded in protobuf, if it is read so: it must have many objects to be worth it.
+    const PROTOBUF: Option<&'static crate::protobuf::Message> = None;
     fn meta(&self) -> &crate::ObjectMeta;
     fn meta_mut(&mut self) -> &mut crate::ObjectMeta;
 }
 
 macro_rules! kind {
-    ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
+    ($type:ty, $api_version:literal, $kind:literal, $plural:literal, $namespaced:literal $(, $protobuf:expr)?) => {
         impl crate::k8s::Kind for $type {
             const API_VERSION: &'static str = $api_version;
             const KIND: &'static str = $kind;
             const PLURAL: &'static str = $plural;
             const NAMESPACED: bool = $namespaced;
+            $(const PROTOBUF: Option<&'static crate::protobuf::Message> = Some(&$protobuf);)?
             fn meta(&self) -> &crate::ObjectMeta {
                 &self.metadata
             }

@@ -12,7 +12,7 @@ pub struct Node {
     pub spec: NodeSpec,
     pub status: NodeStatus,
 }
-super::kind!(Node, "v1", "Node", "nodes", false);
+super::kind!(Node, "v1", "Node", "nodes", false, crate::protobuf::NODE);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -12,7 +12,7 @@ pub struct Pod {
     pub spec: PodSpec,
     pub status: PodStatus,
 }
-super::kind!(Pod, "v1", "Pod", "pods", true);
+super::kind!(Pod, "v1", "Pod", "pods", true, crate::protobuf::POD);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

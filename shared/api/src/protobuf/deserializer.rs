@@ -1,0 +1,269 @@
+//! A serde deserializer over protobuf: what a type's JSON deserializer sees, from the same object's protobuf.
+
+use super::Error;
+use super::message::{Message, Row, Shape};
+use super::wire::{Payload, Run, Wire};
+use jiff::Timestamp;
+use serde::de::value::{BorrowedStrDeserializer, CowStrDeserializer};
+use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+
+/// A value on the wire, of known shape.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'de> {
+    Text(&'de [u8]),
+    Number(i64),
+    Flag(bool),
+    /// A `Time` message: seconds since the epoch; `None` for the zero time, which JSON writes as null.
+    Time(Option<i64>),
+    Message(&'de [u8], &'static Message),
+    List(Run<'de>, &'static Shape),
+    Map(Run<'de>, &'static Shape),
+}
+
+impl<'de> Value<'de> {
+    fn of(shape: &'static Shape, payload: Payload<'de>) -> Result<Self, Error> {
+        Ok(match (shape, payload) {
+            (Shape::Text, Payload::Bytes(text)) => Self::Text(text),
+            (Shape::Number, Payload::Number(number)) => Self::Number(number.cast_signed()),
+            (Shape::Flag, Payload::Number(number)) => Self::Flag(number != 0),
+            (Shape::Time, Payload::Bytes(time)) => Self::Time(match time {
+                [] => None,
+                time => Some(first_of(time, Payload::Number(0), |payload| match payload {
+                    Payload::Number(seconds) => Some(seconds.cast_signed()),
+                    Payload::Bytes(_) | Payload::Fixed => None,
+                })?),
+            }),
+            (Shape::Quantity, Payload::Bytes(quantity)) => Self::Text(first_of(quantity, Payload::Bytes(b""), bytes)?),
+            (Shape::Message(message) | Shape::Inline(message), Payload::Bytes(bytes)) => Self::Message(bytes, message),
+            _ => return Err(Error::Malformed("a field has another wire type than its message declares")),
+        })
+    }
+
+    /// The value that JSON omits.
+    const fn is_zero(&self) -> bool {
+        matches!(self, Self::Text([]) | Self::Number(0) | Self::Flag(false))
+    }
+}
+
+fn bytes(payload: Payload<'_>) -> Option<&[u8]> {
+    match payload {
+        Payload::Bytes(bytes) => Some(bytes),
+        Payload::Number(_) | Payload::Fixed => None,
+    }
+}
+
+/// Field 1 of a small message; `absent` if it is not written.
+fn first_of<'de, T>(message: &'de [u8], absent: Payload<'de>, read: impl Fn(Payload<'de>) -> Option<T>) -> Result<T, Error> {
+    let mut wire = Wire::new(message);
+    let mut first = absent;
+    while let Some((number, payload)) = wire.next()? {
+        if number == 1 {
+            first = payload;
+        }
+    }
+    read(first).ok_or(Error::Malformed("a time or quantity has an unexpected wire type"))
+}
+
+/// Text as JSON has it: the API server replaces what is not UTF-8 in the same way.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+impl<'de> Deserializer<'de> for Value<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Text(bytes) => match text(bytes) {
+                Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+                Cow::Owned(text) => visitor.visit_string(text),
+            },
+            Self::Number(number) => visitor.visit_i64(number),
+            Self::Flag(flag) => visitor.visit_bool(flag),
+            Self::Time(None) => visitor.visit_unit(),
+            Self::Time(Some(seconds)) => match Timestamp::from_second(seconds) {
+                Ok(time) => visitor.visit_string(time.to_string()),
+                // Beyond the calendar: no type expects a number.
+                Err(_) => visitor.visit_i64(seconds),
+            },
+            Self::Message(bytes, message) => visitor.visit_map(Fields::new(bytes, message)),
+            Self::List(run, shape) => visitor.visit_seq(Elements { run, shape }),
+            Self::Map(run, shape) => visitor.visit_map(Entries { run, shape, value: None }),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Time(None) => visitor.visit_none(),
+            value => visitor.visit_some(value),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self {
+            Self::Text(bytes) => {
+                let text: CowStrDeserializer<'_, Error> = text(bytes).into_deserializer();
+                text.deserialize_enum(name, variants, visitor)
+            }
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        #[cfg(test)]
+        if let Self::Message(_, message) = self {
+            super::tests::note_fields(name, fields, message);
+        }
+        let _ = (name, fields);
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map
+        identifier
+    }
+}
+
+/// The fields of a message under their JSON names. Unknown ones are skipped, and zero values as JSON does.
+struct Fields<'de> {
+    wire: Wire<'de>,
+    message: &'static Message,
+    /// The messages around an inlined one, each with its unread rest.
+    around: Vec<(Wire<'de>, &'static Message)>,
+    /// Where the row of the last field is: servers write fields in the order of their numbers.
+    position: usize,
+    value: Option<Value<'de>>,
+}
+
+impl<'de> Fields<'de> {
+    const fn new(bytes: &'de [u8], message: &'static Message) -> Self {
+        Self { wire: Wire::new(bytes), message, around: Vec::new(), position: 0, value: None }
+    }
+
+    fn row(&mut self, number: u32) -> Option<&'static Row> {
+        let rows = self.message.0;
+        let (before, from) = rows.split_at(self.position);
+        let position = from.iter().position(|row| row.number >= number).map_or(rows.len(), |ahead| before.len() + ahead);
+        if let Some(row) = rows.get(position).filter(|row| row.number == number) {
+            self.position = position;
+            return Some(row);
+        }
+        before.iter().find(|row| row.number == number)
+    }
+
+    /// The name and value of the next field.
+    fn next(&mut self) -> Result<Option<(&'static str, Value<'de>)>, Error> {
+        loop {
+            let start = self.wire;
+            let Some((number, payload)) = self.wire.next()? else {
+                let Some((wire, message)) = self.around.pop() else { return Ok(None) };
+                (self.wire, self.message, self.position) = (wire, message, 0);
+                continue;
+            };
+            let Some(row) = self.row(number) else { continue };
+            let value = match row.shape {
+                Shape::List(shape) => Value::List(self.wire.run_since(start, number)?, shape),
+                Shape::Map(shape) => Value::Map(self.wire.run_since(start, number)?, shape),
+                _ => Value::of(&row.shape, payload)?,
+            };
+            if let (Shape::Inline(_), Value::Message(bytes, message)) = (&row.shape, value) {
+                self.around.push((self.wire, self.message));
+                (self.wire, self.message, self.position) = (Wire::new(bytes), message, 0);
+            } else if row.keeps_zero || !value.is_zero() {
+                return Ok(Some((row.name, value)));
+            }
+        }
+    }
+}
+
+impl<'de> MapAccess<'de> for Fields<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let Some((name, value)) = self.next()? else { return Ok(None) };
+        self.value = Some(value);
+        seed.deserialize(BorrowedStrDeserializer::new(name)).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        seed.deserialize(self.value.take().ok_or_else(no_key)?)
+    }
+}
+
+fn no_key() -> Error {
+    de::Error::custom("a value was requested before its key")
+}
+
+/// The elements of a repeated field.
+struct Elements<'de> {
+    run: Run<'de>,
+    shape: &'static Shape,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'de> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        let Some((_, payload)) = self.run.wire.next()? else { return Ok(None) };
+        self.run.count -= 1;
+        seed.deserialize(Value::of(self.shape, payload)?).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.run.count)
+    }
+}
+
+/// The entries of a map: messages with a key in field 1 and a value in field 2.
+struct Entries<'de> {
+    run: Run<'de>,
+    shape: &'static Shape,
+    value: Option<Value<'de>>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let Some((_, payload)) = self.run.wire.next()? else { return Ok(None) };
+        self.run.count -= 1;
+        let mut entry = Wire::new(bytes(payload).ok_or(Error::Malformed("an entry of a map is no message"))?);
+        let (mut key, mut value) = (Payload::Bytes(b""), Payload::Bytes(b""));
+        while let Some((number, payload)) = entry.next()? {
+            match number {
+                1 => key = payload,
+                2 => value = payload,
+                _ => {}
+            }
+        }
+        self.value = Some(Value::of(self.shape, value)?);
+        seed.deserialize(Value::of(&Shape::Text, key)?).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        seed.deserialize(self.value.take().ok_or_else(no_key)?)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.run.count)
+    }
+}
