@@ -186,6 +186,30 @@ fn pod_affinity_needs_the_topology_label() {
     assert_eq!(world.violated_rules(&beside), ["affinity"], "its node has no such label");
 }
 
+/// As in kube-scheduler, pods on a machine without the label do not repel each other; a pod that mentions the label may be placed
+/// there beside one that repels it.
+#[test]
+fn pod_anti_affinity_needs_the_topology_label() {
+    let repels = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"labelSelector": {"matchLabels": {"app": "new"}}, "topologyKey": labels::ZONE}]}});
+    let prefers = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1,
+        "preference": {"matchExpressions": [{"key": labels::ZONE, "operator": "NotIn", "values": ["c"]}]}}]}});
+    let mut world = World::new();
+    world.objects.pods = [pod("old-0", json!({"nodeName": "n1", "affinity": repels})), pod("new-0", json!({"affinity": prefers}))]
+        .into_iter()
+        .map(|pod| serde_json::from_value(pod).unwrap())
+        .collect();
+    world.objects.pods[0].status.phase = "Running".into();
+    world.objects.nodes[0].metadata.labels.remove(labels::ZONE);
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!(plan.placements.iter().map(|placement| placement.node.as_str()).collect::<Vec<_>>(), ["n1"], "{plan:?}");
+    assert_eq!(world.violated_rules(&plan), [""; 0]);
+    world.objects.nodes[0].metadata.labels.insert(labels::ZONE.to_owned(), "a".to_owned());
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    assert_eq!(world.violated_rules(&plan), ["anti-affinity"], "in a zone it repels");
+}
+
 /// A pod that may be the first of its group anywhere must not be separated from the group once all are placed.
 #[test]
 fn the_first_pod_of_a_group_is_not_separated_from_the_second() {

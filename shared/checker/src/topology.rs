@@ -12,7 +12,7 @@ use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
 enum Domain<'a> {
     /// A value of the topology key.
     Of(&'a str),
-    /// The machine with this index lacks the label and shares its domain with none.
+    /// The machine with this index lacks the label and is in no domain.
     Alone(usize),
 }
 
@@ -33,6 +33,11 @@ impl<'a> Machine<'a> {
             [Domain::Of(value)] => Some(value),
             _ => None,
         }
+    }
+
+    /// The domains that it may be in because it has, or will have, the label.
+    fn labelled_domains(&self, key: &str) -> impl Iterator<Item = &Domain<'a>> {
+        self.domains[key].iter().filter(|domain| matches!(domain, Domain::Of(_)))
     }
 }
 
@@ -269,9 +274,10 @@ fn other<'a>(pods: &[&'a Pod], than: &Pod) -> Option<&'a Pod> {
     pods.iter().copied().find(|p| !std::ptr::eq(*p, than))
 }
 
-/// No pod that the term selects may share a domain with `pod`; the first that does is reported.
+/// No pod that the term selects may share a domain with `pod`; the first that does is reported. As in kube-scheduler, a machine
+/// without the label is in no domain, so pods on it do not repel each other.
 fn check_anti_affinity(machine: &Machine<'_>, pod: &Pod, term: &PodAffinityTerm, selected: &SelectedPods<'_>, findings: &mut Findings) {
-    let shared = machine.domains[term.topology_key.as_str()].iter().filter_map(|domain| selected.domains.get(domain));
+    let shared = machine.labelled_domains(&term.topology_key).filter_map(|domain| selected.domains.get(domain));
     if let Some(other_pod) = shared.filter_map(|domain_pods| other(&domain_pods.all, pod)).next() {
         let detail = format!("{} repels {} in {}", pod.metadata.key(), other_pod.metadata.key(), term.topology_key);
         findings.add(&machine.name, "anti-affinity", detail);
@@ -287,7 +293,7 @@ fn check_anti_affinity_of_bound(
     selected: &SelectedPods<'_>,
     findings: &mut Findings,
 ) {
-    let shared = topology.machines[at].domains[term.topology_key.as_str()].iter().filter_map(|domain| selected.domains.get(domain));
+    let shared = topology.machines[at].labelled_domains(&term.topology_key).filter_map(|domain| selected.domains.get(domain));
     for member in shared.flat_map(|domain_pods| &domain_pods.placed) {
         let detail = format!("{} repels {} in {}", owner.metadata.key(), member.pod.metadata.key(), term.topology_key);
         findings.add(&topology.machines[member.machine].name, "anti-affinity", detail);

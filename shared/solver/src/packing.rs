@@ -38,6 +38,8 @@ pub(crate) struct Candidate {
     /// Its claims were opened with the smallest types alone.
     narrow: bool,
     shortfall: Shortfall,
+    /// The pods that it misplaces. Improving it may misplace no others.
+    pub(crate) misplaced: BTreeSet<PodId>,
     pub(crate) outcome: Outcome,
 }
 
@@ -120,7 +122,7 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
     let strategies = strategies(&karpenter);
     // Where pods with anti-affinity need most of the machines anyway, there is little to fill up.
     let fills = fewest_machines(problem, &karpenter) * 2 < karpenter.state.claims.len();
-    let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, outcome: karpenter }];
+    let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, misplaced: tolerated.clone(), outcome: karpenter }];
     for strategy in strategies {
         if *work >= budget {
             break;
@@ -139,7 +141,7 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
         let shortfall = Shortfall::of(problem, &outcome, &misplaced);
         if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(problem, &outcome, &none) <= left {
             fewest = shortfall;
-            out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, outcome });
+            out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, misplaced, outcome });
         }
     }
     out.retain(|candidate| candidate.shortfall == fewest);
@@ -176,8 +178,8 @@ pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: V
             state.widen_types(problem);
         }
         let within = state.keep_within_limits(problem);
-        let valid =
-            within && state.is_launchable(problem) && affinity_check::misplaced(problem, state).len() == candidate.shortfall.misplaced;
+        let misplaced = affinity_check::misplaced(problem, state);
+        let valid = within && state.is_launchable(problem) && misplaced.is_subset(&candidate.misplaced);
         valid.then_some(candidate)
     })
 }

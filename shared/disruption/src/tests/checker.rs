@@ -2,7 +2,7 @@
 
 use crate::testing::{Scene, noon};
 use jiff::ToSpan as _;
-use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
+use whittle_api::k8s::{Affinity, IntOrString, PodAffinity, PodAffinityTerm, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy};
 use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
 use whittle_checker::check_command;
@@ -90,6 +90,29 @@ fn pods_that_must_not_be_moved_are_rejected() {
         budget(scene, "b", 1);
     };
     check(two, "pod-several-budgets");
+}
+
+/// The simulation puts the pending pod on `recent`, which takes no moved pods, as the first of its app there. A pending pod loses
+/// nothing if kube-scheduler binds it elsewhere, so the command need not wait for it; a pod that already runs would lose its node.
+#[test]
+fn a_pending_pod_that_would_start_apart_rejects_no_command() {
+    let mut scene = Scene::new().best();
+    scene.node("large", "default", 2);
+    let web = [("app".to_owned(), "web".to_owned())];
+    scene.pod("running", "large", "300m").metadata.labels.extend(web.clone());
+    scene.pool("other").spec.disruption.consolidate_after = NillableDuration::from_secs(600);
+    scene.node("recent", "other", 2).1.status.last_pod_event_time = Some(noon());
+    let pending = scene.pod("follower", "", "500m");
+    pending.metadata.labels.extend(web.clone());
+    let selector = LabelSelector { match_labels: web.into(), ..LabelSelector::default() };
+    let term = PodAffinityTerm { label_selector: Some(selector), topology_key: labels::HOSTNAME.to_owned(), ..PodAffinityTerm::default() };
+    let near = PodAffinity { required: vec![term], ..PodAffinity::default() };
+    pending.spec.affinity = Some(Affinity { pod_affinity: Some(near), ..Affinity::default() });
+    let command = scene.expect(&["single replace [large] -> x1"]).commands.remove(0);
+    assert_eq!(command.placements[0].node, "recent", "the pending pod starts apart from the running one");
+    assert_eq!(rules(&scene, &command), [] as [&str; 0]);
+    "large".clone_into(&mut scene.objects.pods[1].spec.node_name);
+    assert_eq!(rules(&scene, &command), ["affinity"], "a running pod must not be moved apart");
 }
 
 #[test]

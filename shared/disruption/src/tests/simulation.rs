@@ -1,13 +1,17 @@
 //! Where the pods of a removed node may be placed, and what keeps a node for lack of a place.
 
+use crate::candidates::candidate;
+use crate::cluster_view::ClusterView;
+use crate::simulate::{Simulator, Targets};
 use crate::testing::{Scene, instance_type, noon, reason_of, render};
 use jiff::ToSpan as _;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::k8s::{Affinity, PodAffinity, PodAffinityTerm, PodDisruptionBudget, TopologySpreadConstraint};
+use whittle_api::k8s::{Affinity, Pod, PodAffinity, PodAffinityTerm, PodDisruptionBudget, TopologySpreadConstraint};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{LabelSelector, NillableDuration, conditions, labels};
 use whittle_model::disruption::{Gate, Method};
+use whittle_model::scheduling::Packing;
 use whittle_units::Price;
 
 fn scene(nodes: &[(&str, i64, &str)]) -> Scene {
@@ -136,17 +140,50 @@ fn a_pool_that_never_consolidates_receives_pods_of_others() {
     scene.expect(&["single delete [a]"]);
 }
 
+/// Gives a pod a required anti-affinity to the pods of app `web`.
+fn repel_web(pod: &mut Pod, topology_key: &str) {
+    let term = PodAffinityTerm { label_selector: Some(web()), topology_key: topology_key.to_owned(), ..PodAffinityTerm::default() };
+    let apart = PodAffinity { required: vec![term], ..PodAffinity::default() };
+    pod.spec.affinity = Some(Affinity { pod_anti_affinity: Some(apart), ..Affinity::default() });
+}
+
 #[test]
 fn pods_with_anti_affinity_are_not_put_together() {
     let mut scene = scene(&[("a", 2, "500m"), ("b", 2, "500m")]);
     for pod in &mut scene.objects.pods {
         pod.metadata.labels.insert("app".to_owned(), "web".to_owned());
-        let term = PodAffinityTerm { label_selector: Some(web()), topology_key: labels::HOSTNAME.to_owned(), ..PodAffinityTerm::default() };
-        let apart = PodAffinity { required: vec![term], ..PodAffinity::default() };
-        pod.spec.affinity = Some(Affinity { pod_anti_affinity: Some(apart), ..Affinity::default() });
+        repel_web(pod, labels::HOSTNAME);
     }
     let decision = scene.decide();
     assert!(decision.commands.iter().all(|command| !command.replacements.is_empty()), "{:?}", decision.commands);
+}
+
+/// Two anti-affinities repel the pod of `b`. A prepared simulation has read that by NodePool first, a solve from scratch that by
+/// zone, since the pods of the removed node come first.
+#[test]
+fn a_reason_names_the_same_anti_affinity_whichever_pod_was_read_first() {
+    let mut scene = Scene::new();
+    scene.pool("other");
+    for (node, pool) in [("a", "other"), ("b", "default"), ("c", "other")] {
+        scene.node(node, pool, 4);
+    }
+    repel_web(scene.pod("by-pool", "a", "100m"), labels::NODE_POOL);
+    repel_web(scene.pod("by-zone", "b", "100m"), labels::ZONE);
+    repel_web(scene.pod("also-by-zone", "c", "100m"), labels::ZONE);
+    for (pod, node) in [("web-a", "a"), ("web-b", "b")] {
+        scene.pod(pod, node, "100m").metadata.labels.insert("app".to_owned(), "web".to_owned());
+    }
+    scene.with(|input| {
+        let view = ClusterView::new(input);
+        let b = candidate(&view, view.machines.iter().find(|machine| machine.name() == "b").unwrap()).unwrap();
+        let reason = |simulations: u32| {
+            let simulated = Simulator::new(&view, simulations).without(&[&b], Targets::All, Packing::Reference);
+            simulated.unwrap_err().to_string()
+        };
+        let (prepared, from_scratch) = (reason(2), reason(1));
+        assert!(prepared.contains("pod anti-affinity, key=karpenter.sh/nodepool"), "{prepared}");
+        assert_eq!(prepared, from_scratch);
+    });
 }
 
 #[test]

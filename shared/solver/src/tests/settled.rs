@@ -3,7 +3,7 @@
 use super::better::sold;
 use super::world::{World, Z, all, hard, instance_type, left, near, with};
 use crate::assemble;
-use crate::ids::{ClaimId, Id as _};
+use crate::ids::{ClaimId, Id as _, PodId};
 use crate::packing::{Candidate, all_candidates, winner};
 use serde_json::{Value, json};
 use whittle_api::catalog::Offering;
@@ -163,4 +163,30 @@ fn a_packing_that_breaks_what_was_settled_does_not_win() {
     assert_eq!(won(0), Some("first fit"), "of equals Karpenter's");
     assert!(won(1).is_some_and(|name| name != "first fit"), "{:?}", won(1));
     assert_eq!(won(usize::MAX), None, "then it is packed as Karpenter does it, from the beginning");
+}
+
+/// Karpenter starts the pod apart from its company, so that every packing may; but no packing may do that to another pod.
+#[test]
+fn a_packing_that_comes_to_misplace_another_pod_does_not_win() {
+    let mut world = no_room_for_two();
+    let one_of = json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["mate", "near"]}]});
+    let zonal = hard("podAffinity", json!({"topologyKey": labels::ZONE, "labelSelector": one_of}));
+    world.pods("near", 1, &all(&[json!({"memory": "50Gi"}), zonal]));
+    let options = Options { packing: Packing::Best, ..world.options.clone() };
+    let won = |another: bool| {
+        world.ask(|input| {
+            let mut problem = assemble::build(input, &options);
+            let mut candidates = all_candidates(&mut problem, &options);
+            for candidate in &mut candidates {
+                let misplaced: Vec<PodId> = candidate.misplaced.iter().copied().collect();
+                let [pod] = misplaced[..] else { panic!("{misplaced:?} of {} are misplaced", candidate.name) };
+                assert_eq!(problem.pods[pod].metadata.name, "near-1");
+                let other = problem.pods.ids().find(|other| *other != pod).unwrap();
+                candidate.misplaced = [if another { other } else { pod }].into();
+            }
+            winner(&mut problem, &options, candidates, &mut 0).is_some()
+        })
+    };
+    assert!(won(false));
+    assert!(!won(true), "as many as before, but another one");
 }
