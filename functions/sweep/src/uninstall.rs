@@ -12,12 +12,12 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
     Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, ShiftedZones, Stored, Uninstall, UninstallRequest,
-    mirror, step,
+    step,
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup,
-    Listing, Mirrors, NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
+    ClaimStore, Clock, CloudErrorKind, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Listing, Mirrors,
+    NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
 };
 use whittle_snapshot::shifted_zones;
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};

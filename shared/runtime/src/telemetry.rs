@@ -142,9 +142,12 @@ fn gauge_lines(at: Timestamp, cluster: &str, gauges: &[Measured]) -> Vec<Value> 
     by_labels.into_iter().map(line).collect()
 }
 
+/// A metric and its labels.
+type Series<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
+
 /// One line per distribution and labels, and more where there are more values than CloudWatch takes in one.
 fn distribution_lines(at: Timestamp, cluster: &str, observations: &[Measured]) -> Vec<Value> {
-    let mut by_labels: BTreeMap<(&str, &BTreeMap<&str, String>), Vec<(Value, &str)>> = BTreeMap::new();
+    let mut by_labels: BTreeMap<Series<'_>, Vec<(Value, &str)>> = BTreeMap::new();
     for one in observations {
         by_labels.entry((one.metric, &one.labels)).or_default().push(metric_value(one.amount));
     }
@@ -155,7 +158,7 @@ fn distribution_lines(at: Timestamp, cluster: &str, observations: &[Measured]) -
         let dimensions: Vec<&str> = std::iter::once(CLUSTER).chain(labels.keys().copied()).collect();
         emf(at, &dimensions, &[(metric, values.first().map_or("None", |(_, unit)| unit))], fields)
     };
-    let lines = |((metric, labels), values): ((&str, &BTreeMap<&str, String>), Vec<(Value, &str)>)| {
+    let lines = |((metric, labels), values): (Series<'_>, Vec<(Value, &str)>)| {
         values.chunks(VALUES_MAX).map(|values| line(metric, labels, values)).collect::<Vec<_>>()
     };
     by_labels.into_iter().flat_map(lines).collect()

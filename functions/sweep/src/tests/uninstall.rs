@@ -10,7 +10,7 @@ use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Adapters, LaunchTemplates, RecordReader, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_testkit::TestWorld;
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, InstanceId, SignedDuration};
 
 fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -> Report {
     let ports = simulation.ports();
@@ -42,6 +42,22 @@ fn served() -> TestWorld {
 }
 
 /// A launch template of the cluster.
+/// A machine that serves, with its NodeClaim and a Node with these finalizers; its claim is to be stored.
+fn with_machine(simulation: &TestWorld, finalizers: &[&str]) -> (Claim, InstanceId) {
+    let mut own = node(true);
+    own.metadata.finalizers = finalizers.iter().map(|&finalizer| finalizer.to_owned()).collect();
+    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
+    with_pool(simulation, own);
+    let running = super::over_sim::start_machine(simulation);
+    let mut claim = registered();
+    if let Phase::Registered { machine, .. } = &mut claim.phase {
+        machine.instance_id = running.clone();
+        machine.provider_id = "aws:///z/i-1".into();
+    }
+    simulation.create(mirror(&claim));
+    (claim, running)
+}
+
 fn create_template(simulation: &Simulation) {
     let tags = [(labels::TAG_CLUSTER.to_owned(), "c".to_owned())].into();
     let template = LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() };
@@ -88,18 +104,8 @@ fn nodes_are_drained_before_anything_else_is_deleted() {
 #[test]
 fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
     let simulation = still();
-    let mut own = node(true);
-    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into(), "other/finalizer".into()];
-    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
-    with_pool(&simulation, own);
-    let running = super::over_sim::start_machine(&simulation);
-    let mut claim = registered();
-    if let Phase::Registered { machine, .. } = &mut claim.phase {
-        machine.instance_id = running.clone();
-        machine.provider_id = "aws:///z/i-1".into();
-    }
+    let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER, "other/finalizer"]);
     simulation.store(&claim);
-    simulation.create(mirror(&claim));
     let report = ask(&simulation, LeftNodes::Keep, false, false);
     assert_eq!(report.counted("let_go"), 1);
     {
@@ -126,18 +132,9 @@ fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
 #[test]
 fn what_is_handed_over_is_left_as_karpenter_has_it() {
     let simulation = still();
-    let mut own = node(true);
-    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
-    with_pool(&simulation, own.clone());
-    let running = super::over_sim::start_machine(&simulation);
-    let mut claim = registered();
-    if let Phase::Registered { machine, .. } = &mut claim.phase {
-        machine.instance_id = running.clone();
-        machine.provider_id = "aws:///z/i-1".into();
-    }
+    let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
     simulation.store(&claim);
-    simulation.create(mirror(&claim));
+    let own = simulation.world().cluster.objects.get::<Node>("n").unwrap().clone();
     let report = ask(&simulation, LeftNodes::HandOver, false, false);
     assert_eq!((report.counted("handed_over_to_karpenter"), kept(&simulation).phase.name()), (1, "Gone"));
     let check = |simulation: &Simulation| {
@@ -163,13 +160,7 @@ fn what_is_handed_over_is_left_as_karpenter_has_it() {
 fn an_interrupted_hand_over_is_finished() {
     for nodes in [LeftNodes::HandOver, LeftNodes::Keep, LeftNodes::Drain] {
         let simulation = still();
-        with_pool(&simulation, node(true));
-        let running = super::over_sim::start_machine(&simulation);
-        let mut claim = registered();
-        if let Phase::Registered { machine, .. } = &mut claim.phase {
-            machine.instance_id = running.clone();
-        }
-        simulation.create(mirror(&claim));
+        let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
         let mut ended = step(&claim, &Event::LetGo, at(10)).unwrap();
         ended.annotations.insert(labels::HANDED_OVER.into(), "true".into());
         simulation.store(&ended);
