@@ -32,7 +32,8 @@ fn served() -> TestWorld {
     let simulation = still();
     let mut node = node(true);
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-    node.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "mirror".into(), ..OwnerReference::default() }];
+    node.metadata.owner_references =
+        vec![OwnerReference { kind: "NodeClaim".into(), uid: "mirror".into(), ..OwnerReference::default() }].into();
     with_pool(&simulation, node);
     simulation.store(&registered());
     simulation.create(mirror(&registered()));
@@ -82,7 +83,7 @@ fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
     let simulation = still();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into(), "other/finalizer".into()];
-    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
+    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }].into();
     with_pool(&simulation, own);
     let running = super::over_sim::start_machine(&simulation);
     let mut claim = registered();
