@@ -182,7 +182,7 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
     // StatefulSets count from zero.
     let mut number = usize::from(maker.kind != "StatefulSet");
     for _ in 0..count {
-        let mut meta = ObjectMeta { owner_references: vec![owner.clone()], ..maker.template.metadata.clone() };
+        let mut meta = ObjectMeta { owner_references: vec![owner.clone()].into(), ..maker.template.metadata.clone() };
         meta.namespace.clone_from(&metadata.namespace);
         loop {
             meta.name = format!("{}-{number}", metadata.name);

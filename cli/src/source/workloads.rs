@@ -111,7 +111,7 @@ impl WorkloadManifests {
                     spec.template.clone(),
                     LabelSelector::default(),
                 )?;
-                let pairs = spec.selector.unwrap_or(spec.template.metadata.labels);
+                let pairs = spec.selector.unwrap_or_else(|| spec.template.metadata.labels.into_inner());
                 let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
                 self.owner("ReplicationController", &metadata, Some(selector));
             }

@@ -175,7 +175,8 @@ fn a_replacement_stored_by_this_run_does_not_count_as_deleted() {
 
 fn pod(uid: &str, owner: &str) -> Pod {
     let mut pod = Pod { metadata: ObjectMeta { uid: uid.to_owned(), ..ObjectMeta::default() }, ..Pod::default() };
-    pod.metadata.owner_references = vec![OwnerReference { kind: owner.to_owned(), controller: Some(true), ..OwnerReference::default() }];
+    pod.metadata.owner_references =
+        vec![OwnerReference { kind: owner.to_owned(), controller: Some(true), ..OwnerReference::default() }].into();
     pod
 }
 

@@ -21,7 +21,7 @@ fn pod(name: &str, cpu: i64) -> Pod {
     let requests = Resources::from([("cpu", Quantity::from_units(cpu))]);
     let mut pod = Pod { metadata: ObjectMeta { uid: name.into(), ..ObjectMeta::namespaced("default", name) }, ..Pod::default() };
     let resources = ResourceRequirements { requests, ..ResourceRequirements::default() };
-    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }];
+    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }].into();
     let given_up =
         PodCondition { type_: "PodScheduled".into(), status: "False".into(), reason: "Unschedulable".into(), ..PodCondition::default() };
     pod.status.conditions = vec![given_up];

@@ -325,14 +325,14 @@ impl Adoptable {
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
-        let mut all = self.meta().map(|meta| meta.labels.clone()).unwrap_or_default();
+        let mut all = self.meta().map(|meta| meta.labels.clone().into_inner()).unwrap_or_default();
         all.retain(|key, _| !NODE_LABELS.contains(&key.as_str()));
         all
     }
 
     /// Most important are the hashes: without them drift since the launch could not be detected.
     fn annotations(&self) -> BTreeMap<String, String> {
-        let mut all = self.meta().map(|meta| meta.annotations.clone()).unwrap_or_default();
+        let mut all = self.meta().map(|meta| meta.annotations.clone().into_inner()).unwrap_or_default();
         let of_node = self.object.is_none();
         let domain = |key: &str| key.split('/').next().map(str::to_owned).unwrap_or_default();
         let of_claims = |key: &str| domain(key).ends_with(labels::KARPENTER_DOMAIN) || domain(key).ends_with(labels::AWS_DOMAIN);

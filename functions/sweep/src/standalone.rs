@@ -56,7 +56,7 @@ pub(crate) fn is_class_known(class: &str, input: &SweepInput<'_>) -> bool {
 /// The claim of a standalone NodeClaim. It follows from the object alone, so that every run creates the same one.
 pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Timestamp) -> Claim {
     let (meta, spec) = (&node_claim.metadata, &node_claim.spec);
-    let mut annotations = meta.annotations.clone();
+    let mut annotations = meta.annotations.clone().into_inner();
     annotations.retain(|key, _| key != LAST_APPLIED && key != labels::MANAGED);
     let spec = ClaimSpec {
         node_class: spec.node_class_ref.clone(),

@@ -35,13 +35,14 @@ pub(crate) fn owned_by(pod: Pod, kind: &str, api_version: &str) -> Pod {
             name: "owner".into(),
             controller: Some(true),
             ..OwnerReference::default()
-        }];
+        }]
+        .into();
     })
 }
 
 pub(crate) fn tolerating(pod: Pod, key: &str, operator: &str) -> Pod {
     let toleration = Toleration { key: key.into(), operator: operator.into(), ..Toleration::default() };
-    with(pod, |pod| pod.spec.tolerations = vec![toleration])
+    with(pod, |pod| pod.spec.tolerations = vec![toleration].into())
 }
 
 fn critical(pod: Pod) -> Pod {

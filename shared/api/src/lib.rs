@@ -24,6 +24,7 @@ pub mod runtime;
 pub mod scheduler_config;
 mod schema;
 pub mod settings;
+mod shared;
 pub mod unreadable;
 pub mod validate;
 mod yaml;
@@ -33,6 +34,7 @@ pub use yaml::Mark;
 pub use duration::{GoDuration, NillableDuration};
 pub use meta::{Condition, ConditionStatus, LabelSelector, ObjectMeta, OwnerReference, SelectorRequirement};
 pub use objects::{ClusterObjects, KarpenterSign};
+pub use shared::{Pool, Shared};
 pub use unreadable::Unreadable;
 
 #[cfg(test)]

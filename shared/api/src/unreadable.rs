@@ -106,9 +106,9 @@ fn metadata(meta: &Value) -> ObjectMeta {
         creation_timestamp: parsed(&meta["creationTimestamp"]),
         deletion_timestamp: parsed(&meta["deletionTimestamp"]),
         deletion_grace_period_seconds: meta["deletionGracePeriodSeconds"].as_i64(),
-        labels: texts(&meta["labels"]),
-        annotations: texts(&meta["annotations"]),
-        owner_references: each(&meta["ownerReferences"]),
+        labels: texts(&meta["labels"]).into(),
+        annotations: texts(&meta["annotations"]).into(),
+        owner_references: each(&meta["ownerReferences"]).into(),
         finalizers: each(&meta["finalizers"]),
     }
 }
@@ -119,9 +119,9 @@ fn outline(object: &Value, metadata: &ObjectMeta) -> Pod {
         metadata: metadata.clone(),
         spec: PodSpec {
             node_name: text(spec, "nodeName"),
-            tolerations: each(&spec["tolerations"]),
-            containers: each(&spec["containers"]),
-            init_containers: each(&spec["initContainers"]),
+            tolerations: each(&spec["tolerations"]).into(),
+            containers: each(&spec["containers"]).into(),
+            init_containers: each(&spec["initContainers"]).into(),
             volumes: each(&spec["volumes"]),
             priority_class_name: text(spec, "priorityClassName"),
             termination_grace_period_seconds: spec["terminationGracePeriodSeconds"].as_i64(),

@@ -3,7 +3,7 @@
 use crate::claim::{Claim, DeletionReason};
 use crate::phase::Phase;
 use whittle_api::karpenter::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus};
-use whittle_api::{ObjectMeta, OwnerReference, conditions, labels};
+use whittle_api::{ObjectMeta, OwnerReference, Shared, conditions, labels};
 
 impl DeletionReason {
     /// The reason of the `DisruptionReason` condition, and of the event when a pod is evicted.
@@ -77,9 +77,9 @@ pub fn mirror(claim: &Claim) -> NodeClaim {
             generation: Some(1),
             creation_timestamp: Some(claim.created_at),
             deletion_timestamp: claim.deletion.as_ref().map(|deletion| deletion.at),
-            labels: labels_of(claim),
+            labels: labels_of(claim).into(),
             annotations: annotations_of(claim).into_iter().chain([(labels::MANAGED.to_owned(), "true".to_owned())]).collect(),
-            owner_references: if claim.spec.owner.name.is_empty() { Vec::new() } else { vec![owner] },
+            owner_references: if claim.spec.owner.name.is_empty() { Shared::new() } else { vec![owner].into() },
             finalizers: if claim.is_live() { vec![labels::TERMINATION_FINALIZER.to_owned()] } else { Vec::new() },
             ..ObjectMeta::default()
         },

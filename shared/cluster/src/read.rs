@@ -13,7 +13,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
 use whittle_api::protobuf::{self, Page};
-use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
+use whittle_api::{ClusterObjects, ObjectMeta, Pool, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
 use whittle_units::ClusterName;
 
@@ -171,6 +171,7 @@ impl<A: ClusterAccess> Clusters<A> {
     ) -> Result<Option<Listed<T>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
         let mut restarts = 0;
+        let mut pool = Pool::default();
         let mut all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
         loop {
             let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
@@ -178,7 +179,7 @@ impl<A: ClusterAccess> Clusters<A> {
             let request = if K::PROTOBUF.is_some() { request.preferring_protobuf() } else { request };
             match self.send_bytes(cluster, &request).await {
                 Ok(bytes) => {
-                    let page: Listed<T> = parse(&bytes, cluster).map_err(|message| ClusterError::Unavailable {
+                    let page: Listed<T> = pool.during(|| parse(&bytes, cluster)).map_err(|message| ClusterError::Unavailable {
                         cluster: cluster.clone(),
                         what: what.clone(),
                         message,

@@ -134,7 +134,7 @@ fn machine(at: usize, types: &[InstanceType]) -> (Node, NodeClaim) {
     .collect();
     let mut claim = NodeClaim::default();
     claim.metadata.name = format!("claim-{at:05}");
-    claim.metadata.labels.clone_from(&own);
+    claim.metadata.labels = own.clone().into();
     claim.metadata.creation_timestamp = Some(created);
     claim.spec.node_class_ref = node_class();
     claim.spec.expire_after = NillableDuration::Never;
@@ -144,7 +144,7 @@ fn machine(at: usize, types: &[InstanceType]) -> (Node, NodeClaim) {
     }
     let mut node = Node::default();
     node.metadata.name = name;
-    node.metadata.labels = own;
+    node.metadata.labels = own.into();
     node.spec.provider_id.clone_from(&claim.status.provider_id);
     (node.status.capacity, node.status.allocatable) = (kind.capacity.clone(), kind.allocatable());
     (claim.status.capacity, claim.status.allocatable) = (kind.capacity.clone(), kind.allocatable());
@@ -174,8 +174,8 @@ fn pod(node: usize, number: usize, more: i64, node_name: &str) -> Pod {
         ..TopologySpreadConstraint::default()
     };
     match at {
-        0..10 => pod.spec.topology_spread_constraints = vec![spread(labels::ZONE, "DoNotSchedule")],
-        10..20 => pod.spec.topology_spread_constraints = vec![spread(labels::HOSTNAME, "ScheduleAnyway")],
+        0..10 => pod.spec.topology_spread_constraints = vec![spread(labels::ZONE, "DoNotSchedule")].into(),
+        10..20 => pod.spec.topology_spread_constraints = vec![spread(labels::HOSTNAME, "ScheduleAnyway")].into(),
         20..30 => {
             let apart =
                 PodAffinityTerm { label_selector: others(), topology_key: labels::HOSTNAME.to_owned(), ..PodAffinityTerm::default() };

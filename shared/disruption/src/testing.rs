@@ -89,7 +89,7 @@ impl Scene {
         let room = resources(cpu);
         let mut claim = NodeClaim::default();
         claim.metadata.name = format!("claim-{name}");
-        claim.metadata.labels = node_labels.clone();
+        claim.metadata.labels = node_labels.clone().into();
         claim.metadata.creation_timestamp = Some(created);
         claim.spec.node_class_ref = node_class();
         claim.spec.expire_after = NillableDuration::Never;
@@ -100,7 +100,7 @@ impl Scene {
         }
         let mut node = Node::default();
         node.metadata.name = name.to_owned();
-        node.metadata.labels = node_labels;
+        node.metadata.labels = node_labels.into();
         node.spec.provider_id = provider;
         (node.status.capacity, node.status.allocatable) = (room.clone(), room);
         conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::True, "", "", created);

@@ -21,7 +21,7 @@ impl Foreign {
     fn of(node: &Node) -> Self {
         let ours = |taint: &&whittle_api::k8s::Taint| !taint.key.starts_with("node.kubernetes.io/");
         let taints = node.spec.taints.iter().filter(ours).map(ToString::to_string).collect();
-        Self { labels: node.metadata.labels.clone(), taints }
+        Self { labels: node.metadata.labels.clone().into_inner(), taints }
     }
 }
 

@@ -20,7 +20,7 @@ fn cpu(units: i64) -> Resources {
 fn pod(uid: &str) -> Pod {
     let resources = ResourceRequirements { requests: cpu(1), ..ResourceRequirements::default() };
     let mut pod = Pod { metadata: ObjectMeta { uid: uid.into(), ..ObjectMeta::namespaced("default", uid) }, ..Pod::default() };
-    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }];
+    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }].into();
     pod
 }
 

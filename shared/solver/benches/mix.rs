@@ -86,7 +86,7 @@ fn pod(n: usize, label: (&str, &str), dice: &mut Dice) -> Pod {
     pod.metadata.uid = format!("{n:08}");
     pod.metadata.labels.insert(label.0.to_owned(), label.1.to_owned());
     let resources = ResourceRequirements { requests: asks, ..ResourceRequirements::default() };
-    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }];
+    pod.spec.containers = vec![Container { name: "c".into(), resources: Some(resources), ..Container::default() }].into();
     pod.status.phase = "Pending".into();
     pod.status.conditions = vec![PodCondition {
         type_: "PodScheduled".into(),
@@ -114,7 +114,8 @@ pub(crate) fn spread(mut pod: Pod, key: &str, label: &str, value: &str) -> Pod {
         when_unsatisfiable: "DoNotSchedule".into(),
         label_selector: selector(label, value),
         ..TopologySpreadConstraint::default()
-    }];
+    }]
+    .into();
     pod
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Opti
     }
     for pod in &mut objects.pods {
         pod.spec.tolerations =
-            vec![Toleration { key: "team".into(), operator: "Equal".into(), value: "9".into(), ..Toleration::default() }];
+            vec![Toleration { key: "team".into(), operator: "Equal".into(), value: "9".into(), ..Toleration::default() }].into();
     }
     let catalog = objects.node_pools.iter().map(|pool| (pool.metadata.name.clone(), Arc::clone(&types))).collect();
     Some((objects, catalog))

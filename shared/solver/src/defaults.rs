@@ -5,13 +5,13 @@ use super::hash::Map;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
-use whittle_api::{LabelSelector, SelectorRequirement};
+use whittle_api::{LabelSelector, SelectorRequirement, Shared};
 
 /// The defaults, with the selectors deduced so far.
 pub(crate) struct Defaults<'a> {
     constraints: &'a [TopologySpreadConstraint],
     workloads: &'a Workloads,
-    deduced: Map<(String, String, BTreeMap<String, String>), Option<LabelSelector>>,
+    deduced: Map<(String, String, Shared<BTreeMap<String, String>>), Option<LabelSelector>>,
 }
 
 impl<'a> Defaults<'a> {

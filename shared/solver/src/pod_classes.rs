@@ -109,7 +109,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
         node_selector: pod.spec.node_selector.clone(),
         affinity: pod.spec.affinity.clone(),
         tolerations: pod.spec.tolerations.clone(),
-        topology_spread_constraints: shape.spread.to_vec(),
+        topology_spread_constraints: shape.spread.to_vec().into(),
         ..PodSpec::default()
     };
     let mut relaxations: Vec<Relaxation> = Vec::new();

@@ -181,8 +181,8 @@ impl Case {
         let spec = ClaimSpec {
             node_pool: claim.node_pool().unwrap_or_default().to_owned(),
             node_class: asked.node_class_ref.clone(),
-            labels: claim.metadata.labels.clone(),
-            annotations: claim.metadata.annotations.clone(),
+            labels: claim.metadata.labels.clone().into_inner(),
+            annotations: claim.metadata.annotations.clone().into_inner(),
             requirements: asked.requirements.clone(),
             taints: asked.taints.clone(),
             startup_taints: asked.startup_taints.clone(),

@@ -78,7 +78,7 @@ fn a_nodeclaim_of_another_controller_never_gets_a_claim() {
         |o| {
             o.metadata.labels.insert(labels::NODE_POOL.into(), "default".into());
         },
-        |o| o.metadata.owner_references = vec![OwnerReference { kind: "NodePool".into(), ..OwnerReference::default() }],
+        |o| o.metadata.owner_references = vec![OwnerReference { kind: "NodePool".into(), ..OwnerReference::default() }].into(),
         |o| o.spec.node_class_ref.group = "example.com".into(),
         |o| o.spec.node_class_ref.kind = "OtherNodeClass".into(),
         |o| o.metadata.deletion_timestamp = Some(at(90)),
@@ -157,7 +157,7 @@ fn the_claim_has_the_spec_of_the_object_and_no_pool() {
     // Multi-valued and well-known labels are left to the machine.
     assert_eq!(labels, [("example.com/rack", "r7"), (labels::EC2_NODE_CLASS, "default"), ("team", "a")]);
     let annotations = [("note", "keep"), (labels::MANAGED, "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    assert_eq!(shown.metadata.annotations, annotations.into());
+    assert_eq!(shown.metadata.annotations, whittle_api::Shared::from(annotations));
     assert_eq!((shown.metadata.uid.as_str(), shown.metadata.owner_references.len()), ("uid-1", 0));
 }
 

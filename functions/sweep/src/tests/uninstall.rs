@@ -33,7 +33,8 @@ fn served() -> TestWorld {
     let simulation = still();
     let mut node = node(true);
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-    node.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "mirror".into(), ..OwnerReference::default() }];
+    node.metadata.owner_references =
+        vec![OwnerReference { kind: "NodeClaim".into(), uid: "mirror".into(), ..OwnerReference::default() }].into();
     with_pool(&simulation, node);
     simulation.store(&registered());
     simulation.create(mirror(&registered()));
@@ -46,7 +47,7 @@ fn served() -> TestWorld {
 fn with_machine(simulation: &TestWorld, finalizers: &[&str]) -> (Claim, InstanceId) {
     let mut own = node(true);
     own.metadata.finalizers = finalizers.iter().map(|&finalizer| finalizer.to_owned()).collect();
-    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }];
+    own.metadata.owner_references = vec![OwnerReference { kind: "NodeClaim".into(), uid: "m".into(), ..OwnerReference::default() }].into();
     with_pool(simulation, own);
     let running = super::over_sim::start_machine(simulation);
     let mut claim = registered();

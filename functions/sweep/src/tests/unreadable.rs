@@ -241,7 +241,8 @@ fn an_unreadable_nodeclaim_spares_foreign_machines_only_for_a_while() {
         theirs.metadata.name = "theirs".into();
         theirs.spec.provider_id = "aws:///z/i-9".into();
         theirs.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
-        theirs.metadata.owner_references = vec![whittle_api::OwnerReference { uid: "u".into(), ..whittle_api::OwnerReference::default() }];
+        theirs.metadata.owner_references =
+            vec![whittle_api::OwnerReference { uid: "u".into(), ..whittle_api::OwnerReference::default() }].into();
         s.objects.nodes.push(theirs);
     };
     let (_, second) = aged(600, owned).twice(60);

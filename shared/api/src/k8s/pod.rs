@@ -1,6 +1,7 @@
 //! Pods: the fields that scheduling, disruption and draining use.
 
 use crate::meta::{LabelSelector, ObjectMeta, SelectorRequirement, null_as_default};
+use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_units::{Resources, Timestamp};
@@ -27,13 +28,13 @@ pub struct PodSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    pub tolerations: Vec<Toleration>,
+    pub tolerations: Shared<Vec<Toleration>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    pub topology_spread_constraints: Shared<Vec<TopologySpreadConstraint>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    pub containers: Vec<Container>,
+    pub containers: Shared<Vec<Container>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    pub init_containers: Vec<Container>,
+    pub init_containers: Shared<Vec<Container>>,
     /// Pod-level requests (they replace the sum over containers for the resources that they name).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
@@ -73,13 +74,13 @@ pub struct PodStatus {
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub nominated_node_name: String,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    pub container_statuses: Vec<ContainerStatus>,
+    pub container_statuses: Shared<Vec<ContainerStatus>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    pub init_container_statuses: Vec<ContainerStatus>,
+    pub init_container_statuses: Shared<Vec<ContainerStatus>>,
 }
 
 /// The status of a container: its resources while it is resized in place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     #[serde(deserialize_with = "null_as_default")]
@@ -134,7 +135,7 @@ impl Pod {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     pub name: String,

@@ -3,10 +3,14 @@
 use super::Error;
 use super::message::{Message, Row, Shape};
 use super::wire::{Payload, Run, Wire};
+use crate::shared;
 use jiff::Timestamp;
-use serde::de::value::{BorrowedStrDeserializer, CowStrDeserializer};
+use serde::de::value::{BorrowedBytesDeserializer, BorrowedStrDeserializer, CowStrDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
+
+/// Longer values are compared after they were read: their bytes have much that is not, such as environments, and differ by that.
+const SHARED_BYTES_MAX: usize = 512;
 
 /// A value on the wire, of known shape.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,14 @@ impl<'de> Value<'de> {
             (Shape::Message(message) | Shape::Inline(message), Payload::Bytes(bytes)) => Self::Message(bytes, message),
             _ => return Err(Error::Malformed("a field has another wire type than its message declares")),
         })
+    }
+
+    /// The bytes of a collection.
+    const fn bytes(&self) -> Option<&'de [u8]> {
+        match self {
+            Self::List(run, _) | Self::Map(run, _) => Some(run.wire.bytes()),
+            _ => None,
+        }
     }
 
     /// The value that JSON omits.
@@ -100,8 +112,13 @@ impl<'de> Deserializer<'de> for Value<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
+        match self.bytes() {
+            Some(bytes) if name == shared::NAME && bytes.len() <= SHARED_BYTES_MAX => {
+                visitor.visit_seq(BytesAndValue { bytes: Some(bytes), value: Some(self) })
+            }
+            _ => visitor.visit_newtype_struct(self),
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -211,6 +228,23 @@ impl<'de> MapAccess<'de> for Fields<'de> {
 
 fn no_key() -> Error {
     de::Error::custom("a value was requested before its key")
+}
+
+/// What a shared value is read from.
+struct BytesAndValue<'de> {
+    bytes: Option<&'de [u8]>,
+    value: Option<Value<'de>>,
+}
+
+impl<'de> SeqAccess<'de> for BytesAndValue<'de> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        match self.bytes.take() {
+            Some(bytes) => seed.deserialize(BorrowedBytesDeserializer::new(bytes)).map(Some),
+            None => self.value.take().map(|value| seed.deserialize(value)).transpose(),
+        }
+    }
 }
 
 /// The elements of a repeated field.

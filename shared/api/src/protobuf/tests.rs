@@ -2,6 +2,7 @@
 
 use super::message::{NODE, POD, Row, STATUS, Shape};
 use super::*;
+use crate::Pool;
 use crate::k8s::{Node, Pod};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -259,6 +260,26 @@ fn an_unreadable_object_is_reported_as_from_json_and_hides_no_other() {
     let taint = json!({"metadata": {"name": "n"}, "spec": {"providerID": "aws:///z/i-1", "taints": [{"key": "k", "effect": "Sometimes"}]}});
     let page: Page<Node> = read_page(&list("NodeList", &[encode(&NODE, &taint)], ""), &NODE).unwrap();
     assert_eq!((page.items.len(), page.unreadable[0].provider_id.as_str()), (0, "aws:///z/i-1"));
+}
+
+#[test]
+fn objects_that_share_values_are_equal_to_those_that_do_not() {
+    let pods: Vec<Vec<u8>> = (0..6)
+        .map(|number| {
+            let mut pod = full(&POD);
+            pod["metadata"]["labels"]["a"] = json!(format!("{}", number % 2));
+            pod["spec"]["containers"][1]["resources"]["limits"]["b"] = json!(format!("{}", number % 3));
+            pod["spec"]["tolerations"] = json!([{"key": format!("{}", number % 2)}]);
+            encode(&POD, &pod)
+        })
+        .collect();
+    let alone: Page<Pod> = read_page(&list("PodList", &pods, ""), &POD).unwrap();
+    let mut pool = Pool::default();
+    for _ in 0..2 {
+        let shared: Page<Pod> = pool.during(|| read_page(&list("PodList", &pods, ""), &POD)).unwrap();
+        assert_eq!(shared.items, alone.items);
+    }
+    assert_ne!(alone.items[0].metadata.labels, alone.items[1].metadata.labels);
 }
 
 #[test]

@@ -29,6 +29,11 @@ impl<'de> Wire<'de> {
         Self { rest: message }
     }
 
+    /// The unread bytes.
+    pub(super) const fn bytes(&self) -> &'de [u8] {
+        self.rest
+    }
+
     /// The number and payload of the next field; `None` at the end of the message.
     pub(super) fn next(&mut self) -> Result<Option<(u32, Payload<'de>)>, Error> {
         if self.rest.is_empty() {

@@ -58,7 +58,7 @@ fn a_command_for_used_nodes_is_dropped_as_a_whole_when_a_pod_arrives() {
 fn daemons_and_terminating_or_finished_pods_are_no_arrivals() {
     let (_, command) = command(false);
     for change in [
-        (|pod: &mut Pod| pod.metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")]) as fn(&mut Pod),
+        (|pod: &mut Pod| pod.metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")].into()) as fn(&mut Pod),
         |pod| pod.metadata.deletion_timestamp = Some(noon()),
         |pod| "Succeeded".clone_into(&mut pod.status.phase),
     ] {

@@ -136,7 +136,7 @@ fn only_true_protects_a_node() {
 
 fn protect(scene: &mut Scene, kind: &str, value: &str) {
     let pod = scene.pod("p", "n", "100m");
-    pod.metadata.owner_references = vec![if kind == "Node" { owner("v1", "Node", "n") } else { owner("apps/v1", kind, "o") }];
+    pod.metadata.owner_references = vec![if kind == "Node" { owner("v1", "Node", "n") } else { owner("apps/v1", kind, "o") }].into();
     pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
     pod.status.start_time = Some(noon() - 30.minutes());
 }

@@ -32,8 +32,8 @@ fn an_empty_node_is_deleted_without_a_replacement() {
 #[test]
 fn daemons_mirror_pods_and_terminating_pods_do_not_make_a_node_used() {
     let mut scene = nodes(1);
-    scene.pod("daemon", "n0", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")];
-    scene.pod("mirror", "n0", "100m").metadata.owner_references = vec![owner("v1", "Node", "n0")];
+    scene.pod("daemon", "n0", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")].into();
+    scene.pod("mirror", "n0", "100m").metadata.owner_references = vec![owner("v1", "Node", "n0")].into();
     scene.pod("going", "n0", "100m").metadata.deletion_timestamp = Some(noon());
     "Failed".clone_into(&mut scene.pod("failed", "n0", "100m").status.phase);
     let worthless = "-2147483648".to_owned();
@@ -46,7 +46,7 @@ fn a_terminating_stateful_pod_and_an_ordinary_one_make_a_node_used() {
     let mut scene = nodes(2);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
     let stateful = scene.pod("db-0", "n0", "100m");
-    stateful.metadata.owner_references = vec![owner("apps/v1", "StatefulSet", "db")];
+    stateful.metadata.owner_references = vec![owner("apps/v1", "StatefulSet", "db")].into();
     stateful.metadata.deletion_timestamp = Some(noon());
     scene.pod("web", "n1", "100m");
     let decision = scene.expect(&[]);

@@ -86,7 +86,8 @@ fn add_pod_constraints(pod: &mut Pod, dice: &mut Dice) {
                 topology_key: topology_key.clone(),
                 when_unsatisfiable: when,
                 ..TopologySpreadConstraint::default()
-            }];
+            }]
+            .into();
         }
         1 => pod.spec.affinity = Some(Affinity { pod_affinity: Some(affinity()), ..Affinity::default() }),
         2 => pod.spec.affinity = Some(Affinity { pod_anti_affinity: Some(affinity()), ..Affinity::default() }),

@@ -203,7 +203,8 @@ fn a_replacement_stays_in_the_zone_that_the_spread_needs() {
             topology_key: labels::ZONE.to_owned(),
             when_unsatisfiable: "DoNotSchedule".to_owned(),
             ..TopologySpreadConstraint::default()
-        }];
+        }]
+        .into();
     }
     let decision = scene.expect(&["single replace [a] -> x1|x2|x4|x8"]);
     let zone = decision.commands[0].replacements[0].requirements.iter().find(|asked| asked.key == labels::ZONE).unwrap();

@@ -122,7 +122,7 @@ fn scaling_down_deletes_the_least_used_nodes_first() {
     let mut scene = pool_of(7, 7, None);
     scene.parts("n6").1.status.provider_id.clear();
     scene.parts("n6").0.spec.provider_id.clear();
-    scene.pod("daemon", "n5", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")];
+    scene.pod("daemon", "n5", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")].into();
     for (node, pods) in [("n0", 3), ("n1", 1), ("n2", 2), ("n3", 1), ("n4", 4)] {
         for at in 0..pods {
             scene.pod(&format!("{node}-{at}"), node, "100m");

@@ -115,7 +115,7 @@ pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, Us
 /// Labels that the kubelet may set on its Node itself (aws 12.2): those of the claim and its capacity type, without
 /// the domains that the API server reserves.
 pub fn node_labels(claim: &NodeClaim, capacity_type: &str, family: AmiFamily) -> BTreeMap<String, String> {
-    let mut all = claim.metadata.labels.clone();
+    let mut all = claim.metadata.labels.clone().into_inner();
     all.insert(labels::CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
     if family != AmiFamily::Custom {
         all.insert(labels::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());

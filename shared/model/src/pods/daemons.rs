@@ -34,7 +34,7 @@ pub fn daemon_pods(sets: &[DaemonSet], pods: &[Pod]) -> Vec<Pod> {
 
 fn from_template(set: &DaemonSet) -> Pod {
     let mut spec = set.spec.template.spec.clone();
-    for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut()) {
         limits_become_requests(container);
     }
     Pod {

@@ -18,7 +18,7 @@ impl Cluster {
     /// A pod after admission.
     pub(super) fn admit(&self, mut pod: Pod) -> Pod {
         let spec = &mut pod.spec;
-        for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut()) {
             limits_become_requests(container);
         }
         if self.windows_addresses()

@@ -147,7 +147,7 @@ impl Cluster {
         metadata.labels.clone_from(&template.metadata.labels);
         metadata.labels.insert(TEMPLATE_HASH.to_owned(), hash.to_owned());
         metadata.annotations.clone_from(&template.metadata.annotations);
-        metadata.owner_references = vec![owner("ReplicaSet", &set, &format!("{}-{hash}", deployment.metadata.uid))];
+        metadata.owner_references = vec![owner("ReplicaSet", &set, &format!("{}-{hash}", deployment.metadata.uid))].into();
         let pod = self.admit(Pod { metadata, spec: template.spec.clone(), ..Pod::default() });
         self.objects.create(pod, now);
     }
@@ -181,7 +181,7 @@ impl Cluster {
         let mut metadata = ObjectMeta::namespaced(&set.metadata.namespace, format!("{}-{}", set.metadata.name, dice.suffix(5)));
         metadata.labels.clone_from(&template.metadata.labels);
         metadata.annotations.clone_from(&template.metadata.annotations);
-        metadata.owner_references = vec![owner("DaemonSet", &set.metadata.name, &set.metadata.uid)];
+        metadata.owner_references = vec![owner("DaemonSet", &set.metadata.name, &set.metadata.uid)].into();
         let mut pod = Pod { metadata, spec: template.spec.clone(), ..Pod::default() };
         pod.spec.tolerations.extend(daemon_tolerations(pod.spec.host_network));
         let pod = self.admit(pod);
