@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
 use whittle_api::{LabelSelector, SelectorRequirement, Shared};
 
+/// What pods with the same selector have in common: namespace, controller's uid and labels.
+type LikePods = (String, String, Shared<BTreeMap<String, String>>);
+
 /// The defaults, with the selectors deduced so far.
 pub(crate) struct Defaults<'a> {
     constraints: &'a [TopologySpreadConstraint],
     workloads: &'a Workloads,
-    deduced: Map<(String, String, Shared<BTreeMap<String, String>>), Option<LabelSelector>>,
+    deduced: Map<LikePods, Option<LabelSelector>>,
 }
 
 impl<'a> Defaults<'a> {
