@@ -128,6 +128,9 @@ impl World {
         let live: BTreeSet<&str> = claims.iter().filter(|claim| claim.is_live()).map(|claim| claim.key.name.as_str()).collect();
         for (name, object) in self.cluster.objects.node_claims.iter().filter(|(name, _)| !live.contains(name.as_str())) {
             if self.is_karpenter_machine(&object.status.provider_id) {
+                if object.metadata.annotation(labels::MANAGED).is_some() {
+                    broken.push(format!("NodeClaim {name} is Karpenter's and still marked as Whittle's"));
+                }
                 continue;
             }
             if !is_standalone(object) {

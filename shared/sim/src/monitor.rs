@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
-use whittle_claims::{Claim, DecisionRecord, Deletion, DeletionReason, Lease, Phase, Record as _, Sighting, Uninstall};
+use whittle_claims::{Claim, DecisionRecord, Deletion, DeletionReason, Lease, LeftNodes, Phase, Record as _, Sighting, Uninstall};
 use whittle_disruption::LedgerEntry;
 use whittle_ec2::fleet::FleetRequest;
 use whittle_ec2::instance::InstanceState;
@@ -109,6 +109,12 @@ impl World {
     /// Whether Whittle has released a machine, so that it keeps running unmanaged.
     pub(crate) fn was_released(&self, id: &InstanceId) -> bool {
         self.region.machines.get(id).is_some_and(|machine| machine.instance.tags.contains_key(labels::TAG_LET_GO))
+    }
+
+    /// Whether the user hands the cluster over to Karpenter, and the machine of this claim is not being drained.
+    fn may_be_handed_over(&self, claim: &Claim) -> bool {
+        let record = self.store.read::<Uninstall>(&self.cluster.name, Uninstall::NAME, self.now()).ok().flatten();
+        claim.deletion.is_none() && record.is_some_and(|record| record.value.nodes == LeftNodes::HandOver)
     }
 
     /// A machine belongs to Karpenter from now on.
@@ -289,6 +295,11 @@ impl World {
             && let Some(machine) =
                 old.machine().filter(|machine| self.lives(&machine.instance_id) && !self.was_released(&machine.instance_id))
         {
+            if self.may_be_handed_over(old) && new.annotations.contains_key(labels::HANDED_OVER) {
+                // From now on it is Karpenter's, whatever is left to do.
+                self.observe_karpenter(machine.instance_id.clone());
+                return;
+            }
             self.report_violation(format!("claim {name} is Gone although {} was not confirmed to be terminated", machine.instance_id));
         }
         if !old.is_live()
@@ -454,6 +465,14 @@ impl World {
             ));
         }
         self.monitor.launched_for.insert(launch.clone(), members);
+    }
+
+    /// Whittle deletes a NodeClaim.
+    pub(crate) fn observe_node_claim_deleted(&mut self, name: &str) {
+        let id = self.cluster.objects.get::<NodeClaim>(name).map(|object| object.status.provider_id.clone());
+        if id.is_some_and(|id| !id.is_empty() && self.is_karpenter_machine(&id)) {
+            self.report_violation(format!("NodeClaim {name} is Karpenter's and was deleted"));
+        }
     }
 
     /// Our finalizer is removed from the Node or NodeClaim of a machine.

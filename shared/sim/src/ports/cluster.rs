@@ -262,6 +262,7 @@ impl Mirrors for SimPorts {
         self.change(cluster, "a NodeClaim", |world| {
             let now = world.now();
             if world.is_mirror(name, uid) {
+                world.observe_node_claim_deleted(name);
                 world.cluster.objects.delete::<NodeClaim>(name, now);
             }
             Ok(())
