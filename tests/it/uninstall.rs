@@ -367,7 +367,8 @@ async fn left_by_karpenter(stage: &Stage, cluster: &ClusterName) -> InstanceId {
     let id = stage.run_instance(&tags, None).await;
     let uid = |kind: &str, name: &str| kubectl(&stage.plane, &["get", kind, name, "-o", "jsonpath={.metadata.uid}"]);
     let pool = uid("nodepool", "default");
-    let shared = "labels: {karpenter.sh/nodepool: default, karpenter.sh/capacity-type: on-demand, team: a}";
+    let shared = "labels: {karpenter.sh/nodepool: default, karpenter.k8s.aws/ec2nodeclass: default, team: a, \
+                  karpenter.sh/capacity-type: on-demand, node.kubernetes.io/instance-type: m5.large, topology.kubernetes.io/zone: us-west-2a}";
     let finalizers = format!("finalizers: [{}]", labels::TERMINATION_FINALIZER);
     apply(
         &stage.plane,
@@ -395,7 +396,8 @@ async fn left_by_karpenter(stage: &Stage, cluster: &ClusterName) -> InstanceId {
         &stage.plane,
         &format!(
             "{{apiVersion: v1, kind: Node, metadata: {{name: node-x, {finalizers}, labels: {{karpenter.sh/nodepool: default, \
-             karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true'}}, ownerReferences: [{{apiVersion: karpenter.sh/v1, \
+             karpenter.k8s.aws/ec2nodeclass: default, karpenter.sh/registered: 'true', karpenter.sh/initialized: 'true'}}, \
+             ownerReferences: [{{apiVersion: karpenter.sh/v1, \
              kind: NodeClaim, name: default-x2x4z, uid: {owner}, blockOwnerDeletion: true}}]}}, spec: {{providerID: '{}'}}}}",
             provider.as_str()
         ),
