@@ -109,7 +109,7 @@ pub fn parse(body: &str) -> Result<Option<Interruption>, ParseInterruptionError>
     let kind = match (text(&event, "source")?, text(&event, "detail-type")?) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => InterruptionKind::SpotInterrupted,
         ("aws.ec2", "EC2 Instance Rebalance Recommendation") => InterruptionKind::RebalanceRecommendation,
-        // Karpenter knows it by the first name, and EC2's documentation by the second.
+        // Karpenter knows the first name; EC2's page on interruptible reservations has the second.
         (
             "aws.ec2",
             "EC2 Capacity Reservation Instance Interruption Warning"

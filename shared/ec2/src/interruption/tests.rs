@@ -41,7 +41,7 @@ fn status_checks_count_after_two_minutes_and_scheduled_events_at_once() {
     assert_eq!(unhealthy(&status(None, None, false), now), []);
 }
 
-/// EC2's documentation and Karpenter give the warning different names.
+/// EC2's page on interruptible reservations and Karpenter give the warning different names.
 #[test]
 fn a_reservation_warning_is_known_by_both_names() {
     for name in
