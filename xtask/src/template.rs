@@ -16,6 +16,9 @@ use std::process::Command;
 /// The application's template.
 pub(crate) const TEMPLATE: &str = "template.yaml";
 
+/// What the watcher of one cluster needs.
+const WATCHER: &str = "infra/watcher/stack.yaml";
+
 /// The policies of Karpenter's manual walkthrough.
 const REFERENCE: &str = "tests/seeds/002-iam-policies.yaml";
 
@@ -36,6 +39,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let sam = environment::sam(root)?;
     shell::run(tool(root, &sam, "sam", &["validate", "-t", TEMPLATE]))?;
     shell::run(tool(root, &sam, "sam", &["validate", "--lint", "-t", TEMPLATE]))?;
+    shell::run(tool(root, &sam, "cfn-lint", &[WATCHER]))?;
     let printed = shell::read(tool(root, &sam, "python", &["tests/python/transform.py", TEMPLATE]))?;
     let transformed = environment::cache()?.join("transformed.json");
     std::fs::write(&transformed, &printed)?;

@@ -1,7 +1,7 @@
-//! The relay: turns a webhook call of the API server, or a signed request from inside a cluster, into a doorbell.
+//! The relay: turns a webhook call of the API server, or a signed post of a cluster's watcher, into doorbells.
 //!
-//! The API server always gets the response "allowed" at once: the relay must never slow or block it. An unauthenticated request
-//! triggers nothing and learns nothing.
+//! The API server always gets the response "allowed" at once: the relay must never slow or block it. The watcher gets an error when
+//! a doorbell was not sent, because it posts again. An unauthenticated request triggers nothing and learns nothing.
 
 mod secret;
 #[cfg(test)]
@@ -10,9 +10,9 @@ mod tests;
 pub use secret::cluster_secret;
 
 use serde::Deserialize;
-use whittle_claims::{DecisionKind, Doorbell};
+use whittle_claims::{DecisionKind, Doorbell, LOOK_AGE_MAX, LOOK_BYTES_MAX, LOOK_VERSION, Look};
 use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
     /// What `relay` may do; its role in `template.yaml` allows the same.
@@ -21,6 +21,8 @@ rights! {
 
 /// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB; the API server's own bound is 3 MB.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
+/// A webhook is called before a deletion is stored, so that whoever looks at once sees nothing yet.
+const DELETION_DELAY: SignedDuration = SignedDuration::from_secs(1);
 
 /// A request to the Function URL.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,9 @@ pub struct Request<'a> {
     pub body: &'a [u8],
     /// ARN of the caller, where the URL checked an IAM signature.
     pub signed_by: Option<&'a str>,
+    /// The alias of the function that was called. Each cluster with a watcher has one, named after it, with a URL of its own; only the
+    /// role of that watcher may call it.
+    pub alias: Option<&'a str>,
 }
 
 /// The response to the caller.
@@ -49,22 +54,41 @@ pub enum Refusal {
     OldPath,
     #[error("cluster {0:?} is not served here: add it to the stack's parameter Clusters")]
     UnknownCluster(String),
-    #[error("the body has more than {BODY_BYTES_MAX} bytes")]
-    TooLarge,
+    #[error("the body has more than {0} bytes")]
+    TooLarge(usize),
     #[error("the body is not an AdmissionReview: {0}")]
     NotAReview(String),
+    #[error("the body is neither an AdmissionReview nor a message of the watcher: {0}")]
+    NotALook(String),
+    #[error("version {0} of the watcher's message is not known here: deploy the stack of the watcher's release first")]
+    UnknownVersion(u32),
+    #[error("the message is of {}, more than {} s from now: correct the sender's clock", .0, LOOK_AGE_MAX.as_secs())]
+    Stale(Timestamp),
+    #[error("the message is of cluster {body} and was posted for {path}")]
+    OtherCluster { path: ClusterName, body: ClusterName },
 }
 
 impl Refusal {
     /// The HTTP status of the refusal.
     const fn status(&self) -> u16 {
         match self {
-            Self::NotAuthenticated | Self::OldPath => 403,
+            Self::NotAuthenticated | Self::OldPath | Self::OtherCluster { .. } => 403,
             Self::UnknownCluster(_) => 404,
-            Self::TooLarge => 413,
-            Self::NotAReview(_) => 400,
+            Self::TooLarge(_) => 413,
+            Self::NotAReview(_) | Self::NotALook(_) | Self::UnknownVersion(_) | Self::Stale(_) => 400,
         }
     }
+}
+
+/// Who asks, which decides what a body may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Caller {
+    /// An API server, by the secret of its cluster.
+    Webhook(ClusterName),
+    /// A role, by its signature.
+    Signed(ClusterName),
+    /// The same at the URL of one cluster, where only its watcher posts.
+    Watcher(ClusterName),
 }
 
 /// The parts of an AdmissionReview that matter; the object itself is not read.
@@ -79,6 +103,8 @@ struct ReviewRequest {
     uid: String,
     resource: ReviewResource,
     #[serde(default)]
+    operation: String,
+    #[serde(default)]
     dry_run: bool,
 }
 
@@ -87,80 +113,145 @@ struct ReviewResource {
     resource: String,
 }
 
-/// The response to a request, and the doorbell that it triggers.
+/// A doorbell, and when it is delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ring {
+    pub doorbell: Doorbell,
+    pub delay: SignedDuration,
+}
+
+impl Ring {
+    const fn now(doorbell: Doorbell) -> Self {
+        Self { doorbell, delay: SignedDuration::ZERO }
+    }
+}
+
+/// The response to a request, and the doorbells that it triggers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub response: Response,
-    pub doorbell: Option<Doorbell>,
+    pub rings: Vec<Ring>,
+    /// The response if one of them is not sent. None for a webhook, whose call is not repeated: the next tick does the work.
+    pub failed: Option<Response>,
 }
 
-/// Handles a request and sends its doorbell. A failure to send does not change the response: the next tick does the work.
+/// Handles a request and sends its doorbells.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'_>) -> Result<(Response, Report), HandleError> {
     let mut report = Report::default();
-    let verdict = match decide(settings, request) {
+    let verdict = match decide(settings, request, ports.clock().now()) {
         Ok(verdict) => verdict,
         Err(refusal) => {
             report.count("refused");
             if refusal == Refusal::OldPath {
                 tracing::warn!(%refusal, "request from a webhook of an earlier release");
             }
-            let body = serde_json::json!({"message": refusal.to_string()}).to_string();
-            return Ok((Response { status: refusal.status(), body }, report));
+            return Ok((message(refusal.status(), &refusal.to_string()), report));
         }
     };
-    if let Some(doorbell) = verdict.doorbell {
+    let mut all_sent = true;
+    for Ring { doorbell, delay } in verdict.rings {
         let cluster = doorbell.cluster().clone();
-        match ports.queues().send_now(doorbell).await {
+        match ports.queues().send(doorbell, delay).await {
             Ok(()) => report.count("rung"),
             Err(error) => {
+                all_sent = false;
                 report.count("not_rung");
                 report.decide(ports.clock().now(), DecisionKind::Kept, format!("cluster/{cluster}"), error.to_string());
             }
         }
     }
-    Ok((verdict.response, report))
+    let response = verdict.failed.filter(|_| !all_sent).unwrap_or(verdict.response);
+    Ok((response, report))
 }
 
-/// Authenticates a request and derives its doorbell. Pure.
-pub fn decide(settings: &Settings, request: Request<'_>) -> Result<Verdict, Refusal> {
+fn message(status: u16, text: &str) -> Response {
+    Response { status, body: serde_json::json!({ "message": text }).to_string() }
+}
+
+/// Authenticates a request and derives its doorbells. Pure.
+pub fn decide(settings: &Settings, request: Request<'_>, now: Timestamp) -> Result<Verdict, Refusal> {
     // Authentication first: an unauthenticated caller learns nothing about clusters or sizes.
-    let cluster = authenticated_cluster(settings, request)?;
-    if request.body.len() > BODY_BYTES_MAX {
-        return Err(Refusal::TooLarge);
+    match authenticated(settings, request)? {
+        Caller::Webhook(cluster) => verdict_of_review(cluster, request.body),
+        // Something of the user's own may also forward what an API server sends it.
+        Caller::Signed(cluster) if is_review(request.body) => verdict_of_review(cluster, request.body),
+        Caller::Signed(cluster) | Caller::Watcher(cluster) => verdict_of_look(cluster, request.body, now),
     }
-    let review: Review = serde_json::from_slice(request.body).map_err(|error| Refusal::NotAReview(error.to_string()))?;
+}
+
+/// Whether a signed body is to be read as an AdmissionReview: only that may be larger than what a watcher posts.
+fn is_review(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Probe {
+        request: Option<serde::de::IgnoredAny>,
+    }
+    body.len() > LOOK_BYTES_MAX || serde_json::from_slice::<Probe>(body).is_ok_and(|probe| probe.request.is_some())
+}
+
+fn verdict_of_review(cluster: ClusterName, body: &[u8]) -> Result<Verdict, Refusal> {
+    if body.len() > BODY_BYTES_MAX {
+        return Err(Refusal::TooLarge(BODY_BYTES_MAX));
+    }
+    let review: Review = serde_json::from_slice(body).map_err(|error| Refusal::NotAReview(error.to_string()))?;
     let answer = serde_json::json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "response": {"uid": review.request.uid, "allowed": true},
     });
-    let doorbell = if review.request.dry_run { None } else { doorbell_of(&review.request.resource.resource, cluster) };
-    Ok(Verdict { response: Response { status: 200, body: answer.to_string() }, doorbell })
+    let ring = if review.request.dry_run { None } else { ring_of(&review.request, cluster) };
+    Ok(Verdict { response: Response { status: 200, body: answer.to_string() }, rings: Vec::from_iter(ring), failed: None })
 }
 
-fn doorbell_of(resource: &str, cluster: ClusterName) -> Option<Doorbell> {
-    match resource {
+fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
+    match request.resource.resource.as_str() {
         // The webhook lets only FailedScheduling events through.
-        "events" | "pods" => Some(Doorbell::Schedule { cluster }),
-        "nodes" => Some(Doorbell::Register { cluster }),
-        "nodeclaims" | "nodepools" => Some(Doorbell::Sweep { cluster }),
-        "ec2nodeclasses" => Some(Doorbell::Refresh { cluster }),
+        "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
+        "nodes" if request.operation == "DELETE" => Some(Ring { doorbell: Doorbell::Sweep { cluster }, delay: DELETION_DELAY }),
+        "nodes" => Some(Ring::now(Doorbell::Register { cluster })),
+        "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster })),
+        "ec2nodeclasses" => Some(Ring::now(Doorbell::Refresh { cluster })),
         _ => None,
     }
 }
 
-fn authenticated_cluster(settings: &Settings, request: Request<'_>) -> Result<ClusterName, Refusal> {
+fn verdict_of_look(cluster: ClusterName, body: &[u8], now: Timestamp) -> Result<Verdict, Refusal> {
+    if body.len() > LOOK_BYTES_MAX {
+        return Err(Refusal::TooLarge(LOOK_BYTES_MAX));
+    }
+    let look: Look = serde_json::from_slice(body).map_err(|error| Refusal::NotALook(error.to_string()))?;
+    if look.version != LOOK_VERSION {
+        return Err(Refusal::UnknownVersion(look.version));
+    }
+    if look.cluster != cluster {
+        return Err(Refusal::OtherCluster { path: cluster, body: look.cluster });
+    }
+    if !look.is_fresh(now) {
+        return Err(Refusal::Stale(look.sent_at));
+    }
+    let rings = look.known_kinds().map(|kind| Ring::now(kind.doorbell(cluster.clone()))).collect();
+    let failed = message(503, "a doorbell was not sent: post again");
+    Ok(Verdict { response: message(200, "sent"), rings, failed: Some(failed) })
+}
+
+fn authenticated(settings: &Settings, request: Request<'_>) -> Result<Caller, Refusal> {
     let path = request.path.trim_matches('/');
     let (secret, cluster) = match path.split_once('/') {
         Some((secret, cluster)) => (Some(secret), cluster),
         None => (None, path),
     };
-    let by_secret = secret.is_some_and(|given| secret::authenticates(settings, given, cluster));
-    let by_signature = request.signed_by.is_some_and(|caller| settings.permits_caller(cluster, caller));
+    // Where a URL is for one cluster, nothing authenticates another.
+    let is_at_its_url = request.alias.is_none_or(|alias| alias == cluster);
+    let by_secret = request.alias.is_none() && secret.is_some_and(|given| secret::authenticates(settings, given, cluster));
+    let by_signature = is_at_its_url && request.signed_by.is_some_and(|caller| settings.permits_caller(cluster, caller));
     if !by_secret && !by_signature {
         let is_old = secret.is_some_and(|given| secret::is_stored(settings, given));
         return Err(if is_old { Refusal::OldPath } else { Refusal::NotAuthenticated });
     }
     let known = settings.clusters.iter().find(|known| known.as_str() == cluster);
-    known.cloned().ok_or_else(|| Refusal::UnknownCluster(cluster.to_owned()))
+    let known = known.cloned().ok_or_else(|| Refusal::UnknownCluster(cluster.to_owned()))?;
+    Ok(match request.alias {
+        Some(_) => Caller::Watcher(known),
+        None if by_secret => Caller::Webhook(known),
+        None => Caller::Signed(known),
+    })
 }

@@ -1,4 +1,7 @@
 use super::*;
+use std::sync::Mutex;
+use whittle_claims::LookKind;
+use whittle_ports::QueueError;
 
 const SECRET: &str = "s3cret-path";
 /// Of the cluster `demo`: `printf %s demo | openssl dgst -sha256 -hmac s3cret-path`.
@@ -14,14 +17,31 @@ fn review(resource: &str, dry_run: bool) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
+/// When requests come in.
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).expect("in range")
+}
+
 fn ask(path: &str, body: &[u8], signed_by: Option<&str>) -> Result<Verdict, Refusal> {
-    decide(&settings(), Request { path, body, signed_by })
+    decide(&settings(), Request { path, body, signed_by, alias: None }, now())
+}
+
+const WATCHER: &str = "arn:aws:sts::1:assumed-role/watcher-demo/pod";
+
+/// A post at the URL of the cluster `demo`.
+fn post(path: &str, body: &[u8], signed_by: Option<&str>) -> Result<Verdict, Refusal> {
+    decide(&settings(), Request { path, body, signed_by, alias: Some("demo") }, now())
+}
+
+fn look(of: &str, age_seconds: i64, kinds: &[LookKind]) -> Vec<u8> {
+    let sent_at = now() - SignedDuration::from_secs(age_seconds);
+    serde_json::to_vec(&Look::new(of.into(), sent_at, kinds.iter().copied())).unwrap()
 }
 
 #[track_caller]
 fn check_doorbell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
     let verdict = ask(&format!("/{DEMO}/demo"), &review(resource, dry_run), None).unwrap();
-    assert_eq!(verdict.doorbell, want, "{resource}");
+    assert_eq!(verdict.rings, Vec::from_iter(want.map(Ring::now)), "{resource}");
     assert_eq!(verdict.response.status, 200);
     let answer: serde_json::Value = serde_json::from_str(&verdict.response.body).unwrap();
     assert_eq!(answer["response"], serde_json::json!({"uid": "u-1", "allowed": true}));
@@ -58,7 +78,11 @@ fn an_empty_secret_authenticates_nothing() {
     let open = Settings { relay_secrets: vec![String::new()], ..settings() };
     let body = review("events", false);
     for path in ["/demo", "//demo", "/ /demo", &format!("/{}/demo", cluster_secret("", "demo"))] {
-        assert_eq!(decide(&open, Request { path, body: &body, signed_by: None }), Err(Refusal::NotAuthenticated), "{path}");
+        assert_eq!(
+            decide(&open, Request { path, body: &body, signed_by: None, alias: None }, now()),
+            Err(Refusal::NotAuthenticated),
+            "{path}"
+        );
     }
 }
 
@@ -68,7 +92,7 @@ fn an_unauthenticated_caller_learns_neither_clusters_nor_sizes() {
     assert_eq!(ask("/nope/other", &huge, None), Err(Refusal::NotAuthenticated));
     let other = format!("/{}/other", cluster_secret(SECRET, "other"));
     assert_eq!(ask(&other, &huge, None), Err(Refusal::UnknownCluster("other".to_owned())));
-    assert_eq!(ask(&format!("/{DEMO}/demo"), &huge, None), Err(Refusal::TooLarge));
+    assert_eq!(ask(&format!("/{DEMO}/demo"), &huge, None), Err(Refusal::TooLarge(BODY_BYTES_MAX)));
 }
 
 #[test]
@@ -92,7 +116,7 @@ fn a_cluster_secret_equals_the_hmac_of_openssl() {
 fn the_secret_of_one_cluster_does_not_authenticate_another() {
     let two = Settings { clusters: vec!["demo".into(), "prod".into()], ..settings() };
     let body = review("events", false);
-    let ask = |path: &str| decide(&two, Request { path, body: &body, signed_by: None });
+    let ask = |path: &str| decide(&two, Request { path, body: &body, signed_by: None, alias: None }, now());
     assert!(ask(&format!("/{DEMO}/demo")).is_ok());
     assert_eq!(ask(&format!("/{DEMO}/prod")), Err(Refusal::NotAuthenticated));
 }
@@ -108,7 +132,7 @@ fn a_path_of_an_earlier_release_is_refused_with_its_own_error() {
 fn a_replaced_secret_is_accepted_during_rotation() {
     let both = Settings { relay_secrets: vec!["new".to_owned(), SECRET.to_owned()], ..settings() };
     let body = review("events", false);
-    let ask = |secret: &str| decide(&both, Request { path: &format!("/{secret}/demo"), body: &body, signed_by: None });
+    let ask = |secret: &str| decide(&both, Request { path: &format!("/{secret}/demo"), body: &body, signed_by: None, alias: None }, now());
     assert!(ask(&cluster_secret("new", "demo")).is_ok() && ask(DEMO).is_ok());
     assert_eq!(ask(&cluster_secret("older", "demo")), Err(Refusal::NotAuthenticated));
 }
@@ -120,6 +144,143 @@ fn a_signed_caller_is_restricted_to_its_clusters() {
     let named = Settings { clusters: clusters.to_vec(), relay_callers, ..settings() };
     let body = review("events", false);
     let caller = Some("arn:aws:sts::1:assumed-role/relay-demo/pod");
-    assert!(decide(&named, Request { path: "/demo", body: &body, signed_by: caller }).is_ok());
-    assert_eq!(decide(&named, Request { path: "/prod", body: &body, signed_by: caller }), Err(Refusal::NotAuthenticated));
+    assert!(decide(&named, Request { path: "/demo", body: &body, signed_by: caller, alias: None }, now()).is_ok());
+    assert_eq!(
+        decide(&named, Request { path: "/prod", body: &body, signed_by: caller, alias: None }, now()),
+        Err(Refusal::NotAuthenticated)
+    );
+}
+
+#[test]
+fn the_deletion_of_a_node_is_looked_at_once_it_is_stored() {
+    let body = br#"{"request": {"uid": "u", "resource": {"resource": "nodes"}, "operation": "DELETE", "oldObject": {}}}"#;
+    let verdict = ask(&format!("/{DEMO}/demo"), body, None).unwrap();
+    assert_eq!(verdict.rings, [Ring { doorbell: Doorbell::Sweep { cluster: "demo".into() }, delay: SignedDuration::from_secs(1) }]);
+}
+
+#[test]
+fn one_post_of_a_watcher_sends_the_doorbell_of_every_kind() {
+    let cluster = ClusterName::new("demo");
+    let verdict = post("/demo", &look("demo", 0, &LookKind::ALL), Some(WATCHER)).unwrap();
+    let expected =
+        [Doorbell::Schedule { cluster: cluster.clone() }, Doorbell::Register { cluster: cluster.clone() }, Doorbell::Sweep { cluster }];
+    assert_eq!(verdict.rings, expected.map(Ring::now));
+    assert_eq!(verdict.response.status, 200);
+    assert_eq!(ask("/demo", &look("demo", 0, &[LookKind::Pods]), Some(WATCHER)).unwrap().rings.len(), 1, "also where one URL serves all");
+}
+
+#[test]
+fn the_url_of_one_cluster_takes_no_other_cluster_and_no_secret() {
+    let two = Settings { clusters: vec!["demo".into(), "prod".into()], ..settings() };
+    let at = |alias: &str, path: &str, body: &[u8], signed_by: Option<&str>| {
+        decide(&two, Request { path, body, signed_by, alias: Some(alias) }, now()).map(|_| ())
+    };
+    let of_demo = look("demo", 0, &[LookKind::Pods]);
+    assert_eq!(at("demo", "/demo", &of_demo, Some(WATCHER)), Ok(()));
+    assert_eq!(at("prod", "/demo", &of_demo, Some(WATCHER)), Err(Refusal::NotAuthenticated));
+    assert_eq!(at("demo", "/prod", &look("prod", 0, &[LookKind::Pods]), Some(WATCHER)), Err(Refusal::NotAuthenticated));
+    let other = Refusal::OtherCluster { path: "prod".into(), body: "demo".into() };
+    assert_eq!(at("prod", "/prod", &of_demo, Some(WATCHER)), Err(other));
+    assert_eq!(at("demo", "/demo", &of_demo, None), Err(Refusal::NotAuthenticated));
+    assert_eq!(at("demo", &format!("/{DEMO}/demo"), &review("events", false), None), Err(Refusal::NotAuthenticated));
+    assert!(matches!(at("demo", "/demo", &review("events", false), Some(WATCHER)), Err(Refusal::NotALook(_))));
+}
+
+#[test]
+fn a_webhook_cannot_post_as_a_watcher() {
+    let refused = ask(&format!("/{DEMO}/demo"), &look("demo", 0, &[LookKind::Pods]), None);
+    assert!(matches!(refused, Err(Refusal::NotAReview(_))), "{refused:?}");
+}
+
+#[test]
+fn a_recorded_post_is_refused_after_a_minute() {
+    for age in [-61, 61, 3600] {
+        let refused = post("/demo", &look("demo", age, &[LookKind::Pods]), Some(WATCHER)).unwrap_err();
+        assert!(matches!(refused, Refusal::Stale(_)) && refused.to_string().contains("60 s"), "{refused}");
+    }
+    assert!(post("/demo", &look("demo", 59, &[LookKind::Pods]), Some(WATCHER)).is_ok());
+}
+
+#[test]
+fn an_invalid_post_is_refused_without_a_doorbell() {
+    let of = |body: &[u8]| post("/demo", body, Some(WATCHER)).unwrap_err().status();
+    for body in [&b""[..], b"{}", b"null", b"\xff\xfe", br#"{"version":1,"cluster":"demo","kinds":["pods"]}"#, b"[[[[[[[[[["] {
+        assert_eq!(of(body), 400, "{}", String::from_utf8_lossy(body));
+    }
+    let next = String::from_utf8(look("demo", 0, &[LookKind::Pods])).unwrap().replace("\"version\":1", "\"version\":2");
+    assert_eq!(post("/demo", next.as_bytes(), Some(WATCHER)), Err(Refusal::UnknownVersion(2)));
+    let mut large = look("demo", 0, &[LookKind::Pods]);
+    large.resize(LOOK_BYTES_MAX + 1, b' ');
+    assert_eq!(post("/demo", &large, Some(WATCHER)), Err(Refusal::TooLarge(LOOK_BYTES_MAX)));
+    large.pop();
+    assert!(post("/demo", &large, Some(WATCHER)).is_ok(), "the limit is inclusive");
+}
+
+#[test]
+fn kinds_of_a_later_watcher_are_ignored() {
+    let later = String::from_utf8(look("demo", 0, &[LookKind::Nodes])).unwrap().replace("[", "[\"volumes\",");
+    let verdict = post("/demo", later.as_bytes(), Some(WATCHER)).unwrap();
+    assert_eq!(verdict.rings, [Ring::now(Doorbell::Register { cluster: "demo".into() })]);
+}
+
+/// Queues that take doorbells until they have as many as they may.
+struct Room(Mutex<Vec<Doorbell>>, usize);
+
+impl Queues for Room {
+    async fn send(&self, doorbell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
+        let mut sent = self.0.lock().unwrap();
+        if sent.len() == self.1 {
+            return Err(QueueError { cluster: doorbell.cluster().to_string(), reason: "throttled".to_owned() });
+        }
+        sent.push(doorbell);
+        Ok(())
+    }
+}
+
+struct Fixed;
+
+impl Clock for Fixed {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+    fn deadline(&self) -> whittle_ports::Deadline {
+        whittle_ports::Deadline(now())
+    }
+    fn unique(&self) -> String {
+        "unique".to_owned()
+    }
+}
+
+/// Handles a request when the queues take this many doorbells: the status, and what was counted.
+fn handled(request: Request<'_>, room: usize) -> (u16, Report) {
+    let queues = Room(Mutex::default(), room);
+    let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &Fixed };
+    let settings = settings();
+    let mut handling = std::pin::pin!(handle(ports, &settings, request));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match handling.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(outcome) => outcome.map(|(response, report)| (response.status, report)).unwrap(),
+        std::task::Poll::Pending => panic!("nothing waits here"),
+    }
+}
+
+#[test]
+fn a_watcher_learns_that_a_doorbell_was_not_sent_and_a_webhook_does_not() {
+    let body = look("demo", 0, &LookKind::ALL);
+    let request = Request { path: "/demo", body: &body, signed_by: Some(WATCHER), alias: Some("demo") };
+    let (status, report) = handled(request, 3);
+    assert_eq!((status, report.counted("rung"), report.counted("not_rung")), (200, 3, 0));
+    let (status, report) = handled(request, 2);
+    assert_eq!((status, report.counted("rung"), report.counted("not_rung")), (503, 2, 1), "it posts again");
+    let (path, body) = (format!("/{DEMO}/demo"), review("events", false));
+    let (status, report) = handled(Request { path: &path, body: &body, signed_by: None, alias: None }, 0);
+    assert_eq!((status, report.counted("not_rung")), (200, 1), "the API server is never told to refuse an event");
+}
+
+#[test]
+fn a_refused_post_is_counted() {
+    for body in [&b"{}"[..], &look("other", 0, &[LookKind::Pods]), &look("demo", 100, &[LookKind::Pods])] {
+        let (status, report) = handled(Request { path: "/demo", body, signed_by: Some(WATCHER), alias: Some("demo") }, 3);
+        assert!((400..500).contains(&status) && report.counted("refused") == 1 && report.counted("rung") == 0, "{status}");
+    }
 }

@@ -187,6 +187,8 @@ pub struct UrlRequest {
     pub body: Vec<u8>,
     /// ARN of the caller whose IAM signature the URL has checked.
     pub signed_by: Option<String>,
+    /// The alias of the function that was called, whose URL checks signatures; `None` for the function's own URL.
+    pub alias: Option<String>,
 }
 
 /// The response to it.
@@ -197,9 +199,25 @@ pub struct UrlAnswer {
     pub body: String,
 }
 
-/// Decodes an event of a Function URL (payload format 2.0). `signed` says that the URL verifies signatures; where it does not, the
-/// caller's ARN is not trusted. A body is truncated to one byte more than `body_max`, because the caller is not authenticated yet.
-fn url_request(event: &Value, body_max: usize, signed: bool) -> Result<UrlRequest, String> {
+/// The URL that was called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CalledUrl {
+    alias: Option<String>,
+    /// Whether it verifies signatures; where it does not, the caller's ARN is not trusted.
+    is_signed: bool,
+}
+
+/// The URL that was called, by the ARN that Lambda invoked. The function's own URL verifies signatures only in a deployment that has no
+/// secrets, that of an alias always does.
+fn called_url(invoked_arn: &str, has_secrets: bool) -> CalledUrl {
+    // arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME, and the qualifier if there is one.
+    let qualifier = invoked_arn.split(':').nth(7).filter(|qualifier| !qualifier.is_empty() && *qualifier != "$LATEST");
+    CalledUrl { alias: qualifier.map(str::to_owned), is_signed: !has_secrets || qualifier.is_some() }
+}
+
+/// Decodes an event of a Function URL (payload format 2.0). A body is truncated to one byte more than `body_max`, because the caller is
+/// not authenticated yet.
+fn url_request(event: &Value, body_max: usize, url: CalledUrl) -> Result<UrlRequest, String> {
     let event =
         LambdaFunctionUrlRequest::deserialize(event).map_err(|error| format!("the event is not a call of a Function URL: {error}"))?;
     let mut body = event.body.unwrap_or_default().into_bytes();
@@ -210,7 +228,8 @@ fn url_request(event: &Value, body_max: usize, signed: bool) -> Result<UrlReques
     }
     body.truncate(body_max + 1);
     let caller = event.request_context.authorizer.and_then(|authorizer| authorizer.iam).and_then(|iam| iam.user_arn);
-    Ok(UrlRequest { path: event.raw_path.unwrap_or_default(), body, signed_by: caller.filter(|_| signed) })
+    let signed_by = caller.filter(|_| url.is_signed);
+    Ok(UrlRequest { path: event.raw_path.unwrap_or_default(), body, signed_by, alias: url.alias })
 }
 
 /// Serves a function behind a Function URL. At most `body_max + 1` bytes of a body are decoded. The secrets that authenticate
@@ -227,7 +246,8 @@ where
     let handler = &handler;
     lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
         let mut shell = connections.shell(InvocationClock::until(event.context.deadline, Timestamp::now()));
-        let request = match url_request(&event.payload, body_max, secrets.is_none()) {
+        let url = called_url(&event.context.invoked_function_arn, secrets.is_some());
+        let request = match url_request(&event.payload, body_max, url) {
             Ok(request) => request,
             Err(reason) => return Ok::<Value, Error>(url_response(400, &json!({ "message": reason }).to_string())),
         };
@@ -368,11 +388,35 @@ mod tests {
         })
     }
 
+    /// The function's own URL.
+    fn own(is_signed: bool) -> CalledUrl {
+        CalledUrl { alias: None, is_signed }
+    }
+
+    #[test]
+    fn the_url_of_an_alias_verifies_signatures_beside_one_that_does_not() {
+        let own_arn = "arn:aws:lambda:us-west-2:111122223333:function:whittle-Relay-1";
+        for (suffix, has_secrets, alias, is_signed) in [
+            ("", true, None, false),
+            ("", false, None, true),
+            (":$LATEST", true, None, false),
+            (":", true, None, false),
+            (":prod", true, Some("prod"), true),
+            (":prod", false, Some("prod"), true),
+        ] {
+            let called = called_url(&format!("{own_arn}{suffix}"), has_secrets);
+            assert_eq!((called.alias.as_deref(), called.is_signed), (alias, is_signed), "{suffix} {has_secrets}");
+        }
+        let event = request("/prod", "e30=", true, &json!({ "iam": { "userArn": "arn:aws:sts::1:assumed-role/watcher/x" } }));
+        let call = url_request(&event, 10, called_url(&format!("{own_arn}:prod"), true)).expect("it is a request");
+        assert_eq!((call.alias.as_deref(), call.signed_by.is_some()), (Some("prod"), true));
+    }
+
     #[test]
     fn the_caller_of_a_request_is_known_only_when_the_url_verified_its_signature() {
         let event = request("/prod", "e30=", true, &json!({ "iam": { "userArn": "arn:aws:sts::1:assumed-role/relay/x" } }));
-        assert_eq!(url_request(&event, 10, false).expect("it is a request").signed_by, None, "it was not verified");
-        let decoded = url_request(&event, 10, true).expect("it is a request");
+        assert_eq!(url_request(&event, 10, own(false)).expect("it is a request").signed_by, None, "it was not verified");
+        let decoded = url_request(&event, 10, own(true)).expect("it is a request");
         assert_eq!((decoded.path.as_str(), decoded.body.as_slice()), ("/prod", b"{}".as_slice()));
         assert_eq!(decoded.signed_by.as_deref(), Some("arn:aws:sts::1:assumed-role/relay/x"));
     }
@@ -381,10 +425,10 @@ mod tests {
     fn a_request_without_signature_has_no_caller() {
         let event = request("/secret/prod", "{}", false, &Value::Null);
         assert_eq!(
-            url_request(&event, 10, true),
-            Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None })
+            url_request(&event, 10, own(true)),
+            Ok(UrlRequest { path: "/secret/prod".to_owned(), body: b"{}".to_vec(), signed_by: None, alias: None })
         );
-        assert!(url_request(&json!({ "rawPath": 1 }), 10, true).is_err());
+        assert!(url_request(&json!({ "rawPath": 1 }), 10, own(true)).is_err());
     }
 
     #[test]
@@ -395,7 +439,7 @@ mod tests {
                 let encoded = base64::engine::general_purpose::STANDARD.encode(&bytes);
                 let of = |body: &str, encoded: bool| {
                     let event = request("/", body, encoded, &Value::Null);
-                    url_request(&event, max, true).expect("it is a request").body
+                    url_request(&event, max, own(true)).expect("it is a request").body
                 };
                 let plain = String::from_utf8(bytes.clone()).expect("ASCII");
                 for body in [of(&plain, false), of(&encoded, true)] {

@@ -1,0 +1,112 @@
+//! What the watcher of a cluster posts to the relay. It says where to look, and nothing of what is there.
+
+use crate::Doorbell;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// The version of [`Look`] that is written and understood.
+pub const LOOK_VERSION: u32 = 1;
+/// Larger ones are refused unread. One of a cluster with the longest name that EKS allows has less than 250 bytes.
+pub const LOOK_BYTES_MAX: usize = 1024;
+/// One that was made longer ago, or this far ahead of the reader's clock, is refused: what somebody recorded cannot be sent again later.
+pub const LOOK_AGE_MAX: SignedDuration = SignedDuration::from_secs(60);
+
+/// What there is to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LookKind {
+    /// Pods that the scheduler finds no node for.
+    Pods,
+    /// Nodes that have joined, or have changed before they were ready for pods.
+    Nodes,
+    /// Nodes that somebody deletes, or that are gone.
+    Deletions,
+}
+
+impl LookKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Pods, Self::Nodes, Self::Deletions];
+
+    /// The word in a message.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pods => "pods",
+            Self::Nodes => "nodes",
+            Self::Deletions => "deletions",
+        }
+    }
+
+    /// The doorbell of those who look.
+    pub const fn doorbell(self, cluster: ClusterName) -> Doorbell {
+        match self {
+            Self::Pods => Doorbell::Schedule { cluster },
+            Self::Nodes => Doorbell::Register { cluster },
+            Self::Deletions => Doorbell::Sweep { cluster },
+        }
+    }
+}
+
+/// The message. Fields that a later version of the watcher adds are ignored; one that means something else has another `version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Look {
+    pub version: u32,
+    pub cluster: ClusterName,
+    pub sent_at: Timestamp,
+    /// Words of [`LookKind`]. Others are ignored, as those of a later watcher.
+    pub kinds: BTreeSet<String>,
+}
+
+impl Look {
+    /// A message of this version.
+    pub fn new(cluster: ClusterName, sent_at: Timestamp, kinds: impl IntoIterator<Item = LookKind>) -> Self {
+        let kinds = kinds.into_iter().map(|kind| kind.as_str().to_owned()).collect();
+        Self { version: LOOK_VERSION, cluster, sent_at, kinds }
+    }
+
+    /// The kinds that are known.
+    pub fn known_kinds(&self) -> impl Iterator<Item = LookKind> + '_ {
+        LookKind::ALL.into_iter().filter(|kind| self.kinds.contains(kind.as_str()))
+    }
+
+    /// Whether it was made about now.
+    pub fn is_fresh(&self, now: Timestamp) -> bool {
+        now.duration_since(self.sent_at).abs() <= LOOK_AGE_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::at;
+
+    #[test]
+    fn a_look_on_the_wire_has_its_documented_form() {
+        let look = Look::new("prod".into(), at(0), [LookKind::Nodes, LookKind::Pods]);
+        let text = r#"{"version":1,"cluster":"prod","sentAt":"2027-01-15T08:00:00Z","kinds":["nodes","pods"]}"#;
+        assert_eq!(serde_json::to_string(&look).expect("it has a text"), text);
+        assert_eq!(serde_json::from_str::<Look>(text).expect("it is valid"), look);
+    }
+
+    #[test]
+    fn what_a_later_watcher_adds_is_ignored() {
+        let text = r#"{"version":1,"cluster":"prod","sentAt":"2027-01-15T08:00:00Z","kinds":["pods","volumes"],"replica":"b"}"#;
+        let look: Look = serde_json::from_str(text).expect("it is valid");
+        assert_eq!(look.known_kinds().collect::<Vec<_>>(), [LookKind::Pods]);
+    }
+
+    #[test]
+    fn the_longest_look_is_far_smaller_than_the_limit() {
+        let look = Look::new(ClusterName::new("c".repeat(100)), at(0), LookKind::ALL);
+        let bytes = serde_json::to_vec(&look).expect("it has a text").len();
+        assert!(bytes < 250 && bytes * 4 <= LOOK_BYTES_MAX, "{bytes}");
+    }
+
+    #[test]
+    fn a_look_is_fresh_for_a_minute_either_way() {
+        let look = Look::new("prod".into(), at(0), [LookKind::Pods]);
+        for (seconds, expected) in [(-61, false), (-60, true), (0, true), (60, true), (61, false)] {
+            assert_eq!(look.is_fresh(at(seconds)), expected, "{seconds}");
+        }
+    }
+}
