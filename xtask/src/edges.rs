@@ -114,6 +114,12 @@ const RULES: &[Rule] = &[
         may: &["whittle-units", "whittle-api", "whittle-ec2", "whittle-claims"],
         never: &[KUBE, AWS, ADAPTERS],
     },
+    // It runs in clusters: it has a client for the cluster's API, and calls no service of AWS but the one that gives it credentials.
+    Rule {
+        package: "whittle-watcher",
+        may: &["whittle-units", "whittle-api", "whittle-claims"],
+        never: &[ADAPTERS, &["lambda_runtime", "aws-sdk-dynamodb", "aws-sdk-ec2", "aws-sdk-eks", "aws-sdk-lambda", "aws-sdk-sqs"]],
+    },
     Rule { package: "whittle-cli", may: &["*"], never: &[KUBE, AWS, ADAPTERS, &[TESTKIT]] },
 ];
 
@@ -270,6 +276,15 @@ mod tests {
             "whittle-aws v0.1.0\naws-smithy-types v1.0.0",
             &["whittle-fake-aws must never reach aws-smithy-types", "whittle-fake-aws must not depend on whittle-aws"],
         );
+    }
+
+    #[test]
+    fn the_watcher_has_no_client_of_what_functions_call() {
+        check("whittle-watcher", "whittle-claims v0.1.0\nkube-runtime v5.0.0\naws-sdk-sts v1.0.0", &[]);
+        check("whittle-watcher", "aws-sdk-sqs v1.0.0", &["whittle-watcher must never reach aws-sdk-sqs"]);
+        let broken = ["whittle-watcher must never reach whittle-aws", "whittle-watcher must not depend on whittle-aws"];
+        let found = violations(&Reached::from([("whittle-watcher".to_owned(), names("whittle-watcher", "whittle-aws v0.1.0"))]));
+        assert!(broken.iter().all(|line| found.iter().any(|found| found.starts_with(line))), "{found:?}");
     }
 
     #[test]

@@ -1,0 +1,129 @@
+//! Which changes of pods and nodes ring.
+//!
+//! A watch reports every change of an object, and a list all objects again. What rings is what somebody has to look at: a pod that has
+//! become unschedulable, a node that has joined, has changed before it was ready for pods, is being deleted, or is gone.
+
+use crate::objects::{Node, NodeState, Pod, PodState};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_claims::LookKind;
+
+/// A message of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// All objects are listed from the start.
+    ListBegins,
+    /// An object of a list, or one that was created or changed.
+    Present(T),
+    /// An object that does not exist any more, or that the watch does not select any more.
+    Gone(T),
+    /// The list is complete: what it lacks is gone.
+    ListEnds,
+}
+
+/// The objects of a kind as they were last seen: a few bytes for each.
+#[derive(Debug)]
+struct Seen<S> {
+    known: BTreeMap<String, S>,
+    /// Those of the list that is being read.
+    listed: Option<BTreeSet<String>>,
+}
+
+impl<S> Default for Seen<S> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new(), listed: None }
+    }
+}
+
+impl<S> Seen<S> {
+    /// The state before, if it was known.
+    fn replace(&mut self, uid: String, state: S) -> Option<S> {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(uid.clone());
+        }
+        self.known.insert(uid, state)
+    }
+
+    fn forget(&mut self, uid: &str) {
+        self.known.remove(uid);
+        if let Some(listed) = &mut self.listed {
+            listed.remove(uid);
+        }
+    }
+
+    fn begin_list(&mut self) {
+        self.listed = Some(BTreeSet::new());
+    }
+
+    /// How many objects the list lacks, which are forgotten.
+    fn end_list(&mut self) -> usize {
+        let Some(listed) = self.listed.take() else { return 0 };
+        let before = self.known.len();
+        self.known.retain(|uid, _| listed.contains(uid));
+        before - self.known.len()
+    }
+}
+
+/// Pods that are bound to no node.
+#[derive(Debug, Default)]
+pub struct PodChanges(Seen<PodState>);
+
+impl PodChanges {
+    /// What a change of a pod rings. A pod rings once when it becomes unschedulable, and again when its spec changes; not when the
+    /// scheduler tries it again.
+    pub fn take(&mut self, change: Change<Pod>) -> Option<LookKind> {
+        match change {
+            Change::ListBegins => self.0.begin_list(),
+            Change::Present(pod) => {
+                let state = pod.state();
+                let before = self.0.replace(pod.uid, state);
+                return (state.is_unschedulable && before != Some(state)).then_some(LookKind::Pods);
+            }
+            Change::Gone(pod) => self.0.forget(&pod.uid),
+            Change::ListEnds => drop(self.0.end_list()),
+        }
+        None
+    }
+}
+
+/// All nodes.
+#[derive(Debug, Default)]
+pub struct NodeChanges(Seen<NodeState>);
+
+impl NodeChanges {
+    /// What a change of a node rings. Changes of a node that takes pods already, such as its reports of every five minutes, ring
+    /// nothing.
+    pub fn take(&mut self, change: Change<Node>) -> Option<LookKind> {
+        match change {
+            Change::ListBegins => {
+                self.0.begin_list();
+                None
+            }
+            Change::Present(node) => {
+                let now = node.state();
+                let before = self.0.replace(node.uid, now);
+                rings(before, now)
+            }
+            Change::Gone(node) => {
+                self.0.forget(&node.uid);
+                Some(LookKind::Deletions)
+            }
+            Change::ListEnds => (self.0.end_list() > 0).then_some(LookKind::Deletions),
+        }
+    }
+}
+
+fn rings(before: Option<NodeState>, now: NodeState) -> Option<LookKind> {
+    let was_deleting = before.is_some_and(|before| before.is_deleting);
+    if now.is_deleting {
+        return (!was_deleting).then_some(LookKind::Deletions);
+    }
+    match before {
+        None => Some(LookKind::Nodes),
+        // A node that takes pods has nothing more to be registered.
+        Some(_) if now.is_initialized => None,
+        Some(before) => (before.progress != now.progress || before.is_initialized).then_some(LookKind::Nodes),
+    }
+}
+
+#[cfg(test)]
+mod tests;

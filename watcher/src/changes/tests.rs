@@ -1,0 +1,144 @@
+use super::*;
+use crate::objects::{Condition, WireNode, WirePod};
+
+fn pod(uid: &str, reason: &str) -> Pod {
+    let condition = Condition { type_: "PodScheduled".to_owned(), status: "False".to_owned(), reason: Some(reason.to_owned()) };
+    Pod { uid: uid.to_owned(), generation: 1, conditions: vec![condition], ..Pod::default() }
+}
+
+#[track_caller]
+fn check_pods(changes: &[(Change<Pod>, bool)]) {
+    let mut pods = PodChanges::default();
+    for (number, (change, rings)) in changes.iter().enumerate() {
+        assert_eq!(pods.take(change.clone()), rings.then_some(LookKind::Pods), "change {number}: {change:?}");
+    }
+}
+
+#[test]
+fn a_pod_rings_when_it_becomes_unschedulable_and_not_when_it_is_tried_again() {
+    let fresh = Pod { uid: "a".to_owned(), generation: 1, ..Pod::default() };
+    check_pods(&[
+        (Change::Present(fresh), false),
+        (Change::Present(pod("a", "SchedulingGated")), false),
+        (Change::Present(pod("a", "Unschedulable")), true),
+        (Change::Present(pod("a", "Unschedulable")), false),
+        (Change::Present(pod("b", "Unschedulable")), true),
+        (Change::Gone(pod("a", "Unschedulable")), false),
+        (Change::Present(pod("a", "Unschedulable")), true),
+    ]);
+}
+
+#[test]
+fn a_pod_rings_again_when_its_spec_changes() {
+    let changed = Pod { generation: 2, ..pod("a", "Unschedulable") };
+    check_pods(&[(Change::Present(pod("a", "Unschedulable")), true), (Change::Present(changed), true)]);
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_rings_nothing() {
+    check_pods(&[(Change::Present(Pod { is_deleting: true, ..pod("a", "Unschedulable") }), false)]);
+}
+
+#[test]
+fn a_list_rings_for_what_it_finds_new_and_forgets_what_it_lacks() {
+    check_pods(&[
+        (Change::ListBegins, false),
+        (Change::Present(pod("a", "Unschedulable")), true),
+        (Change::Present(pod("b", "Unschedulable")), true),
+        (Change::ListEnds, false),
+        (Change::ListBegins, false),
+        (Change::Present(pod("b", "Unschedulable")), false),
+        (Change::Present(pod("c", "Unschedulable")), true),
+        (Change::ListEnds, false),
+        (Change::Present(pod("a", "Unschedulable")), true),
+    ]);
+}
+
+fn node(uid: &str, ready: bool, taints: &[&str]) -> Node {
+    let status = if ready { "True" } else { "False" };
+    Node {
+        uid: uid.to_owned(),
+        taints: taints.iter().map(|&key| (key.to_owned(), "NoSchedule".to_owned())).collect(),
+        resources: vec!["cpu".to_owned(), "memory".to_owned()],
+        conditions: vec![Condition { type_: "Ready".to_owned(), status: status.to_owned(), reason: None }],
+        ..Node::default()
+    }
+}
+
+#[track_caller]
+fn check_nodes(changes: &[(Change<Node>, Option<LookKind>)]) {
+    let mut nodes = NodeChanges::default();
+    for (number, (change, rings)) in changes.iter().enumerate() {
+        assert_eq!(nodes.take(change.clone()), *rings, "change {number}: {change:?}");
+    }
+}
+
+#[test]
+fn a_node_rings_until_it_takes_pods_and_no_longer() {
+    let ours = "karpenter.sh/unregistered";
+    let with_gpu = Node { resources: vec!["memory".into(), "nvidia.com/gpu".into(), "cpu".into()], ..node("a", true, &[]) };
+    let initialized = |ready| Node { is_initialized: true, ..node("a", ready, &[]) };
+    check_nodes(&[
+        (Change::Present(node("a", false, &[ours, "startup"])), Some(LookKind::Nodes)),
+        (Change::Present(node("a", false, &[ours, "startup"])), None),
+        (Change::Present(node("a", true, &[ours, "startup"])), Some(LookKind::Nodes)),
+        // Whittle's own taint, removed by Whittle.
+        (Change::Present(node("a", true, &["startup"])), None),
+        (Change::Present(node("a", true, &[])), Some(LookKind::Nodes)),
+        (Change::Present(with_gpu), Some(LookKind::Nodes)),
+        (Change::Present(initialized(true)), None),
+        (Change::Present(initialized(false)), None),
+        (Change::Present(initialized(true)), None),
+        // Somebody has taken the label away.
+        (Change::Present(node("a", true, &[])), Some(LookKind::Nodes)),
+    ]);
+}
+
+#[test]
+fn a_deletion_rings_when_it_is_asked_for_and_when_the_node_is_gone() {
+    let deleting = Node { is_deleting: true, ..node("a", true, &[]) };
+    check_nodes(&[
+        (Change::Present(Node { is_initialized: true, ..node("a", true, &[]) }), Some(LookKind::Nodes)),
+        (Change::Present(deleting.clone()), Some(LookKind::Deletions)),
+        (Change::Present(Node { taints: vec![], ..deleting.clone() }), None),
+        (Change::Gone(deleting.clone()), Some(LookKind::Deletions)),
+        (Change::Present(deleting), Some(LookKind::Deletions)),
+    ]);
+}
+
+#[test]
+fn nodes_that_went_while_nobody_watched_ring_when_a_list_lacks_them() {
+    check_nodes(&[
+        (Change::ListBegins, None),
+        (Change::Present(node("a", true, &[])), Some(LookKind::Nodes)),
+        (Change::ListEnds, None),
+        (Change::ListBegins, None),
+        (Change::Present(node("b", true, &[])), Some(LookKind::Nodes)),
+        (Change::ListEnds, Some(LookKind::Deletions)),
+        (Change::ListEnds, None),
+    ]);
+}
+
+#[test]
+fn objects_on_the_wire_are_read_with_what_is_missing_or_unknown() {
+    let pod: WirePod = serde_json::from_str(
+        r#"{"metadata": {"uid": "u", "generation": 3, "name": "p"}, "spec": {"containers": [{"resources": {"requests": {"cpu": "odd"}}}]},
+            "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}]}}"#,
+    )
+    .expect("it is a pod");
+    let read = Pod::from(pod);
+    assert!(read.uid == "u" && read.generation == 3 && read.state().is_unschedulable);
+    for bare in [r#"{"metadata": {"uid": "u"}, "spec": {}}"#, r#"{"metadata": {"uid": "u"}, "spec": {}, "status": {"conditions": null}}"#] {
+        assert!(!Pod::from(serde_json::from_str::<WirePod>(bare).expect("it is a pod")).state().is_unschedulable);
+        assert_eq!(Node::from(serde_json::from_str::<WireNode>(bare).expect("it is a node")).resources, Vec::<String>::new());
+    }
+    let node: WireNode = serde_json::from_str(
+        r#"{"metadata": {"uid": "n", "labels": {"karpenter.sh/initialized": "true"}, "deletionTimestamp": "2027-01-15T08:00:00Z"},
+            "spec": {"taints": [{"key": "a", "effect": "NoSchedule", "timeAdded": "2027-01-15T08:00:00Z"}]},
+            "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}, "conditions": [{"type": "Ready", "status": "True"}]}}"#,
+    )
+    .expect("it is a node");
+    let read = Node::from(node);
+    assert!(read.is_initialized && read.is_deleting);
+    assert_eq!((read.taints.len(), read.resources), (1, vec!["cpu".to_owned(), "memory".to_owned()]));
+}

@@ -1,0 +1,107 @@
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+fn moment() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn header<'a>(request: &'a http::Request<Vec<u8>>, name: &str) -> &'a str {
+    request.headers().get(name).map(|value| value.to_str().expect("it is text")).unwrap_or_default()
+}
+
+#[test]
+fn a_post_is_signed_for_lambda_in_the_region_of_its_url() {
+    let credentials = Credentials::new("AKIDEXAMPLE", "secret", Some("token".to_owned()), None, "tests");
+    let url: http::Uri = "https://abc.lambda-url.eu-central-1.on.aws/prod".parse().expect("it is a URL");
+    let of =
+        |region: &str, body: &[u8]| signed(&url, &Region::new(region), body.to_vec(), &credentials, moment()).expect("it can be signed");
+    let request = of("eu-central-1", b"{}");
+    let authorization = header(&request, "authorization").to_owned();
+    let start =
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20270115/eu-central-1/lambda/aws4_request, SignedHeaders=content-type;host;x-amz-date";
+    assert!(authorization.starts_with(start), "{authorization}");
+    assert_eq!(header(&request, "x-amz-date"), "20270115T080000Z");
+    assert_eq!((header(&request, "x-amz-security-token"), header(&request, "host")), ("token", "abc.lambda-url.eu-central-1.on.aws"));
+    assert_ne!(header(&of("eu-central-1", b"{ }"), "authorization"), authorization, "the body is signed");
+    assert!(!format!("{:?}", request.headers()).contains("secret"));
+}
+
+#[test]
+fn what_the_relay_refuses_is_repeated_more_slowly() {
+    for (status, failure) in [(400, Failure::Refused), (403, Failure::Refused), (429, Failure::Unavailable), (503, Failure::Unavailable)] {
+        assert_eq!(PostError::Answered { status, text: String::new() }.failure(), failure, "{status}");
+    }
+    assert_eq!(PostError::TimedOut.failure(), Failure::Unavailable);
+}
+
+/// Credentials that last this long from the second call on, after which there are none.
+#[derive(Debug)]
+struct Provider(AtomicUsize, Duration);
+
+impl ProvideCredentials for Provider {
+    fn provide_credentials<'a>(&'a self) -> aws_credential_types::provider::future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let outcome = match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(Credentials::new("AKID", "secret", None, Some(moment() + self.1), "tests")),
+            _ => Err(CredentialsError::provider_error("out of order")),
+        };
+        aws_credential_types::provider::future::ProvideCredentials::ready(outcome)
+    }
+}
+
+fn poster(url: &str, provider: Provider) -> Poster {
+    Poster::new(url.parse().expect("a URL"), "prod".into(), "us-west-2".into(), SharedCredentialsProvider::new(provider))
+        .expect("certificates")
+}
+
+#[tokio::test]
+async fn credentials_are_kept_and_used_to_their_end_if_there_are_no_new_ones() {
+    let poster = poster("http://127.0.0.1:9/prod", Provider(AtomicUsize::new(0), Duration::from_secs(900)));
+    for seconds in [0, 599, 600, 899] {
+        assert!(poster.credentials(moment() + Duration::from_secs(seconds)).await.is_ok(), "{seconds}");
+    }
+    assert!(matches!(poster.credentials(moment() + Duration::from_secs(900)).await, Err(PostError::Credentials(_))));
+}
+
+/// A server that gives one answer; returns its address, and what it has read.
+async fn answering(answer: &'static str) -> (String, Arc<std::sync::Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it listens");
+    let read = Arc::new(std::sync::Mutex::new(String::new()));
+    let kept = Arc::clone(&read);
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("the poster connects");
+        let mut bytes = [0; 4096];
+        let mut text = String::new();
+        while !text.ends_with('}') {
+            let count = stream.read(&mut bytes).await.expect("the poster writes");
+            text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        *kept.lock().expect("not poisoned") = text;
+        stream.write_all(answer.as_bytes()).await.expect("the poster reads");
+    });
+    (format!("http://{address}/prod"), read)
+}
+
+#[tokio::test]
+async fn a_post_names_the_cluster_and_the_kinds_and_its_answer_counts() {
+    let (url, read) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+    let kinds = BTreeSet::from([LookKind::Pods, LookKind::Deletions]);
+    let provider = || Provider(AtomicUsize::new(0), Duration::from_secs(1 << 40));
+    poster(&url, provider()).post(&kinds).await.expect("it was taken");
+    let read = read.lock().expect("not poisoned").clone();
+    assert!(read.starts_with("POST /prod HTTP/1.1\r\n") && read.contains("AWS4-HMAC-SHA256"), "{read}");
+    let body: Look = serde_json::from_str(read.rsplit("\r\n\r\n").next().expect("it has a body")).expect("it is a look");
+    assert!(body.cluster.as_str() == "prod" && body.is_fresh(Timestamp::now()) && body.known_kinds().eq(kinds.iter().copied()), "{body:?}");
+
+    let (url, _) = answering("HTTP/1.1 503 Unavailable\r\ncontent-length: 2\r\n\r\nno").await;
+    let error = poster(&url, provider()).post(&kinds).await.expect_err("it was not taken");
+    assert_eq!(error.to_string(), "the relay answered 503: no");
+    let error = poster("http://127.0.0.1:9/prod", provider()).post(&kinds).await.expect_err("nobody listens");
+    assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
+}

@@ -1,0 +1,216 @@
+//! The loop of the watcher: watches in, posts out.
+
+use crate::bells::{Bells, Failure, Jitter, Next};
+use crate::changes::{Change, NodeChanges, PodChanges};
+use crate::health::{self, Ready};
+use crate::objects::{self, WireNode, WirePod};
+use crate::post::{PostError, Poster};
+use anyhow::Context;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt};
+use kube::Api;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt, watcher::Error as WatchError};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+use whittle_claims::LookKind;
+use whittle_units::Timestamp;
+
+/// Pods that no node has been found for. A pod leaves the watch when it is bound.
+const UNBOUND: &str = "spec.nodeName=,status.phase=Pending";
+/// What is posted when the process is told to stop may take this long; the kubelet waits for the pod's grace period.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// Ends the loop: it completes when the process is told to stop.
+pub type Stop = BoxFuture<'static, ()>;
+
+/// The result of a post, with what it told.
+type Outcome = Result<(), PostError>;
+
+/// Watches until `stop` completes, and then tells the relay what it has not been told yet.
+///
+/// Errors when a probe could not be answered because the port is taken, before anything is watched.
+pub async fn run(client: kube::Client, poster: Poster, listen: std::net::SocketAddr, stop: Stop) -> anyhow::Result<()> {
+    let ready = Ready::default();
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("{listen} cannot be listened on: set --listen"))?;
+    let probes = tokio::spawn(health::serve(listener, Arc::clone(&ready)));
+    Watcher::new(client, poster, ready).watch(stop).await;
+    probes.abort();
+    Ok(())
+}
+
+/// The state of the loop.
+struct Watcher {
+    pods: BoxStream<'static, Result<Change<objects::Pod>, WatchError>>,
+    nodes: BoxStream<'static, Result<Change<objects::Node>, WatchError>>,
+    pod_changes: PodChanges,
+    node_changes: NodeChanges,
+    bells: Bells,
+    poster: Arc<Poster>,
+    /// Which of the first lists are complete: of pods, of nodes.
+    listed: (bool, bool),
+    ready: Ready,
+}
+
+impl Watcher {
+    fn new(client: kube::Client, poster: Poster, ready: Ready) -> Self {
+        let pods: Api<WirePod> = Api::all_with(client.clone(), &objects::pods());
+        let nodes: Api<WireNode> = Api::all_with(client, &objects::nodes());
+        let unbound = watcher::Config::default().fields(UNBOUND);
+        Self {
+            pods: watcher(pods, unbound).default_backoff().map(|event| event.map(change)).boxed(),
+            nodes: watcher(nodes, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
+            pod_changes: PodChanges::default(),
+            node_changes: NodeChanges::default(),
+            bells: Bells::default(),
+            poster: Arc::new(poster),
+            listed: (false, false),
+            ready,
+        }
+    }
+
+    async fn watch(mut self, stop: Stop) {
+        let mut stop = stop;
+        let mut under_way: Option<BoxFuture<'static, Outcome>> = None;
+        loop {
+            let now = Timestamp::now();
+            let mut wait = None;
+            match self.bells.next(now) {
+                Next::Post(kinds) => under_way = Some(self.begin(kinds, now)),
+                Next::Wait(until) => wait = Some(Duration::try_from(until.duration_since(now)).unwrap_or_default()),
+                Next::Idle => {}
+            }
+            tokio::select! {
+                () = &mut stop => break,
+                outcome = some(&mut under_way) => {
+                    under_way = None;
+                    self.end(outcome);
+                }
+                Some(change) = self.pods.next() => self.take_pod(change),
+                Some(change) = self.nodes.next() => self.take_node(change),
+                () = some_sleep(wait) => {}
+            }
+        }
+        self.stop(under_way).await;
+    }
+
+    fn begin(&mut self, kinds: BTreeSet<LookKind>, now: Timestamp) -> BoxFuture<'static, Outcome> {
+        self.bells.begin(kinds.clone(), now);
+        let poster = Arc::clone(&self.poster);
+        Box::pin(async move { poster.post(&kinds).await })
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        match outcome {
+            Ok(()) => {
+                if self.bells.failures() > 0 {
+                    tracing::info!(failures = self.bells.failures(), "the relay takes posts again");
+                }
+                self.bells.delivered();
+            }
+            Err(error) => {
+                self.bells.failed(error.failure(), Timestamp::now(), Jitter::new(random()));
+                let is_refused = error.failure() == Failure::Refused;
+                tracing::warn!(failures = self.bells.failures(), is_refused, error = %chain(&error), "a post failed, and is repeated");
+            }
+        }
+    }
+
+    fn take_pod(&mut self, change: Result<Change<objects::Pod>, WatchError>) {
+        match change {
+            Ok(change) => {
+                self.listed.0 |= change == Change::ListEnds;
+                let rung = self.pod_changes.take(change);
+                self.ring(rung);
+            }
+            Err(error) => tracing::warn!(error = %chain(&error), "the watch of pods failed, and is repeated"),
+        }
+    }
+
+    fn take_node(&mut self, change: Result<Change<objects::Node>, WatchError>) {
+        match change {
+            Ok(change) => {
+                self.listed.1 |= change == Change::ListEnds;
+                let rung = self.node_changes.take(change);
+                self.ring(rung);
+            }
+            Err(error) => tracing::warn!(error = %chain(&error), "the watch of nodes failed, and is repeated"),
+        }
+    }
+
+    fn ring(&mut self, rung: Option<LookKind>) {
+        if let Some(kind) = rung {
+            tracing::debug!(kind = kind.as_str(), "rung");
+            self.bells.ring(kind);
+        }
+        if self.listed == (true, true) && !self.ready.swap(true, Ordering::Relaxed) {
+            tracing::info!("pods and nodes have been listed, and are watched");
+        }
+    }
+
+    /// Tells what has been rung and not been told, once.
+    async fn stop(mut self, under_way: Option<BoxFuture<'static, Outcome>>) {
+        let last = async {
+            if let Some(under_way) = under_way {
+                let outcome = under_way.await;
+                self.end(outcome);
+            }
+            let due = self.bells.last();
+            if !due.is_empty() {
+                let post = self.begin(due, Timestamp::now());
+                let outcome = post.await;
+                self.end(outcome);
+            }
+        };
+        let told = tokio::time::timeout(STOP_MAX, last).await.is_ok();
+        if told && self.bells.is_quiet() {
+            tracing::info!("stopped");
+        } else {
+            tracing::warn!("stopped, and not everything was told: another watcher, or the tick, finds it");
+        }
+    }
+}
+
+fn change<T, U: From<T>>(event: Event<T>) -> Change<U> {
+    match event {
+        Event::Init => Change::ListBegins,
+        Event::InitApply(object) | Event::Apply(object) => Change::Present(object.into()),
+        Event::InitDone => Change::ListEnds,
+        Event::Delete(object) => Change::Gone(object.into()),
+    }
+}
+
+/// The output of a future, if there is one; never completes otherwise.
+async fn some<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn some_sleep(wait: Option<Duration>) {
+    let Some(wait) = wait else { return std::future::pending().await };
+    pin!(sleep(wait)).await;
+}
+
+fn random() -> u32 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    u32::try_from(high >> 32).unwrap_or_default()
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
