@@ -11,6 +11,7 @@ mod deploy;
 mod edges;
 mod environment;
 mod fuzz;
+mod image;
 mod licences;
 mod metric_alarms;
 mod metrics;
@@ -46,6 +47,8 @@ enum Command {
     },
     /// Plans and consolidates random clusters, and checks the properties of the results.
     Fuzz(fuzz::Fuzz),
+    /// Makes the watcher's container image as an OCI layout, without a daemon.
+    Image(image::Image),
     /// Writes the tables of docs/metrics.md from the catalogue of metrics.
     Metrics,
     /// Sets up the tools of the slow tests and prints the variables with their paths.
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Ci(options) => ci::run(&options),
         Command::Bench { what } => bench::run(&what),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz),
+        Command::Image(options) => image::run(&options),
         Command::Metrics => metrics::write(),
         Command::Env => print_environment(),
         Command::Sim { arguments } => sim::run(&arguments),
