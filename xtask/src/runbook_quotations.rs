@@ -10,7 +10,7 @@ const PAGE: &str = "docs/runbooks.md";
 const TEMPLATE: &str = "template.yaml";
 
 /// Sources of quoted texts.
-const SOURCES: &[&str] = &["functions/", "shared/", "cli/", "infra/", TEMPLATE];
+const SOURCES: &[&str] = &["functions/", "shared/", "watcher/", "cli/", "infra/", TEMPLATE];
 
 /// Beginnings of commands that the reader runs.
 const COMMANDS: &[&str] = &["aws ", "kubectl", "whittle ", "sam ", "openssl "];
