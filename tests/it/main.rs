@@ -19,4 +19,5 @@ mod scenarios;
 mod tools;
 mod uninstall;
 mod unreadable;
+mod watcher;
 mod wire;

@@ -7,6 +7,7 @@ mod faults;
 mod launches;
 mod limits;
 mod moto;
+mod posts;
 mod roles;
 mod scenarios;
 mod server;

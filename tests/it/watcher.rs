@@ -1,0 +1,334 @@
+//! The watcher on a real API server and scheduler, with the rights of its own service account, and the relay's handler behind an HTTP
+//! server: what rings, how often, and what the watcher may not do.
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use futures::stream::{self, StreamExt};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use whittle_claims::{Doorbell, PLAN_DELAY};
+use whittle_ports::{Adapters, Clock, Deadline, QueueError, Queues, Settings};
+use whittle_relay::Request;
+use whittle_tests::control_plane::ControlPlane;
+use whittle_units::{SignedDuration, Timestamp};
+use whittle_watcher::post::Poster;
+
+const CLUSTER: &str = "demo";
+const ACCOUNT: &str = "system:serviceaccount:whittle:whittle-watcher";
+/// What rings at once does so within this, also on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// The manifest as applied, without pods of its own: there is no kubelet.
+fn manifest() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/watcher/watcher.yaml");
+    let text = std::fs::read_to_string(file).expect("the manifest exists");
+    assert!(text.contains("  replicas: 2\n"), "two watchers are the default");
+    text.replace("  replicas: 2\n", "  replicas: 0\n").replace("RELAY-URL", "https://a.lambda-url.us-west-2.on.aws/")
+}
+
+fn kubectl(plane: &ControlPlane, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut command = plane.kubectl();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("kubectl runs");
+    child.stdin.take().expect("its input is a pipe").write_all(input.as_bytes()).expect("kubectl reads");
+    let output = child.wait_with_output().expect("kubectl ends");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// A control plane with the watcher's manifest.
+fn plane(parts: &str) -> Option<ControlPlane> {
+    let plane = ControlPlane::with_parts(parts)?;
+    kubectl(&plane, &["apply", "-f", "-"], &manifest()).expect("the manifest is valid");
+    Some(plane)
+}
+
+async fn client(plane: &ControlPlane, token: &str) -> kube::Client {
+    let text = serde_json::json!({
+        "clusters": [{"name": "c", "cluster": {"server": plane.server(), "certificate-authority": plane.ca()}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    });
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&text.to_string()).expect("JSON is YAML");
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await;
+    kube::Client::try_from(config.expect("it is complete")).expect("it has a client")
+}
+
+/// The queues behind the relay: every doorbell, and the messages that a FIFO queue makes of those for plans.
+#[derive(Default)]
+struct Rung {
+    doorbells: Mutex<Vec<Doorbell>>,
+    plan_messages: Mutex<BTreeSet<String>>,
+    /// The relay takes posts and does not answer.
+    hangs: AtomicBool,
+}
+
+struct Now;
+
+impl Clock for Now {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+    fn deadline(&self) -> Deadline {
+        Deadline(Timestamp::now() + SignedDuration::from_secs(4))
+    }
+    fn unique(&self) -> String {
+        "unique".to_owned()
+    }
+}
+
+impl Queues for Rung {
+    async fn send(&self, doorbell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
+        if matches!(doorbell, Doorbell::Schedule { .. }) {
+            let id = doorbell.deduplication_id(PLAN_DELAY, Timestamp::now(), || Now.unique());
+            self.plan_messages.lock().unwrap().insert(id);
+        }
+        self.doorbells.lock().unwrap().push(doorbell);
+        Ok(())
+    }
+}
+
+impl Rung {
+    fn count(&self, doorbell: &Doorbell) -> usize {
+        self.doorbells.lock().unwrap().iter().filter(|rung| *rung == doorbell).count()
+    }
+
+    /// Waits until the doorbell has rung more often than `before`.
+    async fn wait(&self, doorbell: &Doorbell, before: usize) {
+        let start = Instant::now();
+        while self.count(doorbell) <= before {
+            assert!(start.elapsed() < SOON, "{doorbell:?} has not rung since: {:?}", self.doorbells.lock().unwrap());
+            // tidy: allow(sleep), because the API server and the watcher run in real time
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Answers a post as the function behind its URL would: Lambda has verified its signature.
+    async fn answer(&self, request: http::Request<Incoming>) -> http::Response<Full<Bytes>> {
+        let is_signed = request.headers().get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256 "));
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.expect("the body arrives").to_bytes();
+        if self.hangs.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        let settings = Settings { clusters: vec![CLUSTER.into()], ..Settings::default() };
+        let ports = Adapters { store: &(), cloud: &(), cluster: &(), queues: self, clock: &Now };
+        let signed_by = is_signed.then_some("arn:aws:sts::111122223333:assumed-role/watcher/pod");
+        let request = Request { path: &path, body: &body, signed_by, alias: Some(CLUSTER) };
+        let (response, _) = whittle_relay::handle(ports, &settings, request).await.expect("the handler answers");
+        let mut answer = http::Response::new(Full::from(response.body));
+        *answer.status_mut() = http::StatusCode::from_u16(response.status).expect("it is a status");
+        answer
+    }
+
+    /// Serves the relay; returns its address.
+    async fn serve(self: &Arc<Self>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it listens");
+        let rung = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.expect("it accepts");
+                let rung = Arc::clone(&rung);
+                tokio::spawn(async move {
+                    let service = service_fn(|request| {
+                        let rung = Arc::clone(&rung);
+                        async move { Ok::<_, Infallible>(rung.answer(request).await) }
+                    });
+                    drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+                });
+            }
+        });
+        format!("http://{address}/{CLUSTER}")
+    }
+}
+
+/// A watcher with the token of its service account.
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    async fn start(plane: &ControlPlane, url: &str) -> Self {
+        let token = kubectl(plane, &["create", "token", "whittle-watcher", "--namespace=whittle"], "").expect("the account exists");
+        let credentials = SharedCredentialsProvider::new(Credentials::new("AKIDEXAMPLE", "secret", None, None, "tests"));
+        let poster = Poster::new(url.parse().expect("a URL"), CLUSTER.into(), "us-west-2".into(), credentials).expect("certificates");
+        let client = client(plane, &token).await;
+        let (stop, stopped) = oneshot::channel();
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let stopped = Box::pin(async move { stopped.await.unwrap_or_default() });
+        Self { stop, task: tokio::spawn(whittle_watcher::run(client, poster, listen, stopped)) }
+    }
+
+    async fn end(self) {
+        self.stop.send(()).expect("it runs");
+        tokio::time::timeout(SOON, self.task).await.expect("it stops").expect("it did not panic").expect("it had no error");
+    }
+}
+
+fn pod(name: &str, extra: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {{{extra} containers: [{{name: c, image: i, \
+         resources: {{requests: {{cpu: 10m}}}}}}]}}}}"
+    )
+}
+
+fn node(name: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, finalizers: [karpenter.sh/termination]}}, status: {{capacity: {{cpu: '4', \
+         memory: 8Gi, pods: '20'}}, allocatable: {{cpu: '4', memory: 8Gi, pods: '20'}}}}}}"
+    )
+}
+
+/// A doorbell of the cluster.
+fn doorbell(of: impl FnOnce(whittle_units::ClusterName) -> Doorbell) -> Doorbell {
+    of(CLUSTER.into())
+}
+
+#[tokio::test]
+async fn pods_nodes_and_deletions_ring_with_the_rights_of_the_service_account() {
+    let Some(plane) = plane("kcm scheduler") else { return };
+    let rung = Arc::new(Rung::default());
+    let watcher = Running::start(&plane, &rung.serve().await).await;
+    let schedule = doorbell(|cluster| Doorbell::Schedule { cluster });
+    let register = doorbell(|cluster| Doorbell::Register { cluster });
+    let sweep = doorbell(|cluster| Doorbell::Sweep { cluster });
+    let create = |object: String| kubectl(&plane, &["create", "-f", "-"], &object).expect("it is created");
+
+    create(pod("gated", "schedulingGates: [{name: a.example/b}],"));
+    create(pod("first", ""));
+    rung.wait(&schedule, 0).await;
+    // tidy: allow(sleep), because what is checked is that nothing comes
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(rung.count(&schedule), 1, "neither a gated pod nor a retry rings");
+    create(pod("second", ""));
+    rung.wait(&schedule, 1).await;
+
+    assert_eq!(rung.count(&register), 0);
+    create(node("n1"));
+    rung.wait(&register, 0).await;
+    assert_eq!(rung.count(&sweep), 0);
+    kubectl(&plane, &["delete", "node", "n1", "--wait=false"], "").expect("it is marked");
+    rung.wait(&sweep, 0).await;
+    kubectl(&plane, &["patch", "node", "n1", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#], "").expect("it is let go");
+    rung.wait(&sweep, 1).await;
+    watcher.end().await;
+
+    for (verb, resource, subresource, expected) in [
+        ("list", "pods", "", true),
+        ("watch", "nodes", "", true),
+        ("get", "secrets", "", false),
+        ("list", "secrets", "", false),
+        ("list", "configmaps", "", false),
+        ("get", "pods", "", false),
+        ("get", "pods", "log", false),
+        ("create", "pods", "", false),
+        ("create", "pods", "exec", false),
+        ("delete", "pods", "", false),
+        ("patch", "nodes", "", false),
+        ("get", "nodes", "proxy", false),
+        ("create", "events", "", false),
+        ("create", "serviceaccounts", "token", false),
+        ("impersonate", "users", "", false),
+    ] {
+        assert_eq!(may(&plane, verb, resource, subresource), expected, "{verb} {resource} {subresource}");
+    }
+}
+
+/// Whether the watcher's service account may do this in any namespace.
+fn may(plane: &ControlPlane, verb: &str, resource: &str, subresource: &str) -> bool {
+    let subresource = format!("--subresource={subresource}");
+    let mut command = plane.kubectl();
+    command.args(["auth", "can-i", verb, resource, &subresource, "--all-namespaces", "--as", ACCOUNT]);
+    let output = command.output().expect("kubectl runs");
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "yes" => true,
+        "no" => false,
+        _ => panic!("{verb} {resource}: {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// Writes a condition of a pod.
+async fn set_condition(client: &kube::Client, pod: usize, reason: &str) {
+    let condition = serde_json::json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}});
+    let request = http::Request::patch(format!("/api/v1/namespaces/default/pods/p{pod}/status"))
+        .header("content-type", "application/strategic-merge-patch+json")
+        .body(condition.to_string().into_bytes())
+        .expect("it is a request");
+    client.request::<serde_json::Value>(request).await.expect("it is patched");
+}
+
+const PODS: usize = 500;
+const CHANGES: usize = 10_000;
+const WRITERS: usize = 48;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_changes_are_few_messages_though_two_watchers_see_them() {
+    let Some(plane) = plane("kcm") else { return };
+    let pods: Vec<String> = (0..PODS).map(|number| pod(&format!("p{number}"), "")).collect();
+    kubectl(&plane, &["create", "-f", "-"], &pods.join("\n---\n")).expect("they are created");
+    let rung = Arc::new(Rung::default());
+    let url = rung.serve().await;
+    let watchers = [Running::start(&plane, &url).await, Running::start(&plane, &url).await];
+    // Both watch once both have told of one pod.
+    let admin = client(&plane, plane.token()).await;
+    set_condition(&admin, 0, "Unschedulable").await;
+    rung.wait(&doorbell(|cluster| Doorbell::Schedule { cluster }), 1).await;
+    // tidy: allow(sleep), because the messages of the first lists do not count
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    rung.plan_messages.lock().unwrap().clear();
+
+    let start = Instant::now();
+    let changes = stream::iter(0..CHANGES).map(|number| {
+        let reason = if (number / PODS).is_multiple_of(2) { "SchedulerError" } else { "Unschedulable" };
+        set_condition(&admin, number % PODS, reason)
+    });
+    changes.buffer_unordered(WRITERS).collect::<Vec<()>>().await;
+    let took = start.elapsed();
+    for watcher in watchers {
+        watcher.end().await;
+    }
+    let messages = rung.plan_messages.lock().unwrap().len();
+    println!("{CHANGES} changes in {took:?}: {messages} plan messages");
+    // Fifteen for ten seconds.
+    let allowed = usize::try_from(took.as_secs()).unwrap() + 5;
+    assert!((1..=allowed).contains(&messages), "{messages} of {allowed}: {:?}", rung.plan_messages.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_relay_that_hangs_delays_no_pod_and_loses_no_bell() {
+    let Some(plane) = plane("kcm scheduler") else { return };
+    let rung = Arc::new(Rung::default());
+    rung.hangs.store(true, Ordering::Relaxed);
+    let watcher = Running::start(&plane, &rung.serve().await).await;
+    let create = |object: String| kubectl(&plane, &["create", "-f", "-"], &object).expect("it is created");
+    create(node("n1"));
+    for number in 0..30 {
+        create(pod(&format!("nowhere-{number}"), "nodeSelector: {nowhere: here},"));
+    }
+    let start = Instant::now();
+    // No kubelet makes the node ready.
+    create(pod("fits", "tolerations: [{operator: Exists}],"));
+    kubectl(&plane, &["wait", "--for=condition=PodScheduled", "pod/fits", "--timeout=60s"], "").expect("it is bound");
+    assert!(start.elapsed() < Duration::from_secs(5), "bound after {:?}", start.elapsed());
+    assert_eq!(rung.doorbells.lock().unwrap().len(), 0, "the relay hangs");
+
+    rung.hangs.store(false, Ordering::Relaxed);
+    rung.wait(&doorbell(|cluster| Doorbell::Schedule { cluster }), 0).await;
+    rung.wait(&doorbell(|cluster| Doorbell::Register { cluster }), 0).await;
+    watcher.end().await;
+}
