@@ -18,7 +18,7 @@ const FULL_CHECKS_MAX: usize = 12;
 impl PackingRun<'_, '_> {
     /// Records the current price of an open claim and what it has to spare.
     pub(crate) fn remember_price(&mut self, at: ClaimId) {
-        if self.choice == Choice::FewestPods {
+        if matches!(self.choice, Choice::Karpenter | Choice::FewestPods) {
             return;
         }
         let (pool, set) = (self.state.claims[at].pool, self.state.claims[at].set);
@@ -27,7 +27,7 @@ impl PackingRun<'_, '_> {
         let catalog = &self.problem.catalogs[self.problem.pools[pool].catalog];
         let aimed = match self.choice {
             Choice::Aimed(aim) => self.aims.of(self.problem, aim, pool, set, &view).find(|t| claim.types.has(*t)),
-            Choice::FewestPods | Choice::Cheapest => None,
+            Choice::Karpenter | Choice::FewestPods | Choice::Cheapest => None,
         };
         let aimed = aimed.map(|t| (t, view.price[t]));
         let (cheapest, price) = aimed.or_else(|| view.cheapest(&claim.types)).unwrap_or((TypeId::at(0), NO_PRICE));

@@ -11,7 +11,6 @@ use super::state::{Fit, RefusalCache};
 use super::topology::TopologyQuery;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use whittle_model::scheduling::Packing;
 
 impl PackingRun<'_, '_> {
     /// Tries every pod, again and again, until a whole round places none.
@@ -138,7 +137,7 @@ impl PackingRun<'_, '_> {
         }
         refusals.claims.grow(self.state.claims.len());
         let open = match self.choice {
-            Choice::FewestPods if self.options.packing == Packing::Reference => self.find_in_karpenter_order(class, relaxation, refusals),
+            Choice::Karpenter => self.find_in_karpenter_order(class, relaxation, refusals),
             Choice::FewestPods => self.find_fewest_pods(class, relaxation, refusals),
             Choice::Cheapest | Choice::Aimed(_) => self.find_cheapest(class, relaxation, refusals),
         };

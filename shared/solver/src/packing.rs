@@ -106,9 +106,22 @@ fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome
     Some(MachineCosts { cost: each.sum(), lower_bound: lower_bound(problem, outcome, BoundOf::AllCosts) })
 }
 
-/// Karpenter's own packing.
+/// Karpenter's own packing. For many pods, equals are tried in an order that needs no sorting, unless that leaves out more pods.
 fn karpenter_packing(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
-    PackingRun::new(problem, options, PackingOptions::KARPENTER, Choice::FewestPods, budget).run(queue)
+    let run =
+        |problem: &mut Problem<'_>, choice, budget| PackingRun::new(problem, options, PackingOptions::KARPENTER, choice, budget).run(queue);
+    if options.packing == Packing::Reference || queue.len() <= STRATEGY_PODS_MAX {
+        return run(problem, Choice::Karpenter, budget);
+    }
+    let unsorted = run(problem, Choice::FewestPods, budget);
+    if unsorted.unplaced.is_empty() || !unsorted.unconsidered.is_empty() || unsorted.work >= budget {
+        return unsorted;
+    }
+    let sorted = run(problem, Choice::Karpenter, budget - unsorted.work);
+    let work = unsorted.work + sorted.work;
+    let none = BTreeSet::new();
+    let is_better = sorted.unconsidered.is_empty() && Shortfall::of(problem, &sorted, &none) < Shortfall::of(problem, &unsorted, &none);
+    Outcome { work, ..if is_better { sorted } else { unsorted } }
 }
 
 /// Karpenter's packing and its competitors, as far as they finish within the budget.

@@ -29,7 +29,9 @@ const SETS_MAX: usize = 64;
 /// Which open claim takes a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// The one with the fewest pods, as in Karpenter.
+    /// The one with the fewest pods, and of equals the one that Karpenter's sort puts first.
+    Karpenter,
+    /// The one with the fewest pods, and of equals the oldest, which is found without sorting.
     FewestPods,
     /// The one whose price grows least; a new one if that is cheaper.
     Cheapest,
