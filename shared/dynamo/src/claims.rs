@@ -19,6 +19,26 @@ pub fn encode_claim(claim: &Claim) -> (u32, String) {
     (VERSION, serde_json::to_string(claim).expect("a claim is plain data, which JSON can always express"))
 }
 
+/// Claims that are created in one transaction. DynamoDB allows 100 actions: one checks the lease, and a claim takes up to two.
+const CREATED_TOGETHER_MAX: usize = 49;
+/// Bytes of claims in one transaction. DynamoDB allows 4 MB, keys and other attributes included.
+const TRANSACTION_MAX: usize = 3 * 1024 * 1024;
+
+/// The claims in their order, divided into what one transaction can hold.
+fn batches(claims: &[Claim]) -> Vec<&[Claim]> {
+    let (mut out, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (at, claim) in claims.iter().enumerate() {
+        let size = encode_claim(claim).1.len();
+        if at > from && (at - from == CREATED_TOGETHER_MAX || bytes + size > TRANSACTION_MAX) {
+            out.push(&claims[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += size;
+    }
+    out.extend((from < claims.len()).then(|| &claims[from..]));
+    out
+}
+
 fn what(key: &ClaimKey) -> String {
     format!("claim {key}")
 }
@@ -115,6 +135,29 @@ impl DynamoStore {
         self.put_action(pointer_item(instance, claim), condition)
     }
 
+    /// Creates claims in one transaction, with the pointers from their instances.
+    async fn create_together(&self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
+        let what = match claims {
+            [only] => what(&only.key),
+            _ => format!("{} new claims of {}", claims.len(), lease.cluster),
+        };
+        let mut actions = vec![self.lease_check(lease)];
+        // What it means that the condition of an action does not hold, in the order of actions.
+        let mut refusals = vec![StoreError::Fenced { cluster: lease.cluster.clone() }];
+        for claim in claims {
+            let item = claim_item(claim, Revision::ABSENT.next(), &self.write_id());
+            actions.push(self.put_action(item, Condition::revision(Revision::ABSENT, self.clock.now())));
+            refusals.push(StoreError::Conflict { what: self::what(&claim.key) });
+            if let Some(instance) = claim.instance() {
+                actions.push(self.pointer_put(claim, instance, true));
+                refusals.push(owned(instance));
+            }
+        }
+        let Some(classes) = self.transact(actions, &what).await? else { return Ok(()) };
+        let refused = classes.iter().position(|class| *class == Some(Class::ConditionFailed));
+        Err(refused.and_then(|at| refusals.into_iter().nth(at)).unwrap_or(StoreError::Conflict { what }))
+    }
+
     /// Replaces a claim and writes the pointer from its instance in one transaction. It is a conflict when the instance
     /// belongs to another claim.
     async fn update_with_pointer(&self, claim: &Claim, instance: &InstanceId, expected: Revision) -> Result<Revision, StoreError> {
@@ -163,18 +206,14 @@ impl ClaimStore for DynamoStore {
     }
 
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
-        let what = what(&claim.key);
-        let revision = Revision::ABSENT.next();
-        let condition = Condition::revision(Revision::ABSENT, self.clock.now());
-        let mut actions = vec![self.lease_check(lease), self.put_action(claim_item(claim, revision, &self.write_id()), condition)];
-        let instance = claim.instance();
-        actions.extend(instance.map(|instance| self.pointer_put(claim, instance, true)));
-        match (self.transact(actions, &what).await?.as_deref(), instance) {
-            (None, _) => Ok(revision),
-            (Some([Some(Class::ConditionFailed), ..]), _) => Err(StoreError::Fenced { cluster: lease.cluster.clone() }),
-            (Some([_, None, Some(Class::ConditionFailed)]), Some(instance)) => Err(owned(instance)),
-            (Some(_), _) => Err(StoreError::Conflict { what }),
+        self.create_together(lease, std::slice::from_ref(claim)).await.map(|()| Revision::ABSENT.next())
+    }
+
+    async fn create_all(&self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
+        for together in batches(claims) {
+            self.create_together(lease, together).await?;
         }
+        Ok(())
     }
 
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {

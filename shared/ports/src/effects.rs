@@ -3,6 +3,7 @@
 //! Their order is the handlers' own: what a killed run leaves behind depends on it.
 
 use crate::{Clock, ClusterEvent, HandleError, Mirrors, Ports, RecordReader, Records, Report, StatusWriter, WriteError};
+use futures::stream::{self, StreamExt};
 use std::collections::BTreeMap;
 use whittle_claims::{Claim, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
@@ -25,6 +26,16 @@ impl BestEffort {
             report.count(word);
         }
     }
+}
+
+/// How many requests of a handler run at once: enough that an API server's delay does not add up, too few to fill the share of
+/// requests that its flow control gives to a function.
+pub const CONCURRENT_REQUESTS: usize = 16;
+
+/// Runs requests, [`CONCURRENT_REQUESTS`] at once. Returns their answers in the order of the requests.
+pub async fn concurrently<F: Future>(requests: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let requests: Vec<F> = requests.into_iter().collect();
+    stream::iter(requests).buffered(CONCURRENT_REQUESTS).collect().await
 }
 
 /// Writes the mirror of a claim. `sweep` writes one that failed here; the claim is authoritative.

@@ -36,7 +36,9 @@ pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,
 };
 pub use conflict::{WriteError, unless_conflict, unless_outdated};
-pub use effects::{BestEffort, Update, machine_to_terminate, publish_event, update_record, write_mirror};
+pub use effects::{
+    BestEffort, CONCURRENT_REQUESTS, Update, concurrently, machine_to_terminate, publish_event, update_record, write_mirror,
+};
 pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};
 pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};

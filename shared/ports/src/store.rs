@@ -50,6 +50,16 @@ pub trait ClaimStore: Sync {
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError>;
     /// Stores a new claim under the lease. Fails with `Conflict` if the name is taken, `Fenced` if there is a newer lease.
     fn create(&self, lease: &Lease, claim: &Claim) -> impl Answer<Revision, StoreError>;
+    /// Stores new claims like `create`, in their order and in few requests. Each request stores all of its claims or none, and the
+    /// first one that fails ends the call: claims before it are stored, those after it are not.
+    fn create_all(&self, lease: &Lease, claims: &[Claim]) -> impl Answer<(), StoreError> {
+        async move {
+            for claim in claims {
+                self.create(lease, claim).await?;
+            }
+            Ok(())
+        }
+    }
     /// Replaces the claim if it still has the expected revision.
     fn update(&self, claim: &Claim, expected: Revision) -> impl Answer<Revision, StoreError>;
 }

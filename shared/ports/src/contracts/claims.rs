@@ -17,6 +17,7 @@ pub async fn claim_store(store: &(impl ClaimStore + Leases), cluster: &ClusterNa
     let lease = store.acquire(cluster, "contract", now, TTL).await.expect("the cluster name is unused");
     a_written_claim_can_be_read(store, &lease, now).await;
     one_of_concurrent_creations_wins(store, &lease, now).await;
+    claims_are_created_together_up_to_the_first_that_is_refused(store, &lease, now).await;
     one_of_concurrent_updates_wins(store, &lease, now).await;
     an_update_needs_the_stored_revision(store, &lease, now).await;
     the_first_writer_of_an_instance_is_found_by_it(store, &lease, now).await;
@@ -85,6 +86,30 @@ async fn one_of_concurrent_creations_wins(store: &impl ClaimStore, lease: &Lease
     assert_eq!(get(store, &claims[0].key).await.value.uid, claims[*winner].uid, "the winner's value is stored");
     let late = store.create(lease, &claims[0]).await;
     assert!(is_conflict(&late), "a taken name is a conflict: {late:?}");
+}
+
+async fn claims_are_created_together_up_to_the_first_that_is_refused(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {
+    // More than one request can store.
+    let claims: Vec<Claim> = (0..120).map(|n| planned_claim(&lease.cluster, &format!("together-{n:03}"), now)).collect();
+    store.create_all(lease, &[]).await.expect("nothing to store");
+    store.create_all(lease, &claims).await.expect("free names can be created under the lease");
+    for claim in &claims {
+        assert_eq!(get(store, &claim.key).await, Stored { value: claim.clone(), revision: Revision::ABSENT.next() });
+    }
+
+    let mut again: Vec<Claim> = (0..120).map(|n| planned_claim(&lease.cluster, &format!("again-{n:03}"), now)).collect();
+    again[70] = Claim { uid: "another".to_owned(), ..claims[7].clone() };
+    let taken = store.create_all(lease, &again).await;
+    let Err(StoreError::Conflict { what }) = &taken else { panic!("a taken name is a conflict: {taken:?}") };
+    assert!(what.contains("together-007"), "the taken name is named: {what}");
+    assert_eq!(get(store, &claims[7].key).await.value.uid, claims[7].uid, "the older claim stays");
+    let mut stored = 0;
+    for (at, claim) in again.iter().enumerate().filter(|(at, _)| *at != 70) {
+        let found = store.get(&claim.key).await.expect("the store responds").is_some();
+        assert!(!found || stored == at, "what is stored comes before the refusal: {at}");
+        stored += usize::from(found);
+    }
+    assert!(stored <= 70, "nothing is stored after the refusal");
 }
 
 async fn one_of_concurrent_updates_wins(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {

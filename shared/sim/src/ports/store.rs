@@ -15,6 +15,9 @@ use whittle_ports::{
 };
 use whittle_units::{ClusterName, InstanceId};
 
+/// Claims that one request creates.
+const CREATED_TOGETHER: usize = 49;
+
 impl SimPorts {
     /// The mutant that plans for the pods of terminating nodes only once they are pending: its scheduler does not see deletions.
     fn hide_endings(&self, world: &World, mut claims: Vec<Stored<Claim>>) -> Vec<Stored<Claim>> {
@@ -87,14 +90,20 @@ impl ClaimStore for SimPorts {
         .await
     }
     async fn create(&self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
-        self.call(TABLE, "a new claim", |world| {
-            if self.caller(world).is_some() && world.delays_claim(lease, claim) {
-                let reason = "the writer gave up before the table received it".to_owned();
-                return Err(StoreError::Unavailable { what: "a new claim".to_owned(), reason });
-            }
-            world.create_claim(lease, claim)
-        })
-        .await
+        self.create_all(lease, std::slice::from_ref(claim)).await.map(|()| Revision::ABSENT.next())
+    }
+    async fn create_all(&self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
+        for together in claims.chunks(CREATED_TOGETHER) {
+            self.call(TABLE, "a new claim", |world| {
+                if self.caller(world).is_some() && world.delays_claims(lease, together) {
+                    let reason = "the writer gave up before the table received it".to_owned();
+                    return Err(StoreError::Unavailable { what: "a new claim".to_owned(), reason });
+                }
+                world.create_claims(lease, together)
+            })
+            .await?;
+        }
+        Ok(())
     }
     async fn update(&self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {
         self.race(TABLE, "a claim", |world| {

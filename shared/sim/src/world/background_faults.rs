@@ -48,7 +48,7 @@ pub(crate) struct Lag {
     /// The machine that listings omit, and until when.
     hidden_from_listings: Option<(InstanceId, Timestamp)>,
     /// Claims that will still reach the table although their writers have given up.
-    late: Vec<(Timestamp, Lease, Claim)>,
+    late: Vec<(Timestamp, Lease, Vec<Claim>)>,
     /// States of machines, oldest first.
     states: BTreeMap<InstanceId, Vec<(Timestamp, InstanceState)>>,
     /// Thousandths of calls that EC2 still grants, and when this was computed.
@@ -175,12 +175,12 @@ impl World {
     }
 
     /// May delay a new claim, which reaches the table after its writer has given up. False if it arrives at once.
-    pub(crate) fn delays_claim(&mut self, lease: &Lease, claim: &Claim) -> bool {
+    pub(crate) fn delays_claims(&mut self, lease: &Lease, claims: &[Claim]) -> bool {
         if !self.fault_occurs(self.faults.late_claims) {
             return false;
         }
         let at = self.now() + self.seconds(LATE);
-        self.lag.late.push((at, lease.clone(), claim.clone()));
+        self.lag.late.push((at, lease.clone(), claims.to_vec()));
         true
     }
 
@@ -242,10 +242,10 @@ impl World {
         let now = self.now();
         let (due, left) = std::mem::take(&mut self.lag.late).into_iter().partition(|(at, ..)| *at <= now);
         self.lag.late = left;
-        let due: Vec<(Timestamp, Lease, Claim)> = due;
-        for (_, lease, claim) in due {
+        let due: Vec<(Timestamp, Lease, Vec<Claim>)> = due;
+        for (_, lease, claims) in due {
             // The table refuses those whose lease is outdated.
-            let _ = self.create_claim(&lease, &claim);
+            let _ = self.create_claims(&lease, &claims);
         }
     }
 

@@ -38,17 +38,18 @@ impl World {
         self.store.append(cluster, decisions);
     }
 
-    pub(crate) fn create_claim(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+    /// Creates all claims of one request, or none.
+    pub(crate) fn create_claims(&mut self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
         self.store.pass(self.agenda.now());
-        let answer = self.store.create(lease, claim);
-        if answer.is_ok() {
+        self.store.create(lease, claims)?;
+        for claim in claims {
             if self.store.is_stale(lease) {
                 self.violations.push(format!("claim {} was created under an outdated lease", claim.key));
             }
             self.observe_created(claim);
-            self.remember_claims();
         }
-        answer
+        self.remember_claims();
+        Ok(())
     }
 
     pub(crate) fn update_claim(&mut self, claim: &Claim, expected: Revision) -> Result<Revision, StoreError> {

@@ -138,20 +138,27 @@ impl Store {
         self.tokens.get(&lease.cluster).is_some_and(|newest| *newest > lease.token)
     }
 
-    /// Stores a new claim under the lease.
-    pub fn create(&mut self, lease: &Lease, claim: &Claim) -> Result<Revision, StoreError> {
+    /// Stores new claims under the lease: all, or none.
+    pub fn create(&mut self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
         if !self.ignore_fencing && self.is_stale(lease) {
             return Err(StoreError::Fenced { cluster: lease.cluster.clone() });
         }
-        if self.claims.contains_key(&claim.key) || self.hidden.contains_key(&claim.key) {
-            return Err(StoreError::Conflict { what: format!("claim {}", claim.key) });
+        for claim in claims {
+            if self.claims.contains_key(&claim.key) || self.hidden.contains_key(&claim.key) {
+                return Err(StoreError::Conflict { what: format!("claim {}", claim.key) });
+            }
+            let instance = claim.instance();
+            if let Some(instance) = instance.filter(|instance| !self.may_point(instance, claim, true)) {
+                return Err(StoreError::Conflict { what: format!("the owner of instance {instance}") });
+            }
         }
-        if let Some(instance) = claim.instance() {
-            self.point(instance, claim, true)?;
+        for claim in claims {
+            if let Some(instance) = claim.instance() {
+                self.point(instance, claim, true)?;
+            }
+            self.keep(claim, Revision::ABSENT.next());
         }
-        let revision = Revision::ABSENT.next();
-        self.keep(claim, revision);
-        Ok(revision)
+        Ok(())
     }
 
     /// Replaces a claim if it still has the expected revision.
@@ -179,11 +186,15 @@ impl Store {
     }
 
     /// A machine has one claim: the first that refers to it. The pointer of an ended claim may be replaced.
-    fn point(&mut self, instance: &InstanceId, claim: &Claim, after_ended: bool) -> Result<(), StoreError> {
+    fn may_point(&self, instance: &InstanceId, claim: &Claim, after_ended: bool) -> bool {
         let makes_way = |pointer: &Pointer| {
             pointer.claim == claim.key || if after_ended { pointer.deletable_at.is_some() } else { is_past(pointer.deletable_at, self.now) }
         };
-        if !self.pointers.get(instance).is_none_or(makes_way) {
+        self.pointers.get(instance).is_none_or(makes_way)
+    }
+
+    fn point(&mut self, instance: &InstanceId, claim: &Claim, after_ended: bool) -> Result<(), StoreError> {
+        if !self.may_point(instance, claim, after_ended) {
             return Err(StoreError::Conflict { what: format!("the owner of instance {instance}") });
         }
         self.pointers.insert(instance.clone(), Pointer { claim: claim.key.clone(), deletable_at: claim.deletable_at() });
