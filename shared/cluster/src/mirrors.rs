@@ -1,6 +1,6 @@
 //! NodeClaim mirrors.
 
-use crate::connection::{ApiRequest, Clusters};
+use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::metadata::MetadataOnly;
 use crate::path;
@@ -70,35 +70,49 @@ fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
     uid.is_empty() || existing.is_some_and(|existing| existing["metadata"]["uid"] == uid)
 }
 
-impl<A: ClusterAccess> Mirrors for Clusters<A> {
-    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
-        let name = &mirror.metadata.name;
-        let path = path::object::<NodeClaim>("", name);
-        let existing: Option<Value> = match self.send(cluster, &ApiRequest::get(path.clone())).await {
-            Ok(existing) => Some(existing),
-            Err(failed) if failed.class() == Some(Class::NotFound) => None,
-            Err(failed) => return Err(failed.into_error(cluster, &what(name))),
-        };
-        if !may_write(mirror, existing.as_ref()) {
-            return Err(ClusterError::NotFound { what: what(name) });
-        }
-        let object = applied(mirror, existing.as_ref());
-        let generation = match self.send::<Value>(cluster, &ApiRequest::apply(path.clone(), &object)).await {
+impl<A: ClusterAccess> Clusters<A> {
+    /// Writes metadata and spec, then the status: two requests.
+    async fn write_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim, existing: Option<&Value>) -> Result<(), RequestError> {
+        let path = path::object::<NodeClaim>("", &mirror.metadata.name);
+        let generation = match self.send::<Value>(cluster, &ApiRequest::apply(path.clone(), &applied(mirror, existing))).await {
             Ok(stored) => stored["metadata"]["generation"].as_i64(),
             // Server-side apply creates a missing object, so this means that the kind is not served, and claims cannot be mirrored.
             Err(failed) if failed.class() == Some(Class::NotFound) => {
                 tracing::warn!(%cluster, "the cluster has no NodeClaim kind of karpenter.sh/v1; claims are not mirrored");
                 return Ok(());
             }
-            Err(failed) => return Err(failed.into_error(cluster, &what(name))),
+            Err(failed) => return Err(failed),
         };
         let status = applied_status(mirror, generation);
         match self.send::<Value>(cluster, &ApiRequest::apply(format!("{path}/status"), &status)).await {
             Ok(_) => Ok(()),
             // Deleted in between, or the kind has no status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
-            Err(failed) => Err(failed.into_error(cluster, &what(name))),
+            Err(failed) => Err(failed),
         }
+    }
+}
+
+impl<A: ClusterAccess> Mirrors for Clusters<A> {
+    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
+        let name = &mirror.metadata.name;
+        let error = |failed: RequestError| failed.into_error(cluster, &what(name));
+        // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours.
+        if mirror.metadata.uid.is_empty() {
+            match self.write_mirror(cluster, mirror, None).await {
+                Err(failed) if failed.class() == Some(Class::Invalid) => {}
+                written => return written.map_err(error),
+            }
+        }
+        let existing: Option<Value> = match self.send(cluster, &ApiRequest::get(path::object::<NodeClaim>("", name))).await {
+            Ok(existing) => Some(existing),
+            Err(failed) if failed.class() == Some(Class::NotFound) => None,
+            Err(failed) => return Err(error(failed)),
+        };
+        if !may_write(mirror, existing.as_ref()) {
+            return Err(ClusterError::NotFound { what: what(name) });
+        }
+        self.write_mirror(cluster, mirror, existing.as_ref()).await.map_err(error)
     }
 
     async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
