@@ -14,7 +14,7 @@ use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, clusters_as, kubectl};
 use whittle_units::ClusterName;
 
-const POOL: &str = "
+pub(crate) const POOL: &str = "
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: default}

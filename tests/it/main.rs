@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
 mod api_requests;
+mod burst;
 mod cases;
 mod cluster_api;
 mod dynamo_faults;

@@ -14,7 +14,8 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Ev
 use whittle_disruption::{StaticChange, static_changes};
 use whittle_model::disruption::{self, Gate};
 use whittle_ports::{
-    ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, unless_conflict, write_mirror,
+    ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, concurrently, unless_conflict,
+    write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -73,18 +74,20 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("statics_rest");
             return Ok(created);
         }
+        if time_left(self.ports.clock()).is_zero() {
+            self.hand_over();
+            return Ok(created);
+        }
         for new in &change.launch {
-            if time_left(self.ports.clock()).is_zero() {
-                self.hand_over();
-                break;
-            }
             let claim = claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
-            self.ports.store().create(self.lease, &claim).await?;
+            created.push(claim);
+        }
+        self.ports.store().create_all(self.lease, &created).await?;
+        for claim in &created {
             let message = format!("one of {} missing replicas of NodePool {}", change.launch.len(), change.node_pool);
             self.report.decide(snapshot.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
             self.report.count("planned");
             crate::metrics::claim_created(&mut self.report, "provisioned", &change.node_pool, None);
-            created.push(claim);
         }
         Ok(created)
     }
@@ -96,9 +99,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let claims: Vec<ClaimName> = created.iter().map(|claim| claim.key.name.clone()).collect();
         self.ports.queues().send_now(Doorbell::Launch { cluster: self.lease.cluster.clone(), claims }).await?;
-        for claim in created {
-            write_mirror(self.ports.cluster(), claim).await;
-        }
+        concurrently(created.iter().map(|claim| write_mirror(self.ports.cluster(), claim))).await;
         Ok(())
     }
 

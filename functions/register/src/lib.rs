@@ -14,9 +14,9 @@ use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances, Involved, Mirrors,
-    NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError, advance, is_owned,
-    metrics, publish_event, rights, save, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
+    Involved, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError,
+    advance, concurrently, is_owned, metrics, publish_event, rights, save, write_mirror,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -28,8 +28,8 @@ rights! {
     Queues: Queues,
 }
 
-/// Upper bound of the time for one claim.
-const TIME_PER_CLAIM: SignedDuration = SignedDuration::from_secs(1);
+/// Upper bound of the time for claims that are handled at once.
+const TIME_PER_BATCH: SignedDuration = SignedDuration::from_secs(1);
 
 /// One run for a cluster: its ports, and the objects that it read.
 pub(crate) struct Run<'a, P> {
@@ -51,32 +51,33 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let mut untagged = Vec::new();
     let mut outcomes = Vec::new();
     let mut measurements = Vec::new();
-    for claim in claims.into_iter().filter(|claim| may_need_work(&claim.value)) {
-        if !ports.clock().has_time_for(TIME_PER_CLAIM) {
+    let due: Vec<Stored<Claim>> = claims.into_iter().filter(|claim| may_need_work(&claim.value)).collect();
+    for some in due.chunks(CONCURRENT_REQUESTS) {
+        if !ports.clock().has_time_for(TIME_PER_BATCH) {
             // The next run begins with the remaining ones.
             report.hand_over();
             waiting = true;
             break;
         }
-        let before = claim.value.clone();
-        match run.reconcile(claim, &mut report).await {
-            Ok(claim) => {
-                outcomes.extend(pool_health::pool_of(&before, &objects).zip(pool_health::outcome(&before, &claim.value)));
-                measurements.extend(measured::measurement(&before, &claim.value, &objects.nodes));
-                waiting |= is_waiting(&claim.value, ports.clock().now());
-                if wants_tags(&claim.value) {
-                    untagged.push(claim);
+        let reconciled = concurrently(some.iter().map(|claim| run.reconcile_reporting(claim.clone()))).await;
+        for (Stored { value: before, .. }, (outcome, part)) in some.iter().zip(reconciled) {
+            report.absorb(part);
+            match outcome {
+                Ok(claim) => {
+                    outcomes.extend(pool_health::pool_of(before, &objects).zip(pool_health::outcome(before, &claim.value)));
+                    measurements.extend(measured::measurement(before, &claim.value, &objects.nodes));
+                    waiting |= is_waiting(&claim.value, ports.clock().now());
+                    if wants_tags(&claim.value) {
+                        untagged.push(claim);
+                    }
                 }
+                Err(error) if is_retried(&error) => {
+                    tracing::info!(claim = %before.key, "Node or claim changed meanwhile: retrying in the next run");
+                    report.count("left_for_later");
+                    waiting = true;
+                }
+                Err(error) => return Err(error),
             }
-            // Lost a race, or the Node changed since it was read: the next run handles it.
-            Err(error)
-                if error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_)) =>
-            {
-                tracing::info!(claim = %before.key, "Node or claim changed meanwhile: retrying in the next run");
-                report.count("left_for_later");
-                waiting = true;
-            }
-            Err(error) => return Err(error),
         }
     }
     ports.store().append(cluster, &report.decisions).await?;
@@ -90,6 +91,11 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         run.requeue().await?;
     }
     Ok(report)
+}
+
+/// Lost a race, or the Node changed since it was read: the next run handles it.
+fn is_retried(error: &HandleError) -> bool {
+    error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_))
 }
 
 /// Claims that a timeout or a Node can advance.
@@ -116,6 +122,12 @@ fn wants_tags(claim: &Claim) -> bool {
 }
 
 impl<P: Rights> Run<'_, P> {
+    /// Handles a claim, with a report of its own.
+    async fn reconcile_reporting(&self, claim: Stored<Claim>) -> (Result<Stored<Claim>, HandleError>, Report) {
+        let mut report = Report::default();
+        (self.reconcile(claim, &mut report).await, report)
+    }
+
     async fn reconcile(&self, claim: Stored<Claim>, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         let now = self.ports.clock().now();
         let before = claim.clone();

@@ -1,6 +1,6 @@
 //! Tags of instances that only a Node gives them: their name in EC2's console, and what they belong to (lifecycle 10).
 
-use crate::{Rights, Run, TIME_PER_CLAIM};
+use crate::{Rights, Run, TIME_PER_BATCH};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use whittle_api::labels;
@@ -29,7 +29,7 @@ impl<P: Rights> Run<'_, P> {
     /// Adds missing tags to the instances of these claims, as many as one run may. Whether the next run should come soon for the
     /// others; not if EC2 refuses them all. Nothing else waits for tags.
     pub(crate) async fn tag_instances(&self, mut claims: Vec<Stored<Claim>>, report: &mut Report) -> bool {
-        if claims.is_empty() || !self.ports.clock().has_time_for(TIME_PER_CLAIM) {
+        if claims.is_empty() || !self.ports.clock().has_time_for(TIME_PER_BATCH) {
             return false;
         }
         let are_more = claims.len() > TAGGED_PER_RUN_MAX;

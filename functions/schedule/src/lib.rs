@@ -11,8 +11,9 @@ use whittle_checker::Violation;
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval, Records, RegionStore, Report,
-    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, release_lease, rights, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval,
+    Records, RegionStore, Report, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently, lease_held_report, publish_event,
+    release_lease, rights, write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_solver::Memory;
@@ -29,6 +30,10 @@ rights! {
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
 /// Reserved of the remaining time for announcing the created claims; the next run creates the others.
 const RESERVE_FOR_ANNOUNCE: SignedDuration = SignedDuration::from_secs(5);
+/// Reserved of the remaining time for what the next run remembers of this one, after the plan was shown in the cluster.
+const RESERVE_FOR_MEMORY: SignedDuration = SignedDuration::from_secs(3);
+/// Claims that are stored before the remaining time is looked at again.
+const CREATED_TOGETHER: usize = 100;
 /// Retry delay when another run holds the lease of the cluster.
 const RETRY_WHEN_HELD: SignedDuration = SignedDuration::from_secs(2);
 
@@ -70,39 +75,45 @@ impl<P: Rights> Run<'_, P> {
         let mut report = Report::default();
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
-        let mut created = Vec::new();
-        for new in &plan.claims {
-            if !self.ports.clock().has_time_for(RESERVE_FOR_ANNOUNCE) {
-                report.hand_over();
-                break;
-            }
-            let claim = claim_of(new, &snapshot, self.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
-            if !self.settings.shadow {
-                self.ports.store().create(lease, &claim).await?;
-            }
-            write::record_claim(&mut report, &claim, new, now);
-            created.push(claim);
-        }
+        let created = self.create_claims(lease, &snapshot, &plan, &mut report).await?;
         for left in write::new_reasons(&plan, &snapshot.buffers).take(write::LEFT_OUT_MAX) {
             write::record_left_out(&mut report, left, now);
         }
         self.store_expected(&snapshot, &plan, &mut report).await;
+        let mut published = true;
         if !self.settings.shadow {
-            self.announce(&snapshot, &plan, &created, &mut report).await?;
-            self.write_statuses(&snapshot, &plan, &mut report).await;
+            self.announce(&plan, &created).await?;
+            published = self.publish(&snapshot, &plan, &created, &mut report).await;
         }
-        // Only now: what has not been announced yet must be recomputed.
-        state::write_if_changed(
-            self.ports.store(),
-            self.cluster,
-            &unplaced,
-            &Unplaced(Memory::after(&input, &options, &plan)),
-            &mut report,
-        )
-        .await;
-        state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
+        // Only now, and only if all of it was published: what was not must be recomputed.
+        if published {
+            let after = Unplaced(Memory::after(&input, &options, &plan));
+            state::write_if_changed(self.ports.store(), self.cluster, &unplaced, &after, &mut report).await;
+            state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
+        }
         self.ports.store().append(self.cluster, &report.decisions).await?;
         Ok(report)
+    }
+
+    /// Stores the planned claims, as far as there is time.
+    async fn create_claims(&self, lease: &Lease, snapshot: &Snapshot, plan: &Plan, report: &mut Report) -> Result<Vec<Claim>, HandleError> {
+        let mut created = Vec::with_capacity(plan.claims.len());
+        for together in plan.claims.chunks(CREATED_TOGETHER) {
+            if !self.ports.clock().has_time_for(RESERVE_FOR_ANNOUNCE) {
+                report.hand_over();
+                break;
+            }
+            let unique = || self.ports.clock().unique();
+            let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, &unique(), unique(), None)).collect();
+            if !self.settings.shadow {
+                self.ports.store().create_all(lease, &claims).await?;
+            }
+            for (claim, new) in claims.iter().zip(together) {
+                write::record_claim(report, claim, new, snapshot.now);
+            }
+            created.extend(claims);
+        }
+        Ok(created)
     }
 
     /// Stores on which machines pods are expected, so that these are not disrupted meanwhile.
@@ -114,8 +125,8 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Announces the plan: to the launch function first, because later runs repeat all else.
-    async fn announce(&self, snapshot: &Snapshot, plan: &Plan, created: &[Claim], report: &mut Report) -> Result<(), HandleError> {
+    /// Sends the doorbells of the plan: to the launch function first, because later runs repeat all else.
+    async fn announce(&self, plan: &Plan, created: &[Claim]) -> Result<(), HandleError> {
         if !created.is_empty() {
             let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
             self.ports.queues().send_now(Doorbell::Launch { cluster: self.cluster.clone(), claims }).await?;
@@ -126,13 +137,34 @@ impl<P: Rights> Run<'_, P> {
         if plan.cursor.is_some() || deferred || handed_over {
             self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await?;
         }
-        for claim in created {
-            write_mirror(self.ports.cluster(), claim).await.count_failure(report, "mirrors_failed");
-        }
-        for event in write::events(plan, created, snapshot).into_iter().take(write::EVENTS_MAX) {
-            publish_event(self.ports.cluster(), self.cluster, &event).await.count_failure(report, "events_failed");
-        }
         Ok(())
+    }
+
+    /// Shows the plan in the cluster: NodeClaims, Events, statuses. Nothing depends on it, so no failure ends the run. Returns whether
+    /// there was time for all of it; `sweep` writes missing NodeClaims.
+    async fn publish(&self, snapshot: &Snapshot, plan: &Plan, created: &[Claim], report: &mut Report) -> bool {
+        let has_time = || self.ports.clock().has_time_for(RESERVE_FOR_MEMORY);
+        for some in created.chunks(CONCURRENT_REQUESTS) {
+            if !has_time() {
+                report.count("mirrors_postponed");
+                return false;
+            }
+            for written in concurrently(some.iter().map(|claim| write_mirror(self.ports.cluster(), claim))).await {
+                written.count_failure(report, "mirrors_failed");
+            }
+        }
+        let events: Vec<ClusterEvent> = write::events(plan, created, snapshot).into_iter().take(write::EVENTS_MAX).collect();
+        for some in events.chunks(CONCURRENT_REQUESTS) {
+            if !has_time() {
+                report.count("events_postponed");
+                return false;
+            }
+            for published in concurrently(some.iter().map(|event| publish_event(self.ports.cluster(), self.cluster, event))).await {
+                published.count_failure(report, "events_failed");
+            }
+        }
+        self.write_statuses(snapshot, plan, report).await;
+        true
     }
 }
 
