@@ -85,12 +85,12 @@ impl<P: Rights> Run<'_, P> {
             self.announce(&plan, &created).await?;
             published = self.publish(&snapshot, &plan, &created, &mut report).await;
         }
-        // Only now, and only if all of it was published: what was not must be recomputed.
+        // Only now, and only if all of it was published: the reasons of remembered pods are not published again.
         if published {
             let after = Unplaced(Memory::after(&input, &options, &plan));
             state::write_if_changed(self.ports.store(), self.cluster, &unplaced, &after, &mut report).await;
-            state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
         }
+        state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
         self.ports.store().append(self.cluster, &report.decisions).await?;
         Ok(report)
     }
