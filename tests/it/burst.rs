@@ -1,6 +1,7 @@
 //! A burst of pods on real back ends: the API server and its scheduler, the table and the queues of an emulator.
 
 use crate::cluster_api::POOL;
+use crate::wire::run;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
@@ -9,30 +10,24 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whittle_api::conditions;
+use whittle_api::k8s::{Pod, PodCondition};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_aws::{QueueUrls, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, ClaimStore, ClusterReader, Scope, Settings};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
+use whittle_sim::{Function, Simulation, World, WorldOptions};
+use whittle_testkit::{NoFunctions, TestWorld};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
 use whittle_tests::ministack::Ministack;
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, SignedDuration};
 
 const PODS: usize = 500;
 /// In a debug build beside other tests. The goal is five seconds (SPECIFICATION P21).
 const SECONDS_MAX: u64 = 40;
-
-/// The region answers `refresh`; nothing happens by itself.
-struct NoFunctions;
-
-impl Functions for NoFunctions {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'static>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
 
 /// Pods of which each needs a machine of its own.
 fn pods() -> String {
@@ -52,7 +47,7 @@ fn pods() -> String {
 async fn wait_for_verdicts(clusters: &Clusters<TestAccess>, cluster: &ClusterName) {
     for _ in 0..600 {
         let pods = clusters.read(cluster, Scope::All, None).await.expect("the API server answers").pods;
-        let is_unschedulable = |conditions: &[whittle_api::k8s::PodCondition]| {
+        let is_unschedulable = |conditions: &[PodCondition]| {
             conditions.iter().any(|condition| condition.type_ == "PodScheduled" && condition.reason == "Unschedulable")
         };
         if pods.iter().filter(|pod| is_unschedulable(&pod.status.conditions)).count() >= PODS {
@@ -116,8 +111,42 @@ async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
     assert!(stored.iter().all(|name| body.contains(name.as_str())), "the doorbell names every claim");
     let shown = clusters.read(&cluster, Scope::Nodes, None).await.unwrap().node_claims;
     assert_eq!(shown.iter().map(|claim| claim.metadata.name.clone()).collect::<BTreeSet<_>>(), stored);
-    let launched = |claim: &whittle_api::karpenter::NodeClaim| conditions::find(&claim.status.conditions, conditions::LAUNCHED).is_some();
+    let launched = |claim: &NodeClaim| conditions::find(&claim.status.conditions, conditions::LAUNCHED).is_some();
     assert!(shown.iter().all(launched), "with their conditions");
     assert_eq!((report.counted("mirrors_failed"), report.counted("mirrors_postponed")), (0, 0));
     assert!(elapsed < Duration::from_secs(SECONDS_MAX), "{elapsed:?}");
+}
+
+/// An API server that takes a fifth of a second for each request, and a run with ten seconds left.
+#[test]
+fn what_only_shows_a_plan_stops_in_time_and_fails_no_run() {
+    let start = FixedClock::new().now;
+    let world = TestWorld::with_functions("test", start, Arc::new(NoFunctions));
+    let (pool, class) = POOL.split_once("---\n").expect("a NodePool and its class");
+    world.create(serde_saphyr::from_str::<NodePool>(pool).expect("a NodePool"));
+    world.create(serde_saphyr::from_str::<Ec2NodeClass>(class).expect("an EC2NodeClass"));
+    for text in pods().split("---\n").filter(|text| !text.is_empty()).take(60) {
+        let mut pod: Pod = serde_saphyr::from_str(text).expect("a Pod");
+        pod.metadata.namespace = "default".to_owned();
+        pod.status.phase = "Pending".to_owned();
+        let unschedulable = PodCondition {
+            type_: "PodScheduled".into(),
+            status: "False".into(),
+            reason: "Unschedulable".into(),
+            ..PodCondition::default()
+        };
+        pod.status.conditions.push(unschedulable);
+        world.create(pod);
+    }
+    let (cluster, settings, ports) = (ClusterName::new("test"), Settings::default(), world.ports());
+    for _ in 0..2 {
+        run(whittle_refresh::handle(Adapters::all(&ports), &settings, &cluster)).expect("the region answers");
+    }
+    let slow = ports.with_time_left(SignedDuration::from_millis(200), SignedDuration::from_secs(14));
+    let report = run(whittle_schedule::handle(Adapters::all(&slow), &settings, &cluster)).expect("the run does not fail");
+    assert_eq!((report.counted("mirrors_postponed"), report.counted("mirrors_failed")), (1, 0), "{report}");
+    assert_eq!(run(ports.list(&cluster)).unwrap().len(), 60, "all claims are stored");
+    assert_eq!(world.doorbells().iter().filter(|function| **function == Function::Launch).count(), 1, "and their launch was rung for");
+    let shown = world.world().cluster.objects.node_claims.len();
+    assert!((1..60).contains(&shown), "{shown} NodeClaims");
 }
