@@ -38,6 +38,12 @@ pub(crate) fn print_error(text: Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Replaces the last line of a terminal's standard error by another, or by nothing.
+pub(crate) fn draw(line: &str) {
+    let mut err = io::stderr().lock();
+    let _ = write!(err, "\r\u{1b}[K{line}").and_then(|()| err.flush());
+}
+
 /// The exit code of a command that wrote its output itself.
 pub(crate) fn written(done: io::Result<ExitCode>) -> ExitCode {
     let done = done.and_then(|code| io::stdout().flush().map(|()| code));

@@ -5,8 +5,10 @@ mod deadlines;
 pub mod demo;
 #[cfg(test)]
 mod disrupting;
+mod kinds;
 pub mod prompt;
 pub mod report;
+mod rows;
 pub mod scenario;
 pub mod session;
 #[cfg(test)]

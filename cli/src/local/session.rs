@@ -1,13 +1,13 @@
 //! A running simulation and user actions.
 
+use super::kinds;
 use super::wiring::Handlers;
 use crate::source::acceptance;
+use crate::source::files::File;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use whittle_api::k8s::{DaemonSet, Deployment, Node, Pod, PodDisruptionBudget};
-use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
@@ -130,14 +130,18 @@ impl Session {
         self.apply_text(&path.display().to_string(), &text)
     }
 
-    /// Applies several files: all of them, or nothing if one has an error. Every error of every file is reported.
-    pub fn apply_files(&mut self, paths: &[&Path]) -> Result<Vec<String>, SessionError> {
+    /// Applies several files: all of them, or nothing if one has an error. Every error of every file is reported, also why it could
+    /// not be read.
+    pub fn apply_files(&mut self, files: &[Result<File, String>]) -> Result<Vec<String>, SessionError> {
         let (mut objects, mut errors) = (Vec::new(), Vec::new());
-        for path in paths {
-            let parsed = read(path).and_then(|text| parse(&path.display().to_string(), &text, &self.variables));
+        for file in files {
+            let parsed = file
+                .as_ref()
+                .map_err(String::clone)
+                .and_then(|file| parse(&file.name, &file.text, &self.variables).map_err(|error| error.to_string()));
             match parsed {
                 Ok(mut parsed) => objects.append(&mut parsed),
-                Err(error) => errors.push(error.to_string()),
+                Err(error) => errors.push(error),
             }
         }
         if errors.is_empty() { self.apply_objects(objects) } else { Err(SessionError::Manifest(errors)) }
@@ -156,8 +160,10 @@ impl Session {
         let now = world.now();
         for object in new {
             let label = label(&object);
+            let note = if let Object::ClusterConfig(config) = &object { another_cluster(&world, config) } else { None };
             let applied = world.cluster.apply(object, now);
             messages.push(format!("{label} {}", applied.word()));
+            messages.extend(note);
         }
         world.touch_cluster();
         Ok(messages)
@@ -171,8 +177,14 @@ impl Session {
         let mut all = self.legacy.clone();
         let mut messages = Vec::new();
         for object in objects {
-            messages.push(label(&object));
-            all.insert(label(&object), object);
+            let label = label(&object);
+            let applied = match self.legacy.get(&label) {
+                None => Applied::Created,
+                Some(known) if *known == object => Applied::Unchanged,
+                Some(_) => Applied::Configured,
+            };
+            messages.push(format!("{label} {}", applied.word()));
+            all.insert(label, object);
         }
         let options = ConvertOptions {
             default_instance_profile: self.settings().default_instance_profile,
@@ -190,13 +202,18 @@ impl Session {
             world.cluster.apply(object, now);
         }
         world.touch_cluster();
-        Ok(messages.into_iter().map(|label| format!("{label} {}", Applied::Created.word())).collect())
+        Ok(messages)
     }
 
     /// Deletes everything that a file names.
     pub fn delete_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
         let text = read(path)?;
-        let objects = parse(&path.display().to_string(), &text, &self.variables)?;
+        self.delete_text(&path.display().to_string(), &text)
+    }
+
+    /// Deletes everything that a manifest names.
+    pub fn delete_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
+        let objects = parse(name, text, &self.variables)?;
         let mut messages = Vec::new();
         for object in objects {
             let (_, kind) = object.type_meta();
@@ -211,35 +228,18 @@ impl Session {
     /// Deletes one object, in kubectl's notation.
     pub fn delete(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
         let now = self.now();
-        let key = namespaced(name);
+        let entry = kinds::find(kind).map_err(SessionError::Refused)?;
+        let Some(remove) = entry.remove else {
+            return Err(SessionError::Refused(format!("{} cannot be deleted here: nothing would follow from it", entry.plural)));
+        };
+        let key = if entry.namespaced { namespaced(name) } else { name.to_owned() };
         let mut world = self.simulation.world();
-        let cluster = &mut world.cluster;
-        match kind {
-            "deployment" | "deployments" | "deploy" => cluster.remove::<Deployment>(&key, now)?,
-            "daemonset" | "daemonsets" | "ds" => cluster.remove::<DaemonSet>(&key, now)?,
-            "pod" | "pods" | "po" => cluster.remove::<Pod>(&key, now)?,
-            "poddisruptionbudget" | "pdb" => cluster.remove::<PodDisruptionBudget>(&key, now)?,
-            "node" | "nodes" | "no" => cluster.remove::<Node>(name, now)?,
-            "nodeclaim" | "nodeclaims" => cluster.remove::<NodeClaim>(name, now)?,
-            "nodepool" | "nodepools" => cluster.remove::<NodePool>(name, now)?,
-            "nodeoverlay" | "nodeoverlays" => cluster.remove::<NodeOverlay>(name, now)?,
-            "capacitybuffer" | "capacitybuffers" => cluster.remove::<CapacityBuffer>(&key, now)?,
-            "provisioner" | "provisioners" => {
-                cluster.remove::<NodePool>(&format!("Provisioner/{name}"), now)?;
-                self.legacy.retain(|label, _| label != &format!("provisioner/{name}"));
-            }
-            "ec2nodeclass" | "ec2nodeclasses" => cluster.remove::<Ec2NodeClass>(name, now)?,
-            "awsnodetemplate" | "awsnodetemplates" => {
-                cluster.remove::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}"), now)?;
-                self.legacy.retain(|label, _| label != &format!("awsnodetemplate/{name}"));
-            }
-            other => {
-                return Err(SessionError::Refused(format!(
-                    "{other:?} cannot be deleted here: name a deployment, pod, node, nodeclaim, nodepool, nodeoverlay, capacitybuffer or ec2nodeclass"
-                )));
-            }
-        }
+        remove(&mut world.cluster, &key, now)?;
         world.touch_cluster();
+        drop(world);
+        // Or it would be there again with the next object from before v1.
+        let label = format!("{}/{name}", entry.singular());
+        self.legacy.retain(|known, _| *known != label);
         Ok(())
     }
 
@@ -318,6 +318,25 @@ impl Session {
 /// `x` means `default/x`.
 fn namespaced(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
+}
+
+/// A remark about an eksctl file that describes another cluster than this one.
+fn another_cluster(world: &World, config: &ClusterConfig) -> Option<String> {
+    let mut own = Place::default();
+    (own.cluster, own.region) = (world.name().to_string(), world.region.name().to_owned());
+    own.kubernetes_version.clone_from(&world.cluster.version);
+    let mut described = own.clone();
+    described.describe(config);
+    let differs =
+        (&own.cluster, &own.region, &own.kubernetes_version) != (&described.cluster, &described.region, &described.kubernetes_version);
+    let Place { cluster, region, kubernetes_version, .. } = described;
+    let own = format!("{} in {} with Kubernetes {}", own.cluster, own.region, own.kubernetes_version);
+    differs.then(|| {
+        format!(
+            "warning: its node groups are applied; the cluster stays {own}: start `whittle local --cluster {cluster} --region {region} \
+             --kubernetes-version {kubernetes_version}` for the one that it describes"
+        )
+    })
 }
 
 fn label(object: &Object) -> String {

@@ -1,7 +1,10 @@
-//! The prompt of `whittle local`: files are applied together or not at all, and what is gone can still be explained.
+//! The prompt of `whittle local`: it takes kubectl's lines as the walkthroughs print them, applies files together or not at all, and
+//! explains what is gone.
 
-use crate::{err, out, whittle};
+use crate::{err, out, seed, whittle};
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 fn demo(name: &str) -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/local/demo").join(name).display().to_string()
@@ -50,4 +53,219 @@ fn explain_knows_what_is_gone_and_names_what_it_chose() {
     assert!(after.contains("Empty"), "why it went: {after}");
     let absent = whittle(&["local"], "explain ip-10-0-0-1\n");
     assert!(err(&absent).contains("and there was none"), "{}", err(&absent));
+}
+
+/// Output of commands at the prompt of a cluster of version 1.24; all of them are accepted.
+#[track_caller]
+fn session(commands: &str) -> String {
+    let ended = whittle(&["local", "--kubernetes-version", "1.24"], commands);
+    assert!(ended.status.success(), "{}{}", out(&ended), err(&ended));
+    out(&ended)
+}
+
+#[track_caller]
+fn check_refused(command: &str, expected: &[&str]) {
+    let ended = whittle(&["local"], &format!("{command}\n"));
+    assert_eq!(ended.status.code(), Some(2), "{command}: {}", out(&ended));
+    let error = err(&ended);
+    assert!(expected.iter().all(|part| error.contains(part)), "{command}: {error}");
+    assert!(error.lines().count() < 12, "{command}: {error}");
+}
+
+#[track_caller]
+fn check_shown(text: &str, expected: &[&str]) {
+    for part in expected {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+}
+
+fn block(name: &str) -> String {
+    std::fs::read_to_string(seed(name)).unwrap()
+}
+
+/// S4.6, S4.7, S4.9: the getting-started page, with its manifests as here documents, and `kubectl` in front or not.
+#[test]
+fn s4_7_the_lines_of_the_getting_started_page_work_as_printed() {
+    let text = session(&format!(
+        "cat <<EOF | kubectl apply -f -\n{}EOF\nkubectl apply -f - <<'END'\n{}END\n\
+         kubectl scale deployment inflate --replicas 5\nrollout status deploy/inflate\nget node\n\
+         kubectl delete deployment inflate\nadvance 3m\nkubectl get node,po\n",
+        block("004-provisioner-default.yaml"),
+        block("004-deployment-inflate.yaml"),
+    ));
+    check_shown(
+        &text,
+        &[
+            "provisioner/default created\nawsnodetemplate/default created\ndeployment/inflate created\ndeployment/inflate scaled\n",
+            "Waiting for deployment \"inflate\" rollout to finish: 0 of 5 updated replicas are available...\n",
+            "deployment \"inflate\" successfully rolled out\n",
+            "PODS  PRICE      AGE\n",
+            "deployment/inflate deleted\n",
+            "there are no nodes, pods in namespace default\n",
+        ],
+    );
+}
+
+/// S2.9, S2.14: replicas of a Deployment in another namespace, in each of kubectl's spellings.
+#[test]
+fn s2_9_a_deployment_is_scaled_in_its_namespace() {
+    let apply = format!("apply -f {}\n", seed("002-state-cluster-autoscaler.yaml"));
+    for spelling in [
+        "kubectl scale deploy/cluster-autoscaler -n kube-system --replicas=0",
+        "scale -n kube-system deployment cluster-autoscaler --replicas 0",
+        "scale deploy/kube-system/cluster-autoscaler --replicas=0",
+        "scale kube-system/cluster-autoscaler --replicas 0",
+    ] {
+        let text = session(&format!("{apply}{spelling}\nadvance 5s\nget deploy -n kube-system\n"));
+        check_shown(&text, &["deployment/cluster-autoscaler scaled\n", "cluster-autoscaler  0/0 "]);
+    }
+}
+
+/// S3.19, S3.20: a pool deleted in the foreground, and a node deleted by name.
+#[test]
+fn s3_19_pools_and_nodes_are_deleted_as_printed() {
+    let start = format!(
+        "apply -f {} -f {}\nscale deployment inflate --replicas 2\nadvance 2m\n",
+        seed("004-provisioner-default.yaml"),
+        seed("004-deployment-inflate.yaml")
+    );
+    let pool = session(&format!(
+        "{start}kubectl delete provisioner default --cascade=foreground\nget provisioners\nadvance 5m\nget provisioners\n"
+    ));
+    let (before, after) = pool.split_once("provisioner/default deleted\n").unwrap();
+    assert!(before.contains("is ready for pods"), "{before}");
+    assert!(after.contains("default  default    "), "it stays until its node has gone: {after}");
+    assert!(after.ends_with("there are no provisioners\n"), "{after}");
+    let listed = session(&format!("{start}get node -o name\n"));
+    let node = listed.lines().last().unwrap().strip_prefix("node/").unwrap().to_owned();
+    let text = session(&format!("{start}kubectl delete node {node}\nadvance 3m\nget nodes\n"));
+    let (_, after) = text.split_once(&format!("node/{node} deleted\n")).unwrap();
+    assert!(after.contains(&format!("cluster   node {node} is gone")), "{after}");
+}
+
+/// S2.1, S0.18 and others whose objects could not be looked at.
+#[test]
+fn every_kind_is_listed_by_all_its_names_and_as_yaml() {
+    let apply = format!(
+        "apply -f {} {} {} {} {}\n",
+        seed("002-deployment-nginx.yaml"),
+        seed("002-pdb-nginx.yaml"),
+        seed("002-service-nginx.yaml"),
+        seed("001-state-daemonsets.yaml"),
+        seed("003-ec2nodeclass-v1beta1.yaml")
+    );
+    let shown = [
+        ("po", "STATUS"),
+        ("deployments.apps", "READY"),
+        ("pdb", "ALLOWED-DISRUPTIONS"),
+        ("poddisruptionbudgets", "ALLOWED-DISRUPTIONS"),
+        ("svc", "SELECTOR"),
+        ("ec2nodeclasses", "False (SubnetsNotFound)"),
+        ("ec2nc.karpenter.k8s.aws", "SubnetsNotFound"),
+        ("ds -A", "aws-node"),
+        ("ns", "kube-system  "),
+        ("rs", "DESIRED"),
+        ("sts", "there are no statefulsets in namespace default\n"),
+        ("nodeclaims", "there are no nodeclaims\n"),
+        ("np", "there are no nodepools\n"),
+        ("events -A", "LAST-SEEN"),
+        ("all", "deployment/nginx-to-scaleout"),
+        ("po -A --no-headers --show-labels", "pod-template-hash="),
+        ("po -l app!=none,pod-template-hash -o wide", "REASON"),
+        ("deploy nginx-to-scaleout -o json", "\"kind\": \"Deployment\""),
+        ("pdb -o yaml", "kind: List"),
+    ];
+    // Each answer ends with what `get ns default -o name` prints.
+    let asked: String = shown.iter().map(|(word, _)| format!("get {word}\nget ns default -o name\n")).collect();
+    let text = session(&format!("{apply}advance 5s\nget ns default -o name\n{asked}"));
+    let mut answers = text.split("namespace/default\n").skip(1);
+    for (word, expected) in shown {
+        let answer = answers.next().unwrap_or_default();
+        assert!(answer.contains(expected), "get {word}: {answer}");
+    }
+    let text = session(&format!("{apply}advance 5s\ndescribe ec2nodeclass default\ndescribe deploy/nginx-to-scaleout\nget po -w\n"));
+    check_shown(&text, &["ec2nodeclass/default\n", "SubnetsReady", "deployment/nginx-to-scaleout\n", "the clock stands still"]);
+}
+
+#[test]
+fn objects_that_are_named_are_found_or_the_nearest_is_named() {
+    let apply = format!("apply -f {}\n", seed("002-state-cluster-autoscaler.yaml"));
+    let ended = whittle(&["local"], &format!("{apply}get deploy cluster-autoscaler\n"));
+    assert!(err(&ended).contains("there is one in namespace kube-system: add -n kube-system"), "{}", err(&ended));
+    let ended = whittle(&["local"], &format!("{apply}get deploy cluster-autoscalr -n kube-system\n"));
+    assert!(err(&ended).contains("did you mean cluster-autoscaler?"), "{}", err(&ended));
+    let text = session(&format!("{apply}delete deploy nothing --ignore-not-found\ndelete deploy --all -n kube-system\nget deploy -A\n"));
+    check_shown(&text, &["deployment/kube-system/cluster-autoscaler deleted\nthere are no deployments\n"]);
+}
+
+#[test]
+fn what_cannot_work_names_what_does() {
+    check_refused("kubectl logs -f -n karpenter -l app.kubernetes.io/name=karpenter -c controller", &["`explain NAME`"]);
+    check_refused("kubectl exec -it curl -- sh", &["no containers run here"]);
+    check_refused("kubectl edit configmap aws-auth -n kube-system", &["`apply` it again"]);
+    check_refused("kubectl expose deployment nginx --port=80 --target-port=80", &["`apply -f` stores one"]);
+    check_refused("eksctl create cluster -f -", &["node groups"]);
+    check_refused("kubectl get pods | grep x", &["no pipes"]);
+    check_refused("get job", &["whittle plan"]);
+    check_refused("gte pods", &["did you mean `get`?"]);
+    check_refused("get deploymnets", &["did you mean deployments?"]);
+    check_refused("get pods -o yml", &["yaml"]);
+    check_refused("scale deploy/x --replicas three", &["no number of replicas"]);
+    check_refused("scale deploy/x --replicas -3", &["-3 replicas cannot be"]);
+    check_refused("scale sts/x --replicas 3", &["name a deployment"]);
+    check_refused("delete pods", &["--all"]);
+    check_refused("delete ns default", &["cannot be deleted"]);
+    check_refused("rollout status deploy/none", &["there is no deployment"]);
+    check_refused("apply -f https://example.com/x.yaml", &["nothing is fetched"]);
+    check_refused("advance 99999999h", &["too long"]);
+    check_refused("explain 'x", &["left open"]);
+}
+
+/// S0.2, S4.3: an eksctl file makes node groups; what else it describes is chosen at the start.
+#[test]
+fn s4_3_an_eksctl_file_for_another_cluster_says_how_to_start_that_one() {
+    let file = seed("004-eksctl-cluster.yaml");
+    let text = out(&whittle(&["local"], &format!("apply -f {file}\nadvance 5s\nget nodes\n")));
+    let stays = "warning: its node groups are applied; the cluster stays demo in us-east-1 with Kubernetes 1.33";
+    check_shown(&text, &[stays, "--kubernetes-version 1.24`", " Ready "]);
+    assert!(!session(&format!("apply -f {file}\n")).contains("warning"), "it is the one that it describes");
+}
+
+#[test]
+fn applying_an_old_kind_again_says_what_changed() {
+    let again = block("004-provisioner-default.yaml").replace("1000", "100");
+    let file = seed("004-provisioner-default.yaml");
+    let text = session(&format!("apply -f {file}\napply -f {file}\napply -f -\n{again}EOF\n"));
+    let words: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("provisioner/default ")).collect();
+    assert_eq!(words, ["created", "unchanged", "configured"]);
+}
+
+#[test]
+fn a_restart_replaces_every_pod() {
+    let text = session(&format!(
+        "apply -f {} -f {}\nscale deploy/inflate --replicas 2\nrollout status deploy inflate\nget po -o name\nrollout restart deploy inflate\n\
+         rollout status deploy inflate\nget po -o name\n",
+        seed("004-provisioner-default.yaml"),
+        seed("004-deployment-inflate.yaml")
+    ));
+    let pods: std::collections::BTreeSet<&str> = text.lines().filter(|line| line.starts_with("pod/inflate-")).collect();
+    assert!(4 <= pods.len(), "{text}");
+    check_shown(&text, &["old replicas are pending termination", "deployment/inflate restarted\n"]);
+}
+
+/// Standard input may have any bytes: a line of it that is no text is an error for itself.
+#[test]
+fn a_line_that_is_no_text_is_passed_over() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_whittle"))
+        .arg("local")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"get nodes\nget \xff\xfe\nget nodepools\n").unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(out(&ended), "there are no nodes\nthere are no nodepools\n");
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(err(&ended).contains("line 2 is no UTF-8 text, at its byte 5"), "{}", err(&ended));
 }

@@ -60,6 +60,11 @@ impl Replica {
 }
 
 impl Cluster {
+    /// What the newest pods of a Deployment have in their label `pod-template-hash`.
+    pub fn template_hash(deployment: &Deployment) -> String {
+        template_hash(&deployment.spec.template)
+    }
+
     pub(super) fn step_deployments(&mut self, now: Timestamp, dice: &mut Dice) {
         for (deployment, replicas) in self.unsettled() {
             self.step_deployment(&deployment, replicas, now, dice);

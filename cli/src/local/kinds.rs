@@ -1,0 +1,241 @@
+//! The kinds that the simulated cluster holds, under every name that kubectl knows for them.
+
+use super::rows::{self, Listed};
+use jiff::Timestamp;
+use whittle_api::k8s::{
+    ConfigMap, CsiNode, DaemonSet, Deployment, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PriorityClass,
+    ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
+};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use whittle_sim::World;
+use whittle_sim::cluster::{Cluster, NoSuchObject, Tabled};
+
+/// Deletes one object by its key.
+type Remove = fn(&mut Cluster, &str, Timestamp) -> Result<(), NoSuchObject>;
+
+/// A kind: its names, its columns, and how its objects are found.
+pub(crate) struct KindEntry {
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) short: &'static [&'static str],
+    pub(crate) namespaced: bool,
+    /// Columns between the name and the age.
+    pub(crate) columns: &'static [&'static str],
+    /// Columns after the age, shown with `-o wide`.
+    pub(crate) wide: &'static [&'static str],
+    pub(crate) list: for<'a> fn(&'a World) -> Vec<Listed<'a>>,
+    pub(crate) remove: Option<Remove>,
+}
+
+impl KindEntry {
+    /// The name in front of the slash in `deployment/web`.
+    pub(crate) fn singular(&self) -> String {
+        self.kind.to_lowercase()
+    }
+    /// Whether a word of a command means this kind.
+    fn is_called(&self, word: &str) -> bool {
+        self.plural == word || self.short.contains(&word) || self.kind.eq_ignore_ascii_case(word)
+    }
+}
+
+/// Kinds of real clusters that the simulation does not hold, and what to do instead.
+const ABSENT: &[(&[&str], &str)] = &[
+    (&["job", "jobs", "cronjob", "cronjobs", "cj"], "Jobs are not simulated: `whittle plan -f FILE` plans their pods"),
+    (&["machine", "machines"], "Machines are NodeClaims now: `get nodeclaims`"),
+    (&["secret", "secrets"], "Secrets are not simulated: nothing runs in the containers that could read them"),
+    (&["serviceaccount", "serviceaccounts", "sa"], "ServiceAccounts are not simulated: the functions have all the rights of their roles"),
+    (&["ingress", "ingresses", "ing", "endpoints", "ep"], "networks are not simulated: `get services` shows selectors alone"),
+    (&["hpa", "horizontalpodautoscaler", "horizontalpodautoscalers"], "autoscaling of pods is not simulated: `scale` does its work"),
+    (&["replicationcontroller", "replicationcontrollers", "rc"], "ReplicationControllers are not simulated: make a Deployment of it"),
+    (&["crd", "crds", "customresourcedefinition", "customresourcedefinitions"], "CRDs are not simulated: all kinds of Karpenter are there"),
+];
+
+/// The kinds of `get all`, as with kubectl.
+pub(crate) const ALL: [&str; 6] = ["pods", "services", "daemonsets", "deployments", "replicasets", "statefulsets"];
+
+/// The kind that a word of a command means; `nodepools.karpenter.sh` is the same as `nodepools`.
+pub(crate) fn find(word: &str) -> Result<&'static KindEntry, String> {
+    let lower = word.to_lowercase();
+    let bare = lower.split('.').next().unwrap_or(&lower);
+    if let Some(entry) = KINDS.iter().find(|entry| entry.is_called(bare)) {
+        return Ok(entry);
+    }
+    if let Some((_, remedy)) = ABSENT.iter().find(|(names, _)| names.contains(&bare)) {
+        return Err((*remedy).to_owned());
+    }
+    let known = KINDS.iter().flat_map(|entry| std::iter::once(entry.plural.to_owned()).chain([entry.singular()]));
+    match nearest(bare, known) {
+        Some(near) => Err(format!("the simulation holds no {word:?}; did you mean {near}?")),
+        None => {
+            let plurals: Vec<&str> = KINDS.iter().map(|entry| entry.plural).collect();
+            Err(format!("the simulation holds no {word:?}; it holds {}", plurals.join(", ")))
+        }
+    }
+}
+
+/// The known word that a mistyped one is most similar to, if it is similar enough.
+pub(crate) fn nearest(word: &str, known: impl IntoIterator<Item = String>) -> Option<String> {
+    let apart = |known: &String| strsim::osa_distance(word, known);
+    // A third of the letters may be wrong, but not all.
+    let similar = |distance: usize| distance * 3 <= word.chars().count() + 2 && distance < word.chars().count();
+    let scored = known.into_iter().map(|known| (apart(&known), known)).filter(|(distance, _)| similar(*distance));
+    scored.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+fn remove<T: Tabled>(cluster: &mut Cluster, key: &str, now: Timestamp) -> Result<(), NoSuchObject> {
+    cluster.remove::<T>(key, now)
+}
+
+/// Deletes what a Provisioner or an AWSNodeTemplate became.
+fn remove_pool_of(cluster: &mut Cluster, name: &str, now: Timestamp) -> Result<(), NoSuchObject> {
+    cluster.remove::<NodePool>(&format!("Provisioner/{name}"), now)
+}
+
+fn remove_class_of(cluster: &mut Cluster, name: &str, now: Timestamp) -> Result<(), NoSuchObject> {
+    cluster.remove::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}"), now)
+}
+
+/// A kind without columns of its own.
+const fn plain(
+    (kind, plural, short): (&'static str, &'static str, &'static [&'static str]),
+    namespaced: bool,
+    list: for<'a> fn(&'a World) -> Vec<Listed<'a>>,
+    remove: Option<Remove>,
+) -> KindEntry {
+    KindEntry { kind, plural, short, namespaced, columns: &[], wide: &[], list, remove }
+}
+
+const POOL: &[&str] = &["NODECLASS", "NODES", "READY"];
+const POOL_WIDE: &[&str] = &["WEIGHT", "CPU", "MEMORY", "LIMITS"];
+const CLASS: &[&str] = &["READY", "AMIS", "SUBNETS", "GROUPS"];
+const CLASS_WIDE: &[&str] = &["PROFILE", "ZONES"];
+
+/// Every kind. What kubectl lists first comes first, so that completion offers it first.
+pub(crate) const KINDS: &[KindEntry] = &[
+    KindEntry {
+        columns: &["STATUS", "POOL", "TYPE", "CAPACITY", "ZONE", "PODS", "PRICE"],
+        wide: &["CPU", "MEMORY", "INSTANCE", "VERSION", "TAINTS"],
+        ..plain(("Node", "nodes", &["no"]), false, rows::nodes, Some(remove::<Node>))
+    },
+    KindEntry {
+        columns: &["STATUS", "NODE"],
+        wide: &["CPU", "MEMORY", "REASON"],
+        ..plain(("Pod", "pods", &["po"]), true, rows::pods, Some(remove::<Pod>))
+    },
+    KindEntry {
+        columns: &["READY", "UP-TO-DATE", "AVAILABLE"],
+        wide: &["SELECTOR"],
+        ..plain(("Deployment", "deployments", &["deploy"]), true, rows::deployments, Some(remove::<Deployment>))
+    },
+    KindEntry {
+        columns: POOL,
+        wide: POOL_WIDE,
+        ..plain(("NodePool", "nodepools", &["np"]), false, rows::node_pools, Some(remove::<NodePool>))
+    },
+    KindEntry {
+        columns: &["PHASE", "POOL", "TYPE", "CAPACITY", "ZONE", "INSTANCE", "NODE"],
+        wide: &["PRICE", "AMI"],
+        ..plain(("NodeClaim", "nodeclaims", &[]), false, rows::claims, Some(remove::<NodeClaim>))
+    },
+    KindEntry {
+        columns: CLASS,
+        wide: CLASS_WIDE,
+        ..plain(("EC2NodeClass", "ec2nodeclasses", &["ec2nc", "ec2ncs"]), false, rows::node_classes, Some(remove::<Ec2NodeClass>))
+    },
+    KindEntry {
+        columns: POOL,
+        wide: POOL_WIDE,
+        ..plain(("Provisioner", "provisioners", &[]), false, rows::provisioners, Some(remove_pool_of))
+    },
+    KindEntry {
+        columns: CLASS,
+        wide: CLASS_WIDE,
+        ..plain(("AWSNodeTemplate", "awsnodetemplates", &[]), false, rows::node_templates, Some(remove_class_of))
+    },
+    KindEntry {
+        columns: &["READY"],
+        ..plain(("NodeOverlay", "nodeoverlays", &["overlays"]), false, rows::overlays, Some(remove::<NodeOverlay>))
+    },
+    KindEntry {
+        columns: &["REPLICAS", "READY"],
+        ..plain(("CapacityBuffer", "capacitybuffers", &["cb"]), true, rows::buffers, Some(remove::<CapacityBuffer>))
+    },
+    KindEntry { columns: &["OBJECT", "TYPE", "REASON", "MESSAGE"], ..plain(("Event", "events", &["ev"]), true, rows::events, None) },
+    KindEntry {
+        columns: &["CURRENT", "READY"],
+        wide: &["SELECTOR"],
+        ..plain(("DaemonSet", "daemonsets", &["ds"]), true, rows::daemon_sets, Some(remove::<DaemonSet>))
+    },
+    KindEntry {
+        columns: &["DESIRED", "CURRENT", "READY"],
+        ..plain(("ReplicaSet", "replicasets", &["rs"]), true, rows::replica_sets, Some(remove::<ReplicaSet>))
+    },
+    KindEntry {
+        columns: &["READY"],
+        ..plain(("StatefulSet", "statefulsets", &["sts"]), true, rows::stateful_sets, Some(remove::<StatefulSet>))
+    },
+    KindEntry {
+        columns: &["MIN-AVAILABLE", "MAX-UNAVAILABLE", "ALLOWED-DISRUPTIONS"],
+        ..plain(("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"]), true, rows::budgets, Some(remove::<PodDisruptionBudget>))
+    },
+    KindEntry { columns: &["SELECTOR"], ..plain(("Service", "services", &["svc"]), true, rows::services, Some(remove::<Service>)) },
+    plain(("Namespace", "namespaces", &["ns"]), false, rows::namespaces, None),
+    KindEntry { columns: &["DATA"], ..plain(("ConfigMap", "configmaps", &["cm"]), true, rows::config_maps, Some(remove::<ConfigMap>)) },
+    KindEntry {
+        columns: &["VALUE", "GLOBAL-DEFAULT"],
+        ..plain(("PriorityClass", "priorityclasses", &["pc"]), false, rows::priority_classes, Some(remove::<PriorityClass>))
+    },
+    plain(("PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"]), true, rows::volume_claims, Some(remove::<PersistentVolumeClaim>)),
+    plain(("PersistentVolume", "persistentvolumes", &["pv"]), false, rows::volumes, Some(remove::<PersistentVolume>)),
+    plain(("StorageClass", "storageclasses", &["sc"]), false, rows::storage_classes, Some(remove::<StorageClass>)),
+    plain(("PodTemplate", "podtemplates", &[]), true, rows::pod_templates, Some(remove::<StoredPodTemplate>)),
+    plain(("CSINode", "csinodes", &[]), false, rows::csi_nodes, Some(remove::<CsiNode>)),
+    plain(("VolumeAttachment", "volumeattachments", &[]), false, rows::volume_attachments, Some(remove::<VolumeAttachment>)),
+];
+
+/// What a command is about: a kind, and one object of it unless all are meant.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) entry: &'static KindEntry,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+impl Target {
+    fn of(entry: &'static KindEntry, name: &str) -> Self {
+        match name.split_once('/') {
+            Some((namespace, name)) if entry.namespaced => {
+                Self { entry, namespace: Some(namespace.to_owned()), name: Some(name.to_owned()) }
+            }
+            _ => Self { entry, namespace: None, name: Some(name.to_owned()) },
+        }
+    }
+
+    /// The key of the named object, `namespace/name` or the name alone.
+    pub(crate) fn key(&self, name: &str, namespace: &str) -> String {
+        if self.entry.namespaced { format!("{}/{name}", self.namespace.as_deref().unwrap_or(namespace)) } else { name.to_owned() }
+    }
+}
+
+/// The targets of `KIND[,KIND] [NAME…]` or `KIND/NAME…`, where a name may have its namespace in front: `deploy/kube-system/coredns`.
+pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, String> {
+    let (first, names) = words.split_first().ok_or("name a kind, such as `pods`, and the objects that you mean")?;
+    if first.contains('/') {
+        let target = |word: &String| {
+            let (kind, name) = word.split_once('/').ok_or_else(|| format!("{word:?} has no kind in front: write KIND/NAME"))?;
+            Ok(Target::of(find(kind)?, name))
+        };
+        return words.iter().map(target).collect();
+    }
+    let mut targets = Vec::new();
+    for kind in first.split(',').filter(|kind| !kind.is_empty()) {
+        let entries = if kind == "all" { ALL.iter().map(|kind| find(kind)).collect() } else { find(kind).map(|entry| vec![entry]) };
+        for entry in entries? {
+            if names.is_empty() {
+                targets.push(Target { entry, namespace: None, name: None });
+            }
+            targets.extend(names.iter().map(|name| Target::of(entry, name)));
+        }
+    }
+    Ok(targets)
+}

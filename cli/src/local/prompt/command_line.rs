@@ -1,0 +1,314 @@
+//! The commands of the prompt, in kubectl's spelling.
+
+use crate::local::kinds;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+
+/// One line: a command, and the namespace that it is about.
+#[derive(Debug, Parser)]
+#[command(
+    name = "whittle local",
+    no_binary_name = true,
+    bin_name = "",
+    disable_help_flag = false,
+    help_template = "{subcommands}{after-help}",
+    after_help = EXAMPLES
+)]
+pub(super) struct Line {
+    #[command(subcommand)]
+    pub(super) verb: Verb,
+    /// Namespace of the objects
+    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
+}
+
+const EXAMPLES: &str = "
+`kubectl` in front of a command is left out, and KIND NAME and KIND/NAME mean the same. For example:
+  apply -f pool.yaml -f deployment.yaml
+  scale deployment inflate --replicas 5
+  advance 10m
+  get nodes -o wide
+  explain NAME
+`help COMMAND` has the options of a command; Ctrl-C stops one, Ctrl-D ends the session.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Apply manifests (old versions too): files, directories, or `-` for the lines up to EOF
+    #[command(alias = "create")]
+    Apply(ApplyArgs),
+    /// Delete objects, by name or as files have them
+    Delete(DeleteArgs),
+    /// Change the replicas of Deployments
+    Scale(ScaleArgs),
+    /// Let time pass, such as 30s, 10m, 1h30m or 1d, and print what happens
+    Advance {
+        #[arg(value_name = "TIME", allow_hyphen_values = true)]
+        span: String,
+    },
+    /// List objects: nodes, pods, deployments, nodepools, nodeclaims, events, …
+    Get(GetArgs),
+    /// Everything about objects: fields, conditions, pods, events
+    Describe(DescribeArgs),
+    /// Wait for a Deployment, or restart it
+    Rollout {
+        #[command(subcommand)]
+        command: RolloutCommand,
+    },
+    /// EC2 takes a spot node back in two minutes
+    Interrupt {
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Why a pod or node is as it is, or why it went
+    Explain {
+        #[arg(required = true, num_args = 1..=2, value_name = "POD|NODE")]
+        name: Vec<String>,
+    },
+    /// What disruption did to the bill
+    Savings,
+    /// End the session
+    #[command(alias = "exit")]
+    Quit,
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+/// `apply -f`
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    /// Files or directories; `-` reads the lines that follow, up to one that says EOF
+    #[arg(short = 'f', long = "filename", required = true, num_args = 1.., value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    #[arg(long, hide = true)]
+    server_side: bool,
+    #[arg(long, hide = true)]
+    force_conflicts: bool,
+}
+
+impl ApplyArgs {
+    pub(super) fn reads_lines(&self) -> bool {
+        self.files.iter().any(|file| file == Path::new("-"))
+    }
+}
+
+/// `delete`
+#[derive(Debug, Args)]
+pub(super) struct DeleteArgs {
+    /// KIND NAME… or KIND/NAME…
+    #[arg(value_name = "OBJECT", required_unless_present = "files")]
+    pub(super) objects: Vec<String>,
+    /// Delete what these files name
+    #[arg(short = 'f', long = "filename", num_args = 1.., value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// Only objects with these labels, such as app=web
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(super) selector: Option<String>,
+    /// All objects of the kind
+    #[arg(long)]
+    pub(super) all: bool,
+    /// What happens to what the object owns; foreground deletes a pool after its nodes
+    #[arg(long, value_enum, num_args = 0..=1, default_value_t = Cascade::Background, default_missing_value = "background")]
+    pub(super) cascade: Cascade,
+    /// Succeed if there is no such object
+    #[arg(long)]
+    pub(super) ignore_not_found: bool,
+    /// Seconds that a pod gets to end
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) grace_period: Option<i64>,
+    /// Delete pods within a second
+    #[arg(long)]
+    pub(super) now: bool,
+    #[arg(long, hide = true)]
+    force: bool,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    wait: Option<bool>,
+}
+
+impl DeleteArgs {
+    pub(super) fn reads_lines(&self) -> bool {
+        self.files.iter().any(|file| file == Path::new("-"))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Cascade {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// `scale`
+#[derive(Debug, Args)]
+pub(super) struct ScaleArgs {
+    /// deployment NAME… or deployment/NAME…
+    #[arg(required = true, value_name = "OBJECT")]
+    pub(super) objects: Vec<String>,
+    #[arg(long, allow_hyphen_values = true, value_name = "NUMBER")]
+    pub(super) replicas: String,
+}
+
+/// `get`
+#[derive(Debug, Args)]
+pub(super) struct GetArgs {
+    /// KIND[,KIND] [NAME…] or KIND/NAME…; `all` for workloads and their pods
+    #[arg(required = true, value_name = "OBJECT")]
+    pub(super) objects: Vec<String>,
+    #[arg(short, long, value_enum)]
+    pub(super) output: Option<Format>,
+    /// In all namespaces
+    #[arg(short = 'A', long)]
+    pub(super) all_namespaces: bool,
+    /// Only objects with these labels, such as app=web
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(super) selector: Option<String>,
+    /// Show the labels in a column
+    #[arg(long)]
+    pub(super) show_labels: bool,
+    /// Leave out the header
+    #[arg(long)]
+    pub(super) no_headers: bool,
+    #[arg(short, long, hide = true)]
+    pub(super) watch: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Wide,
+    Yaml,
+    Json,
+    Name,
+}
+
+/// `describe`
+#[derive(Debug, Args)]
+pub(super) struct DescribeArgs {
+    /// KIND [NAME…] or KIND/NAME…
+    #[arg(required = true, value_name = "OBJECT")]
+    pub(super) objects: Vec<String>,
+    /// Only objects with these labels, such as app=web
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(super) selector: Option<String>,
+    /// In all namespaces
+    #[arg(short = 'A', long)]
+    pub(super) all_namespaces: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RolloutCommand {
+    /// Let time pass until a Deployment has all its pods
+    Status(RolloutArgs),
+    /// Replace the pods of a Deployment
+    Restart(RolloutArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RolloutArgs {
+    /// deployment NAME or deployment/NAME
+    #[arg(required = true, value_name = "OBJECT")]
+    pub(super) objects: Vec<String>,
+    /// How long to wait at most
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    pub(super) timeout: String,
+    #[arg(short, long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    watch: Option<bool>,
+}
+
+/// The words of a line, and the line that ends the text after it.
+pub(super) struct Words {
+    pub(super) words: Vec<String>,
+    pub(super) until: Option<String>,
+}
+
+/// Splits a line as a shell does. `cat <<EOF | kubectl apply -f -` is `apply -f -` with the lines up to EOF. `None` for an empty line.
+pub(super) fn split(line: &str) -> Result<Option<Words>, String> {
+    let mut words = shlex::split(line).ok_or_else(|| format!("a quote or a backslash is left open in {line:?}"))?;
+    let mut until = None;
+    if let Some(position) = words.iter().position(|word| word.starts_with("<<")) {
+        let word = words.remove(position);
+        let bare = word.trim_start_matches("<<").trim_start_matches('-').to_owned();
+        let next = (bare.is_empty() && position < words.len()).then(|| words.remove(position));
+        until = Some(next.unwrap_or(bare));
+    }
+    if let Some(pipe) = words.iter().position(|word| word == "|") {
+        if words[..pipe] != ["cat"] || until.is_none() {
+            return Err("there are no pipes here: -l, a name, or -o name choose what is listed".to_owned());
+        }
+        words.drain(..=pipe);
+    }
+    if words.first().is_some_and(|word| word == "$" || word == "whittle>") {
+        words.remove(0);
+    }
+    if words.first().is_some_and(|word| word == "kubectl") {
+        words.remove(0);
+        if words.is_empty() {
+            words.push("help".to_owned());
+        }
+    }
+    Ok((!words.is_empty()).then_some(Words { words, until }))
+}
+
+/// The command of some words: `Ok(Err(text))` is help that was asked for.
+pub(super) fn parse(words: &[String]) -> Result<Result<Line, String>, String> {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
+    match Line::try_parse_from(words) {
+        Ok(line) => Ok(Ok(line)),
+        Err(error) => {
+            let text = error.render().to_string();
+            if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand) {
+                return Ok(Err(text));
+            }
+            Err(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+        }
+    }
+}
+
+/// The names of all commands.
+pub(super) fn verbs() -> Vec<String> {
+    let command = Line::command();
+    let mut names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    names.push("help".to_owned());
+    names
+}
+
+/// Commands of a shell or of kubectl that cannot work here, and what to do instead.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &["logs"],
+        "no containers run here that could log: `advance` prints what Whittle decides, and `explain NAME` repeats it for one object",
+    ),
+    (&["exec", "attach", "cp", "debug", "run", "port-forward", "proxy"], "no containers run here: a pod is only what it requests"),
+    (&["edit", "patch", "set", "replace", "label", "annotate", "taint"], "change the manifest and `apply` it again, also one with `-f -`"),
+    (&["expose"], "networks are not simulated: a Service would change nothing; `apply -f` stores one"),
+    (&["cordon", "uncordon", "drain"], "delete the node, which drains it: `delete node NAME`"),
+    (&["autoscale"], "autoscaling of pods is not simulated: `scale deployment NAME --replicas N` does its work"),
+    (&["top"], "`get nodes -o wide` shows what the pods of a node request"),
+    (&["wait"], "`rollout status deployment NAME` waits for a Deployment, and `advance 5m` for anything else"),
+    (&["watch"], "the clock stands still between commands: `advance` prints what changes while it runs"),
+    (
+        &["config", "cluster-info", "version", "auth"],
+        "`whittle local --cluster NAME --region REGION --kubernetes-version VERSION` chooses the cluster",
+    ),
+    (&["diff"], "`apply` says what is created, configured or unchanged"),
+    (&["helm"], "Whittle is installed here, with its default settings; `whittle check --values FILE` judges Helm values"),
+    (
+        &["eksctl"],
+        "`apply -f` of a ClusterConfig makes its node groups; --cluster, --region and --kubernetes-version of `whittle local` the rest",
+    ),
+    (&["aws"], "the account is simulated and everything is there; `interrupt NODE` is EC2's interruption of a spot machine"),
+    (
+        &["export", "cd", "ls", "sleep", "echo", "source"],
+        "this is no shell; `advance` lets time pass, and files are named from where `whittle` was started",
+    ),
+];
+
+/// Why a command is none.
+pub(super) fn refusal(words: &[String]) -> String {
+    let verb = words.first().map_or("", String::as_str);
+    if let Some((_, remedy)) = ELSEWHERE.iter().find(|(verbs, _)| verbs.contains(&verb)) {
+        return format!("`{verb}` does not work here: {remedy}");
+    }
+    match kinds::nearest(verb, verbs()) {
+        Some(near) => format!("{verb:?} is no command; did you mean `{near}`? `help` lists them"),
+        None => format!("{verb:?} is no command; `help` lists them"),
+    }
+}

@@ -1,0 +1,253 @@
+//! `get`: objects as tables, YAML, JSON or names.
+
+use super::command_line::{Format, GetArgs};
+use crate::local::kinds::{self, KindEntry, Target};
+use crate::local::rows::Listed;
+use comfy_table::{Table, presets};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use whittle_sim::World;
+
+/// What `get` prints.
+pub(super) fn get(world: &World, args: &GetArgs, namespace: Option<&str>) -> Result<String, String> {
+    let targets = kinds::targets(&args.objects)?;
+    let selector = args.selector.as_deref().map(Selector::parse).transpose()?;
+    let scope = Scope { namespace: namespace.unwrap_or("default"), all: args.all_namespaces, selector: selector.as_ref() };
+    let mut groups: Vec<(&'static KindEntry, Vec<Listed<'_>>)> = Vec::new();
+    for target in &targets {
+        let listed = scope.listed(world, target)?;
+        match groups.last_mut().filter(|(entry, _)| entry.kind == target.entry.kind) {
+            Some((_, rows)) => rows.extend(listed),
+            None => groups.push((target.entry, listed)),
+        }
+    }
+    let named = targets.iter().any(|target| target.name.is_some());
+    let text = match args.output {
+        Some(Format::Json) => format!("{:#}\n", as_list(&groups, named)),
+        Some(Format::Yaml) => serde_saphyr::to_string(&as_list(&groups, named)).map_err(|error| error.to_string())?,
+        Some(Format::Name) => names(&groups),
+        None | Some(Format::Wide) => tables(world, args, &scope, &groups),
+    };
+    let remark = "the clock stands still, so that nothing more is to be seen: `advance 1m` prints what changes, and then `get` again\n";
+    Ok(if args.watch { format!("{text}{remark}") } else { text })
+}
+
+/// Which objects a command is about.
+pub(super) struct Scope<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) all: bool,
+    pub(super) selector: Option<&'a Selector>,
+}
+
+impl Scope<'_> {
+    /// The objects of a target. One that is named and not there is an error.
+    pub(super) fn listed<'a>(&self, world: &'a World, target: &Target) -> Result<Vec<Listed<'a>>, String> {
+        let entry = target.entry;
+        let namespace = target.namespace.as_deref().unwrap_or(self.namespace);
+        let everywhere = self.all || !entry.namespaced;
+        let in_it = |row: &Listed<'_>| everywhere || row.namespace == namespace || entry.kind == "Event" && row.namespace.is_empty();
+        let named = |row: &Listed<'_>| target.name.as_ref().is_none_or(|name| row.name == *name);
+        let labelled = |row: &Listed<'_>| self.selector.is_none_or(|selector| selector.matches(row.labels));
+        let mut rows = (entry.list)(world);
+        let others: Vec<String> = rows.iter().filter(|row| !in_it(row) && named(row)).map(|row| row.namespace.clone()).collect();
+        rows.retain(|row| in_it(row) && named(row) && labelled(row));
+        match &target.name {
+            Some(name) if rows.is_empty() => {
+                let elsewhere = others.first().map(|namespace| format!("; there is one in namespace {namespace}: add -n {namespace}"));
+                let near = kinds::nearest(name, (entry.list)(world).into_iter().map(|row| row.name));
+                let near = near.filter(|near| near != name).map(|near| format!("; did you mean {near}?"));
+                Err(format!("there is no {} {name:?}{}", entry.singular(), elsewhere.or(near).unwrap_or_default()))
+            }
+            _ => Ok(rows),
+        }
+    }
+}
+
+/// Labels that objects must have: `app=web,tier!=db,canary`, as after `-l`.
+pub(super) struct Selector(Vec<Term>);
+
+enum Term {
+    Is(String, String),
+    IsNot(String, String),
+    Exists(String),
+    Lacks(String),
+}
+
+impl Selector {
+    /// Reads the value of `-l`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let term = |part: &str| {
+            let (key, found) = match part.split_once('=') {
+                Some((key, value)) if key.ends_with('!') => (&key[..key.len() - 1], Term::IsNot(String::new(), value.to_owned())),
+                Some((key, value)) => (key, Term::Is(String::new(), value.trim_start_matches('=').to_owned())),
+                None if part.starts_with('!') => (&part[1..], Term::Lacks(String::new())),
+                None => (part, Term::Exists(String::new())),
+            };
+            let key = key.trim();
+            if key.is_empty() || key.contains(['(', ')', ' ']) {
+                return Err(format!("{text:?} is no selector here: write app=web, app!=web, app or !app, with commas between"));
+            }
+            let key = key.to_owned();
+            Ok(match found {
+                Term::Is(_, value) => Term::Is(key, value.trim().to_owned()),
+                Term::IsNot(_, value) => Term::IsNot(key, value.trim().to_owned()),
+                Term::Exists(_) => Term::Exists(key),
+                Term::Lacks(_) => Term::Lacks(key),
+            })
+        };
+        text.split(',').map(str::trim).map(term).collect::<Result<Vec<_>, _>>().map(Self)
+    }
+
+    pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|term| match term {
+            Term::Is(key, value) => labels.get(key) == Some(value),
+            Term::IsNot(key, value) => labels.get(key) != Some(value),
+            Term::Exists(key) => labels.contains_key(key),
+            Term::Lacks(key) => !labels.contains_key(key),
+        })
+    }
+}
+
+/// One named object, or a List of all.
+fn as_list(groups: &[(&KindEntry, Vec<Listed<'_>>)], named: bool) -> Value {
+    let mut items: Vec<Value> = groups.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.json)())).collect();
+    if named && items.len() == 1 {
+        return items.remove(0);
+    }
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn names(groups: &[(&KindEntry, Vec<Listed<'_>>)]) -> String {
+    let lines = groups.iter().flat_map(|(entry, rows)| rows.iter().map(move |row| format!("{}/{}\n", entry.singular(), row.name)));
+    lines.collect()
+}
+
+fn tables(world: &World, args: &GetArgs, scope: &Scope<'_>, groups: &[(&'static KindEntry, Vec<Listed<'_>>)]) -> String {
+    let shown: Vec<String> = groups
+        .iter()
+        .filter(|(_, rows)| !rows.is_empty())
+        .map(|(entry, rows)| {
+            let prefix = if 1 < groups.len() { format!("{}/", entry.singular()) } else { String::new() };
+            one_table(world.now(), args, entry, rows, &prefix)
+        })
+        .collect();
+    if !shown.is_empty() {
+        return shown.join("\n");
+    }
+    let plurals: Vec<&str> = groups.iter().map(|(entry, _)| entry.plural).collect();
+    let plurals = plurals.join(", ");
+    let namespaced = groups.iter().any(|(entry, _)| entry.namespaced);
+    if scope.all || !namespaced {
+        return format!("there are no {plurals}\n");
+    }
+    let elsewhere = groups.iter().any(|(entry, _)| !(entry.list)(world).is_empty());
+    let remedy = if elsewhere && scope.selector.is_none() { "; there are some in others: add -A" } else { "" };
+    format!("there are no {plurals} in namespace {}{remedy}\n", scope.namespace)
+}
+
+fn one_table(now: Timestamp, args: &GetArgs, entry: &KindEntry, rows: &[Listed<'_>], prefix: &str) -> String {
+    let events = entry.kind == "Event";
+    let wide = args.output == Some(Format::Wide);
+    let mut header: Vec<&str> = Vec::new();
+    if entry.namespaced && args.all_namespaces {
+        header.push("NAMESPACE");
+    }
+    header.push(if events { "LAST-SEEN" } else { "NAME" });
+    header.extend(entry.columns);
+    if !events {
+        header.push("AGE");
+    }
+    if wide {
+        header.extend(entry.wide);
+    }
+    if args.show_labels {
+        header.push("LABELS");
+    }
+    let row = |row: &Listed<'_>| {
+        let (cells, more) = (row.cells)();
+        let age = row.since.map_or("-".to_owned(), |since| age(since, now));
+        let mut line = Vec::new();
+        if entry.namespaced && args.all_namespaces {
+            line.push(row.namespace.clone());
+        }
+        line.push(if events { age.clone() } else { format!("{prefix}{}", row.name) });
+        line.extend(cells);
+        if !events {
+            line.push(age);
+        }
+        if wide {
+            line.extend(more);
+        }
+        if args.show_labels {
+            let labels: Vec<String> = row.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            line.push(if labels.is_empty() { "-".to_owned() } else { labels.join(",") });
+        }
+        line
+    };
+    table(if args.no_headers { &[] } else { &header }, rows.iter().map(row))
+}
+
+/// Columns as wide as their widest cell.
+pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    if !header.is_empty() {
+        table.set_header(header.iter().copied());
+    }
+    table.add_rows(rows);
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    format!("{}\n", table.trim_fmt())
+}
+
+/// How long ago something was, in kubectl's steps: 90s, 5m30s, 3h, 2d.
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(since).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (minutes, hours, days) {
+        (0..2, ..) => format!("{seconds}s"),
+        (2..10, ..) if seconds % 60 == 0 => format!("{minutes}m"),
+        (2..10, ..) => format!("{minutes}m{}s", seconds % 60),
+        (10..180, ..) => format!("{minutes}m"),
+        (_, 3..8, _) if minutes % 60 == 0 => format!("{hours}h"),
+        (_, 3..8, _) => format!("{hours}h{}m", minutes % 60),
+        (_, 8..48, _) => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+
+    #[test]
+    fn ages_are_as_coarse_as_kubectls() {
+        let of = |seconds: i64| age(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds));
+        let ages = [0, 119, 120, 330, 3_600, 10_800, 14_700, 90_000, 180_000].map(of);
+        assert_eq!(ages, ["0s", "119s", "2m", "5m30s", "60m", "3h", "4h5m", "25h", "2d"]);
+        assert_eq!(age(Timestamp::MAX, Timestamp::UNIX_EPOCH), "0s", "an object from the future is new");
+    }
+
+    #[test]
+    fn selectors_choose_by_labels() {
+        let labels: BTreeMap<String, String> =
+            [("app", "web"), ("tier", "front")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let matches = |text: &str| Selector::parse(text).map(|selector| selector.matches(&labels));
+        for text in ["app=web", "app==web,tier", "app!=db", "!gpu", "app=web, tier=front"] {
+            assert_eq!(matches(text), Ok(true), "{text}");
+        }
+        for text in ["app=db", "app!=web", "gpu", "!tier", "app=web,tier=back"] {
+            assert_eq!(matches(text), Ok(false), "{text}");
+        }
+        assert!(matches("app in (web, db)").is_err() && matches("").is_err());
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "-"], ["longer", "é"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&["NAME", "X"], rows), "NAME    X\na       -\nlonger  é\n");
+    }
+}

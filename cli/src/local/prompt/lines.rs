@@ -1,0 +1,155 @@
+//! Where commands come from: a terminal with an editor, or a pipe.
+
+use super::completion::{Completion, Names};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config};
+use std::io::BufRead;
+use std::path::PathBuf;
+
+/// What came instead of a line, or the line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    Line(String),
+    /// Ctrl-C while it was written.
+    Dropped,
+    Unreadable(String),
+    End,
+}
+
+/// The source of commands.
+pub(super) trait Lines {
+    /// The next line. `first` is whether it begins a command.
+    fn next(&mut self, first: bool) -> Entered;
+    /// Tells what can be completed.
+    fn offer(&mut self, _names: &dyn Fn() -> Names) {}
+}
+
+/// The lines that belong to a command: up to `until`, which is `EOF` unless the command names another word, or to the end.
+pub(super) fn body(lines: &mut dyn Lines, until: Option<&str>) -> Result<String, String> {
+    let until = until.unwrap_or("EOF");
+    let mut text = String::new();
+    loop {
+        match lines.next(false) {
+            Entered::Line(line) if line.trim() == until => return Ok(text),
+            Entered::Line(line) => {
+                text.push_str(&line);
+                text.push('\n');
+            }
+            Entered::Dropped => return Err("nothing was read: Ctrl-C".to_owned()),
+            Entered::Unreadable(error) => return Err(error),
+            Entered::End => return Ok(text),
+        }
+    }
+}
+
+/// Lines of standard input that is no terminal.
+pub(super) struct Piped<R> {
+    input: R,
+    number: usize,
+}
+
+impl<R: BufRead> Piped<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self { input, number: 0 }
+    }
+}
+
+impl<R: BufRead> Lines for Piped<R> {
+    fn next(&mut self, first: bool) -> Entered {
+        let mut command = String::new();
+        loop {
+            let mut bytes = Vec::new();
+            match self.input.read_until(b'\n', &mut bytes) {
+                Ok(0) if command.is_empty() => return Entered::End,
+                Ok(0) => return Entered::Line(command),
+                Ok(_) => self.number += 1,
+                Err(error) => return Entered::Unreadable(format!("standard input cannot be read: {error}")),
+            }
+            let line = match String::from_utf8(bytes) {
+                Ok(line) => line,
+                Err(error) => {
+                    let byte = error.utf8_error().valid_up_to() + 1;
+                    return Entered::Unreadable(format!("line {} is no UTF-8 text, at its byte {byte}: it is passed over", self.number));
+                }
+            };
+            let line = line.strip_suffix('\n').unwrap_or(&line);
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            match line.strip_suffix('\\').filter(|_| first) {
+                Some(begun) => command.push_str(begun),
+                None => return Entered::Line(command + line),
+            }
+        }
+    }
+}
+
+/// A terminal, with history and completion.
+pub(super) struct Editor {
+    editor: rustyline::Editor<Completion, FileHistory>,
+    history: Option<PathBuf>,
+}
+
+impl Editor {
+    pub(super) fn new() -> rustyline::Result<Self> {
+        let config = Config::builder().max_history_size(2_000)?.completion_type(CompletionType::List).build();
+        let mut editor = rustyline::Editor::with_config(config)?;
+        editor.set_helper(Some(Completion::default()));
+        let history = history_file();
+        if let Some(path) = &history {
+            // There is none at first, and a session works without.
+            let _ = editor.load_history(path);
+        }
+        Ok(Self { editor, history })
+    }
+
+    fn remember(&mut self, line: &str) {
+        let added = self.editor.add_history_entry(line).unwrap_or(false);
+        if let (true, Some(path)) = (added, &self.history) {
+            let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+            if folder.is_ok() {
+                // A history that cannot be written is no reason to end the session.
+                let _ = self.editor.append_history(path);
+            }
+        }
+    }
+}
+
+/// The history of all sessions, among the user's other state: `$XDG_STATE_HOME/whittle/local-history`.
+fn history_file() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = named.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(state.join("whittle/local-history"))
+}
+
+impl Lines for Editor {
+    fn next(&mut self, first: bool) -> Entered {
+        let mut command = String::new();
+        loop {
+            let prompt = if first && command.is_empty() { "whittle> " } else { "> " };
+            let line = match self.editor.readline(prompt) {
+                Ok(line) => line,
+                Err(ReadlineError::Interrupted) => return Entered::Dropped,
+                Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return Entered::Unreadable(format!("this line is no UTF-8 text: {error}"));
+                }
+                Err(_) => return Entered::End,
+            };
+            match line.strip_suffix('\\').filter(|_| first) {
+                Some(begun) => command.push_str(begun),
+                None => {
+                    command.push_str(&line);
+                    if first && !command.trim().is_empty() {
+                        self.remember(&command);
+                    }
+                    return Entered::Line(command);
+                }
+            }
+        }
+    }
+
+    fn offer(&mut self, names: &dyn Fn() -> Names) {
+        if let Some(completion) = self.editor.helper_mut() {
+            completion.names = names();
+        }
+    }
+}
