@@ -9,12 +9,12 @@ use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{ClassDryRun, Doorbell, DryRunFailure, DryRunPool, NodeClassRecord, Stored};
 use whittle_ec2::errors::ApiError;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, prepare};
-use whittle_ec2::instance_types::{Unavailable, resolve_some};
+use whittle_ec2::instance_types::Unavailable;
 use whittle_ec2::user_data::UserDataError;
 use whittle_ports::{
     Clock, CloudError, CloudErrorKind, DryRuns, HandleError, InstanceRun, LaunchTemplates, Queues, Records, error_chain, unless_conflict,
 };
-use whittle_snapshot::ClassParts;
+use whittle_snapshot::{ClassParts, every_type};
 use whittle_units::ClaimName;
 
 /// The batch of a dry run: part of the tags, on which permissions may depend.
@@ -128,7 +128,7 @@ impl Facts {
         // A stock-out says nothing about permissions.
         let unavailable = Unavailable::default();
         let context = parts.context(&unavailable);
-        let types = resolve_some(&self.catalog, &context, |_| true).unwrap_or_default();
+        let types = every_type(record, &self.inputs, &self.catalog);
         let any = DryRunPool { name: pools.first().map(|pool| pool.name.clone()).unwrap_or_default(), requirements: Vec::new() };
         for pool in pools.iter().chain([&any]) {
             let prepared = prepare(&LaunchInput {

@@ -12,7 +12,7 @@ use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve,
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
-use whittle_units::{Price, Quantity, Timestamp, fnv1a};
+use whittle_units::{Price, Quantity, Timestamp};
 
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
 /// template is not valid, has none.
@@ -29,7 +29,7 @@ pub(crate) fn of_pools(
     let Some(blob) = blob else { return Ok(BTreeMap::new()) };
     let catalog = warm::catalog(blob)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let catalog = catalog.with_missing_prices(&inputs.prices);
+    let priced = catalog.with_missing_prices(&inputs.prices);
     let unavailable = inputs.unavailable(stock_outs, now);
     let stock_outs = stock_out_key(stock_outs, now);
     let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
@@ -37,8 +37,8 @@ pub(crate) fn of_pools(
     let ready = ready.filter(|record| wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
         .filter_map(|record| {
-            let key = format!("{} {stock_outs} {} {}", catalog_key(blob), inputs_key(record, inputs), class_key(record));
-            let types = warm::instance_types(key, || of_class(record, inputs, &catalog, &unavailable))?;
+            let rest = format!("{stock_outs} {}", inputs_key(record, inputs));
+            let types = warm::instance_types(&catalog, record, rest, || of_class(record, inputs, &priced, &unavailable))?;
             Some((record.name(), types))
         })
         .collect();
@@ -49,22 +49,6 @@ pub(crate) fn of_pools(
     };
     let usable = |pool: &&NodePool| whittle_api::runtime::node_pool(pool).errors.is_empty();
     Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
-}
-
-/// The cache key of a catalog's content.
-fn catalog_key(blob: &[u8]) -> String {
-    format!("{}-{:016x}", blob.len(), fnv1a(blob))
-}
-
-/// The cache key of a stored class: everything that its instance types depend on, which excludes when it was resolved.
-fn class_key(record: &NodeClassRecord) -> String {
-    let timeless = NodeClassRecord {
-        resolved_at: Timestamp::UNIX_EPOCH,
-        free_addresses: BTreeMap::new(),
-        free_reserved: BTreeMap::new(),
-        ..record.clone()
-    };
-    serde_json::to_string(&timeless).expect("a record is plain data")
 }
 
 /// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and the
@@ -186,6 +170,18 @@ impl ClassParts {
             measured_memory: &self.measured_memory,
         }
     }
+}
+
+/// All types of a class, as if everything were available; none if its kubelet settings cannot be read or its types cannot be resolved.
+#[must_use]
+pub fn every_type(record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Arc<Catalog>) -> Arc<InstanceTypes> {
+    let rest = format!("everything is available {}", inputs_key(record, inputs));
+    let anything = Unavailable::default();
+    let all = || {
+        let parts = ClassParts::of(record, inputs, catalog).ok()?;
+        Some(resolve(catalog, &parts.context(&anything)).ok()?.into())
+    };
+    warm::instance_types(catalog, record, rest, all).unwrap_or_default()
 }
 
 /// `None` for a class whose kubelet settings cannot be read or whose types cannot be resolved; `refresh` reports it in the class's status.

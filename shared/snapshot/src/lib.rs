@@ -29,7 +29,7 @@ mod name_clashes_tests;
 pub mod warm;
 
 pub use buffers::Buffers;
-pub use catalog::{ClassParts, EVERY, TypeInputs, unavailable};
+pub use catalog::{ClassParts, EVERY, TypeInputs, every_type, unavailable};
 pub use name_clashes::rename_provisioners;
 pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
@@ -43,7 +43,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, ShiftedZones, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
 use whittle_ports::{
@@ -171,7 +171,9 @@ impl Snapshot {
     }
 
     fn join(&mut self) {
-        let types = self.catalog.values().flat_map(|types| types.iter());
+        // Only a claim without a machine needs them, and mostly there is none.
+        let needed = self.claims.iter().any(|claim| matches!(claim.value.phase, Phase::Planned | Phase::Launching { .. }));
+        let types = self.catalog.values().filter(|_| needed).flat_map(|types| types.iter());
         let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
         self.objects = inflight::decision_view(&self.read, &self.claims, &self.deleting, &by_name);
         inflight::include_unreadable(&mut self.objects, &self.read, &self.hidden);

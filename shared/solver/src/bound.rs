@@ -33,8 +33,11 @@ pub(crate) fn lower_bound(problem: &mut Problem<'_>, outcome: &Outcome, bound_of
             *sum += *amount as f64;
         }
     }
-    let machines = fewest_machines(problem, outcome) as f64;
     let dims: Vec<DimId> = sums.ids().filter(|dim| sums[*dim] > 0.0).collect();
+    if dims.is_empty() {
+        return Price::ZERO; // nothing is to be launched, as in most runs
+    }
+    let machines = fewest_machines(problem, outcome) as f64;
     let types = undercut(types(problem, bound_of), &dims);
     let cheapest = types.iter().map(|one| one.cost as f64).fold(f64::MAX, f64::min);
     let mut best: f64 = 0.0;
