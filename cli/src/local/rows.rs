@@ -251,7 +251,7 @@ fn readiness(all: &[Condition]) -> String {
     if conditions::is_true(all, conditions::READY) {
         return "True".to_owned();
     }
-    let unmet = crate::source::classes::unmet(all);
+    let unmet = whittle_model::scheduling::unmet(all);
     unmet.map_or_else(|| "Unknown".to_owned(), |condition| format!("{:?} ({})", condition.status, condition.reason))
 }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_api::{Condition, ConditionStatus, conditions};
 
 /// A NodePool or Provisioner without its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +39,4 @@ pub(crate) fn dangling<'a>(pools: impl IntoIterator<Item = &'a NodePool>, classe
         class: pool.spec.template.spec.node_class_ref.name.clone(),
     };
     pools.into_iter().filter(is_without).map(named).collect()
-}
-
-/// The condition that explains why an object is not ready: the first that is False for a reason of its own, else the first that is not
-/// True.
-pub(crate) fn unmet(conditions: &[Condition]) -> Option<&Condition> {
-    let parts = || conditions.iter().filter(|condition| condition.type_ != conditions::READY && condition.status != ConditionStatus::True);
-    let own = |condition: &&Condition| condition.status == ConditionStatus::False && condition.reason != "DependenciesNotReady";
-    parts().find(own).or_else(|| parts().next())
 }

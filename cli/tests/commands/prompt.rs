@@ -269,3 +269,20 @@ fn a_line_that_is_no_text_is_passed_over() {
     assert_eq!(ended.status.code(), Some(2));
     assert!(err(&ended).contains("line 2 is no UTF-8 text, at its byte 5"), "{}", err(&ended));
 }
+
+/// S4.4 on the default version, where AL2 has no images: pods that wait say so, and nothing frightens before the class was looked up.
+#[test]
+fn pods_that_wait_for_a_class_quote_its_condition() {
+    let apply = format!(
+        "apply -f {} -f {}\nscale deploy/inflate --replicas 2\nadvance 5m\n",
+        seed("004-provisioner-default.yaml"),
+        seed("004-deployment-inflate.yaml")
+    );
+    let ended = whittle(&["local"], &format!("{apply}explain inflate\nget awsnodetemplates\n"));
+    let text = out(&ended);
+    assert!(!text.contains("no dynamic nodepools found") && !text.contains("NoCompatibleInstanceTypes"), "{text}");
+    check_shown(&text, &["nodepool default: AWSNodeTemplate \"default\" is not ready: ", "False ("]);
+    let text = session(&apply);
+    assert!(!text.contains("no dynamic nodepools found") && !text.contains("NoCompatibleInstanceTypes"), "{text}");
+    check_shown(&text, &["AWSNodeTemplate \"default\" is being looked up, which takes some seconds", "2 of 2 running"]);
+}

@@ -4,7 +4,7 @@ use crate::{Rights, Run};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
-use whittle_model::scheduling::{Cause, Plan, PoolRejection};
+use whittle_model::scheduling::{Cause, Plan, PoolRejection, Unready};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_event};
 use whittle_snapshot::Snapshot;
 use whittle_solver::overlays::OverlayStatus;
@@ -83,10 +83,14 @@ pub(crate) fn empty_pools(snapshot: &Snapshot, plan: &Plan) -> Vec<ClusterEvent>
 
 fn empty_pool(snapshot: &Snapshot, rejection: &PoolRejection) -> Option<ClusterEvent> {
     let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == rejection.node_pool)?;
+    if rejection.cause.unready().is_some_and(Unready::is_new) {
+        return None; // it was applied just now
+    }
     let message = match &rejection.cause {
         Cause::MinValues { .. } => {
             format!("NodePool requirements filtered out all compatible available instance types due to minValues: {}", rejection.cause)
         }
+        Cause::NothingOffered { why: Some(why), .. } => format!("no instance types are offered to it: {why}"),
         cause => format!("NodePool requirements filtered out all compatible available instance types: {cause}"),
     };
     Some(ClusterEvent::warning(owner(pool), "NoCompatibleInstanceTypes", message))

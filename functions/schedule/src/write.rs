@@ -128,7 +128,7 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec
         placement.pods.iter().filter(is_real).map(move |pod| nominated(pod, &target))
     });
     // Unchanged reasons are not published again: the pod still shows them.
-    let is_published = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_)) && !matches!(left.reason, Reason::OptedOut);
+    let is_published = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_) | Reason::OptedOut) && !left.reason.is_transient();
     let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(failed);
     on_new.chain(on_old).chain(failed).collect()
 }

@@ -75,6 +75,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
         reservations,
         pools,
         unusable_pools,
+        objects: input.objects,
         any_pool: !builder.node_pools.is_empty(),
         machines,
         groups,

@@ -13,10 +13,11 @@ use super::state::State;
 use super::topology::{AllowedDomains, GroupKind, TopologyQuery, TopologyTarget};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods::{self, HostPort};
 use whittle_model::requirements::{Allowed, Conflict, Operator};
-use whittle_model::scheduling::{Cause, Finding, LimitLeft, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut};
+use whittle_model::scheduling::{Cause, Finding, LimitLeft, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready};
 use whittle_units::{Quantity, Resources};
 
 /// After this many rejections by NodePools, further classes only get that of the first NodePool: the reasons of twenty thousand
@@ -56,7 +57,8 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
     let node_pool = pool.source.metadata.name.clone();
     let Some(Template { catalog: at, set, .. }) = pool.template else {
         let class = &pool.source.spec.template.spec.node_class_ref;
-        let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name) };
+        let why = Unready::of(pool.source, problem.objects);
+        let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name), why };
         return PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
     };
     let view = problem.view(at, set);
@@ -82,6 +84,19 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
     PoolRejection { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
 }
 
+/// Why there is no NodePool to create nodes: those that are there are not ready, or there is none.
+pub(crate) fn no_node_pools(problem: &Problem<'_>) -> Reason {
+    let pools = problem.objects.node_pools.iter().filter(|pool| !pool.is_static() && !pool.metadata.is_deleting());
+    let rejection = |pool: &NodePool| {
+        let cause = Cause::Unready(Unready::of(pool, problem.objects)?);
+        let node_pool = pool.metadata.name.clone();
+        Some(PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() })
+    };
+    let mut unready: Vec<PoolRejection> = pools.filter_map(rejection).collect();
+    unready.sort_by(|a, b| a.node_pool.cmp(&b.node_pool));
+    if unready.is_empty() { Reason::NoNodePools } else { Reason::Pools(unready) }
+}
+
 /// Why no NodePool has a place for the pods of a class, explained by the first `pools` of them.
 fn reason(
     problem: &mut Problem<'_>,
@@ -92,7 +107,7 @@ fn reason(
     pools: usize,
 ) -> Reason {
     if !problem.any_pool {
-        return Reason::NoNodePools;
+        return no_node_pools(problem);
     }
     if class.resource_claims {
         return Reason::ResourceClaims;
@@ -103,7 +118,9 @@ fn reason(
         _ => {}
     }
     if problem.pools.is_empty() {
-        return Reason::NoTemplates(unusable.to_vec());
+        // It is not their requirements that leave no instance type.
+        let unready = unusable.iter().all(|pool| pool.cause.unready().is_some());
+        return if unready { Reason::Pools(unusable.to_vec()) } else { Reason::NoTemplates(unusable.to_vec()) };
     }
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let unusable = if pools < problem.pools.len() { &[] } else { unusable };

@@ -13,7 +13,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
 use whittle_api::{ClusterObjects, conditions};
 use whittle_model::pods;
-use whittle_model::scheduling::{Cause, Input, Options, Plan, Reason, Settled};
+use whittle_model::scheduling::{Cause, Input, Options, Plan, Reason, Settled, Unready};
 use whittle_model::state::StateNode;
 use whittle_units::Fnv1a;
 
@@ -207,6 +207,10 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
     for pool in sorted(node_pools, |p| p.metadata.key()) {
         let ready = conditions::find(&pool.status.conditions, conditions::READY).map(|c| c.status);
         hash.text(&pool.metadata.name).number(u64::from(pool.metadata.is_deleting())).object(&pool.spec).object(&ready);
+        // Reasons quote it.
+        if let Some(why) = Unready::of(pool, input.objects) {
+            hash.text(&why.to_string());
+        }
     }
     for pod in pods::daemon_pods(daemon_sets, &input.objects.pods) {
         hash.text(&pod.metadata.namespace).object(&pods::effective_requests(&pod)).object(&pod.spec.tolerations);

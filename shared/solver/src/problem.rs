@@ -15,7 +15,7 @@ use super::topology::{Counts, Group};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use whittle_api::k8s::Pod;
-use whittle_api::labels;
+use whittle_api::{ClusterObjects, labels};
 use whittle_model::pods::HostPort;
 use whittle_model::scheduling::LeftOut;
 use whittle_model::state::StateNode;
@@ -55,7 +55,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) pools: IdVec<PoolId, Pool<'a>>,
     /// NodePools without a usable type.
     pub(crate) unusable_pools: Vec<UnusablePool<'a>>,
-    /// Whether there are dynamic NodePools, usable or not.
+    pub(crate) objects: &'a ClusterObjects,
+    /// Whether there are dynamic NodePools that are ready, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: IdVec<MachineId, Machine>,
     pub(crate) classes: IdVec<ClassId, Rc<Class>>,

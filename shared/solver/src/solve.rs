@@ -3,7 +3,7 @@
 use super::assemble;
 use super::packing;
 use super::problem::Problem;
-use whittle_model::scheduling::{Input, LeftOut, Options, Plan, PodRef, Reason};
+use whittle_model::scheduling::{Input, LeftOut, Options, Plan, PodRef};
 
 /// Decides where the pods of `input` go. Pure and deterministic: the same input gives the same plan, whatever the order
 /// of its objects.
@@ -20,7 +20,8 @@ pub fn solve(input: &Input<'_>, options: &Options) -> Plan {
 pub(crate) fn plan_without_pools(problem: &Problem<'_>) -> Plan {
     let mut left_out = problem.refused.clone();
     let pods = problem.queue.iter().map(|entry| problem.pods[entry.pod]);
-    left_out.extend(pods.map(|p| LeftOut { pod: PodRef::of(p), reason: Reason::NoNodePools }));
+    let reason = super::explain::no_node_pools(problem);
+    left_out.extend(pods.map(|p| LeftOut { pod: PodRef::of(p), reason: reason.clone() }));
     left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
     Plan { pods: left_out.len(), left_out, ..Plan::default() }
 }

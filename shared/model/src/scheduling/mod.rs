@@ -4,8 +4,10 @@ mod input;
 mod instance_types;
 mod plan;
 mod reason;
+mod unready;
 
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
 pub use instance_types::InstanceTypes;
 pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault};
+pub use unready::{Unready, unmet};

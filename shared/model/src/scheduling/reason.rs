@@ -1,5 +1,6 @@
 //! Explanations as data, with the texts that users search for.
 
+use super::unready::Unready;
 use crate::requirements::Requirements;
 use std::fmt::{self, Display};
 use whittle_api::k8s::Taint;
@@ -138,7 +139,11 @@ pub enum Cause {
     NothingOffered {
         /// Kind and name of its node class.
         node_class: String,
+        /// What conditions say about it.
+        why: Option<Unready>,
     },
+    /// The NodePool is not ready.
+    Unready(Unready),
     LimitsExceeded {
         node_pool: String,
     },
@@ -226,6 +231,15 @@ impl Finding {
 }
 
 impl Cause {
+    /// What conditions say against the NodePool, if that is the cause.
+    #[must_use]
+    pub const fn unready(&self) -> Option<&Unready> {
+        match self {
+            Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) => Some(why),
+            _ => None,
+        }
+    }
+
     /// Whether it depends on what is left of the NodePool's limits.
     #[must_use]
     pub fn depends_on_limits(&self) -> bool {
@@ -239,6 +253,7 @@ impl Cause {
             | Cause::InstanceTypes { .. }
             | Cause::MinValues { .. }
             | Cause::NothingOffered { .. }
+            | Cause::Unready(_)
             | Cause::TransientDuringPass
             | Cause::ReservedUnavailable
             | Cause::ReservedLost => false,
@@ -254,6 +269,7 @@ impl Cause {
             Cause::Volumes(_) => "volumes",
             Cause::Topology { .. } => "topology",
             Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
+            Cause::Unready(_) => "no-node-pools",
             Cause::MinValues { .. } => "min-values",
             Cause::LimitsExceeded { .. } | Cause::NodeLimit { .. } => "limits",
             Cause::TransientDuringPass => "turn",
@@ -286,6 +302,17 @@ impl Reason {
             | Reason::Truncated { .. }
             | Reason::RejectedByChecker(_)
             | Reason::Uninitialized { .. } => false,
+        }
+    }
+
+    /// Whether the pod only waits until node classes were looked up, which takes seconds after they were applied.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Reason::Pools(rejections) => {
+                !rejections.is_empty() && rejections.iter().all(|rejection| rejection.cause.unready().is_some_and(Unready::is_new))
+            }
+            _ => false,
         }
     }
 
@@ -355,9 +382,10 @@ impl Display for Cause {
                 set_text(requirements),
                 resources_text(resources)
             ),
-            Cause::NothingOffered { node_class } => {
+            Cause::NothingOffered { node_class, why: None } => {
                 write!(f, "no instance types are offered to it: {node_class} is missing or not ready, see its conditions")
             }
+            Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) => write!(f, "{why}"),
             Cause::LimitsExceeded { node_pool } => {
                 write!(f, "all available instance types exceed limits for nodepool (NodePool={node_pool})")
             }

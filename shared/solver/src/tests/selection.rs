@@ -317,6 +317,13 @@ fn pools_that_cannot_grow_get_no_machines() {
         super::world::now(),
     );
     assert_eq!(left(&unready.plan()), ["it"]);
+    // The class is not among the objects.
+    let reason = unready.plan().left_out[0].reason.clone();
+    assert!(
+        reason.to_string().starts_with("nodepool default: EC2NodeClass ") && reason.to_string().ends_with(" does not exist"),
+        "{reason}"
+    );
+    assert_eq!(reason.category(), "no-node-pools");
     let mut fixed = world.clone();
     fixed.pool("default", json!({"replicas": 3}));
     assert_eq!(left(&fixed.plan()), ["it"]);
