@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 use crate::source::{acceptance, classes, files};
 use std::collections::BTreeMap;
@@ -115,7 +116,13 @@ impl Findings {
                 Object::Unknown { api_version, kind, .. } => {
                     self.lines.push(format!("note: {name} is not looked at: {kind} of {api_version}"))
                 }
-                _ => self.verdict(&name, std::iter::empty()),
+                _ => {
+                    let remarks = workloads::remarks(object);
+                    self.lines.extend(remarks.iter().map(|remark| format!("warning: {name}, {remark}")));
+                    if remarks.is_empty() {
+                        self.verdict(&name, std::iter::empty());
+                    }
+                }
             }
         }
     }

@@ -64,3 +64,19 @@ fn unreadable_files_and_invalid_pools_have_different_exit_codes() {
     assert_eq!((ran.code, ran.err.as_str()), (ExitCode::SUCCESS, ""));
     assert!(ran.out.contains("NodePool \"default\": fine"), "{}", ran.out);
 }
+
+/// Decisions 12.1 and 12.8 of the seeds: what older versions call it is reported where it is written.
+#[test]
+fn s1_24_words_of_older_versions_are_reported() {
+    let ran = run_on(&args(&["001-workload-karpenter-self.yaml"]), &[]);
+    let expected =
+        "Deployment \"karpenter/karpenter\", spec.template.spec.affinity.nodeAffinity: karpenter.sh/provisioner-name DoesNotExist";
+    assert!(ran.out.contains(expected) && ran.out.contains("add karpenter.sh/nodepool DoesNotExist"), "{}", ran.out);
+    let ran = run_on(&args(&["003-workload-do-not-disrupt.yaml"]), &[]);
+    let warnings: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert!(warnings.iter().any(|line| line.contains("karpenter.sh/do-not-evict is deprecated")), "{}", ran.out);
+    assert!(!ran.out.lines().any(|line| line.starts_with("warning: ") && line.contains("on-protected-node")), "{}", ran.out);
+    assert_eq!(ran.code, ExitCode::SUCCESS);
+    let ran = run_on(&args(&["004-deployment-inflate.yaml"]), &[]);
+    assert!(!ran.out.contains("warning") && ran.out.contains(": fine"), "{}", ran.out);
+}

@@ -5,6 +5,7 @@ mod tests;
 
 use crate::consolidate;
 use crate::plan::{self, output, text};
+use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
 use clap::Args;
 use serde_json::{Value, json};
@@ -238,6 +239,9 @@ fn pod_text(pod: &Pod, plan: &Plan) -> String {
     if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
         let mut out = String::new();
         text::not_placed(&mut out, left);
+        if let Some(dropped) = preferences::dropped(pod) {
+            let _ = writeln!(out, "  {dropped}");
+        }
         return out.trim_start().to_owned();
     }
     format!("{key} is not to be placed: {}\n", why_not_placed(pod))
@@ -254,6 +258,10 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
     if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
         let mut out = output::left_out(left);
         out["outcome"] = json!("unschedulable");
+        let dropped = preferences::of(pod);
+        if !dropped.is_empty() {
+            out["droppedPreferences"] = json!(dropped);
+        }
         return out;
     }
     json!({"pod": key, "outcome": "notToBePlaced", "message": why_not_placed(pod)})

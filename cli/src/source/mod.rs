@@ -22,6 +22,7 @@ mod offers;
 mod answer;
 mod error;
 mod options;
+pub(crate) mod preferences;
 
 pub(crate) use answer::Answer;
 pub use error::ReadError;

@@ -286,3 +286,20 @@ fn pods_that_wait_for_a_class_quote_its_condition() {
     assert!(!text.contains("no dynamic nodepools found") && !text.contains("NoCompatibleInstanceTypes"), "{text}");
     check_shown(&text, &["AWSNodeTemplate \"default\" is being looked up, which takes some seconds", "2 of 2 running"]);
 }
+
+/// S1.25: what was dropped before a pod was given up, in a plan of files and at the prompt.
+#[test]
+fn s1_25_explain_names_the_dropped_preferences() {
+    let dropped = "which were dropped first: spec.topologySpreadConstraints on topology.kubernetes.io/zone (ScheduleAnyway)";
+    let files = ["001-state-nodes.yaml", "001-provisioner-default.yaml", "001-workload-karpenter-self.yaml"].map(seed).join(" ");
+    let text = session(&format!("apply -f {files}\nadvance 1m\n"));
+    let (_, rest) = text.split_once("pod/karpenter/").unwrap_or_else(|| panic!("{text}"));
+    let (waiting, _) = rest.split_once(':').unwrap();
+    let text = session(&format!("apply -f {files}\nadvance 1m\nexplain {waiting}\n"));
+    check_shown(&text, &[dropped]);
+    let arguments =
+        ["explain", "karpenter-2", "-f", &seed("001-provisioner-default.yaml"), "-f", &seed("001-workload-karpenter-self.yaml")];
+    let arguments: Vec<&str> = arguments.into_iter().chain(["--region", "us-east-1"]).collect();
+    let ended = whittle(&arguments, "");
+    check_shown(&format!("{}{}", out(&ended), err(&ended)), &[dropped]);
+}

@@ -2,6 +2,7 @@
 
 use crate::local::report;
 use crate::local::rows::pool_of;
+use crate::source::preferences;
 use std::collections::BTreeSet;
 use whittle_api::k8s::Node;
 use whittle_api::labels;
@@ -65,6 +66,9 @@ pub(super) fn explain(world: &World, name: &str) -> Result<String, String> {
         text.push_str(&format!("  {} and {place}\n", pod.status.phase.to_lowercase()));
         if let Some(condition) = pod.condition("PodScheduled").filter(|condition| condition.status == "False") {
             text.push_str(&format!("  the scheduler says: {}\n", condition.message));
+            if let Some(dropped) = preferences::dropped(pod) {
+                text.push_str(&format!("  it has no place, {dropped}\n"));
+            }
         }
     }
     let cluster = world.name();

@@ -1,0 +1,49 @@
+//! What workloads say about nodes in words of older versions (seeds 12.1, 12.8).
+
+use whittle_api::k8s::{Kind, Node, PodSpec};
+use whittle_api::manifest::Object;
+use whittle_api::{ObjectMeta, labels};
+
+/// Remarks about an object, each of which a user should act on.
+pub(super) fn remarks(object: &Object) -> Vec<String> {
+    let (at, metadata, spec) = match object {
+        Object::Pod(pod) => ("", &pod.metadata, Some(&pod.spec)),
+        Object::Node(node) => ("", &node.metadata, None),
+        Object::Deployment(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        Object::ReplicaSet(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        Object::StatefulSet(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        Object::DaemonSet(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        _ => return Vec::new(),
+    };
+    let kind = object.type_meta().1;
+    old_annotations(kind, at, metadata).chain(spec.and_then(|spec| old_nodes_only(at, spec))).collect()
+}
+
+/// Annotations that are honoured still, and have a new name.
+fn old_annotations(kind: &str, at: &str, metadata: &ObjectMeta) -> impl Iterator<Item = String> {
+    let old: &[&str] = if kind == Node::KIND { &[labels::DO_NOT_CONSOLIDATE] } else { &[labels::DO_NOT_EVICT, labels::DO_NOT_CONSOLIDATE] };
+    let found: Vec<&str> = old.iter().copied().filter(|key| metadata.annotation(key).is_some()).collect();
+    let at = at.to_owned();
+    let text = move |key| {
+        let new = labels::DO_NOT_DISRUPT;
+        format!("{at}metadata.annotations: {key} is deprecated, though it still protects from disruption: write {new} instead")
+    };
+    found.into_iter().map(text)
+}
+
+/// A pod that avoids the nodes of Provisioners and not those of NodePools, which do not have the label that it looks at.
+fn old_nodes_only(at: &str, spec: &PodSpec) -> Option<String> {
+    let required = spec.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+    let avoids = |key: &str| {
+        let mut terms = required.node_selector_terms.iter().map(|term| &term.match_expressions);
+        terms.any(|expressions| expressions.iter().any(|each| each.key == key && each.operator == "DoesNotExist"))
+    };
+    (avoids(labels::PROVISIONER_NAME) && !avoids(labels::NODE_POOL)).then(|| {
+        format!(
+            "{at}spec.affinity.nodeAffinity: {} DoesNotExist keeps its pods off nodes of Provisioners only: add {} DoesNotExist, which nodes of \
+             NodePools have",
+            labels::PROVISIONER_NAME,
+            labels::NODE_POOL
+        )
+    })
+}

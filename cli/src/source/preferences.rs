@@ -1,0 +1,27 @@
+//! The preferences of a pod: what is dropped, one after the other, before the pod is given up.
+
+use whittle_api::k8s::Pod;
+
+/// The preferences that a pod states, in the words of its spec.
+pub(crate) fn of(pod: &Pod) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut count = |field: &str, preferred: usize| {
+        if 0 < preferred {
+            found.push(format!("spec.affinity.{field} ({preferred} preferred)"));
+        }
+    };
+    if let Some(affinity) = &pod.spec.affinity {
+        count("podAffinity", affinity.pod_affinity.as_ref().map_or(0, |terms| terms.preferred.len()));
+        count("podAntiAffinity", affinity.pod_anti_affinity.as_ref().map_or(0, |terms| terms.preferred.len()));
+        count("nodeAffinity", affinity.node_affinity.as_ref().map_or(0, |terms| terms.preferred.len()));
+    }
+    let soft = pod.spec.topology_spread_constraints.iter().filter(|spread| spread.when_unsatisfiable == "ScheduleAnyway");
+    found.extend(soft.map(|spread| format!("spec.topologySpreadConstraints on {} (ScheduleAnyway)", spread.topology_key)));
+    found
+}
+
+/// The line about a pod that has no place although its preferences were dropped; `None` if it states none.
+pub(crate) fn dropped(pod: &Pod) -> Option<String> {
+    let found = of(pod);
+    (!found.is_empty()).then(|| format!("also without its preferences, which were dropped first: {}", found.join(", ")))
+}
