@@ -14,8 +14,8 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Ev
 use whittle_disruption::{StaticChange, static_changes};
 use whittle_model::disruption::{self, Gate};
 use whittle_ports::{
-    ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, concurrently, unless_conflict,
-    write_mirror,
+    CLAIMS_PER_REQUEST, ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, concurrently,
+    unless_conflict, write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -74,20 +74,22 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("statics_rest");
             return Ok(created);
         }
-        if time_left(self.ports.clock()).is_zero() {
-            self.hand_over();
-            return Ok(created);
-        }
-        for new in &change.launch {
-            let claim = claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
-            created.push(claim);
-        }
-        self.ports.store().create_all(self.lease, &created).await?;
-        for claim in &created {
-            let message = format!("one of {} missing replicas of NodePool {}", change.launch.len(), change.node_pool);
-            self.report.decide(snapshot.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
-            self.report.count("planned");
-            crate::metrics::claim_created(&mut self.report, "provisioned", &change.node_pool, None);
+        for together in change.launch.chunks(CLAIMS_PER_REQUEST) {
+            if time_left(self.ports.clock()).is_zero() {
+                self.hand_over();
+                break;
+            }
+            let unique = || self.ports.clock().unique();
+            let claims: Vec<Claim> =
+                together.iter().map(|new| claim_of(new, snapshot, &self.lease.cluster, &unique(), unique(), None)).collect();
+            self.ports.store().create_all(self.lease, &claims).await?;
+            for claim in &claims {
+                let message = format!("one of {} missing replicas of NodePool {}", change.launch.len(), change.node_pool);
+                self.report.decide(snapshot.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
+                self.report.count("planned");
+                crate::metrics::claim_created(&mut self.report, "provisioned", &change.node_pool, None);
+            }
+            created.extend(claims);
         }
         Ok(created)
     }

@@ -11,9 +11,9 @@ use whittle_checker::Violation;
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
-    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Queues, RecordRemoval,
-    Records, RegionStore, Report, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently, lease_held_report, publish_event,
-    release_lease, rights, write_mirror,
+    CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors,
+    Queues, RecordRemoval, Records, RegionStore, Report, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
+    lease_held_report, publish_event, release_lease, rights, write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_solver::Memory;
@@ -32,8 +32,6 @@ const LEASE: SignedDuration = SignedDuration::from_secs(30);
 const RESERVE_FOR_ANNOUNCE: SignedDuration = SignedDuration::from_secs(5);
 /// Reserved of the remaining time for what the next run remembers of this one, after the plan was shown in the cluster.
 const RESERVE_FOR_MEMORY: SignedDuration = SignedDuration::from_secs(3);
-/// Claims that are stored before the remaining time is looked at again.
-const CREATED_TOGETHER: usize = 100;
 /// Retry delay when another run holds the lease of the cluster.
 const RETRY_WHEN_HELD: SignedDuration = SignedDuration::from_secs(2);
 
@@ -98,7 +96,7 @@ impl<P: Rights> Run<'_, P> {
     /// Stores the planned claims, as far as there is time.
     async fn create_claims(&self, lease: &Lease, snapshot: &Snapshot, plan: &Plan, report: &mut Report) -> Result<Vec<Claim>, HandleError> {
         let mut created = Vec::with_capacity(plan.claims.len());
-        for together in plan.claims.chunks(CREATED_TOGETHER) {
+        for together in plan.claims.chunks(CLAIMS_PER_REQUEST) {
             if !self.ports.clock().has_time_for(RESERVE_FOR_ANNOUNCE) {
                 report.hand_over();
                 break;

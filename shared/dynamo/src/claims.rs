@@ -8,7 +8,7 @@ use crate::keys;
 use aws_sdk_dynamodb::types::{ConditionCheck, Put as PutAction, TransactWriteItem};
 use futures::future::try_join_all;
 use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
-use whittle_ports::{ClaimStore, Listing, StoreError};
+use whittle_ports::{CLAIMS_PER_REQUEST, ClaimStore, Listing, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
 /// Raised when an older release would misread a stored claim.
@@ -19,8 +19,6 @@ pub fn encode_claim(claim: &Claim) -> (u32, String) {
     (VERSION, serde_json::to_string(claim).expect("a claim is plain data, which JSON can always express"))
 }
 
-/// Claims that are created in one transaction. DynamoDB allows 100 actions: one checks the lease, and a claim takes up to two.
-const CREATED_TOGETHER_MAX: usize = 49;
 /// Bytes of claims in one transaction. DynamoDB allows 4 MB, keys and other attributes included.
 const TRANSACTION_MAX: usize = 3 * 1024 * 1024;
 
@@ -29,7 +27,7 @@ fn batches(claims: &[Claim]) -> Vec<&[Claim]> {
     let (mut out, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (at, claim) in claims.iter().enumerate() {
         let size = encode_claim(claim).1.len();
-        if at > from && (at - from == CREATED_TOGETHER_MAX || bytes + size > TRANSACTION_MAX) {
+        if at > from && (at - from == CLAIMS_PER_REQUEST || bytes + size > TRANSACTION_MAX) {
             out.push(&claims[from..at]);
             (from, bytes) = (at, 0);
         }

@@ -49,8 +49,8 @@ pub use report::{Amount, Counted, Measured, Report};
 pub use safeguard::Safeguard;
 pub use settings::{Expressions, Scheduling, Settings};
 pub use store::{
-    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
-    TokenBuckets, is_owned, readable,
+    CLAIMS_PER_REQUEST, CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore,
+    StoreError, TokenBuckets, is_owned, readable,
 };
 
 /// What a port's method returns.

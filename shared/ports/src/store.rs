@@ -36,6 +36,10 @@ pub struct Listing {
     pub unreadable: Vec<String>,
 }
 
+/// The most claims that one request of [`ClaimStore::create_all`] stores: DynamoDB allows 100 actions, of which one checks the lease, and
+/// a claim takes up to two.
+pub const CLAIMS_PER_REQUEST: usize = 49;
+
 /// Stored claims. `update` is compare-and-swap: of two racing writers exactly one wins. All reads are consistent.
 pub trait ClaimStore: Sync {
     fn get(&self, key: &ClaimKey) -> impl Answer<Option<Stored<Claim>>, StoreError>;

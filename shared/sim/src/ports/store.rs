@@ -10,13 +10,10 @@ use whittle_claims::{
     Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Record, Revision, Sighting, StockOut, Stored,
 };
 use whittle_ports::{
-    CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore, StoreError,
-    TokenBuckets,
+    CLAIMS_PER_REQUEST, CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore,
+    StoreError, TokenBuckets,
 };
 use whittle_units::{ClusterName, InstanceId};
-
-/// Claims that one request creates.
-const CREATED_TOGETHER: usize = 49;
 
 impl SimPorts {
     /// The mutant that plans for the pods of terminating nodes only once they are pending: its scheduler does not see deletions.
@@ -93,7 +90,7 @@ impl ClaimStore for SimPorts {
         self.create_all(lease, std::slice::from_ref(claim)).await.map(|()| Revision::ABSENT.next())
     }
     async fn create_all(&self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
-        for together in claims.chunks(CREATED_TOGETHER) {
+        for together in claims.chunks(CLAIMS_PER_REQUEST) {
             self.call(TABLE, "a new claim", |world| {
                 if self.caller(world).is_some() && world.delays_claims(lease, together) {
                     let reason = "the writer gave up before the table received it".to_owned();
