@@ -5,6 +5,7 @@ use crate::wire::run;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_sqs::types::QueueAttributeName;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -79,7 +80,8 @@ async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
     let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(clock));
     let sqs = aws_sdk_sqs::Client::new(&config);
     let queue = async |name: &str| sqs.create_queue().queue_name(name).send().await.unwrap().queue_url.unwrap();
-    let urls = QueueUrls { launch: queue("launch").await, refresh: queue("refresh").await, ..QueueUrls::default() };
+    let plan = sqs.create_queue().queue_name("plan.fifo").attributes(QueueAttributeName::FifoQueue, "true").send().await.unwrap();
+    let urls = QueueUrls { plan: plan.queue_url.unwrap(), launch: queue("launch").await, ..QueueUrls::default() };
     let queues = SqsQueues::new(sqs.clone(), urls.clone(), Arc::new(clock));
     let clusters = clusters(&plane);
     let settings = Settings::default();
@@ -145,8 +147,13 @@ fn what_only_shows_a_plan_stops_in_time_and_fails_no_run() {
     let slow = ports.with_time_left(SignedDuration::from_millis(200), SignedDuration::from_secs(14));
     let report = run(whittle_schedule::handle(Adapters::all(&slow), &settings, &cluster)).expect("the run does not fail");
     assert_eq!((report.counted("mirrors_postponed"), report.counted("mirrors_failed")), (1, 0), "{report}");
-    assert_eq!(run(ports.list(&cluster)).unwrap().len(), 60, "all claims are stored");
-    assert_eq!(world.doorbells().iter().filter(|function| **function == Function::Launch).count(), 1, "and their launch was rung for");
+    let stored: Vec<String> = run(ports.list(&cluster)).unwrap().iter().map(|claim| claim.value.key.name.to_string()).collect();
+    assert_eq!(stored.len(), 60, "all claims are stored");
+    let is_rung = world.world().queues.waiting().any(|message| {
+        let input = format!("{:?}", message.input);
+        message.function == Function::Launch && stored.iter().all(|name| input.contains(name.as_str()))
+    });
+    assert!(is_rung, "and their launch was rung for");
     let shown = world.world().cluster.objects.node_claims.len();
     assert!((1..60).contains(&shown), "{shown} NodeClaims");
 }
