@@ -479,7 +479,7 @@ fn a_hundred_thousand_claims_are_listed_once_in_the_order_of_their_names() {
     let lease = store.acquire(&cluster, "many", now, SignedDuration::from_mins(1)).unwrap();
     for number in 0..100_000 {
         let claim = contracts::planned_claim(&cluster, &format!("pool-{:05}", number * 7919 % 100_000), now);
-        store.create(&lease, &[claim.clone()]).unwrap();
+        store.create(&lease, std::slice::from_ref(&claim)).unwrap();
     }
     let listed = store.claims(&cluster).map(|stored| stored.value.key.name.to_string());
     assert!(listed.eq((0..100_000).map(|number| format!("pool-{number:05}"))));
