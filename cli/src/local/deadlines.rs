@@ -24,7 +24,7 @@ fn run_with_time_left(session: &Session, function: Function, left: SignedDuratio
 
 /// Calls a function with ever more time, until it plans something: then it has time for one request that stores claims, and no more.
 fn run_with_time_for_one_request(session: &Session, function: Function) -> (Report, SimPorts) {
-    let tenths = |n| SignedDuration::from_millis(100 * n);
+    let tenths = |n: i32| SignedDuration::from_millis(100) * n;
     let runs = (40..400).map(|n| run_with_time_left(session, function, tenths(n)));
     runs.into_iter().find(|(report, _)| report.counted("planned") > 0).expect("forty seconds are enough")
 }
