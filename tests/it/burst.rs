@@ -14,7 +14,6 @@ use whittle_api::conditions;
 use whittle_api::k8s::{Pod, PodCondition};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_aws::{QueueUrls, SqsQueues};
-use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, ClaimStore, ClusterReader, Scope, Settings};
 use whittle_sim::{Function, Simulation, World, WorldOptions};
@@ -22,7 +21,7 @@ use whittle_testkit::{NoFunctions, TestWorld};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
-use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
+use whittle_tests::kubernetes::{CRDS, apply, clusters, kubectl};
 use whittle_tests::ministack::Ministack;
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -42,21 +41,6 @@ fn pods() -> String {
         );
         out
     })
-}
-
-/// Waits until the scheduler has called all of them unschedulable.
-async fn wait_for_verdicts(clusters: &Clusters<TestAccess>, cluster: &ClusterName) {
-    for _ in 0..600 {
-        let pods = clusters.read(cluster, Scope::All, None).await.expect("the API server answers").pods;
-        let is_unschedulable = |conditions: &[PodCondition]| {
-            conditions.iter().any(|condition| condition.type_ == "PodScheduled" && condition.reason == "Unschedulable")
-        };
-        if pods.iter().filter(|pod| is_unschedulable(&pod.status.conditions)).count() >= PODS {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    panic!("the scheduler has not looked at all pods");
 }
 
 #[tokio::test]
@@ -99,7 +83,8 @@ async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
     for _ in 0..2 {
         whittle_refresh::handle(adapters, &settings, &cluster).await.expect("the region answers");
     }
-    wait_for_verdicts(&clusters, &cluster).await;
+    // Until the scheduler has called all of them unschedulable.
+    let _ = kubectl(&plane, &["wait", "--for=condition=PodScheduled=False", "--timeout=120s", "pod", "--all"]);
 
     let begun = Instant::now();
     let report = whittle_schedule::handle(adapters, &settings, &cluster).await.expect("a plan");

@@ -28,7 +28,7 @@ type Need = (&'static str, &'static [&'static str], &'static [&'static str], &'s
 
 const NEEDS: &[Need] = &[
     ("ClaimStore", &[], READ, &[CLAIM, INSTANCE]),
-    ("ClaimStore", &["save(", "advance(", ".update(", ".create("], WRITE, &[CLAIM, INSTANCE]),
+    ("ClaimStore", &["save(", "advance(", ".update(", ".create(", ".create_all("], WRITE, &[CLAIM, INSTANCE]),
     ("Leases", &[], READ, &[LEASE]),
     ("Leases", &[], CHECK, &[LEASE]),
     ("Leases", &[], WRITE, &[LEASE]),
