@@ -2,9 +2,6 @@
 
 use crate::cluster_api::POOL;
 use crate::wire::run;
-use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_sqs::types::QueueAttributeName;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,6 +15,7 @@ use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, ClaimStore, ClusterReader, Scope, Settings};
 use whittle_sim::{Function, Simulation, World, WorldOptions};
 use whittle_testkit::{NoFunctions, TestWorld};
+use whittle_tests::account;
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
@@ -54,12 +52,7 @@ async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
     apply(&plane, POOL);
     apply(&plane, &pods());
 
-    let config = SdkConfig::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(ministack.endpoint())
-        .region(Region::new(Ministack::REGION))
-        .credentials_provider(SharedCredentialsProvider::new(Credentials::new("testing", "testing", None, None, "tests")))
-        .build();
+    let config = account::config(&ministack);
     create_table(&client(&ministack)).await;
     let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(clock));
     let sqs = aws_sdk_sqs::Client::new(&config);

@@ -1,9 +1,7 @@
 //! Uninstallation with real adapters: table, queues, machines and profiles in an emulator, objects in a real API
 //! server. Two clusters share the account; the uninstalled one loses everything of ours, the other nothing (S1.28).
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_config::SdkConfig;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_ec2::types::{IamInstanceProfileSpecification, InstanceType, ResourceType, Tag, TagSpecification};
 use aws_sdk_sqs::types::QueueAttributeName;
@@ -24,6 +22,7 @@ use whittle_ports::{
     Adapters, ClaimStore, ClassProfile, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records,
     Settings, contracts,
 };
+use whittle_tests::account;
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
@@ -109,12 +108,7 @@ impl Stage {
             apply(&plane, crd);
         }
         let _ = kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .endpoint_url(ministack.endpoint())
-            .region(Region::new(Ministack::REGION))
-            .credentials_provider(SharedCredentialsProvider::new(Credentials::new("testing", "testing", None, None, "tests")))
-            .build();
+        let config = account::config(&ministack);
         let sqs = aws_sdk_sqs::Client::new(&config);
         let queue = async |name: &str| sqs.create_queue().queue_name(name).send().await.unwrap().queue_url.unwrap();
         let plan = sqs.create_queue().queue_name("plan.fifo").attributes(QueueAttributeName::FifoQueue, "true").send().await.unwrap();

@@ -2,6 +2,7 @@
 //!
 //! The tests themselves are in `it/`.
 
+pub mod account;
 pub mod clock;
 pub mod dynamo;
 pub mod fake_aws;
