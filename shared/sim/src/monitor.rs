@@ -94,6 +94,18 @@ impl World {
         self.monitor.noticed.clear();
         self.monitor.launched_for.clear();
         self.monitor.kept_since = None;
+        let forgotten = self.forgotten_adoptions();
+        self.monitor.karpenter_machines.extend(forgotten);
+    }
+
+    /// Machines that were adopted, whose claim the table does not have and whose NodeClaim was not marked yet: they are Karpenter's
+    /// again, until they are adopted once more.
+    fn forgotten_adoptions(&self) -> Vec<InstanceId> {
+        let claims = self.store.claims(&self.cluster.name).filter_map(|stored| stored.value.machine());
+        let known: BTreeSet<&InstanceId> = claims.map(|machine| &machine.instance_id).collect();
+        let unmarked = self.cluster.objects.node_claims.values().filter(|object| object.metadata.annotation(labels::MANAGED).is_none());
+        let machines = unmarked.filter_map(|object| self.machine_of_provider(&object.status.provider_id));
+        machines.filter(|id| !known.contains(id)).collect()
     }
 
     /// An uninstallation that keeps the nodes begins.
