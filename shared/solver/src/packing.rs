@@ -106,22 +106,27 @@ fn machine_costs(problem: &mut Problem<'_>, options: &Options, outcome: &Outcome
     Some(MachineCosts { cost: each.sum(), lower_bound: lower_bound(problem, outcome, BoundOf::AllCosts) })
 }
 
-/// Karpenter's own packing. For many pods, equals are tried in an order that needs no sorting, unless that leaves out more pods.
+/// Karpenter's own packing. Among equally full machines its order is one of two that are tried when pods are left out; for many pods the
+/// other one, which needs no sorting, comes first.
 fn karpenter_packing(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], budget: u64) -> Outcome {
     let run =
         |problem: &mut Problem<'_>, choice, budget| PackingRun::new(problem, options, PackingOptions::KARPENTER, choice, budget).run(queue);
-    if options.packing == Packing::Reference || queue.len() <= STRATEGY_PODS_MAX {
+    if options.packing == Packing::Reference {
         return run(problem, Choice::Karpenter, budget);
     }
-    let unsorted = run(problem, Choice::FewestPods, budget);
-    if unsorted.unplaced.is_empty() || !unsorted.unconsidered.is_empty() || unsorted.work >= budget {
-        return unsorted;
+    let mut orders = [Choice::Karpenter, Choice::FewestPods];
+    if queue.len() > STRATEGY_PODS_MAX {
+        orders.reverse();
     }
-    let sorted = run(problem, Choice::Karpenter, budget - unsorted.work);
-    let work = unsorted.work + sorted.work;
+    let first = run(problem, orders[0], budget);
+    if first.unplaced.is_empty() || !first.unconsidered.is_empty() || first.work >= budget {
+        return first;
+    }
+    let second = run(problem, orders[1], budget - first.work);
+    let work = first.work + second.work;
     let none = BTreeSet::new();
-    let is_better = sorted.unconsidered.is_empty() && Shortfall::of(problem, &sorted, &none) < Shortfall::of(problem, &unsorted, &none);
-    Outcome { work, ..if is_better { sorted } else { unsorted } }
+    let is_better = second.unconsidered.is_empty() && Shortfall::of(problem, &second, &none) < Shortfall::of(problem, &first, &none);
+    Outcome { work, ..if is_better { second } else { first } }
 }
 
 /// Karpenter's packing and its competitors, as far as they finish within the budget.
