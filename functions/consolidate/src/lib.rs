@@ -8,6 +8,7 @@ mod metrics;
 mod observe;
 mod progress;
 mod publish;
+mod quiet;
 mod shadow_log;
 mod state;
 mod statics;
@@ -51,7 +52,7 @@ const HANDOVER_RESERVE: SignedDuration = SignedDuration::from_secs(8);
 const SIMULATIONS_PER_SECOND: i64 = 300;
 /// Simulations that a pass makes regardless of the remaining time: 1,000 nodes are covered by ten passes, within two minutes.
 const SIMULATIONS_MIN: u32 = 100;
-/// Interval of passes for a cluster with machines of ours: the departure of a pod is noticed within this.
+/// Interval of passes while something changes in a cluster with machines of ours (ADR 0045).
 const PASS_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// One pass for a cluster: its ports, the lease that it writes under, and its report.
@@ -123,7 +124,10 @@ impl<P: Rights> Run<'_, P> {
         }
         let next = acted?;
         let next = if self.handed_over { Some(SignedDuration::ZERO) } else { next };
-        let next_delay = schedule_next_pass(&snapshot, &before, next, &mut stored.value);
+        let unchanged = next.is_none() && self.report.counted("pod_events") == 0;
+        let is_quiet = unchanged && quiet::is_quiet(&snapshot, &before, &stored.value, &decision);
+        let wanted = if is_quiet { None } else { Some(next.map_or(PASS_INTERVAL, |wait| wait.min(PASS_INTERVAL))) };
+        let next_delay = schedule_next_pass(&snapshot, &before, wanted, &mut stored.value);
         if stored.value != before {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
         }
@@ -283,7 +287,8 @@ fn execute_after(method: Method, settings: &Settings, now: Timestamp) -> Timesta
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// Ensures that one doorbell is pending while the cluster has machines of ours, and that doorbells do not multiply.
+/// Ensures that one doorbell is pending while the cluster has machines of ours and something may happen within a tick, and that
+/// doorbells do not multiply. `wanted` is when to look again; `None` leaves that to the tick.
 fn schedule_next_pass(
     snapshot: &Snapshot,
     before: &Disruptions,
@@ -291,11 +296,11 @@ fn schedule_next_pass(
     next: &mut Disruptions,
 ) -> Option<SignedDuration> {
     let machines = snapshot.claims.iter().any(|claim| claim.value.machine().is_some());
-    if !machines && next.is_idle() {
+    let Some(wanted) = wanted.filter(|_| machines || !next.is_idle()) else {
         next.next_look_at = None;
         return None;
-    }
-    let delay = wanted.map_or(PASS_INTERVAL, |wanted| wanted.min(PASS_INTERVAL)).max(SignedDuration::from_secs(1));
+    };
+    let delay = wanted.max(SignedDuration::from_secs(1));
     let due = snapshot.now.checked_add(delay).unwrap_or(snapshot.now);
     if before.next_look_at.is_some_and(|known| known > snapshot.now && known <= due) {
         return None;

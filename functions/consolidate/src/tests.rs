@@ -1,3 +1,4 @@
+mod quiet;
 mod strays;
 
 use super::*;
@@ -276,13 +277,16 @@ fn doorbells_do_not_multiply() {
     let ready = after(&claim("a"), &[joined(), vec![Event::NodeReady]].concat());
     let snapshot = snapshot_of(vec![ready], at(0));
     let mut next = Disruptions::default();
-    assert_eq!(schedule_next_pass(&snapshot, &Disruptions::default(), None, &mut next), Some(PASS_INTERVAL));
+    let usual = Some(PASS_INTERVAL);
+    assert_eq!(schedule_next_pass(&snapshot, &Disruptions::default(), usual, &mut next), usual);
     let mut again = next.clone();
-    assert_eq!(schedule_next_pass(&snapshot, &next, None, &mut again), None, "one is pending");
+    assert_eq!(schedule_next_pass(&snapshot, &next, usual, &mut again), None, "one is pending");
     let sooner = Some(SignedDuration::from_secs(3));
     assert_eq!(schedule_next_pass(&snapshot, &next, sooner, &mut again), sooner, "but not soon enough");
     let idle = snapshot_of(vec![], at(0));
-    assert_eq!(schedule_next_pass(&idle, &next, None, &mut again), None, "the cluster has no machines of ours");
+    assert_eq!(schedule_next_pass(&idle, &next, usual, &mut again), None, "the cluster has no machines of ours");
+    assert_eq!(schedule_next_pass(&snapshot, &next, None, &mut again), None, "nothing changes");
+    assert_eq!(again.next_look_at, None, "so that a later pass rings whenever it wants to");
 }
 
 fn change(launch: usize) -> StaticChange {

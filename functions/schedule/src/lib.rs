@@ -4,6 +4,7 @@ mod state;
 mod status_writes;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod write;
 
 use state::{Round, RoundPage, Unplaced};
@@ -53,6 +54,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 
 impl<P: Rights> Run<'_, P> {
     async fn under_lease(&self, lease: &Lease) -> Result<Report, HandleError> {
+        if self.nothing_waits().await? {
+            return self.finish_empty().await;
+        }
         let snapshot = load(self.ports, self.settings, self.cluster).await?;
         if let Some(why) = snapshot.held(self.settings) {
             let mut report = Report::default();

@@ -1,3 +1,5 @@
+mod over_sim;
+
 use crate::state::{Round, RoundPage, Unplaced};
 use crate::{checked, status_writes, write};
 use std::collections::{BTreeMap, BTreeSet};

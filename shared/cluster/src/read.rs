@@ -374,6 +374,20 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(objects)
     }
 
+    async fn read_unbound(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
+        let newest = Consistency::Newest;
+        let (pods, capacity_buffers, node_overlays) =
+            try_join!(self.list(cluster, newest, Some(UNBOUND)), self.list(cluster, newest, None), self.list(cluster, newest, None))?;
+        let mut unreadable = Vec::new();
+        Ok(ClusterObjects {
+            pods: pods.into_items(&mut unreadable),
+            capacity_buffers: capacity_buffers.into_items(&mut unreadable),
+            node_overlays: node_overlays.into_items(&mut unreadable),
+            unreadable,
+            ..ClusterObjects::default()
+        })
+    }
+
     /// The Node of this name, if it exists.
     async fn one_node(&self, cluster: &ClusterName, name: &str) -> Result<Listed<Node>, ClusterError> {
         let value: Option<Value> = match self.send(cluster, &ApiRequest::get(path::object::<Node>("", name))).await {
@@ -422,6 +436,9 @@ fn legacy_identity(object: &Object) -> Option<(String, &'static str, &'static st
     Some((format!("{kind} {:?}", old.meta().name), api_version, kind, old.meta().clone()))
 }
 
+/// The field selector for pods that are bound to no node.
+const UNBOUND: &str = "spec.nodeName=";
+
 /// The field selector for pods on a node.
 fn on_node(name: &str) -> String {
     format!("spec.nodeName={name}")
@@ -434,6 +451,7 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
             (Scope::Nodes, _) => self.with_karpenter(cluster, self.read_nodes(cluster).await?).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
+            (Scope::Unbound, _) => self.read_unbound(cluster).await,
             (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),
         }
     }

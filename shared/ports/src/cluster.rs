@@ -64,6 +64,8 @@ pub enum Scope {
     Drain,
     /// The pods on one node.
     Pods,
+    /// What a plan can be for: pods that are bound to no node, and capacity buffers; with the overlays, whose status a plan writes.
+    Unbound,
 }
 
 /// A kind whose objects can be looked up by name.

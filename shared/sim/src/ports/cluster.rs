@@ -98,6 +98,12 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             let pods = objects.pods_on(node.unwrap_or_default()).cloned().collect();
             ClusterObjects { pods, ..ClusterObjects::default() }
         }
+        Scope::Unbound => ClusterObjects {
+            pods: objects.pods.values().filter(|pod| !pod.is_bound()).cloned().collect(),
+            capacity_buffers: all(&objects.capacity_buffers),
+            node_overlays: all(&objects.node_overlays),
+            ..ClusterObjects::default()
+        },
         Scope::Drain => {
             let wanted = node.unwrap_or_default();
             let pods: Vec<_> = objects.pods_on(wanted).cloned().collect();
