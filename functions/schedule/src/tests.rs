@@ -42,7 +42,7 @@ fn four() -> InstanceType {
 /// A pool that can buy machines of four CPUs, and these pods.
 fn snapshot(pods: Vec<Pod>) -> Snapshot {
     let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
-    let objects = ClusterObjects { node_pools: vec![pool], pods, ..ClusterObjects::default() };
+    let objects = ClusterObjects { node_pools: vec![pool], pods: pods.into(), ..ClusterObjects::default() };
     Snapshot::of(now(), objects, Vec::new(), Vec::new(), BTreeMap::from([("default".to_owned(), Arc::new(vec![four()].into()))]))
 }
 

@@ -194,13 +194,13 @@ fn volumes_of_undrained_pods_and_inline_volumes_are_not_waited_for() {
     let attachments =
         [attachment("a", "pv-1", NODE), attachment("b", "pv-2", NODE), attachment("c", "", NODE), attachment("d", "pv-3", "x")];
     let mut objects = ClusterObjects {
-        pods: vec![using(pod("leaves"), "data")],
+        pods: vec![using(pod("leaves"), "data")].into(),
         volume_claims: vec![volume_claim],
         volume_attachments: attachments.into(),
         ..ClusterObjects::default()
     };
     assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
-    objects.pods = vec![using(tolerating(pod("stays"), "", "Exists"), "data")];
+    objects.pods = vec![using(tolerating(pod("stays"), "", "Exists"), "data")].into();
     assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
 }
 

@@ -6,6 +6,7 @@ use crate::k8s::{
     StorageClass, VolumeAttachment,
 };
 use crate::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use crate::shared::Shared;
 use crate::unreadable::Unreadable;
 use serde::{Deserialize, Serialize};
 use whittle_units::{SignedDuration, Timestamp};
@@ -21,7 +22,9 @@ pub struct ClusterObjects {
     pub node_overlays: Vec<NodeOverlay>,
     pub capacity_buffers: Vec<CapacityBuffer>,
     pub nodes: Vec<Node>,
-    pub pods: Vec<Pod>,
+    /// Shared by all that one look gives rise to: there can be 100,000.
+    #[serde(deserialize_with = "crate::shared::unpooled")]
+    pub pods: Shared<Vec<Pod>>,
     pub daemon_sets: Vec<DaemonSet>,
     pub disruption_budgets: Vec<PodDisruptionBudget>,
     pub namespaces: Vec<Namespace>,

@@ -195,6 +195,13 @@ impl<'de, T: Poolable + Deserialize<'de>> Deserialize<'de> for Shared<T> {
     }
 }
 
+/// Deserializes a collection that equal ones need not share.
+///
+/// # Errors The collection cannot be deserialized.
+pub(crate) fn unpooled<'de, D: Deserializer<'de>, T: Collection + Deserialize<'de>>(deserializer: D) -> Result<Shared<T>, D::Error> {
+    T::deserialize(deserializer).map(Shared::from)
+}
+
 struct SharedVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Poolable + Deserialize<'de>> Visitor<'de> for SharedVisitor<T> {

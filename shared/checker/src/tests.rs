@@ -237,7 +237,7 @@ fn every_machine_will_be_registered() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);
     let mut world = World::new();
     let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
-    world.objects.pods = vec![serde_json::from_value(kin).unwrap()];
+    world.objects.pods = vec![serde_json::from_value(kin).unwrap()].into();
     world.nodes = ClusterState::of(&world.objects).nodes;
     let plan = world.plan();
     assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));

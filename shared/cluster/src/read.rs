@@ -310,7 +310,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let mut unreadable = std::mem::take(&mut objects.unreadable);
         Ok(ClusterObjects {
             nodes: nodes.into_items(&mut unreadable),
-            pods: pods.into_items(&mut unreadable),
+            pods: pods.into_items(&mut unreadable).into(),
             daemon_sets: daemon_sets.into_items(&mut unreadable),
             disruption_budgets: disruption_budgets.into_items(&mut unreadable),
             namespaces: namespaces.into_items(&mut unreadable),
@@ -359,7 +359,7 @@ impl<A: ClusterAccess> Clusters<A> {
         };
         Ok(ClusterObjects {
             nodes: node.into_items(&mut unreadable),
-            pods: pods.into_items(&mut unreadable),
+            pods: pods.into_items(&mut unreadable).into(),
             disruption_budgets: disruption_budgets.into_items(&mut unreadable),
             volume_attachments,
             volume_claims,
@@ -370,7 +370,8 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
-        objects.pods = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?.into_items(&mut objects.unreadable);
+        let pods = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
+        objects.pods = pods.into_items(&mut objects.unreadable).into();
         Ok(objects)
     }
 
@@ -380,7 +381,7 @@ impl<A: ClusterAccess> Clusters<A> {
             try_join!(self.list(cluster, newest, Some(UNBOUND)), self.list(cluster, newest, None), self.list(cluster, newest, None))?;
         let mut unreadable = Vec::new();
         Ok(ClusterObjects {
-            pods: pods.into_items(&mut unreadable),
+            pods: pods.into_items(&mut unreadable).into(),
             capacity_buffers: capacity_buffers.into_items(&mut unreadable),
             node_overlays: node_overlays.into_items(&mut unreadable),
             unreadable,

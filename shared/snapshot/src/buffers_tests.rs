@@ -64,7 +64,7 @@ fn a_claim_being_deleted_has_no_buffer_pods() {
 fn a_virtual_pod_with_the_name_of_a_real_one_is_omitted() {
     let named =
         Pod { metadata: ObjectMeta { uid: "real".into(), ..ObjectMeta::namespaced("shop", "capacity-buffer-spare-1") }, ..Pod::default() };
-    let read = ClusterObjects { pods: vec![named], ..ClusterObjects::default() };
+    let read = ClusterObjects { pods: vec![named].into(), ..ClusterObjects::default() };
     let snapshot = snapshot_of(read, &[]).with_buffers(vec![buffer(2)]);
     assert_eq!(uids(snapshot.input().virtual_pods), ["u-2"]);
 }

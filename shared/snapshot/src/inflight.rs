@@ -41,9 +41,12 @@ pub(crate) fn decision_view(
         }
     }
     let deleting_nodes = deleting_nodes(claims, deleting, &deleted);
-    objects
-        .pods
-        .retain(|pod| !promised.contains(&pod.metadata.uid) || pod.is_bound() && !deleting_nodes.contains(pod.spec.node_name.as_str()));
+    let waits_elsewhere =
+        |pod: &Pod| promised.contains(&pod.metadata.uid) && !(pod.is_bound() && !deleting_nodes.contains(pod.spec.node_name.as_str()));
+    // Mostly none is, and then the pods stay shared with what was read.
+    if objects.pods.iter().any(waits_elsewhere) {
+        objects.pods.retain(|pod| !waits_elsewhere(pod));
+    }
     objects.node_claims = mirrors;
     add_placeholders(&mut objects, &deleting_nodes);
     objects
@@ -60,7 +63,9 @@ fn add_placeholders(objects: &mut ClusterObjects, deleting_nodes: &BTreeSet<&str
         status: PdbStatus::default(),
     };
     let budgets: Vec<PodDisruptionBudget> = objects.unreadable_of(PodDisruptionBudget::KIND).map(budget).collect();
-    objects.pods.extend(pods);
+    if !pods.is_empty() {
+        objects.pods.extend(pods);
+    }
     objects.disruption_budgets.extend(budgets);
 }
 

@@ -40,7 +40,7 @@ fn planned() -> Claim {
 /// Names of the pods that a decision sees, and the CPUs free on the claim; `None` when it does not count.
 #[track_caller]
 fn check(claim: &Claim, pods: &[Pod], waiting: &[&str], free: Option<i64>) {
-    let objects = ClusterObjects { pods: pods.to_vec(), ..ClusterObjects::default() };
+    let objects = ClusterObjects { pods: pods.to_vec().into(), ..ClusterObjects::default() };
     let size = |name: &str, units| InstanceType { name: name.into(), capacity: cpu(units), ..InstanceType::default() };
     let (small, large) = (size("small", 4), size("large", 64));
     let types = BTreeMap::from([("small", &small), ("large", &large)]);
@@ -75,7 +75,7 @@ fn a_claim_of_a_static_pool_has_the_capacity_of_its_smallest_type() {
         };
         let (small, middle, large) = (sized("small", 4), sized("middle", 8), sized("large", 64));
         let types = BTreeMap::from([("small", &small), ("middle", &middle), ("large", &large)]);
-        let objects = ClusterObjects { pods: vec![pod("a")], ..ClusterObjects::default() };
+        let objects = ClusterObjects { pods: vec![pod("a")].into(), ..ClusterObjects::default() };
         let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &types);
         assert_eq!(decided.pods.len(), 1, "the claim was planned for no pod");
         decided.node_claims[0].status.allocatable.get("cpu")
@@ -170,7 +170,7 @@ fn pods_of_a_machine_that_is_being_replaced_are_not_planned_again() {
     let (old, new) = replaced(&[]);
     let mut bound = pod("a");
     bound.spec.node_name = "node-old".into();
-    let objects = ClusterObjects { pods: vec![bound, pod("c")], ..ClusterObjects::default() };
+    let objects = ClusterObjects { pods: vec![bound, pod("c")].into(), ..ClusterObjects::default() };
     let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
     let decided = decision_view(&objects, &claims, &being_replaced(&claims), &BTreeMap::new());
     assert_eq!(decided.pods.iter().map(|pod| pod.metadata.uid.as_str()).collect::<Vec<_>>(), ["c"]);
@@ -184,7 +184,8 @@ fn serving() -> (Claim, ClusterObjects) {
     let mut node = Node { metadata: ObjectMeta::named("node-old"), ..Node::default() };
     node.spec.provider_id = "aws:///z/i-1".into();
     node.metadata.labels = [labels::REGISTERED, labels::INITIALIZED].map(|key| (key.to_owned(), "true".to_owned())).into();
-    let objects = ClusterObjects { pods: vec![bound], nodes: vec![node], node_claims: vec![mirror(&old)], ..ClusterObjects::default() };
+    let objects =
+        ClusterObjects { pods: vec![bound].into(), nodes: vec![node], node_claims: vec![mirror(&old)], ..ClusterObjects::default() };
     (old, objects)
 }
 
@@ -228,7 +229,7 @@ fn an_unlaunched_claim_deleted_by_a_user_has_no_capacity() {
     let claim = planned();
     let mut object = mirror(&claim);
     object.metadata.deletion_timestamp = Some(now());
-    let objects = ClusterObjects { pods: vec![pod("a")], node_claims: vec![object], ..ClusterObjects::default() };
+    let objects = ClusterObjects { pods: vec![pod("a")].into(), node_claims: vec![object], ..ClusterObjects::default() };
     let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
     assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned again");
 }

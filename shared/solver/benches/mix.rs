@@ -216,5 +216,5 @@ pub(crate) fn cluster<T: From<Vec<InstanceType>>>(pods: Vec<Pod>, nodes: Vec<Nod
     pool.spec.limits =
         Resources::from([("cpu", Quantity::from_units(10_000_000)), ("memory", Quantity::from_mebibytes(10_000_000 * 1024))]);
     let catalog = BTreeMap::from([("default".to_owned(), Arc::new(instance_types(400).into()))]);
-    (ClusterObjects { node_pools: vec![pool], pods, nodes, ..ClusterObjects::default() }, catalog)
+    (ClusterObjects { node_pools: vec![pool], pods: pods.into(), nodes, ..ClusterObjects::default() }, catalog)
 }

@@ -23,7 +23,7 @@ fn command(pods: bool) -> (Scene, Command) {
 fn pods_bound_since(node: &str, change: impl FnOnce(&mut Pod)) -> Vec<Pod> {
     let mut scene = Scene::new();
     change(scene.pod("new", node, "100m"));
-    scene.objects.pods.clone()
+    scene.objects.pods.to_vec()
 }
 
 fn nodes(command: Option<&Command>) -> Vec<&str> {

@@ -190,7 +190,7 @@ impl Objects {
             node_overlays: all(&self.node_overlays),
             capacity_buffers: all(&self.capacity_buffers),
             nodes: all(&self.nodes),
-            pods: all(&self.pods),
+            pods: all(&self.pods).into(),
             daemon_sets: all(&self.daemon_sets),
             disruption_budgets: all(&self.budgets),
             namespaces: all(&self.namespaces),

@@ -114,7 +114,7 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
                 volume_attachments: objects.volume_attachments.values().filter(|one| one.spec.node_name == wanted).cloned().collect(),
                 volumes: all(&objects.volumes),
                 volume_claims: all(&objects.volume_claims),
-                pods,
+                pods: pods.into(),
                 ..ClusterObjects::default()
             }
         }
