@@ -1,6 +1,7 @@
 //! The cluster ports on a real API server with a real scheduler and controllers.
 
 use crate::encodings::json_and_protobuf_are_read_alike;
+use crate::kept::a_kept_look_is_what_a_whole_list_says;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaimStatus;
 use whittle_api::{OwnerReference, labels};
@@ -59,6 +60,7 @@ async fn the_cluster_adapter_works_on_a_real_control_plane() {
     an_eviction_is_forbidden_until_the_budget_allows_it(&stage).await;
     a_pod_is_deleted_only_if_its_uid_matches(&stage).await;
     json_and_protobuf_are_read_alike(&stage).await;
+    a_kept_look_is_what_a_whole_list_says(&stage).await;
     status_and_events_are_written(&stage).await;
     all_pages_of_a_list_are_read(&stage).await;
     the_error_of_a_rejected_token_names_the_remedy(&stage).await;

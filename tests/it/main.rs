@@ -11,6 +11,7 @@ mod encodings;
 mod golden_consolidation;
 mod golden_scheduling;
 mod infra;
+mod kept;
 mod legacy_kinds;
 mod objects_without_claim;
 mod plans;

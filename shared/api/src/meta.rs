@@ -39,6 +39,23 @@ pub struct ObjectMeta {
 }
 
 impl ObjectMeta {
+    /// Metadata of nothing.
+    pub const EMPTY: &'static Self = &Self {
+        name: String::new(),
+        generate_name: String::new(),
+        namespace: String::new(),
+        uid: String::new(),
+        resource_version: String::new(),
+        generation: None,
+        creation_timestamp: None,
+        deletion_timestamp: None,
+        deletion_grace_period_seconds: None,
+        labels: Shared::new(),
+        annotations: Shared::new(),
+        owner_references: Shared::new(),
+        finalizers: Vec::new(),
+    };
+
     /// Metadata of a cluster-scoped object with only a name.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }

@@ -1,7 +1,9 @@
 //! Connections to the API servers of clusters: endpoint, token, time limits.
 
 use crate::errors::{Class, Failure};
+use crate::keeper::Keeper;
 use crate::response;
+use crate::watch::Watch;
 use base64::Engine;
 use http::{Method, Request, header};
 use kube::client::Body as HttpBody;
@@ -28,6 +30,8 @@ const READ_RETRIES_MAX: u32 = 2;
 const READ_TIME_MIN: Duration = Duration::from_secs(1);
 
 const JSON: &str = "application/json";
+/// A list without what the objects say.
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// A server without protobuf (for this kind, or at all) answers in JSON.
 const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.9";
 
@@ -35,6 +39,7 @@ const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf, application
 #[derive(Clone)]
 struct ApiConnection {
     client: Client,
+    endpoint: Arc<str>,
     token: Arc<str>,
     token_since: Timestamp,
 }
@@ -56,6 +61,7 @@ pub struct Clusters<A> {
     access: Arc<A>,
     slots: Arc<Mutex<Slots>>,
     pub(crate) published: Arc<Mutex<Published>>,
+    pub(crate) keeper: Arc<Keeper>,
     pub(crate) convert: Arc<ConvertOptions>,
     pub(crate) clock: Arc<dyn Clock + Send>,
 }
@@ -63,16 +69,24 @@ pub struct Clusters<A> {
 impl<A: ClusterAccess> Clusters<A> {
     /// `convert` configures the conversion of objects of old API versions.
     pub fn new(access: A, convert: ConvertOptions, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { access: Arc::new(access), slots: Arc::default(), published: Arc::default(), convert: Arc::new(convert), clock }
+        Self {
+            access: Arc::new(access),
+            slots: Arc::default(),
+            published: Arc::default(),
+            keeper: Arc::default(),
+            convert: Arc::new(convert),
+            clock,
+        }
     }
 
-    /// The same clusters, connections and tokens for another invocation.
+    /// The same clusters, connections, tokens and kept objects for another invocation.
     #[must_use]
     pub fn with_clock(&self, clock: Arc<dyn Clock + Send>) -> Self {
         Self {
             access: Arc::clone(&self.access),
             slots: Arc::clone(&self.slots),
             published: Arc::clone(&self.published),
+            keeper: Arc::clone(&self.keeper),
             convert: Arc::clone(&self.convert),
             clock,
         }
@@ -109,16 +123,16 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// A connection with a new token; the client of a known connection is reused.
     async fn open(&self, cluster: &ClusterName, known: Option<&ApiConnection>) -> Result<ApiConnection, ClusterError> {
-        let client = match known {
-            Some(connection) => connection.client.clone(),
+        let (client, endpoint) = match known {
+            Some(connection) => (connection.client.clone(), Arc::clone(&connection.endpoint)),
             None => {
                 let info = self.access.endpoint(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
                 let no_access = |message| ClusterError::NoAccess { cluster: cluster.clone(), message };
-                client_of(&info).map_err(no_access)?
+                (client_of(&info).map_err(no_access)?, info.endpoint.as_str().into())
             }
         };
         let token = self.access.bearer_token(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
-        Ok(ApiConnection { client, token: token.into(), token_since: self.clock.now() })
+        Ok(ApiConnection { client, endpoint, token: token.into(), token_since: self.clock.now() })
     }
 
     /// Drops a connection that failed, so that the next request looks up the endpoint again: the cluster may have been recreated
@@ -129,6 +143,12 @@ impl<A: ClusterAccess> Clusters<A> {
         if slot.connection.as_ref().is_some_and(|known| Arc::ptr_eq(&known.token, &connection.token)) {
             slot.connection = None;
         }
+    }
+
+    /// Forgets the connection of a cluster, as after a failure.
+    #[cfg(test)]
+    pub(crate) async fn forget_connection(&self, cluster: &ClusterName) {
+        self.slot(cluster).lock().await.connection = None;
     }
 
     /// The time that the next request may take.
@@ -166,6 +186,22 @@ impl<A: ClusterAccess> Clusters<A> {
         let body = self.send_bytes(cluster, request).await?;
         serde_json::from_slice(&body)
             .map_err(|error| RequestError::Server(Failure::unknown(format!("its response cannot be read: {error}"))))
+    }
+
+    /// Where a cluster's API server is.
+    pub(crate) async fn endpoint(&self, cluster: &ClusterName) -> Result<Arc<str>, ClusterError> {
+        Ok(self.connection(cluster).await?.endpoint)
+    }
+
+    /// Opens a watch. It is neither compressed nor retried.
+    pub(crate) async fn watch(&self, cluster: &ClusterName, path: String) -> Result<Watch, RequestError> {
+        let connection = self.connection(cluster).await.map_err(RequestError::Access)?;
+        let request = ApiRequest { is_watch: true, ..ApiRequest::get(path) };
+        let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
+        let limit = self.limit();
+        let opened = async { response::watch(connection.client.send(request.map(HttpBody::from)).await?).await };
+        let opened = tokio::time::timeout(limit, opened).await.unwrap_or_else(|_| Err(Failure::timeout(limit)));
+        opened.map_err(RequestError::Server)
     }
 
     async fn send_once(&self, cluster: &ClusterName, request: &ApiRequest<'_>) -> Result<Vec<u8>, RequestError> {
@@ -239,13 +275,14 @@ pub(crate) struct ApiRequest<'a> {
     pub(crate) path: String,
     pub(crate) body: Body<'a>,
     accept: &'static str,
+    is_watch: bool,
     /// The longest that each attempt may take.
     timeout: Duration,
 }
 
 impl<'a> ApiRequest<'a> {
     const fn new(method: Method, path: String, body: Body<'a>) -> Self {
-        Self { method, path, body, accept: JSON, timeout: REQUEST_MAX }
+        Self { method, path, body, accept: JSON, is_watch: false, timeout: REQUEST_MAX }
     }
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Body::None)
@@ -266,6 +303,10 @@ impl<'a> ApiRequest<'a> {
     pub(crate) fn preferring_protobuf(self) -> Self {
         Self { accept: PROTOBUF_OR_JSON, ..self }
     }
+    /// The same request, for metadata alone.
+    pub(crate) fn for_metadata(self) -> Self {
+        Self { accept: METADATA_LIST, ..self }
+    }
     /// The same request with a shorter timeout.
     pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -285,7 +326,7 @@ impl<'a> ApiRequest<'a> {
             .header(header::ACCEPT, self.accept)
             .header(header::USER_AGENT, crate::FIELD_MANAGER)
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
-        if self.method == Method::GET {
+        if self.method == Method::GET && !self.is_watch {
             // Servers compress what is longer than 128 KB.
             request = request.header(header::ACCEPT_ENCODING, "gzip");
         }

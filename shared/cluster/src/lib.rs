@@ -3,10 +3,13 @@
 //! Requests use `kube`'s client without its typed API: responses are parsed into our own slim types, so that a snapshot holds
 //! only the fields that decisions read. Lists of Pods and Nodes, the longest, are asked for in protobuf. All writes carry the field manager `whittle`.
 
+mod catch_up;
 mod connection;
 mod errors;
 mod evictions;
 mod karpenter;
+mod keeper;
+mod kept;
 mod metadata;
 mod mirrors;
 mod nodes;
@@ -16,6 +19,7 @@ mod response;
 mod status;
 #[cfg(test)]
 mod tests;
+mod watch;
 mod workloads;
 
 pub use connection::Clusters;

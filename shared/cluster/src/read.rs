@@ -1,14 +1,16 @@
 //! Reads the objects of a cluster.
 
+use crate::catch_up::All;
 use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
+use crate::kept::Followed;
 use crate::path;
 use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
-use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
+use whittle_api::k8s::{CsiNode, Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
@@ -47,8 +49,17 @@ struct List<T> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ListMeta {
+    #[serde(rename = "resourceVersion")]
+    resource_version: String,
     #[serde(rename = "continue")]
     continue_token: String,
+}
+
+impl ListMeta {
+    /// The list of these objects.
+    fn with<K>(self, items: Vec<K>) -> Listed<K> {
+        Listed { items, unreadable: Vec::new(), version: self.resource_version, continue_token: self.continue_token }
+    }
 }
 
 /// The API server writes `null` for an empty list of some kinds.
@@ -61,15 +72,24 @@ where
 }
 
 /// Objects of a kind, and those that cannot be parsed.
-struct Listed<K> {
-    items: Vec<K>,
-    unreadable: Vec<Unreadable>,
+pub(crate) struct Listed<K> {
+    pub(crate) items: Vec<K>,
+    pub(crate) unreadable: Vec<Unreadable>,
+    /// The resource version of the list.
+    pub(crate) version: String,
     continue_token: String,
+}
+
+impl<K> Default for Listed<K> {
+    fn default() -> Self {
+        Self { items: Vec::new(), unreadable: Vec::new(), version: String::new(), continue_token: String::new() }
+    }
 }
 
 impl<K> Listed<K> {
     fn map<T>(self, of: impl Fn(K) -> T) -> Listed<T> {
-        Listed { items: self.items.into_iter().map(of).collect(), unreadable: self.unreadable, continue_token: self.continue_token }
+        let Self { items, unreadable, version, continue_token } = self;
+        Listed { items: items.into_iter().map(of).collect(), unreadable, version, continue_token }
     }
 
     /// The objects; those that cannot be parsed are added to `unreadable`.
@@ -83,12 +103,13 @@ impl<K> Listed<K> {
 /// cannot be parsed is parsed as JSON values, and of such an object only the essentials are kept.
 fn parse<K: Kind + DeserializeOwned>(page: &[u8], cluster: &ClusterName) -> Result<Listed<K>, String> {
     if let Some(message) = K::PROTOBUF.filter(|_| protobuf::is_protobuf(page)) {
-        let Page { items, unreadable, continue_token } = protobuf::read_page(page, message).map_err(|error| error.to_string())?;
+        let page = protobuf::read_page(page, message).map_err(|error| error.to_string())?;
+        let Page { items, unreadable, resource_version: version, continue_token } = page;
         unreadable.iter().for_each(|object| log(object, cluster));
-        return Ok(Listed { items, unreadable, continue_token });
+        return Ok(Listed { items, unreadable, version, continue_token });
     }
     if let Ok(List { metadata, items }) = serde_json::from_slice::<List<K>>(page) {
-        return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
+        return Ok(metadata.with(items));
     }
     each(page, cluster, Unreadable::read::<K>)
 }
@@ -99,7 +120,7 @@ fn parse_versions<K: Versioned>(page: &[u8], cluster: &ClusterName) -> Result<Li
         && !items.iter().any(K::is_parsed_before)
     {
         let items = items.into_iter().map(K::into_object).collect();
-        return Ok(Listed { items, unreadable: Vec::new(), continue_token: metadata.continue_token });
+        return Ok(metadata.with(items));
     }
     each(page, cluster, |value| {
         if K::is_before(value) {
@@ -113,7 +134,7 @@ fn parse_versions<K: Versioned>(page: &[u8], cluster: &ClusterName) -> Result<Li
 /// Parses the objects of a page one by one.
 fn each<T>(page: &[u8], cluster: &ClusterName, read: impl Fn(&Value) -> Result<T, Box<Unreadable>>) -> Result<Listed<T>, String> {
     let page: List<Value> = serde_json::from_slice(page).map_err(|error| error.to_string())?;
-    let mut listed = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: page.metadata.continue_token };
+    let mut listed = page.metadata.with(Vec::new());
     for value in &page.items {
         match read(value) {
             Ok(item) => listed.items.push(item),
@@ -132,7 +153,7 @@ fn log(unreadable: &Unreadable, cluster: &ClusterName) {
 }
 
 /// How a page of objects is parsed.
-type Parse<T> = fn(&[u8], &ClusterName) -> Result<Listed<T>, String>;
+pub(crate) type Parse<T> = fn(&[u8], &ClusterName) -> Result<Listed<T>, String>;
 
 fn page_query(consistency: Consistency, selector: Option<&str>, continue_token: &str) -> String {
     let mut query = match consistency {
@@ -158,21 +179,21 @@ impl<A: ClusterAccess> Clusters<A> {
         consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Option<Listed<K>>, ClusterError> {
-        self.list_pages::<K, K>(cluster, consistency, selector, parse).await
+        self.list_pages::<K, K>(cluster, consistency, selector, parse, &mut Pool::default()).await
     }
 
-    /// The same with the objects as `parse` makes them.
-    async fn list_pages<K: Kind, T: Send>(
+    /// The same with the objects as `parse` makes them. They share equal values with what `pool` has.
+    pub(crate) async fn list_pages<K: Kind, T: Send>(
         &self,
         cluster: &ClusterName,
         consistency: Consistency,
         selector: Option<&str>,
         parse: Parse<T>,
+        pool: &mut Pool,
     ) -> Result<Option<Listed<T>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
         let mut restarts = 0;
-        let mut pool = Pool::default();
-        let mut all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
+        let mut all = Listed::default();
         loop {
             let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
             let request = ApiRequest::get(path);
@@ -186,6 +207,7 @@ impl<A: ClusterAccess> Clusters<A> {
                     })?;
                     all.items.extend(page.items);
                     all.unreadable.extend(page.unreadable);
+                    all.version = page.version;
                     all.continue_token = page.continue_token;
                     if all.continue_token.is_empty() {
                         return Ok(Some(all));
@@ -194,7 +216,7 @@ impl<A: ClusterAccess> Clusters<A> {
                 Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(None),
                 Err(failed) if failed.class() == Some(Class::Expired) && restarts < RESTARTS_MAX => {
                     restarts += 1;
-                    all = Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
+                    all = Listed::default();
                 }
                 Err(failed) => return Err(failed.into_error(cluster, &what)),
             }
@@ -210,8 +232,7 @@ impl<A: ClusterAccess> Clusters<A> {
         consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Listed<K>, ClusterError> {
-        let none = || Listed { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
-        Ok(self.list_known(cluster, consistency, selector).await?.unwrap_or_else(none))
+        Ok(self.list_known(cluster, consistency, selector).await?.unwrap_or_default())
     }
 
     /// All objects of a kind that can be parsed, for kinds whose unreadable objects can be ignored.
@@ -227,11 +248,28 @@ impl<A: ClusterAccess> Clusters<A> {
     /// Objects of a kind that v1beta1 has as well, each in the version in which it was written. Where v1 is not served they are read as
     /// v1beta1; `None` where neither is.
     async fn list_versions<K: Versioned>(&self, cluster: &ClusterName) -> Result<Option<Listed<Object>>, ClusterError> {
-        if let Some(listed) = self.list_pages::<K, Object>(cluster, Consistency::Newest, None, parse_versions::<K>).await? {
+        if let Some(listed) =
+            self.list_pages::<K, Object>(cluster, Consistency::Newest, None, parse_versions::<K>, &mut Pool::default()).await?
+        {
             return Ok(Some(listed));
         }
         let old = self.list_known::<K::Before>(cluster, Consistency::Newest, None).await?;
         Ok(old.map(|listed| listed.map(K::before_into_object)))
+    }
+
+    /// The same of NodeClaims, of which there are as many as machines.
+    async fn list_node_claims(&self, cluster: &ClusterName) -> Result<Option<Listed<Object>>, ClusterError> {
+        if let Some(all) = self.list_followed::<NodeClaim, Object>(cluster, parse_versions::<NodeClaim>).await? {
+            let mut listed = Listed::default();
+            listed.items = all.into_items(&mut listed.unreadable).into_inner();
+            return Ok(Some(listed));
+        }
+        self.list_versions::<NodeClaim>(cluster).await
+    }
+
+    /// All objects of a kind whose changes are followed; empty when the API server does not serve it.
+    async fn followed<K: Kind + DeserializeOwned + Followed>(&self, cluster: &ClusterName) -> Result<All<K>, ClusterError> {
+        Ok(self.list_followed::<K, K>(cluster, parse::<K>).await?.unwrap_or_default())
     }
 
     /// Objects of a kind that was replaced by another.
@@ -250,7 +288,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let (pools, classes, claims, provisioners, templates) = try_join!(
             self.list_versions::<NodePool>(cluster),
             self.list_versions::<Ec2NodeClass>(cluster),
-            self.list_versions::<NodeClaim>(cluster),
+            self.list_node_claims(cluster),
             self.list_old::<Provisioner>(cluster, LegacyObject::Provisioner),
             self.list_old::<AwsNodeTemplate>(cluster, LegacyObject::AwsNodeTemplate),
         )?;
@@ -288,8 +326,8 @@ impl<A: ClusterAccess> Clusters<A> {
         let mut objects = ClusterObjects::default();
         let (newest, cached) = (Consistency::Newest, Consistency::Cached);
         let (nodes, pods, daemon_sets, disruption_budgets, namespaces, priority_classes) = try_join!(
-            self.list(cluster, newest, None),
-            self.list(cluster, newest, None),
+            self.followed::<Node>(cluster),
+            self.followed::<Pod>(cluster),
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
@@ -300,7 +338,7 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list(cluster, newest, None),
             self.list(cluster, newest, None),
             self.list(cluster, cached, None),
-            self.list(cluster, cached, None),
+            self.followed::<CsiNode>(cluster),
             self.list(cluster, cached, None),
             // Custom resources are not cached right after their definition, and are few.
             self.list(cluster, newest, None),
@@ -309,8 +347,8 @@ impl<A: ClusterAccess> Clusters<A> {
         self.read_karpenter(cluster, &mut objects).await?;
         let mut unreadable = std::mem::take(&mut objects.unreadable);
         Ok(ClusterObjects {
-            nodes: nodes.into_items(&mut unreadable),
-            pods: pods.into_items(&mut unreadable).into(),
+            nodes: nodes.into_items(&mut unreadable).into_inner(),
+            pods: pods.into_items(&mut unreadable),
             daemon_sets: daemon_sets.into_items(&mut unreadable),
             disruption_budgets: disruption_budgets.into_items(&mut unreadable),
             namespaces: namespaces.into_items(&mut unreadable),
@@ -318,7 +356,7 @@ impl<A: ClusterAccess> Clusters<A> {
             volume_claims: volume_claims.into_items(&mut unreadable),
             volumes: volumes.into_items(&mut unreadable),
             storage_classes: storage_classes.into_items(&mut unreadable),
-            csi_nodes: csi_nodes.into_items(&mut unreadable),
+            csi_nodes: csi_nodes.into_items(&mut unreadable).into_inner(),
             volume_attachments: volume_attachments.into_items(&mut unreadable),
             node_overlays: node_overlays.into_items(&mut unreadable),
             capacity_buffers: capacity_buffers.into_items(&mut unreadable),
@@ -333,7 +371,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
-        objects.nodes = self.list(cluster, Consistency::Newest, None).await?.into_items(&mut objects.unreadable);
+        objects.nodes = self.followed::<Node>(cluster).await?.into_items(&mut objects.unreadable).into_inner();
         self.read_karpenter(cluster, &mut objects).await?;
         Ok(objects)
     }
@@ -401,7 +439,7 @@ impl<A: ClusterAccess> Clusters<A> {
             Some(Err(unreadable)) => (vec![], vec![*unreadable]),
             None => (vec![], vec![]),
         };
-        Ok(Listed { items, unreadable, continue_token: String::new() })
+        Ok(Listed { items, unreadable, ..Listed::default() })
     }
 
     /// Whether an object exists; looked up in the previous version where the current one is not served.

@@ -1,6 +1,7 @@
 //! Reads responses: their bodies, compressed or not, and what a failed request answers.
 
 use crate::errors::Failure;
+use crate::watch::Watch;
 use flate2::write::GzDecoder;
 use http::{HeaderMap, Response, header};
 use http_body_util::BodyExt;
@@ -43,6 +44,14 @@ pub(crate) async fn read(response: Response<Body>) -> Result<Vec<u8>, Failure> {
     let (head, body) = response.into_parts();
     let bytes = read_body(&head.headers, body, BODY_MAX).await?;
     if head.status.is_success() { Ok(bytes) } else { Err(failure(head.status.as_u16(), &head.headers, &bytes)) }
+}
+
+/// The body of a successful response to a watch, while it arrives.
+pub(crate) async fn watch(response: Response<Body>) -> Result<Watch, Failure> {
+    if response.status().is_success() {
+        return Ok(Watch::new(response.into_body()));
+    }
+    read(response).await.and(Err(Failure::unknown("it is no watch".to_owned())))
 }
 
 /// The failure that a response reports.

@@ -1,5 +1,7 @@
 //! Requests against a fake API server with scripted responses.
 
+mod followed;
+
 use crate::Clusters;
 use crate::connection::{ApiRequest, RequestError};
 use base64::Engine;

@@ -31,7 +31,8 @@ const KIND: u32 = 2;
 /// The fields of a list.
 const LIST_METADATA: u32 = 1;
 const ITEMS: u32 = 2;
-/// The field of a list's metadata with the token of its next page.
+/// The fields of a list's metadata: its version, and the token of its next page.
+const RESOURCE_VERSION: u32 = 2;
 const CONTINUE: u32 = 3;
 
 /// Why protobuf cannot be read.
@@ -60,6 +61,8 @@ pub struct Page<K> {
     pub items: Vec<K>,
     /// What is known of objects that the type cannot read.
     pub unreadable: Vec<Unreadable>,
+    /// The version of the list, the same on all pages.
+    pub resource_version: String,
     /// Empty on the last page.
     pub continue_token: String,
 }
@@ -79,10 +82,13 @@ pub fn read_page<K: Kind + DeserializeOwned>(bytes: &[u8], message: &'static Mes
         return Err(Error::Kind { found: kind, wanted: format!("{}List", K::KIND) });
     }
     let mut list = Wire::new(raw);
-    let mut page = Page { items: Vec::new(), unreadable: Vec::new(), continue_token: String::new() };
+    let mut page = Page { items: Vec::new(), unreadable: Vec::new(), resource_version: String::new(), continue_token: String::new() };
     while let Some((number, payload)) = list.next()? {
         match (number, payload) {
-            (LIST_METADATA, Payload::Bytes(metadata)) => page.continue_token = text_in(metadata, CONTINUE)?,
+            (LIST_METADATA, Payload::Bytes(metadata)) => {
+                page.resource_version = text_in(metadata, RESOURCE_VERSION)?;
+                page.continue_token = text_in(metadata, CONTINUE)?;
+            }
             (ITEMS, Payload::Bytes(item)) => match read_item(item, message)? {
                 Ok(object) => page.items.push(object),
                 Err(unreadable) => page.unreadable.push(*unreadable),

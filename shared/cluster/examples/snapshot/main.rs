@@ -1,4 +1,4 @@
-//! The cost of a cold snapshot: the adapter reads 5,000 nodes and 100,000 pods from a server on loopback, a process of its own.
+//! The cost of a snapshot, cold and warm: the adapter reads 5,000 nodes and 100,000 pods from a server on loopback, a process of its own.
 //!
 //! `cargo run --release -p whittle-cluster --example snapshot [NODES PODS]` prints wall and processor time, the peak of the process's
 //! memory, and what is sent.
@@ -73,17 +73,22 @@ async fn main() {
 
     let clock = Arc::new(FiveMinutes(Timestamp::now()));
     let clusters = Clusters::new(Loopback(endpoint), ConvertOptions::new(Purpose::OnRead), clock);
-    let (begun, processor_before) = (Instant::now(), processor_seconds());
-    let objects = clusters.read(&ClusterName::new("bench"), Scope::All, None).await.expect("the server answers");
-    let (wall, processor) = (begun.elapsed().as_secs_f64(), processor_seconds() - processor_before);
-    assert_eq!((objects.nodes.len(), objects.pods.len(), objects.unreadable.len()), (nodes, pods, 0));
-    let mib = |key| memory_kib(key) as f64 / 1024.0;
     println!("{nodes} nodes, {pods} pods: {sent}");
-    println!(
-        "{processor:.2} s of one core, {wall:.2} s in all; peak of the process {:.0} MiB, then {:.0} MiB",
-        mib("VmHWM:"),
-        mib("VmRSS:")
-    );
+    let look = async || {
+        let (begun, processor_before) = (Instant::now(), processor_seconds());
+        let objects = clusters.read(&ClusterName::new("bench"), Scope::All, None).await.expect("the server answers");
+        let (wall, processor) = (begun.elapsed().as_secs_f64(), processor_seconds() - processor_before);
+        assert_eq!((objects.nodes.len(), objects.pods.len(), objects.unreadable.len()), (nodes, pods, 0));
+        let version = (objects::VERSION + 1).to_string();
+        (wall, processor, objects.pods.iter().any(|pod| pod.metadata.resource_version == version))
+    };
+    let mib = |key| memory_kib(key) as f64 / 1024.0;
+    let (wall, processor, _) = look().await;
+    println!("cold: {processor:.2} s of one core, {wall:.2} s in all; peak {:.0} MiB, then {:.0} MiB", mib("VmHWM:"), mib("VmRSS:"));
+    let (wall, processor, is_new) = look().await;
+    assert!(is_new, "the change was told");
+    let changes = server::CHANGES;
+    println!("warm, {changes} pods changed: {processor:.2} s of one core, {wall:.2} s in all; {:.0} MiB", mib("VmRSS:"));
     server.kill().expect("the server runs");
     server.wait().expect("the server ends");
 }

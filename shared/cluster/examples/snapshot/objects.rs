@@ -56,9 +56,12 @@ fn time(seconds: usize) -> Message {
     Message::default().number(1, 1_764_000_000 + seconds as u64).number(2, 0)
 }
 
+/// The version of all lists.
+pub(crate) const VERSION: usize = 123_456_789;
+
 /// A list in its envelope.
 pub(crate) fn list(kind: &str, objects: impl Iterator<Item = Vec<u8>>, token: &str) -> Vec<u8> {
-    let metadata = texts(&[(1, ""), (2, "123456789"), (3, token)]);
+    let metadata = texts(&[(1, ""), (2, &VERSION.to_string()), (3, token)]);
     let list = objects.fold(Message::default().message(1, metadata), |list, object| list.bytes(2, &object));
     let envelope = Message::default().message(1, texts(&[(1, "v1"), (2, kind)])).message(2, list).text(3, "").text(4, "");
     [b"k8s\0", &envelope.0[..]].concat()
@@ -253,4 +256,25 @@ pub(crate) fn node(number: usize) -> Vec<u8> {
         .message(7, info)
         .messages(8, images);
     Message::default().message(1, metadata).message(2, spec).message(3, status).0
+}
+
+/// The same pod as a watch sends it after a change, with about as much that nobody here reads.
+pub(crate) fn pod_in_json(number: usize, version: usize) -> String {
+    let (app, hash) = (format!("app-{:03}", number / 1_000), format!("{:010x}", 4_711 + number / 1_000));
+    let owner = format!("{app}-{hash}");
+    let managed = r#"{\"f:spec\":{\"f:containers\":{\"f:terminationMessagePath\":{}}}}"#.repeat(20);
+    let environment: Vec<String> =
+        (0..12).map(|index| format!(r#"{{"name":"SETTING_{index}","value":"value-of-setting-{index}"}}"#)).collect();
+    let container = |name: &str| {
+        format!(
+            r#"{{"name":"{name}","image":"registry.example.com/team/{name}:v1","env":[{}],"resources":{{"requests":{{"cpu":"100m","memory":"512Mi"}}}}}}"#,
+            environment.join(",")
+        )
+    };
+    format!(
+        r#"{{"metadata":{{"name":"{owner}-{number:05x}","namespace":"namespace-{:02}","uid":"{number:08x}-1111-4222-8333-{number:012x}","resourceVersion":"{version}","labels":{{"app.kubernetes.io/name":"{app}","pod-template-hash":"{hash}"}},"ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"{owner}","uid":"u","controller":true}}],"managedFields":[{{"manager":"kubelet","fieldsV1":"{managed}"}}]}},"spec":{{"nodeName":"ip-10-0-0-1.ec2.internal","containers":[{},{}]}},"status":{{"phase":"Running","conditions":[{{"type":"Ready","status":"False"}}]}}}}"#,
+        number / 5_000,
+        container("app"),
+        container("proxy")
+    )
 }

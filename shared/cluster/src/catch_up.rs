@@ -1,0 +1,185 @@
+//! Lists that are kept between looks, and brought up to date by a watch.
+
+use crate::Clusters;
+use crate::connection::ApiRequest;
+use crate::kept::{Awaited, Changes, Followed, Kept, Newest};
+use crate::path;
+use crate::read::{Consistency, Parse};
+use crate::watch::Told;
+use futures::try_join;
+use serde::Deserialize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+use whittle_api::k8s::Kind;
+use whittle_api::{Pool, Shared, Unreadable};
+use whittle_ports::{ClusterAccess, ClusterError};
+use whittle_units::{ClusterName, SignedDuration};
+
+/// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours.
+const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(1);
+/// A watch that tells nothing for so long has told what it knows. Servers send known changes at once, and learn of new ones within
+/// milliseconds.
+const SILENCE: Duration = Duration::from_millis(50);
+/// How long changes are waited for that are known to be missing.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// All objects of a kind.
+pub(crate) struct All<T> {
+    pub(crate) items: Shared<Vec<T>>,
+    pub(crate) unreadable: Vec<Unreadable>,
+}
+
+impl<T> Default for All<T> {
+    fn default() -> Self {
+        Self { items: Shared::new(), unreadable: Vec::new() }
+    }
+}
+
+impl<T: 'static> All<T> {
+    /// The objects; those that cannot be parsed are added to `unreadable`.
+    pub(crate) fn into_items(self, unreadable: &mut Vec<Unreadable>) -> Shared<Vec<T>> {
+        unreadable.extend(self.unreadable);
+        self.items
+    }
+}
+
+/// A list of metadata. `remainingItemCount` is missing where the server does not know it.
+#[derive(Deserialize)]
+struct Summary {
+    metadata: SummaryMeta,
+    #[serde(default)]
+    items: Vec<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SummaryMeta {
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    continue_token: String,
+    remaining_item_count: Option<usize>,
+}
+
+impl<A: ClusterAccess> Clusters<A> {
+    /// How many lists of the followed kinds were read as a whole since the start, and how many were caught up instead.
+    #[must_use]
+    pub fn looks(&self) -> (u64, u64) {
+        (self.keeper.whole.load(Ordering::Relaxed), self.keeper.caught_up.load(Ordering::Relaxed))
+    }
+
+    /// All objects of a kind, `None` where it is not served: what was kept of the last look, brought up to date, or the whole list.
+    pub(crate) async fn list_followed<K: Kind, T: Followed>(
+        &self,
+        cluster: &ClusterName,
+        parse: Parse<T>,
+    ) -> Result<Option<All<T>>, ClusterError> {
+        let kinds = self.keeper.of(cluster);
+        // Taken out: whatever interrupts this look leads to a whole list at the next.
+        let mut slot = T::slot(&kinds).lock().await;
+        let endpoint = self.endpoint(cluster).await?;
+        if let Some(mut kept) = slot.take().filter(|kept| self.is_usable(kept, &endpoint)) {
+            match self.changes::<K, T>(cluster, &mut kept, parse).await {
+                Ok(changes) => {
+                    kept.apply(changes);
+                    self.keeper.caught_up.fetch_add(1, Ordering::Relaxed);
+                    let all = All { items: kept.items.clone(), unreadable: kept.unreadable.clone() };
+                    *slot = self.keeper.admits(cluster, K::PLURAL, kept.len()).then_some(kept);
+                    return Ok(Some(all));
+                }
+                Err(why) => tracing::info!(%cluster, kind = K::PLURAL, why, "the whole list is read"),
+            }
+        }
+        let mut pool = Pool::default();
+        let listed_at = self.clock.now();
+        let Some(listed) = self.list_pages::<K, T>(cluster, Consistency::Newest, None, parse, &mut pool).await? else { return Ok(None) };
+        self.keeper.whole.fetch_add(1, Ordering::Relaxed);
+        let version = listed.version.parse().ok();
+        let all = All { items: listed.items.into(), unreadable: listed.unreadable };
+        let count = all.items.len() + all.unreadable.len();
+        if let Some(version) = version.filter(|_| self.keeper.admits(cluster, K::PLURAL, count)) {
+            let (items, unreadable) = (all.items.clone(), all.unreadable.clone());
+            *slot = Some(Kept { items, unreadable, version, listed_at, endpoint: endpoint.as_ref().to_owned(), pool });
+        }
+        Ok(Some(all))
+    }
+
+    fn is_usable<T>(&self, kept: &Kept<T>, endpoint: &str) -> bool {
+        let age = self.clock.now().duration_since(kept.listed_at);
+        kept.endpoint == endpoint && !age.is_negative() && age < LISTED_AGAIN_AFTER
+    }
+
+    /// All changes since what was kept.
+    ///
+    /// # Errors
+    /// Whatever happens, described: nothing is lost but time.
+    async fn changes<K: Kind, T: Followed>(
+        &self,
+        cluster: &ClusterName,
+        kept: &mut Kept<T>,
+        parse: Parse<T>,
+    ) -> Result<Changes<T>, String> {
+        let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=60&resourceVersion={}", kept.version);
+        let opened = async {
+            let opened = self.watch(cluster, format!("{}?{query}", path::collection::<K>(""))).await;
+            opened.map_err(|failed| failed.into_error(cluster, "a watch").to_string())
+        };
+        let (mut watch, newest, awaited) = try_join!(opened, self.newest::<K>(cluster), self.awaited::<K, T>(cluster, parse))?;
+        if newest.version < kept.version {
+            return Err("the API server's version is older than that of the last look".to_owned());
+        }
+        let mut changes = Changes::since(kept.version);
+        let until = Instant::now() + PATIENCE;
+        while !changes.is_complete(newest, awaited.as_ref()) {
+            match tokio::time::timeout(SILENCE, watch.next()).await {
+                Ok(Ok(Some(told))) => kept.pool.during(|| note::<K, T>(&mut changes, &told))?,
+                Ok(Ok(None)) => return Err("its watch ended".to_owned()),
+                Ok(Err(failure)) => return Err(failure.message),
+                Err(_silent) if changes.is_plausible(kept, newest, awaited.as_ref()) => break,
+                Err(_silent) if Instant::now() < until => {}
+                Err(_silent) => return Err("its watch lacks changes".to_owned()),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// The newest version of a kind, with the number of objects.
+    async fn newest<K: Kind>(&self, cluster: &ClusterName) -> Result<Newest, String> {
+        let request = ApiRequest::get(format!("{}?limit=1", path::collection::<K>(""))).for_metadata();
+        let asked: Result<Summary, _> = self.send(cluster, &request).await;
+        let Summary { metadata, items } = asked.map_err(|failed| failed.into_error(cluster, "its newest version").to_string())?;
+        let left = if metadata.continue_token.is_empty() { Some(0) } else { metadata.remaining_item_count };
+        let left = left.ok_or("the API server does not tell how many objects there are")?;
+        Ok(Newest { version: number(&metadata.resource_version)?, count: items.len() + left })
+    }
+
+    /// The objects that have to be exact, of a kind that has such.
+    async fn awaited<K: Kind, T: Followed>(&self, cluster: &ClusterName, parse: Parse<T>) -> Result<Option<Awaited>, String> {
+        let Some(selector) = T::AWAITED else { return Ok(None) };
+        let listed = self.list_pages::<K, T>(cluster, Consistency::Newest, Some(selector), parse, &mut Pool::default()).await;
+        let listed = listed.map_err(|error| error.to_string())?.ok_or("the kind is not served")?;
+        Ok(Some(Awaited::of(number(&listed.version)?, listed.items.iter())))
+    }
+}
+
+/// Notes what a watch told.
+fn note<K: Kind, T: Followed>(changes: &mut Changes<T>, told: &Told) -> Result<(), String> {
+    let object = match told {
+        Told::Ends(why) => return Err(format!("its watch ended: {why}")),
+        Told::Is(object) | Told::Was(object) | Told::Version(object) => object,
+    };
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let version = number(text("resourceVersion"))?;
+    let key = || (text("namespace").to_owned(), text("name").to_owned());
+    let noted = match told {
+        Told::Is(_) => changes.note(key(), version, Some(T::read(object).map_err(|odd| *odd))),
+        Told::Was(_) => changes.note(key(), version, None),
+        Told::Version(_) | Told::Ends(_) => changes.reach(version),
+    };
+    noted.map_err(|why| format!("{why} of {}", K::PLURAL))
+}
+
+/// A resource version as a number: Kubernetes promises that it is one, and that later ones are larger.
+fn number(version: &str) -> Result<u64, String> {
+    version.parse().map_err(|_| format!("the resource version {version:?} is no number"))
+}

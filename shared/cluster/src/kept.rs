@@ -1,0 +1,244 @@
+//! The objects of a kind as an execution environment saw them last, and how they are brought up to date. Pure.
+//!
+//! A list is as new as its resource version. A watch from there tells every later change, in order, but not when it has told all. So
+//! two things are asked beside it: the newest version with the number of objects ([`Newest`]), and, of pods, those that wait for a
+//! machine ([`Awaited`]). What was kept is up to date once the watch has reached those versions; or once it has been silent for a
+//! while, and the number and the waiting pods are what was told. Everything else leads to a whole list (ADR 0049).
+
+use std::collections::BTreeMap;
+use tokio::sync::Mutex;
+use whittle_api::k8s::{CsiNode, Kind as _, Node, Pod};
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::legacy::Versioned;
+use whittle_api::manifest::Object;
+use whittle_api::{ObjectMeta, Pool, Shared, Unreadable};
+use whittle_units::Timestamp;
+
+/// An object whose changes are followed.
+pub(crate) trait Followed: Clone + Send + Sync + 'static {
+    /// The field selector of those that have to be exact before anything is decided.
+    const AWAITED: Option<&'static str> = None;
+
+    fn meta(&self) -> &ObjectMeta;
+    /// Whether the selector of awaited objects would list it.
+    fn is_awaited(&self) -> bool {
+        false
+    }
+    /// Parses an object.
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>>;
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>>;
+}
+
+/// What is kept of a cluster: the kinds of which there are many objects.
+#[derive(Default)]
+pub(crate) struct KeptKinds {
+    pods: Mutex<Option<Kept<Pod>>>,
+    nodes: Mutex<Option<Kept<Node>>>,
+    csi_nodes: Mutex<Option<Kept<CsiNode>>>,
+    node_claims: Mutex<Option<Kept<Object>>>,
+}
+
+impl Followed for Pod {
+    const AWAITED: Option<&'static str> = Some("spec.nodeName=,status.phase!=Succeeded,status.phase!=Failed");
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn is_awaited(&self) -> bool {
+        !self.is_bound() && !self.is_terminal()
+    }
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
+        Unreadable::read::<Self>(object)
+    }
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
+        &kept.pods
+    }
+}
+
+impl Followed for Node {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
+        Unreadable::read::<Self>(object)
+    }
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
+        &kept.nodes
+    }
+}
+
+impl Followed for CsiNode {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
+        Unreadable::read::<Self>(object)
+    }
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
+        &kept.csi_nodes
+    }
+}
+
+/// NodeClaims, in the version in which each was written.
+impl Followed for Object {
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::NodeClaim(claim) => claim.meta(),
+            Self::Legacy(old) => old.meta(),
+            _ => ObjectMeta::EMPTY,
+        }
+    }
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
+        if NodeClaim::is_before(object) {
+            Unreadable::read::<<NodeClaim as Versioned>::Before>(object).map(NodeClaim::before_into_object)
+        } else {
+            Unreadable::read::<NodeClaim>(object).map(NodeClaim::into_object)
+        }
+    }
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
+        &kept.node_claims
+    }
+}
+
+/// Objects of a kind, as of a resource version.
+pub(crate) struct Kept<T> {
+    pub(crate) items: Shared<Vec<T>>,
+    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) version: u64,
+    /// When the whole list was read.
+    pub(crate) listed_at: Timestamp,
+    /// Where it was read.
+    pub(crate) endpoint: String,
+    /// What new objects share with the others.
+    pub(crate) pool: Pool,
+}
+
+/// The newest version of a kind, and how many objects there are at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Newest {
+    pub(crate) version: u64,
+    pub(crate) count: usize,
+}
+
+/// Objects that have to be exact, by namespace and name, each with its version, and the version of their list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    pub(crate) version: u64,
+    pub(crate) versions: BTreeMap<(String, String), String>,
+}
+
+impl Awaited {
+    pub(crate) fn of<'t, T: Followed>(version: u64, items: impl Iterator<Item = &'t T>) -> Self {
+        Self { version, versions: awaited(items) }
+    }
+}
+
+/// The versions of the awaited objects among these.
+fn awaited<'t, T: Followed>(items: impl Iterator<Item = &'t T>) -> BTreeMap<(String, String), String> {
+    let version = |meta: &ObjectMeta| ((meta.namespace.clone(), meta.name.clone()), meta.resource_version.clone());
+    items.filter(|item| item.is_awaited()).map(|item| version(item.meta())).collect()
+}
+
+/// The state of an object after a change; `None` if it is gone.
+pub(crate) type State<T> = Option<Result<T, Unreadable>>;
+
+/// Changes since a version, as a watch tells them.
+pub(crate) struct Changes<T> {
+    /// The latest state of each object that changed, by namespace and name.
+    states: BTreeMap<String, BTreeMap<String, State<T>>>,
+    /// The version that the watch has reached.
+    version: u64,
+}
+
+impl<T: Followed> Changes<T> {
+    pub(crate) const fn since(version: u64) -> Self {
+        Self { states: BTreeMap::new(), version }
+    }
+
+    /// Notes the state of an object at a version.
+    ///
+    /// # Errors
+    /// The watch cannot be relied on.
+    pub(crate) fn note(&mut self, (namespace, name): (String, String), version: u64, state: State<T>) -> Result<(), &'static str> {
+        self.reach(version)?;
+        self.states.entry(namespace).or_default().insert(name, state);
+        Ok(())
+    }
+
+    /// Notes that everything up to a version was told.
+    ///
+    /// # Errors
+    /// The watch cannot be relied on.
+    pub(crate) fn reach(&mut self, version: u64) -> Result<(), &'static str> {
+        if version < self.version {
+            return Err("its watch went back to an older version");
+        }
+        self.version = version;
+        Ok(())
+    }
+
+    /// Whether the watch has told all changes up to the newest version, and to that of the awaited objects.
+    pub(crate) fn is_complete(&self, newest: Newest, awaited: Option<&Awaited>) -> bool {
+        self.version >= newest.version && awaited.is_none_or(|awaited| self.version >= awaited.version)
+    }
+
+    /// Whether nothing contradicts that a silent watch has told all changes.
+    pub(crate) fn is_plausible(&self, kept: &Kept<T>, newest: Newest, expected: Option<&Awaited>) -> bool {
+        let untouched = kept.items.iter().filter(|item| !self.has(item.meta()));
+        let changed = self.states.values().flat_map(BTreeMap::values).flatten();
+        let unreadable = kept.unreadable.iter().filter(|object| !self.has(&object.metadata)).count();
+        if self.has_none() {
+            let exact = expected.is_none_or(|expected| awaited(kept.items.iter()) == expected.versions);
+            return exact && kept.len() == newest.count;
+        }
+        let count = untouched.clone().count() + unreadable + changed.clone().count();
+        let readable = changed.filter_map(|state| state.as_ref().ok());
+        count == newest.count && expected.is_none_or(|expected| awaited(untouched.chain(readable)) == expected.versions)
+    }
+
+    fn has_none(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    fn has(&self, meta: &ObjectMeta) -> bool {
+        self.states.get(&meta.namespace).is_some_and(|names| names.contains_key(&meta.name))
+    }
+
+    fn take(&mut self, meta: &ObjectMeta) -> Option<State<T>> {
+        self.states.get_mut(&meta.namespace)?.remove(&meta.name)
+    }
+}
+
+impl<T: Followed> Kept<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() + self.unreadable.len()
+    }
+
+    /// Brings it up to date.
+    pub(crate) fn apply(&mut self, mut changes: Changes<T>) {
+        self.version = changes.version;
+        if changes.has_none() {
+            return;
+        }
+        self.unreadable.retain(|object| !changes.has(&object.metadata));
+        let unreadable = &mut self.unreadable;
+        self.items.retain_mut(|item| match changes.take(item.meta()) {
+            Some(Some(Ok(next))) => {
+                *item = next;
+                true
+            }
+            Some(Some(Err(odd))) => {
+                unreadable.push(odd);
+                false
+            }
+            Some(None) => false,
+            None => true,
+        });
+        for state in changes.states.into_values().flat_map(BTreeMap::into_values).flatten() {
+            match state {
+                Ok(item) => self.items.push(item),
+                Err(odd) => self.unreadable.push(odd),
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What is kept between looks and brought up to date, against an API server with a history, whose watches may lag.
+
+use super::{Access, access_to, clusters};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use whittle_api::ClusterObjects;
+use whittle_ports::{ClusterReader, Scope};
+
+/// Name and version of each pod.
+type Seen = BTreeSet<(String, String)>;
+
+#[derive(Default)]
+struct Pods {
+    version: u64,
+    by_name: BTreeMap<String, Value>,
+    history: Vec<(u64, &'static str, Value)>,
+    /// What there was at each version.
+    states: BTreeMap<u64, Seen>,
+    /// Watches from before this version are refused.
+    compacted: u64,
+    /// The last changes, which watches do not tell.
+    lag: usize,
+    /// Pods change while requests are answered.
+    is_busy: bool,
+    /// Instead of changes, a watch says this.
+    says: Option<&'static str>,
+    /// The server does not know how many objects there are.
+    counts_nothing: bool,
+    random: u64,
+    whole_lists: usize,
+}
+
+impl Pods {
+    fn random(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    fn change(&mut self) {
+        // Other kinds have changes too.
+        self.version += 1 + self.random(3);
+        let name = format!("p{}", self.random(12));
+        let version = self.version.to_string();
+        let node = if self.random(3) == 0 { "" } else { "n" };
+        let metadata = json!({"name": name, "namespace": "a", "resourceVersion": version, "labels": {"at": version}});
+        let labels = if self.random(10) == 0 { json!([]) } else { metadata["labels"].clone() };
+        let mut pod = json!({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Pending"}});
+        pod["metadata"]["labels"] = labels;
+        let kind = match (self.by_name.contains_key(&name), self.random(4)) {
+            (true, 0) => "DELETED",
+            (true, _) => "MODIFIED",
+            (false, _) => "ADDED",
+        };
+        if kind == "DELETED" {
+            self.by_name.remove(&name);
+        } else {
+            self.by_name.insert(name, pod.clone());
+        }
+        self.history.push((self.version, kind, pod));
+        self.states.insert(self.version, self.seen());
+    }
+
+    fn seen(&self) -> Seen {
+        let text = |pod: &Value, field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+        self.by_name.values().map(|pod| (text(pod, "name"), text(pod, "resourceVersion"))).collect()
+    }
+
+    /// Names and versions of the readable pods without a node.
+    fn waiting(&self) -> Seen {
+        let waits = |pod: &Value| pod["spec"]["nodeName"] == "" && pod["metadata"]["labels"].is_object();
+        let all = self.by_name.values().filter(|pod| waits(pod));
+        all.map(|pod| (pod["metadata"]["name"].to_string(), pod["metadata"]["resourceVersion"].to_string())).collect()
+    }
+}
+
+/// A server, of which each request has a thread.
+#[derive(Clone)]
+struct History(Arc<Mutex<Pods>>);
+
+impl History {
+    fn start(seed: u64) -> (Self, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let mut pods = Pods { random: seed, version: 100, ..Pods::default() };
+        pods.states.insert(0, Seen::new());
+        (0..20).for_each(|_| pods.change());
+        let history = Self(Arc::new(Mutex::new(pods)));
+        let served = history.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let served = served.clone();
+                std::thread::spawn(move || served.answer(&stream.expect("a connection")));
+            }
+        });
+        (history, url)
+    }
+
+    fn pods(&self) -> MutexGuard<'_, Pods> {
+        self.0.lock().expect("the lock is not poisoned")
+    }
+
+    fn answer(&self, mut stream: &TcpStream) {
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+        let Some(request) = lines.next() else { return };
+        lines.for_each(drop);
+        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+        let body = match path.strip_prefix("/api/v1/pods?") {
+            Some(query) if query.contains("watch=true") => return self.watch(stream, query),
+            Some(query) => self.list(query),
+            None => None,
+        };
+        let (code, body) = body.map_or((404, "{}".to_owned()), |body| (200, body.to_string()));
+        let _ = write!(stream, "HTTP/1.1 {code} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    }
+
+    fn list(&self, query: &str) -> Option<Value> {
+        let mut pods = self.pods();
+        if pods.is_busy && pods.random(2) == 0 {
+            pods.change();
+        }
+        let version = pods.version.to_string();
+        let items: Vec<&Value> = pods.by_name.values().collect();
+        if query == "limit=1" {
+            let left = if pods.counts_nothing { Value::Null } else { (items.len().max(1) - 1).into() };
+            let token = if items.len() > 1 { "next" } else { "" };
+            let metadata = json!({"resourceVersion": version, "continue": token, "remainingItemCount": left});
+            return Some(json!({"metadata": metadata, "items": items.first().into_iter().collect::<Vec<_>>()}));
+        }
+        if query.contains("fieldSelector=spec.nodeName%3D%2C") {
+            let waiting: Vec<&&Value> = items.iter().filter(|pod| pod["spec"]["nodeName"] == "").collect();
+            return Some(json!({"metadata": {"resourceVersion": version}, "items": waiting}));
+        }
+        let list = json!({"metadata": {"resourceVersion": version}, "items": items});
+        pods.whole_lists += 1;
+        Some(list)
+    }
+
+    fn watch(&self, mut stream: &TcpStream, query: &str) {
+        let since = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).and_then(|version| version.parse().ok());
+        let mut since: u64 = since.expect("a watch has a version");
+        if since < self.pods().compacted {
+            let _ = write!(stream, "HTTP/1.1 410 Gone\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+            return;
+        }
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        if let Some(line) = self.pods().says {
+            let _ = write!(stream, "{:x}\r\n{line}\r\n0\r\n\r\n", line.len());
+            return;
+        }
+        for _ in 0..200 {
+            let told: Vec<(u64, &str, Value)> = {
+                let pods = self.pods();
+                let known = pods.history.len().saturating_sub(pods.lag);
+                pods.history[..known].iter().filter(|(version, ..)| *version > since).cloned().collect()
+            };
+            for (version, kind, mut pod) in told {
+                pod["metadata"]["resourceVersion"] = version.to_string().into();
+                let line = json!({"type": kind, "object": pod}).to_string() + "\n";
+                if write!(stream, "{:x}\r\n{line}\r\n", line.len()).is_err() {
+                    return;
+                }
+                since = version;
+            }
+            std::thread::sleep(Duration::from_millis(5)); // tidy: allow(sleep), because a watch stays open
+        }
+    }
+}
+
+fn seen(objects: &ClusterObjects) -> Seen {
+    let odd = objects.unreadable.iter().map(|odd| &odd.metadata);
+    let all = objects.pods.iter().map(|pod| &pod.metadata).chain(odd);
+    all.map(|meta| (meta.name.clone(), meta.resource_version.clone())).collect()
+}
+
+async fn look(clusters: &crate::Clusters<super::Shared>) -> ClusterObjects {
+    clusters.read(&"demo".into(), Scope::All, None).await.expect("the server answers")
+}
+
+#[tokio::test]
+async fn what_is_kept_is_what_a_whole_list_says_at_some_time_of_the_look() {
+    let (mut looks, mut whole) = (0, 0);
+    for seed in 0..12 {
+        let (history, url) = History::start(seed);
+        let clusters = clusters(&access_to(&[&url]));
+        history.pods().is_busy = seed % 2 == 0;
+        for _ in 0..12 {
+            let changes = history.pods().random(6);
+            (0..changes).for_each(|_| history.pods().change());
+            let from = history.pods().version;
+            let found = seen(&look(&clusters).await);
+            let pods = history.pods();
+            let mut then = pods.states.range(..=from).next_back().into_iter().chain(pods.states.range(from..));
+            assert!(then.any(|(_, state)| *state == found), "seed {seed}: {found:?}");
+            looks += 1;
+        }
+        whole += history.pods().whole_lists;
+    }
+    assert!(whole * 4 < looks, "{whole} of {looks} looks read the whole list");
+}
+
+#[tokio::test]
+async fn a_watch_that_lags_hides_no_pod_and_nothing_of_a_waiting_one() {
+    for seed in 0..8 {
+        let (history, url) = History::start(seed);
+        let clusters = clusters(&access_to(&[&url]));
+        look(&clusters).await;
+        for _ in 0..4 {
+            let lag = history.pods().random(3);
+            history.pods().lag = usize::try_from(lag).expect("a small number");
+            let changes = history.pods().random(5);
+            (0..changes).for_each(|_| history.pods().change());
+            let objects = look(&clusters).await;
+            let pods = history.pods();
+            let quoted = |text: &str| format!("{text:?}");
+            let waiting = objects.pods.iter().filter(|pod| !pod.is_bound());
+            let waiting: Seen = waiting.map(|pod| (quoted(&pod.metadata.name), quoted(&pod.metadata.resource_version))).collect();
+            assert_eq!(waiting, pods.waiting(), "seed {seed}, lag {lag}");
+            assert_eq!(seen(&objects).len(), pods.by_name.len(), "seed {seed}, lag {lag}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_odd_about_a_watch_leads_to_a_whole_list() {
+    type Odd = (&'static str, fn(&mut Pods));
+    let odd: [Odd; 7] = [
+        ("its version is gone", |pods| pods.compacted = pods.version + 1),
+        ("its version has expired meanwhile", |pods| {
+            pods.says = Some("{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"message\":\"too old\"}}\n");
+        }),
+        ("it ends", |pods| pods.says = Some("\n")),
+        ("it is no watch", |pods| pods.says = Some("<html>busy</html>\n")),
+        ("a restored etcd is older", |pods| pods.version = 10),
+        ("the server does not count", |pods| pods.counts_nothing = true),
+        ("it never tells the last changes", |pods| {
+            let names: Vec<String> = pods.by_name.keys().cloned().collect();
+            names.iter().for_each(|name| drop(pods.by_name.remove(name)));
+            pods.version += 1;
+        }),
+    ];
+    for (what, becomes) in odd {
+        let (history, url) = History::start(7);
+        let clusters = clusters(&access_to(&[&url]));
+        look(&clusters).await;
+        look(&clusters).await;
+        assert_eq!(history.pods().whole_lists, 1, "the second look is caught up");
+        history.pods().change();
+        becomes(&mut history.pods());
+        let found = seen(&look(&clusters).await);
+        assert_eq!(found, history.pods().seen(), "{what}");
+        assert_eq!(history.pods().whole_lists, 2, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn another_endpoint_is_another_cluster() {
+    let ((first, url), (second, other)) = (History::start(1), History::start(2));
+    let access: Arc<Access> = access_to(&[&url, &other]);
+    let clusters = clusters(&access);
+    look(&clusters).await;
+    clusters.forget_connection(&"demo".into()).await;
+    assert_eq!(seen(&look(&clusters).await), second.pods().seen());
+    assert_eq!((first.pods().whole_lists, second.pods().whole_lists), (1, 1));
+}
