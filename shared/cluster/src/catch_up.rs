@@ -5,7 +5,7 @@ use crate::connection::ApiRequest;
 use crate::kept::{Awaited, Changes, Followed, Kept, Newest};
 use crate::path;
 use crate::read::{Consistency, Parse};
-use crate::watch::Told;
+use crate::watch::{Change, Told};
 use futures::try_join;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
@@ -121,7 +121,7 @@ impl<A: ClusterAccess> Clusters<A> {
     ) -> Result<Changes<T>, String> {
         let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=60&resourceVersion={}", kept.version);
         let opened = async {
-            let opened = self.watch(cluster, format!("{}?{query}", path::collection::<K>(""))).await;
+            let opened = self.watch(cluster, format!("{}?{query}", path::collection::<K>("")), K::PROTOBUF.is_some()).await;
             opened.map_err(|failed| failed.into_error(cluster, "a watch").to_string())
         };
         let (mut watch, newest, awaited) = try_join!(opened, self.newest::<K>(cluster), self.awaited::<K, T>(cluster, parse))?;
@@ -132,7 +132,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let until = Instant::now() + PATIENCE;
         while !changes.is_complete(newest, awaited.as_ref()) {
             match tokio::time::timeout(SILENCE, watch.next()).await {
-                Ok(Ok(Some(told))) => kept.pool.during(|| note::<K, T>(&mut changes, &told))?,
+                Ok(Ok(Some(change))) => kept.pool.during(|| note::<K, T>(&mut changes, &change))?,
                 Ok(Ok(None)) => return Err("its watch ended".to_owned()),
                 Ok(Err(failure)) => return Err(failure.message),
                 Err(_silent) if changes.is_plausible(kept, newest, awaited.as_ref()) => break,
@@ -163,18 +163,22 @@ impl<A: ClusterAccess> Clusters<A> {
 }
 
 /// Notes what a watch told.
-fn note<K: Kind, T: Followed>(changes: &mut Changes<T>, told: &Told) -> Result<(), String> {
-    let object = match told {
-        Told::Ends(why) => return Err(format!("its watch ended: {why}")),
-        Told::Is(object) | Told::Was(object) | Told::Version(object) => object,
+fn note<K: Kind, T: Followed>(changes: &mut Changes<T>, change: &Change) -> Result<(), String> {
+    let identity = |object: &Result<T, Box<Unreadable>>| {
+        let meta = object.as_ref().map_or_else(|odd| &odd.metadata, Followed::meta);
+        Ok::<_, String>(((meta.namespace.clone(), meta.name.clone()), number(&meta.resource_version)?))
     };
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    let version = number(text("resourceVersion"))?;
-    let key = || (text("namespace").to_owned(), text("name").to_owned());
-    let noted = match told {
-        Told::Is(_) => changes.note(key(), version, Some(T::read(object).map_err(|odd| *odd))),
-        Told::Was(_) => changes.note(key(), version, None),
-        Told::Version(_) | Told::Ends(_) => changes.reach(version),
+    let noted = match change.read::<T>()? {
+        Told::Is(object) => {
+            let (key, version) = identity(&object)?;
+            changes.note(key, version, Some(object.map_err(|odd| *odd)))
+        }
+        Told::Was(object) => {
+            let (key, version) = identity(&object)?;
+            changes.note(key, version, None)
+        }
+        Told::Version(version) => changes.reach(number(&version)?),
+        Told::Ends(why) => return Err(format!("its watch ended: {why}")),
     };
     noted.map_err(|why| format!("{why} of {}", K::PLURAL))
 }

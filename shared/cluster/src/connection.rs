@@ -30,6 +30,7 @@ const READ_RETRIES_MAX: u32 = 2;
 const READ_TIME_MIN: Duration = Duration::from_secs(1);
 
 const JSON: &str = "application/json";
+const PROTOBUF_OR_JSON_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.9";
 /// A list without what the objects say.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// A server without protobuf (for this kind, or at all) answers in JSON.
@@ -193,10 +194,11 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(self.connection(cluster).await?.endpoint)
     }
 
-    /// Opens a watch. It is neither compressed nor retried.
-    pub(crate) async fn watch(&self, cluster: &ClusterName, path: String) -> Result<Watch, RequestError> {
+    /// Opens a watch, which the server may tell in protobuf. It is neither compressed nor retried.
+    pub(crate) async fn watch(&self, cluster: &ClusterName, path: String, in_protobuf: bool) -> Result<Watch, RequestError> {
         let connection = self.connection(cluster).await.map_err(RequestError::Access)?;
-        let request = ApiRequest { is_watch: true, ..ApiRequest::get(path) };
+        let accept = if in_protobuf { PROTOBUF_OR_JSON_WATCH } else { JSON };
+        let request = ApiRequest { is_watch: true, accept, ..ApiRequest::get(path) };
         let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
         let limit = self.limit();
         let opened = async { response::watch(connection.client.send(request.map(HttpBody::from)).await?).await };

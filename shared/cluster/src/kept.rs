@@ -5,13 +5,14 @@
 //! machine ([`Awaited`]). What was kept is up to date once the watch has reached those versions; or once it has been silent for a
 //! while, and the number and the waiting pods are what was told. Everything else leads to a whole list (ADR 0049).
 
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use tokio::sync::Mutex;
-use whittle_api::k8s::{CsiNode, Kind as _, Node, Pod};
+use whittle_api::k8s::{CsiNode, Kind, Node, Pod};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::legacy::Versioned;
 use whittle_api::manifest::Object;
-use whittle_api::{ObjectMeta, Pool, Shared, Unreadable};
+use whittle_api::{ObjectMeta, Pool, Shared, Unreadable, protobuf};
 use whittle_units::Timestamp;
 
 /// An object whose changes are followed.
@@ -26,7 +27,17 @@ pub(crate) trait Followed: Clone + Send + Sync + 'static {
     }
     /// Parses an object.
     fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>>;
+    /// Parses an object in protobuf; for kinds that are not asked for in it, an error.
+    fn read_protobuf(_: &[u8]) -> Result<Result<Self, Box<Unreadable>>, protobuf::Error> {
+        Err(protobuf::Error::Malformed("the kind is not read from protobuf"))
+    }
     fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>>;
+}
+
+/// Parses an object of a kind that is read from protobuf.
+fn read_protobuf<K: Kind + DeserializeOwned>(object: &[u8]) -> Result<Result<K, Box<Unreadable>>, protobuf::Error> {
+    let message = K::PROTOBUF.ok_or(protobuf::Error::Malformed("the kind is not read from protobuf"))?;
+    protobuf::read_object(object, message)
 }
 
 /// What is kept of a cluster: the kinds of which there are many objects.
@@ -50,6 +61,9 @@ impl Followed for Pod {
     fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
         Unreadable::read::<Self>(object)
     }
+    fn read_protobuf(object: &[u8]) -> Result<Result<Self, Box<Unreadable>>, protobuf::Error> {
+        read_protobuf(object)
+    }
     fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
         &kept.pods
     }
@@ -61,6 +75,9 @@ impl Followed for Node {
     }
     fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
         Unreadable::read::<Self>(object)
+    }
+    fn read_protobuf(object: &[u8]) -> Result<Result<Self, Box<Unreadable>>, protobuf::Error> {
+        read_protobuf(object)
     }
     fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
         &kept.nodes

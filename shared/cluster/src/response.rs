@@ -49,7 +49,8 @@ pub(crate) async fn read(response: Response<Body>) -> Result<Vec<u8>, Failure> {
 /// The body of a successful response to a watch, while it arrives.
 pub(crate) async fn watch(response: Response<Body>) -> Result<Watch, Failure> {
     if response.status().is_success() {
-        return Ok(Watch::new(response.into_body()));
+        let (head, body) = response.into_parts();
+        return Ok(Watch::new(&head.headers, body));
     }
     read(response).await.and(Err(Failure::unknown("it is no watch".to_owned())))
 }

@@ -1,22 +1,28 @@
-//! What a watch tells: changes of objects, one on each line.
+//! What a watch tells: changes of objects, one after another, as lines of JSON or in protobuf.
 
 use crate::errors::Failure;
+use crate::kept::Followed;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
+use whittle_api::{Unreadable, protobuf};
 
-/// The longest line: an object of more than etcd's limit, as JSON.
-const LINE_MAX: usize = 8 << 20;
+/// The longest change: an object of more than etcd's limit, as JSON.
+const CHANGE_MAX: usize = 8 << 20;
+/// Protobuf has the length of a change before it, in as many bytes.
+const LENGTH: usize = 4;
 
 /// A change.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum Told<T> {
     /// The object is new, or has changed.
-    Is(Value),
+    Is(Result<T, Box<Unreadable>>),
     /// The object is gone; its last state.
-    Was(Value),
+    Was(Result<T, Box<Unreadable>>),
     /// Everything up to this version was told.
-    Version(Value),
+    Version(String),
     /// The watch ends, for this reason: versions as old as its own are gone, for example.
     Ends(String),
 }
@@ -24,25 +30,26 @@ pub(crate) enum Told {
 /// An open watch.
 pub(crate) struct Watch {
     body: Body,
-    lines: Lines,
+    arrived: Arrived,
 }
 
 impl Watch {
-    pub(crate) fn new(body: Body) -> Self {
-        Self { body, lines: Lines::default() }
+    pub(crate) fn new(headers: &HeaderMap, body: Body) -> Self {
+        let is_protobuf = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(protobuf::CONTENT_TYPE.as_bytes()));
+        Self { body, arrived: Arrived { bytes: Vec::new(), is_protobuf } }
     }
 
     /// The next change; `None` at the end. Nothing is lost if it is not waited for to the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Told>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Change>, Failure> {
         loop {
-            if let Some(told) = self.lines.next() {
-                return told.map(Some).map_err(Failure::unknown);
+            if let Some(change) = self.arrived.next().map_err(Failure::unknown)? {
+                return Ok(Some(change));
             }
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(frame) => {
                     if let Ok(data) = frame?.into_data() {
-                        self.lines.add(&data);
+                        self.arrived.bytes.extend_from_slice(&data);
                     }
                 }
             }
@@ -50,74 +57,136 @@ impl Watch {
     }
 }
 
+/// A change that was not read yet.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Change {
+    Json(Vec<u8>),
+    Protobuf(Vec<u8>),
+}
+
 /// What has arrived and was not told yet.
-#[derive(Default)]
-struct Lines(Vec<u8>);
+struct Arrived {
+    bytes: Vec<u8>,
+    is_protobuf: bool,
+}
 
-impl Lines {
-    fn add(&mut self, data: &[u8]) {
-        self.0.extend_from_slice(data);
+impl Arrived {
+    /// The next whole change.
+    fn next(&mut self) -> Result<Option<Change>, String> {
+        let end = if self.is_protobuf {
+            let length = self.bytes.first_chunk::<LENGTH>().map(|length| u32::from_be_bytes(*length) as usize + LENGTH);
+            length.filter(|end| *end > CHANGE_MAX || self.bytes.len() >= *end)
+        } else {
+            self.bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
+        };
+        if end.unwrap_or(self.bytes.len()) > CHANGE_MAX {
+            return Err(format!("a change is longer than {CHANGE_MAX} bytes"));
+        }
+        let Some(end) = end else { return Ok(None) };
+        let mut change: Vec<u8> = self.bytes.drain(..end).collect();
+        Ok(Some(if self.is_protobuf { Change::Protobuf(change.split_off(LENGTH)) } else { Change::Json(change) }))
     }
+}
 
-    /// The next whole line.
-    fn next(&mut self) -> Option<Result<Told, String>> {
-        match self.0.iter().position(|byte| *byte == b'\n') {
-            Some(end) => Some(told(&self.0.drain(..=end).collect::<Vec<u8>>())),
-            None if self.0.len() > LINE_MAX => Some(Err(format!("a line of its watch is longer than {LINE_MAX} bytes"))),
-            None => None,
+impl Change {
+    /// Reads the change.
+    pub(crate) fn read<T: Followed>(&self) -> Result<Told<T>, String> {
+        let unreadable = |error: &dyn std::fmt::Display| format!("a change cannot be read: {error}");
+        match self {
+            Self::Json(line) => {
+                let mut line: Value = serde_json::from_slice(line).map_err(|error| unreadable(&error))?;
+                let object = line["object"].take();
+                let version = || object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+                let message = || object["message"].as_str().unwrap_or("without a message").to_owned();
+                told(line["type"].as_str().unwrap_or_default(), || Ok(T::read(&object)), version, message)
+            }
+            Self::Protobuf(change) => {
+                let (kind, object) = protobuf::read_change(change).map_err(|error| unreadable(&error))?;
+                let read = || T::read_protobuf(object).map_err(|error| unreadable(&error));
+                let version = || {
+                    T::read_protobuf(object).ok().and_then(Result::ok).map_or_else(String::new, |item| item.meta().resource_version.clone())
+                };
+                let message = || {
+                    protobuf::read_status(object).map_or_else(|error| error.to_string(), |status: crate::response::Status| status.message)
+                };
+                told(&kind, read, version, message)
+            }
         }
     }
 }
 
-/// Reads a line.
-fn told(line: &[u8]) -> Result<Told, String> {
-    let mut line: Value = serde_json::from_slice(line).map_err(|error| format!("a line of its watch cannot be read: {error}"))?;
-    let object = line["object"].take();
-    match line["type"].as_str() {
-        Some("ADDED" | "MODIFIED") => Ok(Told::Is(object)),
-        Some("DELETED") => Ok(Told::Was(object)),
-        Some("BOOKMARK") => Ok(Told::Version(object)),
-        Some("ERROR") => Ok(Told::Ends(object["message"].as_str().unwrap_or("without a message").to_owned())),
-        _ => Err(format!("a line of its watch has the type {}", line["type"])),
+fn told<T>(
+    kind: &str,
+    object: impl Fn() -> Result<Result<T, Box<Unreadable>>, String>,
+    version: impl Fn() -> String,
+    message: impl Fn() -> String,
+) -> Result<Told<T>, String> {
+    match kind {
+        "ADDED" | "MODIFIED" => object().map(Told::Is),
+        "DELETED" => object().map(Told::Was),
+        "BOOKMARK" => Ok(Told::Version(version())),
+        "ERROR" => Ok(Told::Ends(message())),
+        other => Err(format!("a change has the type {other:?}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whittle_api::k8s::Node;
+
+    /// All changes, as they arrive in pieces.
+    fn changes(bytes: &[u8], is_protobuf: bool, size: usize) -> Vec<Change> {
+        let (mut arrived, mut found) = (Arrived { bytes: Vec::new(), is_protobuf }, Vec::new());
+        for piece in bytes.chunks(size) {
+            arrived.bytes.extend_from_slice(piece);
+            while let Some(change) = arrived.next().expect("a change") {
+                found.push(change);
+            }
+        }
+        found
+    }
 
     #[test]
-    fn lines_may_come_in_pieces_or_together() {
-        let line = |kind: &str, version: u64| format!(r#"{{"type":"{kind}","object":{{"metadata":{{"resourceVersion":"{version}"}}}}}}"#);
-        let text = [line("ADDED", 1), line("BOOKMARK", 2), line("DELETED", 3)].join("\n") + "\n";
+    fn changes_may_come_in_pieces_or_together() {
+        let line = |kind: &str, version: u64| {
+            format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}}}\n")
+        };
+        let text = line("ADDED", 1) + &line("BOOKMARK", 2) + &line("DELETED", 3);
         for size in [1, 7, 1000] {
-            let (mut lines, mut versions) = (Lines::default(), Vec::new());
-            for piece in text.as_bytes().chunks(size) {
-                lines.add(piece);
-                while let Some(next) = lines.next() {
-                    let Ok(Told::Is(object) | Told::Was(object) | Told::Version(object)) = next else { panic!("{next:?}") };
-                    versions.push(object["metadata"]["resourceVersion"].as_str().expect("a version").to_owned());
-                }
-            }
+            let versions: Vec<String> = changes(text.as_bytes(), false, size)
+                .iter()
+                .map(|change| match change.read::<Node>().expect("it can be read") {
+                    Told::Is(node) | Told::Was(node) => node.expect("a node").metadata.resource_version,
+                    Told::Version(version) => version,
+                    ended @ Told::Ends(_) => panic!("{ended:?}"),
+                })
+                .collect();
             assert_eq!(versions, ["1", "2", "3"], "pieces of {size}");
+            let framed = [&[0, 0, 0, 2][..], b"ab", &[0, 0, 0, 0], &[0, 0, 0, 1], b"c"].concat();
+            let expected = [b"ab".to_vec(), Vec::new(), b"c".to_vec()].map(Change::Protobuf);
+            assert_eq!(changes(&framed, true, size), expected, "pieces of {size}");
         }
     }
 
     #[test]
-    fn a_line_without_an_end_is_not_collected_for_ever() {
-        let mut lines = Lines::default();
-        lines.add(&vec![b'x'; LINE_MAX]);
-        assert_eq!(lines.next(), None);
-        lines.add(b"x");
-        assert!(lines.next().expect("an error").is_err());
+    fn a_change_without_an_end_is_not_collected_for_ever() {
+        for (is_protobuf, bytes) in [(false, vec![b'x'; CHANGE_MAX + 1]), (true, vec![0xff; 5])] {
+            assert!(Arrived { bytes, is_protobuf }.next().is_err());
+        }
+        assert_eq!(Arrived { bytes: vec![b'x'; CHANGE_MAX], is_protobuf: false }.next(), Ok(None));
     }
 
     #[test]
     fn what_ends_a_watch_is_told_and_nonsense_is_an_error() {
+        let read = |line: &[u8]| Change::Json(line.to_vec()).read::<Node>();
         let expired = br#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old resource version"}}"#;
-        assert_eq!(told(expired), Ok(Told::Ends("too old resource version".to_owned())));
+        assert_eq!(read(expired), Ok(Told::Ends("too old resource version".to_owned())));
         for nonsense in [&b"<html>"[..], b"{}", br#"{"type":"RENAMED","object":{}}"#, br#"{"type":"ADDED""#] {
-            assert!(told(nonsense).is_err(), "{}", String::from_utf8_lossy(nonsense));
+            assert!(read(nonsense).is_err(), "{}", String::from_utf8_lossy(nonsense));
+        }
+        for nonsense in [&b""[..], b"k8s\0", b"<html>", &[10, 5, b'A', b'D', b'D', b'E', b'D']] {
+            assert!(Change::Protobuf(nonsense.to_vec()).read::<Node>().is_err(), "{nonsense:?}");
         }
     }
 }

@@ -35,6 +35,11 @@ const ITEMS: u32 = 2;
 const RESOURCE_VERSION: u32 = 2;
 const CONTINUE: u32 = 3;
 
+/// The fields of a change that a watch tells: its type, and its object, as the bytes of an extension.
+const CHANGE_TYPE: u32 = 1;
+const CHANGE_OBJECT: u32 = 2;
+const EXTENSION_RAW: u32 = 1;
+
 /// Why protobuf cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -100,6 +105,35 @@ pub fn read_page<K: Kind + DeserializeOwned>(bytes: &[u8], message: &'static Mes
     Ok(page)
 }
 
+/// The type of a change that a watch tells, such as `ADDED`, and its object in its envelope.
+///
+/// # Errors
+/// The bytes are no such change.
+pub fn read_change(bytes: &[u8]) -> Result<(String, &[u8]), Error> {
+    let mut change = Wire::new(bytes);
+    let (mut kind, mut object) = (String::new(), None);
+    while let Some((number, payload)) = change.next()? {
+        match (number, payload) {
+            (CHANGE_TYPE, Payload::Bytes(text)) => kind = String::from_utf8_lossy(text).into_owned(),
+            (CHANGE_OBJECT, Payload::Bytes(extension)) => object = bytes_in(extension, EXTENSION_RAW)?,
+            _ => {}
+        }
+    }
+    Ok((kind, object.ok_or(Error::Malformed("a change has no object"))?))
+}
+
+/// Reads an object in its envelope, or what is known of one that the type cannot read.
+///
+/// # Errors
+/// The bytes are no such object.
+pub fn read_object<K: Kind + DeserializeOwned>(bytes: &[u8], message: &'static Message) -> Result<Result<K, Box<Unreadable>>, Error> {
+    let (kind, raw) = unwrapped(bytes)?;
+    if kind != K::KIND {
+        return Err(Error::Kind { found: kind, wanted: K::KIND.to_owned() });
+    }
+    read_item(raw, message)
+}
+
 /// Reads the status that an API server answers with when a request fails.
 ///
 /// # Errors
@@ -122,16 +156,21 @@ fn unwrapped(bytes: &[u8]) -> Result<(String, &[u8]), Error> {
     Ok((kind, raw.ok_or(Error::Malformed("it contains no object"))?))
 }
 
-/// The text in a field of a message; empty if it is not written.
-fn text_in(message: &[u8], field: u32) -> Result<String, Error> {
+/// The bytes in a field of a message, if it is written.
+fn bytes_in(message: &[u8], field: u32) -> Result<Option<&[u8]>, Error> {
     let mut fields = Wire::new(message);
-    let mut text = String::new();
+    let mut found = None;
     while let Some((number, payload)) = fields.next()? {
         if let (true, Payload::Bytes(bytes)) = (number == field, payload) {
-            text = String::from_utf8_lossy(bytes).into_owned();
+            found = Some(bytes);
         }
     }
-    Ok(text)
+    Ok(found)
+}
+
+/// The text in a field of a message; empty if it is not written.
+fn text_in(message: &[u8], field: u32) -> Result<String, Error> {
+    Ok(bytes_in(message, field)?.map(String::from_utf8_lossy).unwrap_or_default().into_owned())
 }
 
 fn read_item<K: Kind + DeserializeOwned>(item: &[u8], message: &'static Message) -> Result<Result<K, Box<Unreadable>>, Error> {
