@@ -10,6 +10,9 @@ use whittle_units::{SignedDuration, Timestamp};
 /// What is due later than this is seen by a tick that comes before.
 const TICK: SignedDuration = SignedDuration::from_mins(1);
 
+/// How much earlier than it is due a doorbell may arrive: clocks differ, and queues count in seconds.
+const EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
+
 /// Whether a pass found everything as the pass before it did: no command is there or was found, every machine serves and is to
 /// stay, nothing is expected on any, no wait ends before the next tick, and each method has looked at all that it can. Pure.
 pub(crate) fn is_quiet(snapshot: &Snapshot, before: &Disruptions, after: &Disruptions, decision: &Decision) -> bool {
@@ -18,6 +21,12 @@ pub(crate) fn is_quiet(snapshot: &Snapshot, before: &Disruptions, after: &Disrup
     let reached = decision.timeouts.is_empty() && after.memory.unreached.is_empty();
     let same = is_same(&before.memory, &after.memory) && !decision.conditions.iter().any(|claim| claim.changed);
     idle && !found && reached && same && !is_due_soon(snapshot, decision) && snapshot.claims.iter().all(|claim| is_at_rest(&claim.value))
+}
+
+/// Whether a pass is due so soon that a tick before it would only see the same. Not if it is due at once: then this may be that
+/// pass, a little early. Pure.
+pub(crate) fn is_look_near(due: Option<Timestamp>, now: Timestamp) -> bool {
+    due.map(|due| due.duration_since(now)).is_some_and(|wait| wait > EARLY_MAX && wait <= crate::PASS_INTERVAL)
 }
 
 /// Whether two passes remember the same; when they computed it does not matter. Pure.

@@ -1,7 +1,7 @@
 //! When passes ring for the next one, and when they leave that to the tick.
 
 use super::{after, claim, decision, joined, snapshot_of};
-use crate::quiet::is_quiet;
+use crate::quiet::{is_look_near, is_quiet};
 use crate::state::Disruptions;
 use futures::executor::block_on;
 use whittle_api::k8s::{Node, Pod};
@@ -86,6 +86,23 @@ fn a_pass_that_sees_a_change_rings() {
     for _ in 0..4 {
         assert!(scene.rings(), "a machine is on its way out");
     }
+}
+
+#[test]
+fn a_tick_shortly_before_a_look_does_not_look_too() {
+    let mut scene = Scene::new();
+    assert!(scene.rings());
+    let mut runs_after = |seconds: i64| {
+        scene.world.run_for(SignedDuration::from_secs(seconds));
+        let ports = scene.world.ports();
+        let report = block_on(crate::handle(Adapters::all(&ports), &Settings::default(), &scene.claim.key.cluster)).unwrap();
+        report.counted("look_is_near") == 0
+    };
+    assert!(!runs_after(2), "eight seconds before it");
+    assert!(!runs_after(4), "four seconds before it");
+    assert!(runs_after(2), "two seconds before it: it may be the look itself");
+    let due = |second: i64| is_look_near(Some(at(second)), at(0));
+    assert!(!due(-5) && !due(0) && !due(3) && due(4) && due(10) && !due(11) && !is_look_near(None, at(0)), "a lost doorbell stops nothing");
 }
 
 #[test]
