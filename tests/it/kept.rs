@@ -78,3 +78,14 @@ fn nodes(names: &[&str]) -> String {
         all
     })
 }
+
+/// Binds a pod to a node, as the scheduler does.
+fn bind(plane: &ControlPlane, pod: &str, node: &str) {
+    let file = std::env::temp_dir().join(format!("{pod}-{}.json", std::process::id()));
+    let target = format!(r#"{{"apiVersion":"v1","kind":"Node","name":"{node}"}}"#);
+    let binding = format!(r#"{{"apiVersion":"v1","kind":"Binding","metadata":{{"name":"{pod}"}},"target":{target}}}"#);
+    std::fs::write(&file, binding).expect("the folder for temporary files can be written");
+    let path = format!("/api/v1/namespaces/default/pods/{pod}/binding");
+    drop(kubectl(plane, &["create", "--raw", &path, "-f", &file.to_string_lossy()]));
+    std::fs::remove_file(file).expect("it is there");
+}
