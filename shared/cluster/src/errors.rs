@@ -16,6 +16,10 @@ const BROKEN_PAUSE: Duration = Duration::from_millis(200);
 const UNREACHABLE: &str =
     "is its endpoint private, or closed to the functions' addresses? Then set the stack's parameters VpcSubnets and VpcSecurityGroups";
 
+/// The remedy where a function lacks a right.
+const NO_RIGHT: &str = "has the access entry of the function's role the groups of its row in infra/README.md, and is \
+    infra/cluster/rbac.yaml of this release applied?";
+
 /// What a failed request means for the requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -127,6 +131,10 @@ impl Failure {
             Class::AlreadyExists | Class::Conflict => ClusterError::Conflict { what },
             Class::Forbidden => ClusterError::EvictionForbidden { what, message },
             Class::Throttled => ClusterError::Throttled { what },
+            // So the authorizer says it; policies and webhooks use the same code.
+            Class::Invalid if message.contains(" is forbidden: User ") => {
+                ClusterError::Invalid { what, message: format!("{message} ({NO_RIGHT})") }
+            }
             Class::Invalid => ClusterError::Invalid { what, message },
             Class::Unauthenticated => {
                 let remedy = "does the cluster have an access entry for the function's role?";

@@ -43,6 +43,12 @@ fn applied(mirror: &NodeClaim, existing: Option<&Value>) -> Value {
             object["spec"] = existing["spec"].clone();
             // With a uid, an object that has been deleted meanwhile is not created again.
             object["metadata"]["uid"] = existing["metadata"]["uid"].clone();
+            // The API server refuses a new finalizer on an object that is being deleted.
+            if !existing["metadata"]["deletionTimestamp"].is_null() {
+                let held =
+                    |finalizer: &&String| existing["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(finalizer)));
+                object["metadata"]["finalizers"] = json!(metadata.finalizers.iter().filter(held).collect::<Vec<_>>());
+            }
         }
     }
     object
@@ -97,7 +103,8 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
     async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
         let name = &mirror.metadata.name;
         let error = |failed: RequestError| failed.into_error(cluster, &what(name));
-        // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours.
+        // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours. So does one that
+        // is being deleted, from which somebody has taken our finalizer.
         if mirror.metadata.uid.is_empty() {
             match self.write_mirror(cluster, mirror, None).await {
                 Err(failed) if failed.class() == Some(Class::Invalid) => {}
