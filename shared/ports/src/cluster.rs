@@ -170,14 +170,14 @@ pub trait Evictions: Sync {
     fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> impl Answer<(), ClusterError>;
 }
 
-/// Publishes events and the status of the user's objects.
+/// Publishes events and the status of the user's objects. The status of an object that is gone, or that was converted from one of an old
+/// kind, is dropped: that is a success.
 pub trait StatusWriter: Sync {
+    /// An event without the uid of its NodeClaim, Node or NodePool gets that of the object of its name, if there is one.
     fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> impl Answer<(), ClusterError>;
     fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> impl Answer<(), ClusterError>;
-    /// Writes status and hash annotations.
+    /// Writes the status, our hash annotations and our finalizer.
     fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> impl Answer<(), ClusterError>;
-    /// Success if the overlay is gone.
     fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> impl Answer<(), ClusterError>;
-    /// Success if the buffer is gone.
     fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> impl Answer<(), ClusterError>;
 }

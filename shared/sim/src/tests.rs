@@ -1,5 +1,6 @@
 //! The world itself, without Whittle.
 
+mod cluster_contracts;
 mod messages;
 
 use crate::cluster::Eviction;

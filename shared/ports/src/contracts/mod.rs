@@ -5,6 +5,7 @@
 
 mod claims;
 mod cloud;
+mod cluster;
 mod decisions;
 mod discovery;
 mod erase;
@@ -20,6 +21,9 @@ pub use cloud::{
     CloudPlace, Machinery, a_fleet_launches_what_it_returns, a_template_is_created_once_and_deleted_once,
     an_instance_takes_tags_and_terminates, dry_runs, fleet_tokens, instance_checks, instance_profiles, machinery,
     missing_instances_are_no_failure, network, zonal_shifts,
+};
+pub use cluster::{
+    ClusterPlace, class_status, cluster_reader, events, evictions, mirrors, nodes, plan_status, pool_status, workload_reader,
 };
 pub use decisions::decision_log;
 pub use discovery::{

@@ -10,6 +10,7 @@ mod kubelet;
 mod namespaces;
 pub mod objects;
 mod scheduler;
+mod server_side;
 mod volumes;
 mod workloads;
 
@@ -91,6 +92,8 @@ pub struct Cluster {
     logged_at: Option<u64>,
     /// Uids of pods that were deleted by force, which may violate their budget.
     pub forced: BTreeSet<String>,
+    /// What was applied to NodeClaims, by their uid.
+    managed: BTreeMap<String, server_side::Managed>,
 }
 
 impl Cluster {
@@ -122,6 +125,7 @@ impl Cluster {
             settled_at: None,
             logged_at: None,
             forced: BTreeSet::new(),
+            managed: BTreeMap::new(),
         };
         for namespace in ["default", "kube-system"] {
             cluster.ensure_namespace(namespace, Timestamp::UNIX_EPOCH);

@@ -5,11 +5,14 @@ use whittle_api::LabelSelector;
 use whittle_api::k8s::{PodSource, PodSourceKind, Workloads};
 
 impl Cluster {
-    /// Selectors of Services and of the ReplicaSets that the Deployments' pods belong to.
+    /// Selectors of Services, of ReplicaSets and StatefulSets, and of the ReplicaSets that the Deployments' pods belong to.
     pub fn selectors(&self) -> Workloads {
-        let services = self.objects.services.values();
+        let services = self.objects.services.values().filter(|service| !service.spec.selector.is_empty());
         let services = services.map(|s| (s.metadata.namespace.clone(), s.metadata.name.clone(), s.spec.selector.clone())).collect();
         let mut out = Workloads { services, ..Workloads::default() };
+        let sets = self.objects.replica_sets.values().map(|set| (&set.metadata.uid, &set.spec.selector));
+        let sets = sets.chain(self.objects.stateful_sets.values().map(|set| (&set.metadata.uid, &set.spec.selector)));
+        out.owners.extend(sets.map(|(uid, selector)| (uid.clone(), selector.clone())));
         for pod in self.objects.pods.values() {
             let Some((owner, deployment)) = pod.metadata.controller().zip(self.deployment_of(pod)) else { continue };
             out.owners.entry(owner.uid.clone()).or_insert_with(|| {

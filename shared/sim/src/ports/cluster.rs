@@ -5,16 +5,19 @@ use crate::Function;
 use crate::cluster::{Eviction, Objects, Table, Tabled};
 use crate::mutants::Mutant;
 use crate::world::World;
-use whittle_api::k8s::{Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
+use whittle_api::k8s::{Kind, Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
-use whittle_api::{ClusterObjects, conditions, labels};
+use whittle_api::{ClusterObjects, OwnerReference, labels};
 use whittle_claims::PodKey;
 use whittle_ports::{
     ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter,
     WorkloadReader,
 };
 use whittle_units::{ClusterName, InstanceId, ProviderId};
+
+/// The API server's limit of an event's message, in bytes.
+const MESSAGE_MAX: usize = 1024;
 
 impl SimPorts {
     /// A call to the API server of an existing cluster.
@@ -95,7 +98,7 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             ..ClusterObjects::default()
         },
         Scope::Pods => {
-            let pods = objects.pods_on(node.unwrap_or_default()).cloned().collect();
+            let pods = node.into_iter().flat_map(|node| objects.pods_on(node)).cloned().collect();
             ClusterObjects { pods, ..ClusterObjects::default() }
         }
         Scope::Unbound => ClusterObjects {
@@ -105,15 +108,16 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             ..ClusterObjects::default()
         },
         Scope::Drain => {
-            let wanted = node.unwrap_or_default();
+            let Some(wanted) = node else { return ClusterObjects::default() };
             let pods: Vec<_> = objects.pods_on(wanted).cloned().collect();
             let near = |budget: &&PodDisruptionBudget| pods.iter().any(|pod| pod.metadata.namespace == budget.metadata.namespace);
+            let attachments = objects.volume_attachments.values().filter(|one| one.spec.node_name == wanted);
+            let volume_attachments: Vec<_> = attachments.cloned().collect();
             ClusterObjects {
                 nodes: objects.nodes.get(wanted).cloned().into_iter().collect(),
                 disruption_budgets: objects.budgets.values().filter(near).cloned().collect(),
-                volume_attachments: objects.volume_attachments.values().filter(|one| one.spec.node_name == wanted).cloned().collect(),
-                volumes: all(&objects.volumes),
-                volume_claims: all(&objects.volume_claims),
+                volume_claims: if volume_attachments.is_empty() { Vec::new() } else { all(&objects.volume_claims) },
+                volume_attachments,
                 pods: pods.into(),
                 ..ClusterObjects::default()
             }
@@ -188,6 +192,18 @@ impl World {
         found.map_or(Presence::NotFound, |meta| Presence::Exists { uid: meta.uid.clone(), generation: meta.generation, provider_id })
     }
 
+    /// The uid of the object that an event is about, of the kinds that have events without one.
+    fn uid_of(&self, kind: &str, name: &str) -> String {
+        let objects = &self.cluster.objects;
+        let found = match kind {
+            NodeClaim::KIND => objects.get::<NodeClaim>(name).map(|claim| &claim.metadata),
+            Node::KIND => objects.get::<Node>(name).map(|node| &node.metadata),
+            NodePool::KIND => objects.get::<NodePool>(name).map(|pool| &pool.metadata),
+            _ => None,
+        };
+        found.map(|metadata| metadata.uid.clone()).unwrap_or_default()
+    }
+
     /// The mutant that removes finalizers before the machine has ended.
     pub(crate) fn remove_finalizers(&mut self, id: &InstanceId) {
         let provider = self.region.machines.get(id).map(|machine| machine.instance.provider_id());
@@ -233,33 +249,13 @@ impl Mirrors for SimPorts {
     async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
         self.change(cluster, "a NodeClaim", |world| {
             let now = world.now();
-            let objects = &mut world.cluster.objects;
             let key = mirror.metadata.key();
             let wanted = mirror.metadata.uid.as_str();
-            let there = objects.get::<NodeClaim>(&key);
+            let there = world.cluster.objects.get::<NodeClaim>(&key);
             if !wanted.is_empty() && there.is_none_or(|known| known.metadata.uid != wanted) {
                 return Err(ClusterError::NotFound { what: format!("NodeClaim {key} of uid {wanted}") });
             }
-            if there.is_none() {
-                let mut fresh = mirror.clone();
-                fresh.metadata.deletion_timestamp = None;
-                conditions::observe(&mut fresh.status.conditions, Some(1));
-                objects.create(fresh, now);
-                return Ok(());
-            }
-            objects.change::<NodeClaim>(&key, |known| {
-                known.metadata.labels.clone_from(&mirror.metadata.labels);
-                if wanted.is_empty() {
-                    known.metadata.annotations.clear();
-                }
-                known.metadata.annotations.extend(mirror.metadata.annotations.clone());
-                if !known.metadata.is_deleting() {
-                    known.metadata.finalizers.clone_from(&mirror.metadata.finalizers);
-                }
-                known.metadata.owner_references.clone_from(&mirror.metadata.owner_references);
-                known.status = mirror.status.clone();
-                conditions::observe(&mut known.status.conditions, known.metadata.generation);
-            });
+            world.cluster.apply_mirror(mirror, now);
             Ok(())
         })
         .await
@@ -301,12 +297,12 @@ fn patch(node: &mut Node, patch: &NodePatch) {
     meta.annotations.extend(patch.annotations.clone());
     meta.labels.retain(|key, _| !patch.remove_labels.contains(key));
     meta.annotations.retain(|key, _| !patch.remove_annotations.contains(key));
+    node.spec.taints.retain(|taint| !patch.remove_taints.iter().any(|gone| gone.same(taint)));
     for taint in &patch.add_taints {
         if !node.spec.taints.iter().any(|known| known.same(taint)) {
             node.spec.taints.push(taint.clone());
         }
     }
-    node.spec.taints.retain(|taint| !patch.remove_taints.iter().any(|gone| gone.same(taint)));
     if let Some(finalizer) = &patch.add_finalizer
         && !meta.finalizers.contains(finalizer)
         && !meta.is_deleting()
@@ -338,7 +334,13 @@ impl Nodes for SimPorts {
                 let provider = ProviderId::new(known.spec.provider_id.clone());
                 world.observe_finalizer_removed(&format!("Node {name}"), &provider);
             }
-            world.cluster.objects.change::<Node>(name, |node| patch(node, change));
+            // The owner has the uid that the API server gave it, and one that does not exist is left out.
+            let mut change = change.clone();
+            if let Some(owner) = change.owner.take_if(|owner| owner.kind == NodeClaim::KIND) {
+                let stored = world.cluster.objects.get::<NodeClaim>(&owner.name);
+                change.owner = stored.map(|claim| OwnerReference { uid: claim.metadata.uid.clone(), ..owner });
+            }
+            world.cluster.objects.change::<Node>(name, |node| patch(node, &change));
             world.observe_nodes();
             Ok(())
         })
@@ -396,40 +398,59 @@ impl Evictions for SimPorts {
     }
 }
 
+/// Whether an object stands for one of an old kind, which gets no status.
+fn is_of_another_kind(object: &impl Kind) -> bool {
+    matches!(object.meta().annotation(labels::CONVERTED_FROM), Some("Provisioner" | "AWSNodeTemplate"))
+}
+
 impl StatusWriter for SimPorts {
     async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
         self.ask(cluster, "an event", |world| {
             if world.cluster.is_terminating(&event.namespace) {
                 return Err(terminating(&event.namespace, &event.name));
             }
-            world.publish(event);
+            let mut event = event.clone();
+            if event.uid.is_empty() {
+                event.uid = world.uid_of(&event.kind, &event.name);
+            }
+            event.message.truncate(event.message.floor_char_boundary(MESSAGE_MAX));
+            world.publish(&event);
             Ok(())
         })
         .await
     }
     async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
         self.change(cluster, "a NodePool", |world| {
-            let key = crate::cluster::objects::key_of(pool);
-            let there = world.cluster.objects.change::<NodePool>(&key, |known| known.status = pool.status.clone());
-            if there { Ok(()) } else { Err(ClusterError::NotFound { what: format!("NodePool {key}") }) }
+            if !is_of_another_kind(pool) {
+                world.cluster.objects.change::<NodePool>(&pool.metadata.name, |known| known.status = pool.status.clone());
+            }
+            Ok(())
         })
         .await
     }
     async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
         self.change(cluster, "an EC2NodeClass", |world| {
-            let key = crate::cluster::objects::key_of(class);
-            let held = |class: &Ec2NodeClass| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER);
-            if world.cluster.objects.get::<Ec2NodeClass>(&key).is_some_and(held) && !held(class) {
-                world.observe_class_finalizer_removed(&class.metadata.name);
+            if is_of_another_kind(class) {
+                return Ok(());
             }
-            let there = world.cluster.objects.change::<Ec2NodeClass>(&key, |known| {
+            let name = &class.metadata.name;
+            let is_ours = |finalizer: &&String| *finalizer == labels::NODE_CLASS_FINALIZER;
+            let wanted = class.metadata.finalizers.iter().find(is_ours);
+            let holds = |known: &Ec2NodeClass| known.metadata.finalizers.iter().any(|held| is_ours(&held));
+            if wanted.is_none() && world.cluster.objects.get::<Ec2NodeClass>(name).is_some_and(holds) {
+                world.observe_class_finalizer_removed(name);
+            }
+            world.cluster.objects.change::<Ec2NodeClass>(name, |known| {
                 known.status = class.status.clone();
-                known.metadata.annotations.extend(class.metadata.annotations.clone());
-                if !known.metadata.is_deleting() || class.metadata.finalizers.is_empty() {
-                    known.metadata.finalizers.clone_from(&class.metadata.finalizers);
+                for key in [labels::NODE_CLASS_HASH, labels::NODE_CLASS_HASH_VERSION] {
+                    let hash = class.metadata.annotation(key).map(|hash| (key.to_owned(), hash.to_owned()));
+                    known.metadata.annotations.extend(hash);
                 }
+                let adds = wanted.filter(|_| !holds(known) && !known.metadata.is_deleting());
+                known.metadata.finalizers.retain(|held| wanted.is_some() || !is_ours(&held));
+                known.metadata.finalizers.extend(adds.cloned());
             });
-            if there { Ok(()) } else { Err(ClusterError::NotFound { what: format!("EC2NodeClass {key}") }) }
+            Ok(())
         })
         .await
     }
