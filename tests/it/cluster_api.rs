@@ -1,15 +1,15 @@
-//! The cluster ports on a real API server with a real scheduler and controllers.
+//! The cluster ports on a real API server with a real scheduler and controllers: each suite of `contracts` with the token of each
+//! function that has the port, and what is the adapter's alone.
 
+use crate::cluster_place::Place;
+use crate::cluster_rights::{no_function_does_what_it_has_no_port_for, no_function_has_rights_that_no_port_needs};
 use crate::encodings::json_and_protobuf_are_read_alike;
+use crate::functions_in_a_cluster::{clusters_of, holders, plane};
 use crate::kept::a_kept_look_is_what_a_whole_list_says;
-use whittle_api::k8s::{Taint, TaintEffect};
-use whittle_api::karpenter::NodeClaimStatus;
-use whittle_api::{OwnerReference, labels};
-use whittle_claims::{Claim, ClaimSpec, Phase, PodKey, mirror};
+use whittle_api::labels;
+use whittle_claims::{Function, mirror};
 use whittle_cluster::Clusters;
-use whittle_ports::{
-    ClusterError, ClusterEvent, ClusterReader, Evictions, Involved, Mirrors, NodePatch, Nodes, Scope, StatusWriter, contracts,
-};
+use whittle_ports::{ClusterEvent, ClusterReader, Involved, Mirrors, Scope, StatusWriter, contracts};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, clusters_as, kubectl};
@@ -45,7 +45,7 @@ pub(crate) struct Stage {
 /// One control plane for all checks, because it takes seconds to start and half a gigabyte of memory.
 #[tokio::test]
 async fn the_cluster_adapter_works_on_a_real_control_plane() {
-    let Some(plane) = ControlPlane::start() else { return };
+    let Some(plane) = plane() else { return };
     let stage = Stage { clusters: clusters(&plane), name: ClusterName::new("test"), plane };
     a_cluster_without_our_crds_is_read_and_gets_no_mirrors(&stage).await;
     objects_of_old_kinds_are_converted(&stage).await;
@@ -54,16 +54,42 @@ async fn the_cluster_adapter_works_on_a_real_control_plane() {
     }
     let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
     apply(&stage.plane, POOL);
-    a_mirror_is_created_updated_and_kept_by_its_finalizer_until_released(&stage).await;
-    a_standalone_node_claim_is_updated_and_never_created(&stage).await;
-    a_node_is_patched_only_at_the_resource_version_that_was_read(&stage).await;
-    an_eviction_is_forbidden_until_the_budget_allows_it(&stage).await;
-    a_pod_is_deleted_only_if_its_uid_matches(&stage).await;
+    every_function_keeps_the_contracts_of_its_ports(&stage).await;
+    no_function_does_what_it_has_no_port_for(&stage).await;
+    no_function_has_rights_that_no_port_needs(&stage).await;
+    an_object_of_an_old_kind_gets_no_status(&stage).await;
     json_and_protobuf_are_read_alike(&stage).await;
     a_kept_look_is_what_a_whole_list_says(&stage).await;
-    status_and_events_are_written(&stage).await;
+    an_event_is_published_once_and_found_by_kubectl(&stage).await;
     all_pages_of_a_list_are_read(&stage).await;
     the_error_of_a_rejected_token_names_the_remedy(&stage).await;
+}
+
+/// The suites that the simulated cluster keeps too, with the rights of the functions.
+async fn every_function_keeps_the_contracts_of_its_ports(stage: &Stage) {
+    let place = Place::new(&stage.plane, stage.name.clone()).await;
+    let of = |function: Function| (clusters_of(&stage.plane, function), function.name());
+    for (reader, tag) in holders("ClusterReader").into_iter().map(of) {
+        contracts::cluster_reader(&place, &reader, tag).await;
+    }
+    for (reader, tag) in holders("WorkloadReader").into_iter().map(of) {
+        contracts::workload_reader(&place, &reader, tag).await;
+    }
+    for (cluster, tag) in holders("Mirrors").into_iter().map(of) {
+        contracts::mirrors(&place, &cluster, tag).await;
+    }
+    for (cluster, tag) in holders("Nodes").into_iter().map(of) {
+        contracts::nodes(&place, &cluster, tag).await;
+    }
+    for (cluster, tag) in holders("Evictions").into_iter().map(of) {
+        contracts::evictions(&place, &cluster, tag).await;
+    }
+    for (cluster, tag) in holders("StatusWriter").into_iter().map(of) {
+        contracts::events(&place, &cluster, tag).await;
+        contracts::pool_status(&place, &cluster, tag).await;
+    }
+    contracts::class_status(&place, &clusters_of(&stage.plane, Function::Refresh)).await;
+    contracts::plan_status(&place, &clusters_of(&stage.plane, Function::Schedule), "schedule").await;
 }
 
 async fn a_cluster_without_our_crds_is_read_and_gets_no_mirrors(stage: &Stage) {
@@ -103,288 +129,29 @@ async fn objects_of_old_kinds_are_converted(stage: &Stage) {
     assert!(objects.node_classes.iter().any(|class| class.metadata.name == "old"));
 }
 
-fn claim_of(stage: &Stage, name: &str, owner: OwnerReference) -> Claim {
-    let now = FixedClock::new().now;
-    let id = format!("i-0{name}").as_str().into();
-    let machine = contracts::machine_launched_at(&id, now);
-    let spec = ClaimSpec {
-        node_pool: "default".to_owned(),
-        owner,
-        node_class: whittle_api::karpenter::NodeClassReference {
-            group: "karpenter.k8s.aws".to_owned(),
-            kind: "EC2NodeClass".to_owned(),
-            name: "default".to_owned(),
-        },
-        labels: [(labels::NODE_POOL.to_owned(), "default".to_owned())].into(),
-        ..ClaimSpec::default()
-    };
-    Claim { spec, phase: Phase::Launched { machine }, ..contracts::planned_claim(&stage.name, name, now) }
-}
-
-/// Generation of an object, and the observed generation of its first condition.
-const OBSERVED: &str = "jsonpath={.metadata.generation} {.status.conditions[0].observedGeneration}";
-
-async fn a_mirror_is_created_updated_and_kept_by_its_finalizer_until_released(stage: &Stage) {
+async fn an_object_of_an_old_kind_gets_no_status(stage: &Stage) {
     let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    let pool = objects.node_pools.iter().find(|pool| pool.metadata.name == "default").expect("it was applied");
-    let owner = OwnerReference {
-        api_version: "karpenter.sh/v1".to_owned(),
-        kind: "NodePool".to_owned(),
-        name: "default".to_owned(),
-        uid: pool.metadata.uid.clone(),
-        ..OwnerReference::default()
-    };
-    let mut claim = claim_of(stage, "mirrored", owner);
-    claim.phase = Phase::Planned;
-    claim.conditions = Claim::planned(claim.key.clone(), String::new(), ClaimSpec::default(), claim.created_at).conditions;
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
-    assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", "jsonpath={.status.providerID}"]), "");
-
-    // Labels of others are kept, ours follow the claim.
-    let _ = kubectl(&stage.plane, &["label", "nodeclaim", "mirrored", "team=a"]);
-    claim.phase = claim_of(stage, "mirrored", claim.spec.owner.clone()).phase;
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be updated");
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("applying it again changes nothing");
-    let shown = kubectl(
-        &stage.plane,
-        &[
-            "get",
-            "nodeclaim",
-            "mirrored",
-            "-o",
-            "jsonpath={.status.providerID} {.metadata.labels.team} {.metadata.finalizers[0]} {.metadata.ownerReferences[0].kind}",
-        ],
-    );
-    assert_eq!(shown, "aws:///us-west-2a/i-0mirrored a karpenter.sh/termination NodePool");
-
-    assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", OBSERVED]), "1 1");
-    stage.clusters.delete_mirror(&stage.name, "mirrored", "another").await.expect("an object of another uid is not deleted");
-    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    assert!(objects.node_claims.iter().any(|claim| claim.metadata.name == "mirrored" && !claim.metadata.is_deleting()));
-    stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("a mirror can be deleted");
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror that is being deleted can be updated");
-    assert_eq!(kubectl(&stage.plane, &["get", "nodeclaim", "mirrored", "-o", OBSERVED]), "2 2", "its deletion is a new generation");
-    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    let held = objects.node_claims.iter().find(|claim| claim.metadata.name == "mirrored").expect("the finalizer holds it");
-    assert!(held.metadata.is_deleting());
-    stage.clusters.release_mirror(&stage.name, "mirrored", "another").await.expect("an object of another uid is not released");
-    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    assert!(objects.node_claims.iter().any(|claim| claim.metadata.name == "mirrored"));
-    stage.clusters.release_mirror(&stage.name, "mirrored", "").await.expect("a mirror can be released");
-    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    assert!(objects.node_claims.iter().all(|claim| claim.metadata.name != "mirrored"));
-    stage.clusters.delete_mirror(&stage.name, "mirrored", "").await.expect("deleting what does not exist is a success");
-}
-
-async fn a_standalone_node_claim_is_updated_and_never_created(stage: &Stage) {
-    let standalone_claim = |uid: &str| {
-        let mut claim = claim_of(stage, "standalone", OwnerReference::default());
-        claim.spec.standalone_uid = Some(uid.to_owned());
-        claim
-    };
-    let absent = stage.clusters.apply_mirror(&stage.name, &mirror(&standalone_claim("another-uid"))).await;
-    assert!(matches!(absent, Err(ClusterError::NotFound { .. })), "{absent:?}");
-    apply(
-        &stage.plane,
-        "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: standalone, labels: {team: b}, annotations: {note: keep}}, \
-         spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, \
-         requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]}}",
-    );
-    let another = stage.clusters.apply_mirror(&stage.name, &mirror(&standalone_claim("another-uid"))).await;
-    assert!(matches!(another, Err(ClusterError::NotFound { .. })), "{another:?}");
-    let read = async || {
-        let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-        objects.node_claims.into_iter().find(|claim| claim.metadata.name == "standalone")
-    };
-    let created = read().await.expect("it was applied");
-    assert!(created.metadata.finalizers.is_empty() && created.status == NodeClaimStatus::default(), "{created:?}");
-    let uid = created.metadata.uid.as_str();
-    stage.clusters.apply_mirror(&stage.name, &mirror(&standalone_claim(uid))).await.expect("its uid is that of the claim");
-    let shown = read().await.expect("it is still there");
-    assert_eq!(shown.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
-    assert_eq!((shown.metadata.label("team"), shown.metadata.annotation("note")), (Some("b"), Some("keep")));
-    assert_eq!(shown.spec, created.spec);
-    assert_eq!(shown.status.provider_id, "aws:///us-west-2a/i-0standalone");
-    stage.clusters.delete_mirror(&stage.name, "standalone", uid).await.expect("it can be deleted");
-    stage.clusters.release_mirror(&stage.name, "standalone", uid).await.expect("it can be released");
-    assert_eq!(read().await, None);
-}
-
-async fn a_node_is_patched_only_at_the_resource_version_that_was_read(stage: &Stage) {
-    let claim = claim_of(stage, "owner", OwnerReference::default());
-    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
-    apply(
-        &stage.plane,
-        "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {type: fake}}, \
-         spec: {providerID: 'aws:///us-west-2a/i-0owner', taints: [{key: karpenter.sh/unregistered, effect: NoExecute}]}, \
-         status: {allocatable: {cpu: 4, memory: 8Gi, pods: 10}, capacity: {cpu: 4, memory: 8Gi, pods: 10}}}",
-    );
-    let _ = kubectl(&stage.plane, &["wait", "node/n1", "--for=condition=Ready", "--timeout=60s"]);
-    let patch = NodePatch {
-        labels: [(labels::REGISTERED.to_owned(), "true".to_owned())].into(),
-        annotations: [("a".to_owned(), "1".to_owned())].into(),
-        add_taints: vec![Taint::new("startup", TaintEffect::NoSchedule)],
-        remove_taints: vec![Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute)],
-        add_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
-        // With the claim's own uid, which the adapter has to replace by that of the stored object.
-        owner: Some(OwnerReference {
-            api_version: "karpenter.sh/v1".to_owned(),
-            kind: "NodeClaim".to_owned(),
-            name: "owner".to_owned(),
-            uid: claim.uid.clone(),
-            ..OwnerReference::default()
-        }),
-        ..NodePatch::default()
-    };
-    let stale = stage.clusters.patch_node(&stage.name, "n1", "1", &patch).await;
-    assert!(matches!(stale, Err(ClusterError::Conflict { .. })), "{stale:?}");
-    stage.clusters.patch_node(&stage.name, "n1", "", &patch).await.expect("without a resource version the node is patched unconditionally");
-
-    let objects = stage.clusters.read(&stage.name, Scope::All, None).await.expect("the API server answers");
-    let node = objects.nodes.iter().find(|node| node.metadata.name == "n1").expect("it was applied");
-    let keys: Vec<&str> = node.spec.taints.iter().map(|taint| taint.key.as_str()).collect();
-    assert!(keys.contains(&"startup") && !keys.contains(&labels::UNREGISTERED_TAINT), "{keys:?}");
-    assert_eq!(node.metadata.label(labels::REGISTERED), Some("true"));
-    assert_eq!(node.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
-    let stored = objects.node_claims.iter().find(|claim| claim.metadata.name == "owner").expect("it was mirrored");
-    assert_eq!(node.metadata.owner_references[0].uid, stored.metadata.uid);
-    assert_eq!(node.status.allocatable.get("cpu").to_string(), "4");
-
-    let undo = NodePatch {
-        remove_taints: vec![Taint::new("startup", TaintEffect::NoSchedule)],
-        remove_annotations: vec!["a".to_owned()],
-        ..NodePatch::default()
-    };
-    patch_as_read(stage, &undo).await;
-    let missing = stage.clusters.patch_node(&stage.name, "absent", "", &undo).await;
-    assert!(matches!(missing, Err(ClusterError::NotFound { .. })), "{missing:?}");
-
-    stage.clusters.delete_node(&stage.name, "absent").await.expect("deleting what does not exist is a success");
-}
-
-/// Patches `n1` at the resource version that was read, and retries on a conflict: the control plane changes its taints now and then.
-async fn patch_as_read(stage: &Stage, patch: &NodePatch) {
-    const ATTEMPTS: usize = 10;
-    for _ in 0..ATTEMPTS {
-        let objects = stage.clusters.read(&stage.name, Scope::All, None).await.expect("the API server answers");
-        let node = objects.nodes.iter().find(|node| node.metadata.name == "n1").expect("it was applied");
-        match stage.clusters.patch_node(&stage.name, "n1", &node.metadata.resource_version, patch).await {
-            Err(ClusterError::Conflict { .. }) => {}
-            answer => return answer.expect("the patch is accepted"),
-        }
-    }
-    panic!("{ATTEMPTS} patches of n1 conflicted");
-}
-
-async fn an_eviction_is_forbidden_until_the_budget_allows_it(stage: &Stage) {
-    apply(
-        &stage.plane,
-        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: default}, spec: {replicas: 2, \
-         selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: fake, \
-         resources: {requests: {cpu: 100m}}}]}}}}",
-    );
-    apply(
-        &stage.plane,
-        "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web, namespace: default}, spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}}",
-    );
-    let _ = kubectl(&stage.plane, &["rollout", "status", "deployment/web", "--timeout=60s"]);
-    let _ = kubectl(&stage.plane, &["wait", "pdb/web", "--for=jsonpath={.status.currentHealthy}=2", "--timeout=60s"]);
-    let objects = stage.clusters.read(&stage.name, Scope::Drain, Some("n1")).await.expect("the API server answers");
-    assert_eq!((objects.nodes.len(), objects.pods.len()), (1, 2));
-    assert_eq!(objects.disruption_budgets.len(), 1);
-    let pods_only = stage.clusters.read(&stage.name, Scope::Pods, Some("n1")).await.expect("the API server answers");
-    assert_eq!((pods_only.pods.len(), pods_only.nodes.len()), (2, 0));
-    let elsewhere = stage.clusters.read(&stage.name, Scope::Pods, Some("n2")).await.expect("the API server answers");
-    assert_eq!(elsewhere.pods.len(), 0);
-    let metadata = &objects.pods[0].metadata;
-    let pod = PodKey { namespace: metadata.namespace.clone(), name: metadata.name.clone(), uid: metadata.uid.clone() };
-    let refused = stage.clusters.evict(&stage.name, &pod).await;
-    assert!(matches!(refused, Err(ClusterError::EvictionForbidden { .. })), "{refused:?}");
-
-    apply(
-        &stage.plane,
-        "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: second, namespace: default}, spec: {minAvailable: 0, selector: {matchLabels: {app: web}}}}",
-    );
-    let _ = kubectl(&stage.plane, &["wait", "pdb/second", "--for=jsonpath={.status.expectedPods}=2", "--timeout=60s"]);
-    let two = stage.clusters.evict(&stage.name, &pod).await;
-    assert!(matches!(two, Err(ClusterError::EvictionForbidden { .. })), "two budgets on one pod: {two:?}");
-    let _ = kubectl(&stage.plane, &["delete", "pdb", "second"]);
-
-    let _ = kubectl(&stage.plane, &["patch", "pdb", "web", "--type=merge", "-p", r#"{"spec":{"minAvailable":1}}"#]);
-    let _ = kubectl(&stage.plane, &["wait", "pdb/web", "--for=jsonpath={.status.disruptionsAllowed}=1", "--timeout=60s"]);
-    stage.clusters.evict(&stage.name, &pod).await.expect("the budget allows it");
-    let _ = kubectl(&stage.plane, &["wait", &format!("pod/{}", pod.name), "--for=delete", "--timeout=60s"]);
-    stage.clusters.evict(&stage.name, &pod).await.expect("deleting what does not exist is a success");
-}
-
-async fn a_pod_is_deleted_only_if_its_uid_matches(stage: &Stage) {
-    let _ = kubectl(&stage.plane, &["rollout", "status", "deployment/web", "--timeout=60s"]);
-    let objects = stage.clusters.read(&stage.name, Scope::Drain, Some("n1")).await.expect("the API server answers");
-    let metadata = &objects.pods.iter().find(|pod| !pod.metadata.is_deleting()).expect("the deployment runs").metadata;
-    let pod = PodKey { namespace: metadata.namespace.clone(), name: metadata.name.clone(), uid: metadata.uid.clone() };
-    let other = PodKey { uid: "another".to_owned(), ..pod.clone() };
-    // The API server charges an eviction to the budget before it checks the uid, so the budget is removed first.
-    let _ = kubectl(&stage.plane, &["delete", "pdb", "web"]);
-    stage.clusters.evict(&stage.name, &other).await.expect("no pod has this uid");
-    stage.clusters.delete_pod(&stage.name, &other, 1).await.expect("no pod has this uid");
-    assert_eq!(kubectl(&stage.plane, &["get", "pod", &pod.name, "-o", "jsonpath={.metadata.deletionTimestamp}"]), "");
-    stage.clusters.delete_pod(&stage.name, &pod, 1).await.expect("a pod can be deleted");
-    let _ = kubectl(&stage.plane, &["wait", &format!("pod/{}", pod.name), "--for=delete", "--timeout=60s"]);
-    stage.clusters.delete_pod(&stage.name, &pod, 1).await.expect("deleting what does not exist is a success");
-}
-
-async fn status_and_events_are_written(stage: &Stage) {
-    let objects = stage.clusters.read(&stage.name, Scope::Nodes, None).await.expect("the API server answers");
-    let mut pool = objects.node_pools.iter().find(|pool| pool.metadata.name == "default").expect("it was applied").clone();
-    let now = FixedClock::new().now;
-    let ready = whittle_api::ConditionStatus::True;
-    whittle_api::conditions::set(&mut pool.status.conditions, whittle_api::conditions::READY, ready, "Ready", "", now);
-    stage.clusters.write_node_pool_status(&stage.name, &pool).await.expect("a status can be written");
-    let status = |kind| kubectl(&stage.plane, &["get", kind, "default", "-o", "jsonpath={.status.conditions[0].type}"]);
-    assert_eq!(status("nodepool"), "Ready");
     let old = objects.node_pools.iter().find(|pool| pool.metadata.name == "old").expect("the Provisioner is still there");
     stage.clusters.write_node_pool_status(&stage.name, old).await.expect("a converted pool gets no status");
+    assert_eq!(kubectl(&stage.plane, &["get", "nodepools", "-o", "jsonpath={.items[*].metadata.name}"]), "default");
+}
 
-    let mut class = objects.node_classes.iter().find(|class| class.metadata.name == "default").expect("it was applied").clone();
-    class.metadata.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), "123".to_owned());
-    class.metadata.finalizers = vec![labels::NODE_CLASS_FINALIZER.to_owned()];
-    whittle_api::conditions::set(&mut class.status.conditions, whittle_api::conditions::READY, ready, "Ready", "", now);
-    stage.clusters.write_node_class_status(&stage.name, &class).await.expect("a status can be written");
-    assert_eq!(status("ec2nodeclass"), "Ready");
-    let hash = kubectl(
-        &stage.plane,
-        &[
-            "get",
-            "ec2nodeclass",
-            "default",
-            "-o",
-            r"jsonpath={.metadata.annotations.karpenter\.k8s\.aws/ec2nodeclass-hash} {.metadata.finalizers[0]}",
-        ],
-    );
-    assert_eq!(hash, "123 karpenter.k8s.aws/termination");
-
-    let event = ClusterEvent {
-        api_version: "v1".to_owned(),
-        kind: "Node".to_owned(),
-        namespace: String::new(),
-        name: "n1".to_owned(),
-        uid: "n1".to_owned(),
-        warning: true,
-        reason: "FailedDraining".to_owned(),
-        message: "a budget forbids it".to_owned(),
-    };
-    stage.clusters.publish(&stage.name, &event).await.expect("an event can be published");
-    stage.clusters.publish(&stage.name, &event).await.expect("again, from the same environment");
-    clusters(&stage.plane).publish(&stage.name, &event).await.expect("again, from another environment");
+async fn an_event_is_published_once_and_found_by_kubectl(stage: &Stage) {
+    apply(&stage.plane, "{apiVersion: v1, kind: Node, metadata: {name: n1}}");
+    let mut claim = contracts::planned_claim(&stage.name, "owner", FixedClock::new().now);
+    claim.spec.node_class.kind = "EC2NodeClass".to_owned();
+    claim.spec.node_class.group = "karpenter.k8s.aws".to_owned();
+    claim.spec.node_class.name = "default".to_owned();
+    stage.clusters.apply_mirror(&stage.name, &mirror(&claim)).await.expect("a mirror can be created");
+    let drains = ClusterEvent { warning: true, ..ClusterEvent::normal(Involved::node("n1"), "FailedDraining", "a budget forbids it") };
+    stage.clusters.publish(&stage.name, &drains).await.expect("an event can be published");
+    clusters(&stage.plane).publish(&stage.name, &drains).await.expect("again, from another environment");
     let events = kubectl(
         &stage.plane,
         &["get", "events", "--field-selector=reason=FailedDraining", "-o", "jsonpath={.items[*].type} {.items[*].message}"],
     );
-    assert_eq!(events, "Warning a budget forbids it", "the three are one event");
-
-    for (kind, name) in [("nodeclaim", "owner"), ("node", "n1")] {
-        let claim = claim_of(stage, name, OwnerReference::default());
-        let about = if kind == "node" { Involved::node(name) } else { Involved::claim(&claim) };
+    assert_eq!(events, "Warning a budget forbids it", "both are one event");
+    for (kind, name, about) in [("nodeclaim", "owner", Involved::claim(&claim)), ("node", "n1", Involved::node("n1"))] {
         let event = ClusterEvent::normal(about, "Seen", format!("seen by {kind}"));
         stage.clusters.publish(&stage.name, &event).await.expect("an event can be published");
         let described = kubectl(&stage.plane, &["describe", kind, name]);

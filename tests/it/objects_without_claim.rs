@@ -1,11 +1,12 @@
 //! Objects with our finalizer but no claim, on a real API server: `kubectl delete` of each completes, and no finalizer is removed while its
 //! machine runs.
 
+use crate::functions_in_a_cluster::clusters_of;
 use crate::unreadable::Stage;
 use std::time::SystemTime;
 use whittle_api::karpenter::NodeClassReference;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimSpec, Event, Machine, mirror, step};
+use whittle_claims::{Claim, ClaimSpec, Event, Function, Machine, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, ClaimStore, Mirrors, Settings, contracts};
 use whittle_tests::kubernetes::{apply, kubectl};
@@ -81,7 +82,8 @@ impl Stage {
     async fn round(&mut self) {
         self.sweep().await;
         let ports = self.simulation.ports();
-        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
+        let terminate = clusters_of(&self.plane, Function::Terminate);
+        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &terminate, queues: &ports, clock: &ports };
         for claim in ports.list(&self.name).await.unwrap() {
             whittle_terminate::handle(adapters, &Settings::default(), &claim.value.key).await.unwrap();
         }

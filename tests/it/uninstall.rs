@@ -1,6 +1,7 @@
 //! Uninstallation with real adapters: table, queues, machines and profiles in an emulator, objects in a real API
-//! server. Two clusters share the account; the uninstalled one loses everything of ours, the other nothing (S1.28).
+//! server, where each function has its own token and rights. Two clusters share the account; the uninstalled one loses everything of ours, the other nothing (S1.28).
 
+use crate::functions_in_a_cluster::{clusters_of, plane};
 use aws_config::SdkConfig;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_ec2::types::{IamInstanceProfileSpecification, InstanceType, ResourceType, Tag, TagSpecification};
@@ -13,7 +14,7 @@ use whittle_api::karpenter::{
 };
 use whittle_api::labels;
 use whittle_aws::{Ec2Discovery, Isolation, Machines, QueueUrls, SqsQueues};
-use whittle_claims::{Claim, ClaimSpec, LeftNodes, Machine, Phase, Revision, Sighting, UninstallRequest, mirror};
+use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, Machine, Phase, Revision, Sighting, UninstallRequest, mirror};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ec2::fleet::LaunchTemplate;
@@ -102,7 +103,7 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Option<Self> {
-        let (ministack, plane) = (Ministack::start()?, ControlPlane::start()?);
+        let (ministack, plane) = (Ministack::start()?, plane()?);
         create_table(&client(&ministack)).await;
         for crd in CRDS {
             apply(&plane, crd);
@@ -193,15 +194,18 @@ impl Stage {
         let clock = Self::at(tick);
         let (store, machines, cleaner) = (self.store(clock), self.machines(clock), self.cleaner(clock));
         let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&self.config), self.queues.clone(), Arc::new(clock));
-        let adapters = Adapters { store: &store, cloud: &machines, cluster: &self.clusters, queues: &queues, clock: &clock };
+        let [terminate, sweep, refresh] =
+            [Function::Terminate, Function::Sweep, Function::Refresh].map(|function| clusters_of(&self.plane, function));
+        let terminating = Adapters { store: &store, cloud: &machines, cluster: &terminate, queues: &queues, clock: &clock };
         let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
         let request = UninstallRequest { cluster: cluster.clone(), nodes, dry_run: false };
         for claim in store.list(cluster).await.unwrap() {
-            whittle_terminate::handle(adapters, &settings, &claim.value.key).await.unwrap();
+            whittle_terminate::handle(terminating, &settings, &claim.value.key).await.unwrap();
         }
-        let refreshing = Adapters { store: &store, cloud: &cleaner, cluster: &self.clusters, queues: &queues, clock: &clock };
+        let refreshing = Adapters { store: &store, cloud: &cleaner, cluster: &refresh, queues: &queues, clock: &clock };
         whittle_refresh::handle(refreshing, &settings, cluster).await.unwrap();
-        let report = whittle_sweep::uninstall(adapters, &settings, &request).await.unwrap();
+        let sweeping = Adapters { store: &store, cloud: &machines, cluster: &sweep, queues: &queues, clock: &clock };
+        let report = whittle_sweep::uninstall(sweeping, &settings, &request).await.unwrap();
         report.decisions.last().unwrap().message.clone()
     }
 
@@ -419,10 +423,11 @@ async fn a_machine_of_karpenter_is_adopted_in_place_and_handed_back_as_it_was() 
     let first = u32::try_from(ahead.max(0)).unwrap() + 10;
     let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&stage.config), stage.queues.clone(), Arc::new(Stage::at(first)));
+    let sweep = clusters_of(&stage.plane, Function::Sweep);
     for tick in first..first + 3 {
         let clock = Stage::at(tick);
         let (store, machines) = (stage.store(clock), stage.machines(clock));
-        let adapters = Adapters { store: &store, cloud: &machines, cluster: &stage.clusters, queues: &queues, clock: &clock };
+        let adapters = Adapters { store: &store, cloud: &machines, cluster: &sweep, queues: &queues, clock: &clock };
         whittle_sweep::handle(adapters, &settings, &cluster).await.unwrap();
     }
     let claims = stage.store(Stage::at(first + 3)).list(&cluster).await.unwrap();

@@ -1,9 +1,10 @@
 //! Objects that a real API server accepts and our types cannot parse: a sweep terminates nothing because of them.
 
+use crate::functions_in_a_cluster::{clusters_of, plane};
 use std::sync::Arc;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{OwnerReference, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, mirror, step};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, Function, mirror, step};
 use whittle_cluster::Clusters;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, ObjectKind, Presence, Report, Scope, Settings, contracts};
@@ -55,7 +56,7 @@ impl Stage {
     }
 
     fn start_at(start: Timestamp) -> Option<Self> {
-        let plane = ControlPlane::start()?;
+        let plane = plane()?;
         let name = ClusterName::new("test");
         let simulation = TestWorld::with_functions(name.as_str(), start, Arc::new(NoFunctions));
         Some(Self { clusters: clusters(&plane), plane, simulation, name })
@@ -94,7 +95,8 @@ impl Stage {
 
     pub(crate) async fn sweep(&self) -> Report {
         let ports = self.simulation.ports();
-        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &self.clusters, queues: &ports, clock: &ports };
+        let sweep = clusters_of(&self.plane, Function::Sweep);
+        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &sweep, queues: &ports, clock: &ports };
         whittle_sweep::handle(adapters, &Settings::default(), &self.name).await.expect("a sweep")
     }
 

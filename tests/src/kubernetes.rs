@@ -69,6 +69,23 @@ pub fn clusters_as(control_plane: &ControlPlane, token: &str) -> Clusters<TestAc
     Clusters::new(access, ConvertOptions::new(Purpose::OnRead), Arc::new(FixedClock::new()))
 }
 
+/// A client for requests of any kind.
+///
+/// # Panics
+///
+/// When the control plane's certificate cannot be read.
+pub async fn client(control_plane: &ControlPlane, token: &str) -> kube::Client {
+    let text = serde_json::json!({
+        "clusters": [{"name": "c", "cluster": {"server": control_plane.server(), "certificate-authority": control_plane.ca()}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    });
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&text.to_string()).expect("JSON is YAML");
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await;
+    kube::Client::try_from(config.expect("it is complete")).expect("it has a client")
+}
+
 /// `kubectl apply` of a manifest.
 ///
 /// # Panics

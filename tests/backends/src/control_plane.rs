@@ -31,11 +31,26 @@ impl ControlPlane {
     /// As [`ControlPlane::start`].
     #[must_use]
     pub fn with_parts(parts: &str) -> Option<Self> {
+        Self::with_users(parts, "")
+    }
+
+    /// The same with more users, each with its groups, as in `ann=dev,ops bob=dev`.
+    ///
+    /// # Panics
+    ///
+    /// As [`ControlPlane::start`].
+    #[must_use]
+    pub fn with_users(parts: &str, users: &str) -> Option<Self> {
         let binaries = tools::find(tools::CONTROL_PLANE)?;
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let unique = format!("whittle-cp-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(unique);
-        let output = script("start", &binaries, &folder).env("CP_PARTS", parts).stdin(Stdio::null()).output().expect("bash is installed");
+        let output = script("start", &binaries, &folder)
+            .env("CP_PARTS", parts)
+            .env("CP_USERS", users)
+            .stdin(Stdio::null())
+            .output()
+            .expect("bash is installed");
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "the control plane did not start: {message}");
         let variables = variables(&String::from_utf8_lossy(&output.stdout));
@@ -54,10 +69,27 @@ impl ControlPlane {
         self.variable("CP_TOKEN")
     }
 
+    /// The bearer token of one of the users that it was started with.
+    ///
+    /// # Panics
+    ///
+    /// If the start script printed no token.
+    #[must_use]
+    pub fn token_of(&self, user: &str) -> String {
+        let unique = self.token().strip_prefix("admin").expect("it is the administrator's");
+        format!("{user}{unique}")
+    }
+
     /// The file with the API server's CA certificate, PEM.
     #[must_use]
     pub fn ca(&self) -> &Path {
         Path::new(self.variable("CP_CA"))
+    }
+
+    /// The files with the certificate, which that CA has signed, and the key of a server on 127.0.0.1.
+    #[must_use]
+    pub fn loopback_identity(&self) -> (&Path, &Path) {
+        (Path::new(self.variable("CP_WEBHOOK_CERT")), Path::new(self.variable("CP_WEBHOOK_KEY")))
     }
 
     /// A kubeconfig file with all permissions.
