@@ -79,7 +79,7 @@ const LIST_LEFT: &str = "import boto3; \
     print(*[found for kind, call, key in kinds for found in getattr(boto3.client(kind), call)().get(key, [])])";
 
 /// `sam build`, without access to a toolchain installer.
-fn build(root: &Path, sam: &Path, built: &Path) -> Result<()> {
+pub(crate) fn build(root: &Path, sam: &Path, built: &Path) -> Result<()> {
     let mut command = template::tool(
         root,
         sam,

@@ -8,6 +8,7 @@ mod ci;
 mod circles;
 mod citations;
 mod deploy;
+mod e2e;
 mod edges;
 mod environment;
 mod fuzz;
@@ -45,6 +46,11 @@ enum Command {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// The deployed application on loopback, beside a real control plane.
+    E2e {
+        #[command(subcommand)]
+        what: e2e::E2e,
+    },
     /// Plans and consolidates random clusters, and checks the properties of the results.
     Fuzz(fuzz::Fuzz),
     /// Makes the watcher's container image as an OCI layout, without a daemon.
@@ -65,6 +71,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Ci(options) => ci::run(&options),
         Command::Bench { what } => bench::run(&what),
+        Command::E2e { what } => e2e::run(&what),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz),
         Command::Image(options) => image::run(&options),
         Command::Metrics => metrics::write(),

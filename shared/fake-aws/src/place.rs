@@ -6,6 +6,7 @@ use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::CloudError;
+use whittle_sim::cluster::JoiningMachine;
 use whittle_sim::region::{Allocation, Region, RegionEffect};
 use whittle_sim::{Dice, World};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
@@ -62,6 +63,8 @@ pub struct Lone {
     pub clusters: BTreeMap<ClusterName, ClusterInfo>,
     /// The events of the region so far, as EventBridge delivers them.
     pub events: Vec<String>,
+    /// The machines whose kubelets have registered since somebody took them from here.
+    pub joined: Vec<JoiningMachine>,
     now: Timestamp,
     dice: Dice,
 }
@@ -71,7 +74,7 @@ impl Lone {
     pub fn new(region: &str, cluster: &ClusterName, now: Timestamp) -> Self {
         let region = Region::new(region, cluster);
         let clusters = BTreeMap::from([(cluster.clone(), region.cluster_info(cluster, "1.33"))]);
-        Self { region, clusters, events: Vec::new(), now, dice: Dice::new(1) }
+        Self { region, clusters, events: Vec::new(), joined: Vec::new(), now, dice: Dice::new(1) }
     }
 
     /// Sets the clock and applies everything that is due by then.
@@ -109,11 +112,13 @@ impl Lone {
     }
 
     fn note(&mut self, effects: Vec<RegionEffect>) {
-        let notice = |effect| match effect {
-            RegionEffect::Notice(text) => Some(text),
-            _ => None,
-        };
-        self.events.extend(effects.into_iter().filter_map(notice));
+        for effect in effects {
+            match effect {
+                RegionEffect::Notice(text) => self.events.push(text),
+                RegionEffect::Join(machine) => self.joined.push(*machine),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -103,6 +103,14 @@ impl Shared {
         Self(Arc::new(Mutex::new(Region { api: Api::default(), lone, ahead })))
     }
 
+    /// Gives its owner, who runs in the same process, the region as it is now.
+    pub fn look<T>(&self, owner: impl FnOnce(&mut Lone) -> T) -> T {
+        self.with(|region| {
+            region.lone.set_time(Timestamp::now() + region.ahead);
+            owner(&mut region.lone)
+        })
+    }
+
     fn with<T>(&self, call: impl FnOnce(&mut Region) -> T) -> T {
         call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -41,7 +41,16 @@ impl ControlPlane {
     /// As [`ControlPlane::start`].
     #[must_use]
     pub fn with_users(parts: &str, users: &str) -> Option<Self> {
-        let binaries = tools::find(tools::CONTROL_PLANE)?;
+        Some(Self::start_in(tools::find(tools::CONTROL_PLANE)?, parts, users))
+    }
+
+    /// The same, with binaries from this folder.
+    ///
+    /// # Panics
+    ///
+    /// If a component does not start, with the reason.
+    #[must_use]
+    pub fn start_in(binaries: PathBuf, parts: &str, users: &str) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let unique = format!("whittle-cp-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(unique);
@@ -54,7 +63,13 @@ impl ControlPlane {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "the control plane did not start: {message}");
         let variables = variables(&String::from_utf8_lossy(&output.stdout));
-        Some(Self { folder, binaries, variables })
+        Self { folder, binaries, variables }
+    }
+
+    /// Its processes, data and certificates; `run.sh stop` with this folder ends it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The API server's address, as in `https://127.0.0.1:40001`.

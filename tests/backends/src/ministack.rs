@@ -101,6 +101,12 @@ impl Ministack {
         self.process.id()
     }
 
+    /// Its working folder, which it is started in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Its output so far.
     #[must_use]
     pub fn log(&self) -> String {

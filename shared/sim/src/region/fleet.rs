@@ -209,7 +209,10 @@ impl Region {
         self.machines.insert(id.clone(), machine);
         self.started += 1;
         let seconds = dice.between(Stream::Latency, 6, 12);
-        self.plan_after(now, seconds, &id, Change::Run);
+        match self.supply.boot {
+            Some(_) => self.plan(now, &id, Change::Run),
+            None => self.plan_after(now, seconds, &id, Change::Run),
+        }
         FleetInstance {
             id,
             instance_type: pool.instance_type.clone(),

@@ -425,8 +425,11 @@ impl Region {
             Change::Run if machine.instance.state == InstanceState::Pending => {
                 machine.instance.state = InstanceState::Running;
                 effects.push(RegionEffect::Notice(self.subject(id).state_change("running", now)));
-                let boot = dice.between(Stream::Latency, 20, 35);
-                self.plan_after(now, boot, id, Change::Join);
+                let seconds = dice.between(Stream::Latency, 20, 35);
+                match self.supply.boot {
+                    Some(boot) => self.plan(now.checked_add(boot).unwrap_or(Timestamp::MAX), id, Change::Join),
+                    None => self.plan_after(now, seconds, id, Change::Join),
+                }
             }
             Change::Join if machine.instance.state == InstanceState::Running && !machine.never_joins => {
                 let joining = self.joining(id);

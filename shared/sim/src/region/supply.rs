@@ -28,6 +28,8 @@ pub struct Supply {
     pub profile_lag: SignedDuration,
     /// How long IAM itself does not show a new instance profile.
     pub iam_lag: SignedDuration,
+    /// How long a machine takes from its launch until its kubelet registers; by default that differs, and is half a minute or so.
+    pub boot: Option<SignedDuration>,
 }
 
 /// The error of all pools of an instance type and zone; an empty name stands for any.

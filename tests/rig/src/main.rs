@@ -1,0 +1,32 @@
+//! The rig: the application deployed as users deploy it, with everything around it on loopback.
+//!
+//! An emulator runs the functions' own binaries from the unchanged template; the simulated AWS is a server; the control plane is a
+//! real one. This process holds them together: it is the EC2 machines that join the cluster, EventBridge for AWS's own events, and
+//! the API server's side of EKS (endpoint, access entries, a way to the relay by https).
+
+mod access;
+mod catalog;
+mod deploy;
+mod emulator;
+mod events;
+mod kubelets;
+mod options;
+mod relay;
+mod state;
+mod supervisor;
+mod tls;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Only one may be the process's own, and more than one crate brings one.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    match supervisor::run(&options::Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("whittle-rig: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

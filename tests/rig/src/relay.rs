@@ -1,0 +1,62 @@
+//! The relay's Function URL by https, as API servers call it: the emulator serves it by http, and knows it by its host.
+
+use crate::emulator::Emulator;
+use http::header::{HOST, HeaderValue};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// Where the requests go.
+struct Target {
+    emulator: String,
+    host: HeaderValue,
+    client: Client<HttpConnector, Incoming>,
+}
+
+/// Serves the Function URL.
+pub(crate) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, emulator: &Emulator, host: HeaderValue) {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let target = Arc::new(Target { emulator: emulator.endpoint().to_owned(), host, client });
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let (acceptor, target) = (acceptor.clone(), Arc::clone(&target));
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let target = Arc::clone(&target);
+                async move { Ok::<_, Infallible>(target.pass_on(request).await) }
+            });
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            // A client that breaks a connection off knows that it did.
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+type Body = http_body_util::Either<Incoming, Full<Bytes>>;
+
+impl Target {
+    async fn pass_on(&self, mut request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        if let Ok(uri) = format!("{}{path}", self.emulator).parse() {
+            *request.uri_mut() = uri;
+        }
+        request.headers_mut().insert(HOST, self.host.clone());
+        match self.client.request(request).await {
+            Ok(answer) => answer.map(Body::Left),
+            Err(error) => {
+                let text = format!("the emulator does not answer: {error}\n");
+                let mut answer = Response::new(Body::Right(Full::from(text)));
+                *answer.status_mut() = http::StatusCode::BAD_GATEWAY;
+                answer
+            }
+        }
+    }
+}

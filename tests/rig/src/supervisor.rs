@@ -1,0 +1,220 @@
+//! Starts everything in order, holds it together, and ends it.
+
+use crate::deploy::{self, SECRET, SECRET_NAME, STACK};
+use crate::emulator::Emulator;
+use crate::events::Bus;
+use crate::options::Options;
+use crate::state::State;
+use crate::tls::Certificates;
+use crate::{access, catalog, kubelets, relay};
+use anyhow::{Context, Result, bail};
+use http::HeaderValue;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use whittle_backends::control_plane::ControlPlane;
+use whittle_backends::ministack::Ministack;
+use whittle_fake_aws::Lone;
+use whittle_fake_aws::server::{self, Shared};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// The version that EKS says the cluster has: the newest that the simulated region has images for.
+const KUBERNETES: &str = "1.33";
+/// How long node classes that exist already may take to become ready.
+const CLASSES_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs the rig until it is told to end.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.folder.exists() {
+        bail!("{} exists: end the rig that uses it (`cargo xtask e2e down`), or name another folder", options.folder.display());
+    }
+    fs::create_dir_all(&options.folder).with_context(|| format!("{} cannot be made", options.folder.display()))?;
+    let folder = options.folder.canonicalize()?;
+    let options = Options { folder: folder.clone(), ..options.clone() };
+    let ministack = Ministack::start_in(&options.ministack);
+    let plane = options.kubeconfig.is_none().then(|| ControlPlane::start_in(options.control_plane.clone(, ""), "kcm scheduler kwok"));
+    let guard = Guard::start(&options, &ministack, plane.as_ref())?;
+    let kubeconfig = match (&options.kubeconfig, &plane) {
+        (Some(given), _) => given.canonicalize().with_context(|| format!("{} cannot be read", given.display()))?,
+        (None, Some(plane)) => plane.kubeconfig().to_owned(),
+        (None, None) => bail!("there is no control plane"),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! {
+            outcome = serve(&options, &ministack, &kubeconfig) => outcome,
+            _ = terminated.recv() => Ok(()),
+            _ = interrupted.recv() => Ok(()),
+        }
+    });
+    if ended.is_err() {
+        eprintln!("the emulator said:\n{}", tail(&ministack.log()));
+    }
+    runtime.shutdown_background();
+    drop((ministack, plane));
+    drop(guard);
+    ended
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// Starts what belongs to this process, deploys, and serves for good.
+async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> Result<()> {
+    let certificates = Certificates::make(&options.folder.join("pki"))?;
+    let client = client(kubeconfig).await?;
+    let emulator = Emulator::new(ministack.endpoint());
+    let (fake, endpoint, relay_by_tls) = (listener(0).await?, listener(0).await?, listener(0).await?);
+    let address = |listener: &TcpListener| listener.local_addr().map(|address| address.to_string());
+    let (fake_address, endpoint_address, relay_address) = (address(&fake)?, address(&endpoint)?, address(&relay_by_tls)?);
+
+    let region = Shared::new(region(options, &endpoint_address, &certificates.authority)?);
+    tokio::spawn(server::serve(fake, region.clone(), std::future::pending()));
+    tokio::spawn(access::serve(endpoint, certificates.acceptor.clone(), client.clone()));
+    let aws = format!("http://{fake_address}");
+    let (owned, url, at) = (options.clone(), ministack.endpoint(), aws.clone());
+    tokio::task::spawn_blocking(move || deploy::stack(&owned, &url, &at)).await??;
+
+    let host = emulator.output(STACK, "RelayUrl").await?;
+    let host = host.split('/').nth(2).with_context(|| format!("the relay's URL is {host}"))?;
+    let host = HeaderValue::from_str(host)?;
+    let owned_emulator = emulator.clone();
+    let acceptor = certificates.acceptor.clone();
+    tokio::spawn(async move { relay::serve(relay_by_tls, acceptor, &owned_emulator, host).await });
+    tokio::spawn(Bus::read(&emulator).await?.deliver(region.clone()));
+    tokio::spawn(kubelets::run(region, client.clone()));
+    let (owned, config) = (options.clone(), kubeconfig.to_owned());
+    tokio::task::spawn_blocking(move || deploy::manifests(&owned, &config, &relay_address, &certificates.authority)).await??;
+    prepare_classes(options, &emulator, &client).await?;
+
+    let ready = listener(options.ready_port).await?;
+    State {
+        process: std::process::id(),
+        ministack_process: ministack.process(),
+        kubeconfig: kubeconfig.display().to_string(),
+        ministack: ministack.endpoint(),
+        fake_aws: aws,
+        endpoint: format!("https://{endpoint_address}"),
+        cluster: options.cluster.clone(),
+        stack: STACK.to_owned(),
+        ready: format!("http://{}/ready", ready.local_addr()?),
+    }
+    .write(&options.folder)?;
+    answer_ready(ready).await;
+    Ok(())
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let read = Kubeconfig::read_from(kubeconfig).with_context(|| format!("{} is no kubeconfig", kubeconfig.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+    let host = config.cluster_url.host().unwrap_or_default().to_owned();
+    if !["127.0.0.1", "localhost", "[::1]"].contains(&host.as_str()) {
+        bail!("{} is about {host}: the rig works on control planes of this machine alone", kubeconfig.display());
+    }
+    Ok(Client::try_from(config)?)
+}
+
+async fn listener(port: u16) -> Result<TcpListener> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpListener::bind(address).await.with_context(|| format!("port {port} of 127.0.0.1 cannot be taken"))
+}
+
+/// The simulated region, whose EKS knows one cluster.
+fn region(options: &Options, endpoint: &str, authority: &str) -> Result<Lone> {
+    let cluster = ClusterName::new(options.cluster.clone());
+    let mut lone = Lone::new(Ministack::REGION, &cluster, Timestamp::now());
+    lone.region.supply.boot = Some(SignedDuration::from_millis((options.boot_seconds * 1000.0).round() as i64));
+    lone.region.network.parameters.insert(SECRET_NAME.to_owned(), SECRET.to_owned());
+    let mut info = lone.region.cluster_info(&cluster, KUBERNETES);
+    info.endpoint = format!("https://{endpoint}");
+    authority.clone_into(&mut info.certificate_authority);
+    lone.clusters.insert(cluster, info);
+    if let Some(file) = &options.instance_types {
+        let zones = lone.region.zones();
+        lone.region.catalog = Arc::new(catalog::read(file, &lone.region.catalog, &zones)?);
+    }
+    Ok(lone)
+}
+
+/// Has the classes that exist already resolved: a doorbell of theirs rang before there was anybody to hear it.
+async fn prepare_classes(options: &Options, emulator: &Emulator, client: &Client) -> Result<()> {
+    let queues = emulator.resources(STACK).await?;
+    let queue = queues.get("RefreshQueue").context("the stack has no RefreshQueue")?;
+    emulator.enqueue(queue, &serde_json::json!({"bell": "refresh", "cluster": options.cluster}).to_string()).await?;
+    let path = "/apis/karpenter.k8s.aws/v1/ec2nodeclasses";
+    let mut waiting = Vec::new();
+    let mut interval = tokio::time::interval(LOOK_EVERY);
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < CLASSES_MAX {
+        interval.tick().await;
+        // Of CRDs that were applied a moment ago the server may not know yet.
+        let Ok(list) = client.request::<Value>(http::Request::get(path).body(Vec::new())?).await else { continue };
+        waiting = list["items"].as_array().into_iter().flatten().filter(|class| !is_ready(class)).cloned().collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+    }
+    for class in waiting {
+        eprintln!("EC2NodeClass {} is not ready: {}", class["metadata"]["name"], class["status"]["conditions"]);
+    }
+    Ok(())
+}
+
+fn is_ready(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Answers everybody who asks that the rig is ready, for good.
+async fn answer_ready(listener: TcpListener) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else { continue };
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\nconnection: close\r\n\r\nready\n").await;
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// A process that ends the rest when this one ends, however that happens: its input then closes.
+struct Guard(Child);
+
+impl Guard {
+    fn start(options: &Options, ministack: &Ministack, plane: Option<&ControlPlane>) -> Result<Self> {
+        let mut script = format!("read -r _; kill -KILL -- -{} 2>/dev/null", ministack.process());
+        if let Some(plane) = plane {
+            let run = options.root.join("tests/control-plane/run.sh");
+            script.push_str(&format!("; CP_DIR='{}' bash '{}' stop", plane.folder().display(), run.display()));
+        }
+        // Last: whoever waits for the end waits for this.
+        script.push_str(&format!("; rm -rf '{}' '{}'", ministack.folder().display(), options.folder.display()));
+        let process = Command::new("bash")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("bash cannot be started")?;
+        Ok(Self(process))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,183 @@
+//! The rig: the deployed application on loopback, started, looked after by a process of its own, and ended.
+
+use crate::{deploy, environment, shell, workspace};
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A start takes a minute on two busy cores; what hangs for longer will not come.
+const START_MAX: Duration = Duration::from_secs(240);
+const END_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Subcommand)]
+pub(crate) enum E2e {
+    /// Starts the rig, leaves it running, and prints KUBECONFIG and addresses.
+    Up(Up),
+    /// Ends the rig that `up` started.
+    Down(Down),
+}
+
+/// How the rig is started.
+#[derive(Args, Clone)]
+pub(crate) struct Up {
+    /// A control plane that runs already, on loopback
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// What the region sells: a catalog as `whittle plan` reads it; by default what AWS sells
+    #[arg(long)]
+    instance_types: Option<PathBuf>,
+    /// Where the state of the rig is kept; one folder is one rig
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// A folder that `sam build` has filled, instead of building
+    #[arg(long)]
+    built: Option<PathBuf>,
+    /// The rig's own binary, instead of building it
+    #[arg(long)]
+    rig: Option<PathBuf>,
+    /// Stay in the foreground until SIGTERM or Ctrl-C
+    #[arg(long)]
+    foreground: bool,
+    /// Passed on to the rig: `whittle-rig --help` lists what there is
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Down {
+    /// The folder that `up` was given
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+pub(crate) fn run(what: &E2e) -> Result<()> {
+    match what {
+        E2e::Up(options) => up(options),
+        E2e::Down(options) => down(&folder(options.folder.as_deref())?),
+    }
+}
+
+fn folder(given: Option<&Path>) -> Result<PathBuf> {
+    given.map_or_else(|| Ok(environment::cache()?.join("e2e")), |given| Ok(given.to_owned()))
+}
+
+fn up(options: &Up) -> Result<()> {
+    let folder = folder(options.folder.as_deref())?;
+    let mut rig = command(&workspace::root(), options, &folder)?;
+    if options.foreground {
+        return Err(rig.exec()).context("the rig cannot be started");
+    }
+    let log = folder.with_extension("log");
+    let mut process = detached(rig, &log)?;
+    let state = wait(&mut process, &folder, &log)?;
+    print(&state);
+    Ok(())
+}
+
+/// The rig's command line, with everything built that it needs.
+fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
+    let tools = environment::set_up(root)?;
+    let built = match &options.built {
+        Some(built) => built.clone(),
+        None => {
+            let built = environment::cache()?.join("sam-build");
+            deploy::build(root, &tools.sam, &built)?;
+            built
+        }
+    };
+    let binary = match &options.rig {
+        Some(binary) => binary.clone(),
+        None => {
+            shell::run(shell::command(root, "cargo", &["build", "--release", "--locked", "--quiet", "-p", "whittle-rig"]))?;
+            workspace::target(root)?.join("release/whittle-rig")
+        }
+    };
+    let mut rig = Command::new(binary);
+    rig.arg("--root").arg(root).arg("--folder").arg(folder).arg("--built").arg(built).envs(tools.variables()).stdin(Stdio::null());
+    for (flag, value) in [("--kubeconfig", &options.kubeconfig), ("--instance-types", &options.instance_types)] {
+        if let Some(value) = value {
+            rig.arg(flag).arg(value);
+        }
+    }
+    rig.args(&options.rest);
+    Ok(rig)
+}
+
+/// Starts the rig in a session of its own, so that it outlives this process and its terminal.
+fn detached(rig: Command, log: &Path) -> Result<Child> {
+    if let Some(parent) = log.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let output = File::create(log).with_context(|| format!("{} cannot be written", log.display()))?;
+    let mut session = Command::new("setsid");
+    session.arg(rig.get_program()).args(rig.get_args());
+    for (name, value) in rig.get_envs() {
+        if let Some(value) = value {
+            session.env(name, value);
+        }
+    }
+    session.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    session.spawn().context("setsid cannot be started")
+}
+
+/// The state of a rig that has come up.
+fn wait(process: &mut Child, folder: &Path, log: &Path) -> Result<Value> {
+    let begun = Instant::now();
+    loop {
+        if let Ok(text) = std::fs::read_to_string(folder.join("state.json")) {
+            return serde_json::from_str(&text).context("state.json is no JSON");
+        }
+        if let Some(status) = process.try_wait()? {
+            bail!("the rig ended ({status}):\n{}", std::fs::read_to_string(log).unwrap_or_default());
+        }
+        if begun.elapsed() > START_MAX {
+            end(process.id());
+            bail!("the rig is not ready after {} s; its log is {}", START_MAX.as_secs(), log.display());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn print(state: &Value) {
+    let text = |name: &str| state[name].as_str().unwrap_or_default().to_owned();
+    println!("export KUBECONFIG={}", text("kubeconfig"));
+    println!("export AWS_ENDPOINT_URL={}  # the functions, queues, table and rules of the stack `{}`", text("ministack"), text("stack"));
+    let services = text("fakeAws");
+    println!(
+        "# EC2, SSM, Pricing, IAM and EKS of the cluster `{}`: {services}, and its owner's API at {services}/_control",
+        text("cluster")
+    );
+    println!("# `cargo xtask e2e down` ends it");
+}
+
+/// Asks a process to end.
+fn end(process: u32) {
+    let _ = Command::new("kill").args(["-TERM", &process.to_string()]).stderr(Stdio::null()).status();
+}
+
+fn down(folder: &Path) -> Result<()> {
+    let state = folder.join("state.json");
+    let Ok(text) = std::fs::read_to_string(&state) else {
+        println!("no rig runs in {}", folder.display());
+        return Ok(());
+    };
+    let state: Value = serde_json::from_str(&text).context("state.json is no JSON")?;
+    let process = state["process"].as_u64().and_then(|process| u32::try_from(process).ok()).context("state.json names no process")?;
+    end(process);
+    // The last thing that its guard does is to remove the folder.
+    let begun = Instant::now();
+    while folder.exists() {
+        if begun.elapsed() > END_MAX {
+            bail!("{} is still there: does process {process} run?", folder.display());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    println!("the rig in {} has ended", folder.display());
+    Ok(())
+}
