@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use whittle_api::labels;
 use whittle_ec2::facts::{Catalog, InstanceTypeFacts, NetworkCard, Zone};
-use whittle_units::{Price, Resources};
+use whittle_units::{Price, Quantity, Resources};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -19,6 +19,8 @@ struct Entry {
     #[serde(default)]
     operating_systems: Vec<String>,
     resources: Resources,
+    #[serde(default)]
+    overhead: Option<Resources>,
     offerings: Vec<Offering>,
 }
 
@@ -47,21 +49,36 @@ impl Offering {
     }
 }
 
+/// What the nodes of each type have, and what of it pods may have.
+pub(crate) type Sizes = BTreeMap<String, (Resources, Resources)>;
+
+/// What is sold, and what the nodes are.
+pub(crate) struct Goods {
+    pub catalog: Catalog,
+    pub sizes: Sizes,
+}
+
+/// What a node keeps back if its catalog does not say.
+fn usual_overhead() -> Resources {
+    Resources::from([("cpu", Quantity::from_milli(100)), ("memory", Quantity::from_mebibytes(10))])
+}
+
 /// AWS's price list has bare metal; one without is taken for incomplete.
 const BARE_METAL: (&str, f64) = ("m5.metal", 4.608);
 
 /// Reads a catalog for a region with these zones, which the catalog's own stand for in their order; further ones are not sold in.
-pub(crate) fn read(file: &Path, region: &Catalog, zones: &[Zone]) -> Result<Catalog> {
+pub(crate) fn read(file: &Path, region: &Catalog, zones: &[Zone]) -> Result<Goods> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     parse(&text, region, zones).with_context(|| format!("{} is no catalog", file.display()))
 }
 
-fn parse(text: &str, region: &Catalog, zones: &[Zone]) -> Result<Catalog> {
+fn parse(text: &str, region: &Catalog, zones: &[Zone]) -> Result<Goods> {
     let mut entries: Vec<Entry> = serde_json::from_str(text)?;
     entries.retain(|entry| entry.operating_systems.is_empty() || entry.operating_systems.iter().any(|os| os == "linux"));
     let named: BTreeSet<&str> =
         entries.iter().flat_map(|entry| &entry.offerings).filter_map(|offering| offering.value(labels::ZONE)).collect();
     let here: BTreeMap<&str, &str> = named.into_iter().zip(zones.iter().map(|zone| zone.name.as_str())).collect();
+    let mut sizes = Sizes::new();
     let mut catalog = Catalog { region: region.region.clone(), zones: region.zones.clone(), ..Catalog::default() };
     for entry in &entries {
         let (mut on_demand, mut spot, mut offered) = (None, BTreeMap::new(), BTreeSet::new());
@@ -75,6 +92,9 @@ fn parse(text: &str, region: &Catalog, zones: &[Zone]) -> Result<Catalog> {
                 _ => {}
             }
         }
+        let mut allocatable = entry.resources.clone();
+        allocatable.subtract(&entry.overhead.clone().unwrap_or_else(usual_overhead));
+        sizes.insert(entry.name.clone(), (entry.resources.clone(), allocatable));
         catalog.types.push(facts(entry, on_demand.is_some(), !spot.is_empty()));
         catalog.offered.insert(entry.name.clone(), offered.into_iter().collect());
         catalog.on_demand.extend(on_demand.map(|price| (entry.name.clone(), price)));
@@ -83,7 +103,7 @@ fn parse(text: &str, region: &Catalog, zones: &[Zone]) -> Result<Catalog> {
     ensure!(!catalog.types.is_empty(), "it sells no type for Linux");
     let mut catalog = catalog.normalized();
     catalog.on_demand.entry(BARE_METAL.0.to_owned()).or_insert(Price::from_dollars(BARE_METAL.1));
-    Ok(catalog)
+    Ok(Goods { catalog, sizes })
 }
 
 fn facts(entry: &Entry, on_demand: bool, spot: bool) -> InstanceTypeFacts {
@@ -130,7 +150,9 @@ mod tests {
         };
         let zone = |name: &str| Zone { name: name.to_owned(), id: format!("{name}-id") };
         let region = Catalog { zones: vec![zone("west-a"), zone("west-b")], ..Catalog::default() };
-        let read = parse(&format!("[{}, {}]", entry("linux"), entry("windows")), &region, &region.zones).unwrap();
+        let goods = parse(&format!("[{}, {}]", entry("linux"), entry("windows")), &region, &region.zones).unwrap();
+        let (read, size) = (goods.catalog, &goods.sizes["c-4x-linux"]);
+        assert_eq!((size.0.get("cpu").milli(), size.1.get("cpu").milli()), (4000, 3900));
         assert_eq!(read.types.iter().map(|facts| facts.name.as_str()).collect::<Vec<_>>(), ["c-4x-linux"]);
         assert_eq!((read.types[0].vcpus, read.types[0].memory_mib, read.types[0].ipv4_per_interface), (4, 8192, 63));
         assert_eq!(read.offered["c-4x-linux"], ["west-a", "west-b"]);

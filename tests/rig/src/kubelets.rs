@@ -1,6 +1,7 @@
 //! The machines of the simulated EC2 as Nodes: their kubelets register, with what the user data say; once a machine has ended the
 //! cloud's node controller removes its Node. kwok keeps them ready in between, and runs their pods.
 
+use crate::catalog::Sizes;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
@@ -15,8 +16,8 @@ use whittle_units::InstanceId;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Lets machines join and leave as long as the rig runs.
-pub(crate) async fn run(region: Shared, client: Client) {
+/// Lets machines join and leave as long as the rig runs. Types that `sizes` knows have what it says.
+pub(crate) async fn run(region: Shared, sizes: Sizes, client: Client) {
     let mut interval = tokio::time::interval(LOOK_EVERY);
     // Names of Nodes by machine.
     let mut nodes: BTreeMap<InstanceId, String> = BTreeMap::new();
@@ -27,7 +28,10 @@ pub(crate) async fn run(region: Shared, client: Client) {
             let ended: Vec<InstanceId> = nodes.keys().filter(|id| !alive(id)).cloned().collect();
             (std::mem::take(&mut lone.joined), ended)
         });
-        for machine in joined {
+        for mut machine in joined {
+            if let Some((capacity, allocatable)) = sizes.get(&machine.instance_type) {
+                (machine.capacity, machine.allocatable) = (capacity.clone(), allocatable.clone());
+            }
             nodes.insert(InstanceId::new(machine.instance_id.clone()), machine.node_name.clone());
             let client = client.clone();
             tokio::spawn(async move {

@@ -1,5 +1,6 @@
 //! Starts everything in order, holds it together, and ends it.
 
+use crate::catalog::Sizes;
 use crate::deploy::{self, SECRET, SECRET_NAME, STACK};
 use crate::emulator::Emulator;
 use crate::events::Bus;
@@ -82,7 +83,8 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
     let address = |listener: &TcpListener| listener.local_addr().map(|address| address.to_string());
     let (fake_address, endpoint_address, relay_address) = (address(&fake)?, address(&endpoint)?, address(&relay_by_tls)?);
 
-    let region = Shared::new(region(options, &endpoint_address, &certificates.authority)?);
+    let (lone, sizes) = region(options, &endpoint_address, &certificates.authority)?;
+    let region = Shared::new(lone);
     tokio::spawn(server::serve(fake, region.clone(), std::future::pending()));
     tokio::spawn(access::serve(endpoint, certificates.acceptor.clone(), client.clone()));
     let aws = format!("http://{fake_address}");
@@ -96,7 +98,7 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
     let acceptor = certificates.acceptor.clone();
     tokio::spawn(async move { relay::serve(relay_by_tls, acceptor, &owned_emulator, host).await });
     tokio::spawn(Bus::read(&emulator).await?.deliver(region.clone()));
-    tokio::spawn(kubelets::run(region, client.clone()));
+    tokio::spawn(kubelets::run(region, sizes, client.clone()));
     let (owned, config) = (options.clone(), kubeconfig.to_owned());
     tokio::task::spawn_blocking(move || deploy::manifests(&owned, &config, &relay_address, &certificates.authority)).await??;
     prepare_classes(options, &emulator, &client).await?;
@@ -134,7 +136,7 @@ async fn listener(port: u16) -> Result<TcpListener> {
 }
 
 /// The simulated region, whose EKS knows one cluster.
-fn region(options: &Options, endpoint: &str, authority: &str) -> Result<Lone> {
+fn region(options: &Options, endpoint: &str, authority: &str) -> Result<(Lone, Sizes)> {
     let cluster = ClusterName::new(options.cluster.clone());
     let mut lone = Lone::new(Ministack::REGION, &cluster, Timestamp::now());
     lone.region.supply.boot = Some(SignedDuration::from_millis((options.boot_seconds * 1000.0).round() as i64));
@@ -143,11 +145,14 @@ fn region(options: &Options, endpoint: &str, authority: &str) -> Result<Lone> {
     info.endpoint = format!("https://{endpoint}");
     authority.clone_into(&mut info.certificate_authority);
     lone.clusters.insert(cluster, info);
+    let mut sizes = Sizes::new();
     if let Some(file) = &options.instance_types {
         let zones = lone.region.zones();
-        lone.region.catalog = Arc::new(catalog::read(file, &lone.region.catalog, &zones)?);
+        let goods = catalog::read(file, &lone.region.catalog, &zones)?;
+        lone.region.catalog = Arc::new(goods.catalog);
+        sizes = goods.sizes;
     }
-    Ok(lone)
+    Ok((lone, sizes))
 }
 
 /// Has the classes that exist already resolved: a doorbell of theirs rang before there was anybody to hear it.
