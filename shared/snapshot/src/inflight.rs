@@ -15,7 +15,8 @@ use whittle_units::{ClaimName, Resources, Timestamp};
 /// omitted, because their machine is being launched.
 ///
 /// A claim without a machine counts as a node with the capacity that its planned pods do not use: nothing while they wait,
-/// and room for their successors once they are deleted (evicted from a node that is being drained, say). A static pool's claim
+/// and room for others once they are deleted (evicted from a node that is being drained, say) or bound elsewhere: kube-scheduler
+/// puts a pod on whichever machine is there first, and the one that was to have that machine takes its place here. A static pool's claim
 /// is planned for no pods and takes what fits any machine that it may get. What a user deletes counts as deleting at once,
 /// whether or not `sweep` has recorded it on the claim.
 pub(crate) fn decision_view(
@@ -29,20 +30,21 @@ pub(crate) fn decision_view(
     let mut promised: BTreeSet<String> = BTreeSet::new();
     let mut mirrors = Vec::new();
     let mut allocatable = LeastAllocatable { types, known: Vec::new() };
+    let deleting_nodes = deleting_nodes(claims, deleting, &deleted);
+    let is_placed = |pod: &Pod| pod.is_bound() && !deleting_nodes.contains(pod.spec.node_name.as_str());
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
             if claim.deletion.is_some() || deleted.requested_at(claim).is_some() {
                 continue; // its pods are planned again; its machine, if one is launched, is drained
             }
-            mirrors.push(unlaunched(claim, &objects, &mut allocatable));
+            let waiting = objects.pods.iter().filter(|pod| !pod.is_terminal() && !is_placed(pod));
+            mirrors.push(unlaunched(claim, waiting, &mut allocatable));
             promised.extend(claim.spec.pods.iter().map(|pod| pod.uid.clone()));
         } else {
             mirrors.push(deleted.mirror_of(claim));
         }
     }
-    let deleting_nodes = deleting_nodes(claims, deleting, &deleted);
-    let waits_elsewhere =
-        |pod: &Pod| promised.contains(&pod.metadata.uid) && !(pod.is_bound() && !deleting_nodes.contains(pod.spec.node_name.as_str()));
+    let waits_elsewhere = |pod: &Pod| promised.contains(&pod.metadata.uid) && !is_placed(pod);
     // Mostly none is, and then the pods stay shared with what was read.
     if objects.pods.iter().any(waits_elsewhere) {
         objects.pods.retain(|pod| !waits_elsewhere(pod));
@@ -214,8 +216,8 @@ impl LeastAllocatable<'_> {
     }
 }
 
-/// The NodeClaim of a claim without a machine.
-fn unlaunched(claim: &Claim, objects: &ClusterObjects, allocatable: &mut LeastAllocatable<'_>) -> NodeClaim {
+/// The NodeClaim of a claim without a machine; `waiting` are all pods that still need a place.
+fn unlaunched<'p>(claim: &Claim, waiting: impl Iterator<Item = &'p Pod>, allocatable: &mut LeastAllocatable<'_>) -> NodeClaim {
     let mut out = mirror(claim);
     out.status.provider_id = planned_provider_id(claim);
     for requirement in &claim.spec.requirements {
@@ -224,7 +226,7 @@ fn unlaunched(claim: &Claim, objects: &ClusterObjects, allocatable: &mut LeastAl
         }
     }
     let planned: BTreeSet<&str> = claim.spec.pods.iter().map(|pod| pod.uid.as_str()).collect();
-    let waiting = objects.pods.iter().filter(|pod| planned.contains(pod.metadata.uid.as_str()) && !pod.is_terminal());
+    let waiting = waiting.filter(|pod| planned.contains(pod.metadata.uid.as_str()));
     let of_static_pool = claim.spec.instance_types.is_empty() && claim.spec.pods.is_empty();
     let mut free = if of_static_pool { allocatable.of(claim) } else { claim.spec.requests.clone() };
     free.subtract(&pods::total_requests(waiting));

@@ -86,10 +86,28 @@ fn a_claim_of_a_static_pool_has_the_capacity_of_its_smallest_type() {
 }
 
 #[test]
-fn a_pod_that_was_bound_elsewhere_counts_there() {
+fn a_pod_that_was_bound_elsewhere_leaves_its_place_to_another() {
     let mut bound = pod("a");
     bound.spec.node_name = "other".into();
-    check(&planned(), &[bound, pod("b")], &["a"], Some(1));
+    // kube-scheduler gave it the machine that was planned for c, which was there first: c needs no third machine.
+    check(&planned(), &[bound, pod("b"), pod("c")], &["a", "c"], Some(2));
+}
+
+#[test]
+fn a_pod_on_a_node_that_goes_keeps_its_place() {
+    let (old, _) = replaced(&[]);
+    let old = step(
+        &old,
+        &Event::DeletionRequested(Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() }),
+        now(),
+    );
+    let mut leaving = pod("a");
+    leaving.spec.node_name = "node-old".into();
+    let objects = ClusterObjects { pods: vec![leaving, pod("b")], ..ClusterObjects::default() };
+    let claims = [old.unwrap(), planned()].map(|value| Stored { value, revision: Revision(1) });
+    let decided = decision_view(&objects, &claims, &BTreeSet::new(), &BTreeMap::new());
+    let mirror = decided.node_claims.iter().find(|mirror| mirror.metadata.name == "default-1").unwrap();
+    assert_eq!((decided.pods.len(), mirror.status.allocatable.get("cpu")), (0, Quantity::from_units(1)));
 }
 
 #[test]

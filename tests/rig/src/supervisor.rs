@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = options.folder.canonicalize()?;
     let options = Options { folder: folder.clone(), ..options.clone() };
     let ministack = Ministack::start_in(&options.ministack);
-    let plane = options.kubeconfig.is_none().then(|| ControlPlane::start_in(options.control_plane.clone(, ""), "kcm scheduler kwok"));
+    let plane = options.kubeconfig.is_none().then(|| ControlPlane::start_in(options.control_plane.clone(), "kcm scheduler kwok", ""));
     let guard = Guard::start(&options, &ministack, plane.as_ref())?;
     let kubeconfig = match (&options.kubeconfig, &plane) {
         (Some(given), _) => given.canonicalize().with_context(|| format!("{} cannot be read", given.display()))?,
