@@ -8,17 +8,17 @@ mod tags;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
-use whittle_claims::{Claim, DecisionKind, Doorbell, Event, Liveness, Phase, REGISTRATION_TIMEOUT, Stored};
+use whittle_claims::{Claim, DecisionKind, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT, Stored};
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
     Involved, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError,
     advance, concurrently, is_owned, metrics, publish_event, rights, save, write_mirror,
 };
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 rights! {
     /// What `register` may do; its role in `template.yaml` allows the same.
@@ -30,6 +30,9 @@ rights! {
 
 /// Upper bound of the time for claims that are handled at once.
 const TIME_PER_BATCH: SignedDuration = SignedDuration::from_secs(1);
+/// How often a run looks at what changes while it works: in the second in which a machine joins, its kubelet and the cluster's
+/// controllers write its Node several times, and the next run may be five seconds away.
+const ROUNDS_MAX: u32 = 4;
 
 /// One run for a cluster: its ports, and the objects that it read.
 pub(crate) struct Run<'a, P> {
@@ -45,57 +48,57 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if settings.shadow || !claims.iter().any(|claim| may_need_work(&claim.value)) {
         return Ok(report);
     }
-    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
-    let run = Run { ports, cluster, objects: &objects };
-    let mut waiting = false;
-    let mut untagged = Vec::new();
-    let mut outcomes = Vec::new();
-    let mut measurements = Vec::new();
-    let due: Vec<Stored<Claim>> = claims.into_iter().filter(|claim| may_need_work(&claim.value)).collect();
-    for some in due.chunks(CONCURRENT_REQUESTS) {
-        if !ports.clock().has_time_for(TIME_PER_BATCH) {
-            // The next run begins with the remaining ones.
-            report.hand_over();
-            waiting = true;
+    let mut work = Work::default();
+    let mut due: Vec<Stored<Claim>> = claims.into_iter().filter(|claim| may_need_work(&claim.value)).collect();
+    let mut objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    for round in 1.. {
+        let changed = Run { ports, cluster, objects: &objects }.reconcile_all(&due, &mut report, &mut work).await?;
+        if changed.is_empty() {
             break;
         }
-        let reconciled = concurrently(some.iter().map(|claim| run.reconcile_reporting(claim.clone()))).await;
-        for (Stored { value: before, .. }, (outcome, part)) in some.iter().zip(reconciled) {
-            report.absorb(part);
-            match outcome {
-                Ok(claim) => {
-                    outcomes.extend(pool_health::pool_of(before, &objects).zip(pool_health::outcome(before, &claim.value)));
-                    measurements.extend(measured::measurement(before, &claim.value, &objects.nodes));
-                    waiting |= is_waiting(&claim.value, ports.clock().now());
-                    if wants_tags(&claim.value) {
-                        untagged.push(claim);
-                    }
-                }
-                Err(error) if is_retried(&error) => {
-                    tracing::info!(claim = %before.key, "Node or claim changed meanwhile: retrying in the next run");
-                    report.count("left_for_later");
-                    waiting = true;
-                }
-                Err(error) => return Err(error),
-            }
+        if round == ROUNDS_MAX || !ports.clock().has_time_for(TIME_PER_BATCH) {
+            tracing::info!(claims = ?changed, "Nodes or claims changed meanwhile: retrying in the next run");
+            changed.iter().for_each(|_| report.count("left_for_later"));
+            work.waiting = true;
+            break;
         }
+        due = ports.store().list(cluster).await?;
+        due.retain(|claim| changed.contains(&claim.value.key.name) && may_need_work(&claim.value));
+        objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     }
+    let run = Run { ports, cluster, objects: &objects };
     ports.store().append(cluster, &report.decisions).await?;
-    run.store_outcomes(outcomes, &mut report).await?;
-    run.store_measurements(&measurements, &mut report).await?;
-    if waiting {
+    run.store_outcomes(&work.outcomes, &mut report).await?;
+    run.store_measurements(&work.measurements, &mut report).await?;
+    if work.waiting {
         run.requeue().await?;
     }
     // Last: tags may take what is left of the time, and nobody waits for them.
-    if run.tag_instances(untagged, &mut report).await {
+    if run.tag_instances(work.untagged, &mut report).await {
         run.requeue().await?;
     }
     Ok(report)
 }
 
-/// Lost a race, or the Node changed since it was read: the next run handles it.
+/// What a run finds out for its end.
+#[derive(Default)]
+struct Work {
+    /// Whether another run should come soon.
+    waiting: bool,
+    untagged: Vec<Stored<Claim>>,
+    /// By the uid of their pool.
+    outcomes: Vec<(String, LaunchOutcome)>,
+    measurements: Vec<Measurement>,
+}
+
+/// Whether a claim, or the Node that was read, has changed meanwhile: what is read again is right.
+fn is_race(error: &HandleError) -> bool {
+    error.is_conflict() || matches!(error, HandleError::Cluster(ClusterError::Conflict { .. }) | HandleError::Illegal(_))
+}
+
+/// The cluster or EC2 does not answer: the next run handles it.
 fn is_retried(error: &HandleError) -> bool {
-    error.is_conflict() || matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_) | HandleError::Illegal(_))
+    matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_))
 }
 
 /// Claims that a timeout or a Node can advance.
@@ -122,6 +125,46 @@ fn wants_tags(claim: &Claim) -> bool {
 }
 
 impl<P: Rights> Run<'_, P> {
+    /// Handles claims, many at once. The names of those that were changed meanwhile.
+    async fn reconcile_all(&self, due: &[Stored<Claim>], report: &mut Report, work: &mut Work) -> Result<BTreeSet<ClaimName>, HandleError> {
+        let clock = self.ports.clock();
+        let mut changed = BTreeSet::new();
+        for some in due.chunks(CONCURRENT_REQUESTS) {
+            if !clock.has_time_for(TIME_PER_BATCH) {
+                // The next run begins with the remaining ones.
+                report.hand_over();
+                work.waiting = true;
+                break;
+            }
+            let reconciled = concurrently(some.iter().map(|claim| self.reconcile_reporting(claim.clone()))).await;
+            for (Stored { value: before, .. }, (outcome, part)) in some.iter().zip(reconciled) {
+                report.absorb(part);
+                match outcome {
+                    Ok(claim) => {
+                        let outcome = pool_health::outcome(before, &claim.value);
+                        let pool = pool_health::pool_of(before, self.objects).map(|pool| pool.metadata.uid.clone());
+                        work.outcomes.extend(pool.zip(outcome));
+                        work.measurements.extend(measured::measurement(before, &claim.value, &self.objects.nodes));
+                        work.waiting |= is_waiting(&claim.value, clock.now());
+                        if wants_tags(&claim.value) {
+                            work.untagged.push(claim);
+                        }
+                    }
+                    Err(error) if is_race(&error) => {
+                        changed.insert(before.key.name.clone());
+                    }
+                    Err(error) if is_retried(&error) => {
+                        tracing::info!(claim = %before.key, error = %error, "retrying in the next run");
+                        report.count("left_for_later");
+                        work.waiting = true;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(changed)
+    }
+
     /// Handles a claim, with a report of its own.
     async fn reconcile_reporting(&self, claim: Stored<Claim>) -> (Result<Stored<Claim>, HandleError>, Report) {
         let mut report = Report::default();

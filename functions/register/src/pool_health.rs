@@ -33,9 +33,9 @@ pub(crate) fn pool_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<
 
 impl<P: Rights> Run<'_, P> {
     /// Stores the outcomes of a run and writes the resulting health. A failed status write is repaired by the next sweep.
-    pub(crate) async fn store_outcomes(&self, outcomes: Vec<(&NodePool, LaunchOutcome)>, report: &mut Report) -> Result<(), HandleError> {
+    pub(crate) async fn store_outcomes(&self, outcomes: &[(String, LaunchOutcome)], report: &mut Report) -> Result<(), HandleError> {
         for pool in &self.objects.node_pools {
-            let of_pool = outcomes.iter().filter(|(of, _)| of.metadata.uid == pool.metadata.uid);
+            let of_pool = outcomes.iter().filter(|(of, _)| *of == pool.metadata.uid);
             let new: Vec<LaunchOutcome> = of_pool.map(|(_, outcome)| outcome.clone()).collect();
             if new.is_empty() {
                 continue;
