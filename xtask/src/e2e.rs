@@ -21,6 +21,8 @@ pub(crate) enum E2e {
     Up(Up),
     /// Ends the rig that `up` started.
     Down(Down),
+    /// Starts the rig, walks through what users meet, and ends it.
+    Run(Up),
 }
 
 /// How the rig is started.
@@ -60,6 +62,7 @@ pub(crate) fn run(what: &E2e) -> Result<()> {
     match what {
         E2e::Up(options) => up(options),
         E2e::Down(options) => down(&folder(options.folder.as_deref())?),
+        E2e::Run(options) => walk(options),
     }
 }
 
@@ -74,10 +77,24 @@ fn up(options: &Up) -> Result<()> {
         return Err(rig.exec()).context("the rig cannot be started");
     }
     let log = folder.with_extension("log");
-    let mut process = detached(rig, &log)?;
+    let mut process = detached(&rig, &log)?;
     let state = wait(&mut process, &folder, &log)?;
     print(&state);
     Ok(())
+}
+
+/// `up`, the walk, and `down`, whatever became of the walk.
+fn walk(options: &Up) -> Result<()> {
+    let folder = folder(options.folder.as_deref())?;
+    let rig = command(&workspace::root(), options, &folder)?;
+    let log = folder.with_extension("log");
+    let mut process = detached(&rig, &log)?;
+    wait(&mut process, &folder, &log)?;
+    let mut walk = Command::new(rig.get_program());
+    walk.arg("walk").arg("--folder").arg(&folder).stdin(Stdio::null());
+    let walked = shell::run(walk);
+    down(&folder)?;
+    walked
 }
 
 /// The rig's command line, with everything built that it needs.
@@ -99,7 +116,15 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
         }
     };
     let mut rig = Command::new(binary);
-    rig.arg("--root").arg(root).arg("--folder").arg(folder).arg("--built").arg(built).envs(tools.variables()).stdin(Stdio::null());
+    rig.arg("serve")
+        .arg("--root")
+        .arg(root)
+        .arg("--folder")
+        .arg(folder)
+        .arg("--built")
+        .arg(built)
+        .envs(tools.variables())
+        .stdin(Stdio::null());
     for (flag, value) in [("--kubeconfig", &options.kubeconfig), ("--instance-types", &options.instance_types)] {
         if let Some(value) = value {
             rig.arg(flag).arg(value);
@@ -110,7 +135,7 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
 }
 
 /// Starts the rig in a session of its own, so that it outlives this process and its terminal.
-fn detached(rig: Command, log: &Path) -> Result<Child> {
+fn detached(rig: &Command, log: &Path) -> Result<Child> {
     if let Some(parent) = log.parent() {
         std::fs::create_dir_all(parent)?;
     }

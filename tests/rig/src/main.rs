@@ -15,14 +15,27 @@ mod relay;
 mod state;
 mod supervisor;
 mod tls;
+mod walk;
 
 use clap::Parser;
 use std::process::ExitCode;
 
+/// Whittle as users deploy it, on loopback.
+#[derive(Parser)]
+#[command(name = "whittle-rig")]
+enum Command {
+    Serve(Box<options::Options>),
+    Walk(walk::Walk),
+}
+
 fn main() -> ExitCode {
     // Only one may be the process's own, and more than one crate brings one.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    match supervisor::run(&options::Options::parse()) {
+    let outcome = match Command::parse() {
+        Command::Serve(options) => supervisor::run(&options),
+        Command::Walk(walk) => walk::run(&walk),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("whittle-rig: {error:#}");

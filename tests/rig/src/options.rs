@@ -1,11 +1,10 @@
-//! The command line.
+//! How the rig is to be.
 
 use clap::Parser;
 use std::path::PathBuf;
 
 /// Deploys Whittle into an AWS emulator beside a Kubernetes control plane, and holds the rig together until SIGTERM or Ctrl-C.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "whittle-rig")]
 pub(crate) struct Options {
     /// The repository
     #[arg(long)]

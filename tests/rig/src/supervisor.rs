@@ -77,7 +77,7 @@ fn tail(log: &str) -> String {
 /// Starts what belongs to this process, deploys, and serves for good.
 async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> Result<()> {
     let certificates = Certificates::make(&options.folder.join("pki"))?;
-    let client = client(kubeconfig).await?;
+    let client = client_of(kubeconfig).await?;
     let emulator = Emulator::new(ministack.endpoint());
     let (fake, endpoint, relay_by_tls) = (listener(0).await?, listener(0).await?, listener(0).await?);
     let address = |listener: &TcpListener| listener.local_addr().map(|address| address.to_string());
@@ -120,7 +120,8 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
     Ok(())
 }
 
-async fn client(kubeconfig: &Path) -> Result<Client> {
+/// A client of the control plane that a file names, which is on this machine.
+pub(crate) async fn client_of(kubeconfig: &Path) -> Result<Client> {
     let read = Kubeconfig::read_from(kubeconfig).with_context(|| format!("{} is no kubeconfig", kubeconfig.display()))?;
     let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
     let host = config.cluster_url.host().unwrap_or_default().to_owned();

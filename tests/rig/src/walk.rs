@@ -1,0 +1,113 @@
+//! Walks through what users meet, on a rig that is up: from the outside, by the Kubernetes API and the owner's API of the simulated
+//! AWS alone. It only ends functions' processes, as Lambda may.
+
+mod outside;
+mod processes;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use outside::Outside;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Walks on a rig that is up; the cluster must be empty of pods.
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Walk {
+    /// The folder of the rig
+    #[arg(long)]
+    folder: PathBuf,
+}
+
+/// From a pod to a place for it. Usually two seconds; the tick is the net below, and machines are busy.
+const BOUND_MAX: Duration = Duration::from_secs(90);
+/// Until nodes are gone that nobody needs: looks ten seconds apart, two of them, and the end of a machine.
+const GONE_MAX: Duration = Duration::from_secs(240);
+/// EC2 takes a machine two minutes after it said so.
+const WARNED: Duration = Duration::from_secs(115);
+/// A message whose run died comes again after 180 seconds, unless the tick's sweep is first.
+const REPEATED_MAX: Duration = Duration::from_secs(300);
+
+pub(crate) fn run(walk: &Walk) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let rig = Outside::of(&walk.folder).await?;
+        rig.apply(&POOL.replace("CLUSTER", rig.cluster())).await?;
+        rig.until("the class is ready", BOUND_MAX, async |rig| rig.is_class_ready().await).await?;
+        a_pod_gets_a_node(&rig).await?;
+        a_spot_interruption_is_met_with_a_replacement(&rig).await?;
+        a_node_that_nobody_needs_goes(&rig).await?;
+        a_launch_that_is_killed_buys_nothing_twice(&rig).await?;
+        Ok(())
+    })
+}
+
+const POOL: &str = include_str!("walk/pool.json");
+
+/// One pod, one node, and everything that shows it is right.
+async fn a_pod_gets_a_node(rig: &Outside) -> Result<()> {
+    rig.scale("web", 1, &json!({})).await?;
+    let took = rig.until("the pod is bound", BOUND_MAX, async |rig| Ok(rig.bound().await?.len() == 1)).await?;
+    rig.until("its claim is ready", BOUND_MAX, async |rig| Ok(rig.ready_claims().await?.len() == 1)).await?;
+    rig.check_books().await?;
+    rig.say("a pod gets a node", took);
+    Ok(())
+}
+
+/// EC2 warns: the pod is on another node before it takes the machine.
+async fn a_spot_interruption_is_met_with_a_replacement(rig: &Outside) -> Result<()> {
+    let before = rig.bound().await?;
+    let machine = rig.running().await?.pop_first();
+    let Some(machine) = machine else { anyhow::bail!("no machine runs") };
+    rig.control(&json!({"interrupt": [machine]})).await?;
+    let moved = async |rig: &Outside| {
+        let now = rig.bound().await?;
+        Ok(now.len() == 1 && now.values().next() != before.values().next())
+    };
+    let took = rig.until("the pod is on another node", WARNED, moved).await?;
+    ensure!(rig.running().await?.len() <= 2, "more than one replacement runs");
+    rig.say("a spot interruption is met with a replacement", took);
+    let took = rig.until("only the replacement is left", GONE_MAX, async |rig| {
+        let running = rig.running().await?;
+        Ok(running.len() == 1 && !running.contains(&machine) && rig.nodes().await?.len() == 1 && rig.claims().await?.len() == 1)
+    });
+    let took = took.await?;
+    rig.check_books().await?;
+    rig.say("the interrupted machine and its objects are gone", took);
+    Ok(())
+}
+
+/// No pods: no node, no claim, no machine.
+async fn a_node_that_nobody_needs_goes(rig: &Outside) -> Result<()> {
+    rig.scale("web", 0, &json!({})).await?;
+    let gone = async |rig: &Outside| Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty());
+    let took = rig.until("nothing is left", GONE_MAX, gone).await?;
+    rig.say("a node that nobody needs goes", took);
+    Ok(())
+}
+
+const APART: usize = 4;
+
+/// The process of `launch` dies once EC2 has started machines: each machine still gets a claim, and no pod gets two.
+async fn a_launch_that_is_killed_buys_nothing_twice(rig: &Outside) -> Result<()> {
+    let known: BTreeSet<String> = rig.machines().await?;
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}]}});
+    rig.scale("apart", APART, &apart).await?;
+    rig.until("EC2 has started a machine", BOUND_MAX, async |rig| Ok(rig.machines().await?.difference(&known).count() > 0)).await?;
+    let killed = processes::kill(rig.ministack_process(), "Launch")?;
+    ensure!(killed > 0, "no process of launch runs");
+    let took = rig.until("all pods are bound", REPEATED_MAX, async |rig| Ok(rig.bound().await?.len() == APART)).await?;
+    rig.until("each machine has its claim", REPEATED_MAX, async |rig| Ok(rig.check_books().await.is_ok())).await?;
+    rig.check_books().await?;
+    let bought = rig.machines().await?.difference(&known).count();
+    ensure!(bought == APART, "{bought} machines were started for {APART} pods");
+    rig.say("a launch that is killed buys nothing twice", took);
+    rig.scale("apart", 0, &json!({})).await?;
+    let took = rig.until("nothing is left", GONE_MAX, async |rig| {
+        Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty())
+    });
+    rig.say("and everything goes again", took.await?);
+    Ok(())
+}
