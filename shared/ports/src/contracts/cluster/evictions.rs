@@ -65,7 +65,7 @@ async fn running(place: &impl ClusterPlace, reader: &impl ClusterReader, node: &
     let is_ready = |pod: &Pod| !pod.metadata.is_deleting() && pod.condition("Ready").is_some_and(|ready| ready.status == "True");
     until(place, "two ready pods", async || {
         let pods = drain(place, reader, node).await.pods;
-        (pods.len() == 2 && pods.iter().all(is_ready)).then_some(pods)
+        (pods.len() == 2 && pods.iter().all(is_ready)).then(|| pods.to_vec())
     })
     .await
 }
