@@ -7,6 +7,7 @@ mod cases;
 mod cluster_api;
 mod cluster_place;
 mod cluster_rights;
+mod doorbells;
 mod dynamo_faults;
 mod dynamo_store;
 mod encodings;

@@ -22,13 +22,14 @@ use whittle_claims::{Doorbell, PLAN_DELAY};
 use whittle_ports::{Adapters, Clock, Deadline, QueueError, Queues, Settings};
 use whittle_relay::Request;
 use whittle_tests::control_plane::ControlPlane;
+use whittle_tests::kubernetes::client;
 use whittle_units::{SignedDuration, Timestamp};
 use whittle_watcher::post::Poster;
 
-const CLUSTER: &str = "demo";
+pub(crate) const CLUSTER: &str = "demo";
 const ACCOUNT: &str = "system:serviceaccount:whittle:whittle-watcher";
 /// What rings at once does so within this, also on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// The manifest as applied, without pods of its own: there is no kubelet.
 fn manifest() -> String {
@@ -38,7 +39,7 @@ fn manifest() -> String {
     text.replace("  replicas: 2\n", "  replicas: 0\n").replace("RELAY-URL", "https://a.lambda-url.us-west-2.on.aws/")
 }
 
-fn kubectl(plane: &ControlPlane, arguments: &[&str], input: &str) -> Result<String, String> {
+pub(crate) fn kubectl(plane: &ControlPlane, arguments: &[&str], input: &str) -> Result<String, String> {
     let mut command = plane.kubectl();
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("kubectl runs");
@@ -49,34 +50,24 @@ fn kubectl(plane: &ControlPlane, arguments: &[&str], input: &str) -> Result<Stri
 }
 
 /// A control plane with the watcher's manifest.
-fn plane(parts: &str) -> Option<ControlPlane> {
+pub(crate) fn plane(parts: &str) -> Option<ControlPlane> {
     let plane = ControlPlane::with_parts(parts)?;
     kubectl(&plane, &["apply", "-f", "-"], &manifest()).expect("the manifest is valid");
     Some(plane)
 }
 
-async fn client(plane: &ControlPlane, token: &str) -> kube::Client {
-    let text = serde_json::json!({
-        "clusters": [{"name": "c", "cluster": {"server": plane.server(), "certificate-authority": plane.ca()}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    });
-    let kubeconfig = kube::config::Kubeconfig::from_yaml(&text.to_string()).expect("JSON is YAML");
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await;
-    kube::Client::try_from(config.expect("it is complete")).expect("it has a client")
-}
-
 /// The queues behind the relay: every doorbell, and the messages that a FIFO queue makes of those for plans.
 #[derive(Default)]
-struct Rung {
-    doorbells: Mutex<Vec<Doorbell>>,
+pub(crate) struct Rung {
+    pub(crate) doorbells: Mutex<Vec<Doorbell>>,
     plan_messages: Mutex<BTreeSet<String>>,
+    /// When each doorbell for plans was sent.
+    pub(crate) plans_at: Mutex<Vec<Instant>>,
     /// The relay takes posts and does not answer.
     hangs: AtomicBool,
 }
 
-struct Now;
+pub(crate) struct Now;
 
 impl Clock for Now {
     fn now(&self) -> Timestamp {
@@ -95,6 +86,7 @@ impl Queues for Rung {
         if matches!(doorbell, Doorbell::Schedule { .. }) {
             let id = doorbell.deduplication_id(PLAN_DELAY, Timestamp::now(), || Now.unique());
             self.plan_messages.lock().unwrap().insert(id);
+            self.plans_at.lock().unwrap().push(Instant::now());
         }
         self.doorbells.lock().unwrap().push(doorbell);
         Ok(())
@@ -102,12 +94,12 @@ impl Queues for Rung {
 }
 
 impl Rung {
-    fn count(&self, doorbell: &Doorbell) -> usize {
+    pub(crate) fn count(&self, doorbell: &Doorbell) -> usize {
         self.doorbells.lock().unwrap().iter().filter(|rung| *rung == doorbell).count()
     }
 
     /// Waits until the doorbell has rung more often than `before`.
-    async fn wait(&self, doorbell: &Doorbell, before: usize) {
+    pub(crate) async fn wait(&self, doorbell: &Doorbell, before: usize) {
         let start = Instant::now();
         while self.count(doorbell) <= before {
             assert!(start.elapsed() < SOON, "{doorbell:?} has not rung since: {:?}", self.doorbells.lock().unwrap());
@@ -135,7 +127,7 @@ impl Rung {
     }
 
     /// Serves the relay; returns its address.
-    async fn serve(self: &Arc<Self>) -> String {
+    pub(crate) async fn serve(self: &Arc<Self>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it listens");
         let rung = Arc::clone(self);
@@ -157,13 +149,13 @@ impl Rung {
 }
 
 /// A watcher with the token of its service account.
-struct Running {
+pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
 
 impl Running {
-    async fn start(plane: &ControlPlane, url: &str) -> Self {
+    pub(crate) async fn start(plane: &ControlPlane, url: &str) -> Self {
         let token = kubectl(plane, &["create", "token", "whittle-watcher", "--namespace=whittle"], "").expect("the account exists");
         let credentials = SharedCredentialsProvider::new(Credentials::new("AKIDEXAMPLE", "secret", None, None, "tests"));
         let poster = Poster::new(url.parse().expect("a URL"), CLUSTER.into(), "us-west-2".into(), credentials).expect("certificates");
@@ -174,20 +166,20 @@ impl Running {
         Self { stop, task: tokio::spawn(whittle_watcher::run(client, poster, listen, stopped)) }
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.send(()).expect("it runs");
         tokio::time::timeout(SOON, self.task).await.expect("it stops").expect("it did not panic").expect("it had no error");
     }
 }
 
-fn pod(name: &str, extra: &str) -> String {
+pub(crate) fn pod(name: &str, extra: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {{{extra} containers: [{{name: c, image: i, \
          resources: {{requests: {{cpu: 10m}}}}}}]}}}}"
     )
 }
 
-fn node(name: &str) -> String {
+pub(crate) fn node(name: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, finalizers: [karpenter.sh/termination]}}, status: {{capacity: {{cpu: '4', \
          memory: 8Gi, pods: '20'}}, allocatable: {{cpu: '4', memory: 8Gi, pods: '20'}}}}}}"
@@ -195,7 +187,7 @@ fn node(name: &str) -> String {
 }
 
 /// A doorbell of the cluster.
-fn doorbell(of: impl FnOnce(whittle_units::ClusterName) -> Doorbell) -> Doorbell {
+pub(crate) fn doorbell(of: impl FnOnce(whittle_units::ClusterName) -> Doorbell) -> Doorbell {
     of(CLUSTER.into())
 }
 
