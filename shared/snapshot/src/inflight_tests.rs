@@ -103,7 +103,7 @@ fn a_pod_on_a_node_that_goes_keeps_its_place() {
     );
     let mut leaving = pod("a");
     leaving.spec.node_name = "node-old".into();
-    let objects = ClusterObjects { pods: vec![leaving, pod("b")], ..ClusterObjects::default() };
+    let objects = ClusterObjects { pods: vec![leaving, pod("b")].into(), ..ClusterObjects::default() };
     let claims = [old.unwrap(), planned()].map(|value| Stored { value, revision: Revision(1) });
     let decided = decision_view(&objects, &claims, &BTreeSet::new(), &BTreeMap::new());
     let mirror = decided.node_claims.iter().find(|mirror| mirror.metadata.name == "default-1").unwrap();
