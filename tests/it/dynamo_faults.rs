@@ -48,7 +48,7 @@ fn reads_are_consistent(requests: &[Request]) {
     let operations: BTreeSet<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
     let expected = ["DeleteItem", "GetItem", "PutItem", "Query", "TransactWriteItems"];
     assert_eq!(operations.into_iter().collect::<Vec<_>>(), expected, "extend this check to the new operation");
-    for Request { operation, body } in requests {
+    for Request { operation, body, .. } in requests {
         if ["GetItem", "Query"].contains(&operation.as_str()) {
             assert_eq!(body["ConsistentRead"], Value::Bool(true), "{operation} may return a stale value: {body}");
             assert_eq!(body["IndexName"], Value::Null, "an index is eventually consistent: {body}");

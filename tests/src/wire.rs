@@ -12,7 +12,7 @@ use aws_smithy_types::body::SdkBody;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whittle_ports::contracts::Fault;
 
 /// The delay of a slow response: longer than the next call of any other client.
@@ -41,6 +41,9 @@ pub struct Request {
     /// `GetItem`, `TransactWriteItems` …
     pub operation: String,
     pub body: Value,
+    pub begun: Instant,
+    /// `None` while it is unanswered.
+    pub ended: Option<Instant>,
 }
 
 /// Faults of consecutive first attempts: three of four fail.
@@ -86,15 +89,16 @@ impl Wire {
     }
 
     /// Records a request and chooses its fault.
-    fn record(&self, request: &HttpRequest) -> (String, Option<Fault>) {
+    fn record(&self, request: &HttpRequest) -> (usize, String, Option<Fault>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let body = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
-        state.requests.push(Request { operation: operation.clone(), body });
+        let number = state.requests.len();
+        state.requests.push(Request { operation: operation.clone(), body, begun: Instant::now(), ended: None });
         let is_first = request.headers().get("amz-sdk-request").is_some_and(|tries| tries.starts_with("attempt=1"));
         if !self.fails || !is_first {
-            return (operation, None);
+            return (number, operation, None);
         }
         let next = FAULTS[state.first_attempts % FAULTS.len()];
         state.first_attempts += 1;
@@ -104,7 +108,11 @@ impl Wire {
         if let Some(fault) = fault {
             *state.faults.entry(fault).or_default() += 1;
         }
-        (operation, fault)
+        (number, operation, fault)
+    }
+
+    fn end(&self, number: usize) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).requests[number].ended = Some(Instant::now());
     }
 }
 
@@ -138,15 +146,16 @@ struct End {
 
 impl HttpConnector for End {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let (operation, fault) = self.wire.record(&request);
+        let (number, operation, fault) = self.wire.record(&request);
         match fault {
             Some(Fault::Throttle) => return HttpConnectorFuture::ready(Ok(throttle())),
             Some(Fault::LostRace) => return HttpConnectorFuture::ready(Ok(contention(&operation))),
             Some(Fault::LostReply | Fault::SlowReply) | None => {}
         }
-        let answer = self.inner.call(request);
+        let (answer, wire) = (self.inner.call(request), self.wire.clone());
         HttpConnectorFuture::new(async move {
             let answer = answer.await;
+            wire.end(number);
             match fault {
                 Some(Fault::LostReply) => Err(ConnectorError::io("the reply was lost".into())),
                 Some(Fault::SlowReply) => {
