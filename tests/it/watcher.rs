@@ -61,6 +61,8 @@ pub(crate) fn plane(parts: &str) -> Option<ControlPlane> {
 pub(crate) struct Rung {
     pub(crate) doorbells: Mutex<Vec<Doorbell>>,
     plan_messages: Mutex<BTreeSet<String>>,
+    /// The messages of a queue without a delay.
+    pub(crate) undelayed_messages: Mutex<BTreeSet<String>>,
     /// When each doorbell for plans was sent.
     pub(crate) plans_at: Mutex<Vec<Instant>>,
     /// The relay takes posts and does not answer.
@@ -90,6 +92,12 @@ impl Queues for Rung {
         }
         self.doorbells.lock().unwrap().push(doorbell);
         Ok(())
+    }
+
+    async fn send_seen(&self, doorbell: Doorbell, seen: &str) -> Result<(), QueueError> {
+        let id = doorbell.deduplication_id_of(seen, SignedDuration::ZERO, Timestamp::now());
+        self.undelayed_messages.lock().unwrap().insert(id);
+        self.send_now(doorbell).await
     }
 }
 
@@ -323,4 +331,30 @@ async fn a_relay_that_hangs_delays_no_pod_and_loses_no_bell() {
     rung.wait(&doorbell(|cluster| Doorbell::Schedule { cluster }), 0).await;
     rung.wait(&doorbell(|cluster| Doorbell::Register { cluster }), 0).await;
     watcher.end().await;
+}
+
+/// `PlanDelaySeconds=0`: there a queue drops nothing for the time at which it was sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_delay_two_watchers_are_one_message_for_each_pod() {
+    const PODS: usize = 15;
+    let Some(plane) = plane("kcm scheduler") else { return };
+    let rung = Arc::new(Rung::default());
+    let url = rung.serve().await;
+    let watchers = [Running::start(&plane, &url).await, Running::start(&plane, &url).await];
+    // Both have listed their objects when both have told of a node.
+    kubectl(&plane, &["create", "-f", "-"], &node("n1")).expect("it is created");
+    rung.wait(&doorbell(|cluster| Doorbell::Register { cluster }), 1).await;
+    let schedule = doorbell(|cluster| Doorbell::Schedule { cluster });
+    for number in 0..PODS {
+        let object = pod(&format!("p{number}"), "nodeSelector: {nowhere: here},");
+        kubectl(&plane, &["create", "-f", "-"], &object).expect("it is created");
+        // Both have told of it before the next one comes.
+        rung.wait(&schedule, 2 * number + 1).await;
+    }
+    let (messages, posts) = (rung.undelayed_messages.lock().unwrap().len(), rung.count(&schedule));
+    println!("{PODS} pods, one after another: {posts} posts of two watchers, {messages} messages");
+    assert_eq!((messages, posts), (PODS, 2 * PODS));
+    for watcher in watchers {
+        watcher.end().await;
+    }
 }

@@ -65,21 +65,39 @@ impl<S> Seen<S> {
 
 /// Pods that are bound to no node.
 #[derive(Debug, Default)]
-pub struct PodChanges(Seen<PodState>);
+pub struct PodChanges {
+    seen: Seen<PodState>,
+    newest: Option<String>,
+}
 
 impl PodChanges {
+    /// The version of the newest pod that has rung. Every watcher of a cluster sees its changes in the same order.
+    pub fn newest(&self) -> Option<&str> {
+        self.newest.as_deref()
+    }
+
+    fn is_newer(&self, version: &str) -> bool {
+        // Versions are decimal numbers without leading zeros; a list is in the order of names.
+        self.newest.as_deref().is_none_or(|newest| (version.len(), version) > (newest.len(), newest))
+    }
+
     /// What a change of a pod rings. A pod rings once when it becomes unschedulable, and again when its spec changes; not when the
     /// scheduler tries it again.
     pub fn take(&mut self, change: Change<Pod>) -> Option<LookKind> {
         match change {
-            Change::ListBegins => self.0.begin_list(),
+            Change::ListBegins => self.seen.begin_list(),
             Change::Present(pod) => {
                 let state = pod.state();
-                let before = self.0.replace(pod.uid, state);
-                return (state.is_unschedulable && before != Some(state)).then_some(LookKind::Pods);
+                let before = self.seen.replace(pod.uid, state);
+                if state.is_unschedulable && before != Some(state) {
+                    if self.is_newer(&pod.version) {
+                        self.newest = Some(pod.version);
+                    }
+                    return Some(LookKind::Pods);
+                }
             }
-            Change::Gone(pod) => self.0.forget(&pod.uid),
-            Change::ListEnds => drop(self.0.end_list()),
+            Change::Gone(pod) => self.seen.forget(&pod.uid),
+            Change::ListEnds => drop(self.seen.end_list()),
         }
         None
     }

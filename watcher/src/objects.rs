@@ -14,6 +14,8 @@ const UNREGISTERED: &str = "karpenter.sh/unregistered";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     pub uid: String,
+    /// Its resource version.
+    pub version: String,
     /// Grows when its spec changes; 0 on clusters that do not count.
     pub generation: i64,
     pub is_deleting: bool,
@@ -138,6 +140,7 @@ impl From<WirePod> for Pod {
     fn from(wire: WirePod) -> Self {
         Self {
             uid: uid(&wire.metadata),
+            version: wire.metadata.resource_version.clone().unwrap_or_default(),
             generation: wire.metadata.generation.unwrap_or_default(),
             is_deleting: wire.metadata.deletion_timestamp.is_some(),
             conditions: wire.status.and_then(|status| status.conditions).unwrap_or_default(),

@@ -78,19 +78,20 @@ impl Poster {
         Ok(Self { url, cluster, region, client, provider, credentials: Mutex::new(None) })
     }
 
-    /// Tells the relay of these kinds.
-    pub async fn post(&self, kinds: &BTreeSet<LookKind>) -> Result<(), PostError> {
-        match timeout(POST_MAX, self.send(kinds)).await {
+    /// Tells the relay of these kinds, and up to which version of a pod they were seen.
+    pub async fn post(&self, kinds: &BTreeSet<LookKind>, seen: Option<String>) -> Result<(), PostError> {
+        match timeout(POST_MAX, self.send(kinds, seen)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(PostError::TimedOut),
         }
     }
 
-    async fn send(&self, kinds: &BTreeSet<LookKind>) -> Result<(), PostError> {
+    async fn send(&self, kinds: &BTreeSet<LookKind>, seen: Option<String>) -> Result<(), PostError> {
         let credentials = self.credentials(SystemTime::now()).await?;
         // After the wait for credentials: the signature, and the message, are of this moment.
         let now = SystemTime::now();
-        let look = Look::new(self.cluster.clone(), Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH), kinds.iter().copied());
+        let sent_at = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
+        let look = Look { seen, ..Look::new(self.cluster.clone(), sent_at, kinds.iter().copied()) };
         let body = serde_json::to_vec(&look).map_err(|error| PostError::Signature(error.to_string()))?;
         let request = signed(&self.url, &self.region, body, &credentials, now)?;
         let answer = self.client.request(request.map(Full::from)).await.map_err(|error| PostError::Unreachable(error.into()))?;

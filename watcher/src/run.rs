@@ -102,8 +102,8 @@ impl Watcher {
 
     fn begin(&mut self, kinds: BTreeSet<LookKind>, now: Timestamp) -> BoxFuture<'static, Outcome> {
         self.bells.begin(kinds.clone(), now);
-        let poster = Arc::clone(&self.poster);
-        Box::pin(async move { poster.post(&kinds).await })
+        let (poster, seen) = (Arc::clone(&self.poster), self.pod_changes.newest().map(str::to_owned));
+        Box::pin(async move { poster.post(&kinds, seen).await })
     }
 
     fn end(&mut self, outcome: Outcome) {

@@ -10,7 +10,7 @@ mod tests;
 pub use secret::cluster_secret;
 
 use serde::Deserialize;
-use whittle_claims::{DecisionKind, Doorbell, LOOK_AGE_MAX, LOOK_BYTES_MAX, LOOK_VERSION, Look};
+use whittle_claims::{DecisionKind, Doorbell, LOOK_AGE_MAX, LOOK_BYTES_MAX, LOOK_VERSION, Look, LookKind};
 use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -118,11 +118,13 @@ struct ReviewResource {
 pub struct Ring {
     pub doorbell: Doorbell,
     pub delay: SignedDuration,
+    /// What it tells of, where that is known: a version of the cluster's objects.
+    pub seen: Option<String>,
 }
 
 impl Ring {
     const fn now(doorbell: Doorbell) -> Self {
-        Self { doorbell, delay: SignedDuration::ZERO }
+        Self { doorbell, delay: SignedDuration::ZERO, seen: None }
     }
 }
 
@@ -149,9 +151,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'
         }
     };
     let mut all_sent = true;
-    for Ring { doorbell, delay } in verdict.rings {
+    for Ring { doorbell, delay, seen } in verdict.rings {
         let cluster = doorbell.cluster().clone();
-        match ports.queues().send(doorbell, delay).await {
+        let sent = match seen {
+            Some(seen) => ports.queues().send_seen(doorbell, &seen).await,
+            None => ports.queues().send(doorbell, delay).await,
+        };
+        match sent {
             Ok(()) => report.count("rung"),
             Err(error) => {
                 all_sent = false;
@@ -206,7 +212,7 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
     match request.resource.resource.as_str() {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
-        "nodes" if request.operation == "DELETE" => Some(Ring { doorbell: Doorbell::Sweep { cluster }, delay: DELETION_DELAY }),
+        "nodes" if request.operation == "DELETE" => Some(Ring { delay: DELETION_DELAY, ..Ring::now(Doorbell::Sweep { cluster }) }),
         "nodes" => Some(Ring::now(Doorbell::Register { cluster })),
         "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster })),
         "ec2nodeclasses" => Some(Ring::now(Doorbell::Refresh { cluster })),
@@ -228,7 +234,8 @@ fn verdict_of_look(cluster: ClusterName, body: &[u8], now: Timestamp) -> Result<
     if !look.is_fresh(now) {
         return Err(Refusal::Stale(look.sent_at));
     }
-    let rings = look.known_kinds().map(|kind| Ring::now(kind.doorbell(cluster.clone()))).collect();
+    let seen = |kind| look.seen().filter(|_| kind == LookKind::Pods).map(str::to_owned);
+    let rings = look.known_kinds().map(|kind| Ring { seen: seen(kind), ..Ring::now(kind.doorbell(cluster.clone())) }).collect();
     let failed = message(503, "a doorbell was not sent: post again");
     Ok(Verdict { response: message(200, "sent"), rings, failed: Some(failed) })
 }

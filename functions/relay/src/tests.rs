@@ -155,7 +155,7 @@ fn a_signed_caller_is_restricted_to_its_clusters() {
 fn the_deletion_of_a_node_is_looked_at_once_it_is_stored() {
     let body = br#"{"request": {"uid": "u", "resource": {"resource": "nodes"}, "operation": "DELETE", "oldObject": {}}}"#;
     let verdict = ask(&format!("/{DEMO}/demo"), body, None).unwrap();
-    assert_eq!(verdict.rings, [Ring { doorbell: Doorbell::Sweep { cluster: "demo".into() }, delay: SignedDuration::from_secs(1) }]);
+    assert_eq!(verdict.rings, [Ring { delay: SignedDuration::from_secs(1), ..Ring::now(Doorbell::Sweep { cluster: "demo".into() }) }]);
 }
 
 #[test]
@@ -167,6 +167,18 @@ fn one_post_of_a_watcher_sends_the_doorbell_of_every_kind() {
     assert_eq!(verdict.rings, expected.map(Ring::now));
     assert_eq!(verdict.response.status, 200);
     assert_eq!(ask("/demo", &look("demo", 0, &[LookKind::Pods]), Some(WATCHER)).unwrap().rings.len(), 1, "also where one URL serves all");
+}
+
+#[test]
+fn what_a_watcher_has_seen_of_pods_goes_with_the_doorbell_for_plans_alone() {
+    let posted = |seen: &str| {
+        let kinds = [LookKind::Pods, LookKind::Nodes];
+        let look = Look { seen: Some(seen.to_owned()), ..Look::new("demo".into(), now(), kinds) };
+        let verdict = post("/demo", &serde_json::to_vec(&look).unwrap(), Some("arn:aws:sts::1:assumed-role/watcher/x")).unwrap();
+        verdict.rings.into_iter().map(|ring| ring.seen).collect::<Vec<_>>()
+    };
+    assert_eq!(posted("4711"), [Some("4711".to_owned()), None]);
+    assert_eq!(posted("no version"), [None, None]);
 }
 
 #[test]

@@ -62,8 +62,8 @@ impl SqsQueues {
     }
 }
 
-impl Queues for SqsQueues {
-    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+impl SqsQueues {
+    async fn send_message(&self, doorbell: Doorbell, delay: SignedDuration, seen: Option<&str>) -> Result<(), QueueError> {
         let failed = |reason: String| QueueError { cluster: doorbell.cluster().to_string(), reason };
         let url = self.urls.of(&doorbell);
         if url.is_empty() {
@@ -74,7 +74,11 @@ impl Queues for SqsQueues {
         let request = match doorbell.sending(delay) {
             Sending::SkipUntilTick => return Ok(()),
             Sending::InTurn => {
-                let id = doorbell.deduplication_id(self.urls.delay_of(&doorbell), self.clock.now(), || self.clock.unique());
+                let (queue_delay, now) = (self.urls.delay_of(&doorbell), self.clock.now());
+                let id = match seen {
+                    Some(seen) => doorbell.deduplication_id_of(seen, queue_delay, now),
+                    None => doorbell.deduplication_id(queue_delay, now, || self.clock.unique()),
+                };
                 request.message_group_id(doorbell.cluster().as_str()).message_deduplication_id(id)
             }
             Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
@@ -82,5 +86,15 @@ impl Queues for SqsQueues {
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
         let sent = request.customize().config_override(aws_sdk_sqs::config::Builder::new().timeout_config(limits)).send().await;
         sent.map(|_| ()).map_err(|error| failed(DisplayErrorContext(&error).to_string()))
+    }
+}
+
+impl Queues for SqsQueues {
+    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        self.send_message(doorbell, delay, None).await
+    }
+
+    async fn send_seen(&self, doorbell: Doorbell, seen: &str) -> Result<(), QueueError> {
+        self.send_message(doorbell, SignedDuration::ZERO, Some(seen)).await
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::function::Function;
 use serde::{Deserialize, Serialize};
-use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
+use std::hash::Hasher;
+use whittle_units::{ClaimName, ClusterName, Fnv1a, SignedDuration, Timestamp};
 
 /// Delay of the planning queue: it batches for a second, so that the pods of one burst are one plan.
 pub const PLAN_DELAY: SignedDuration = SignedDuration::from_secs(1);
@@ -97,6 +98,19 @@ impl Doorbell {
         // Without the cluster a queue whose ids are not scoped by group would drop another cluster's doorbell.
         format!("{}-{kind}-{}", self.cluster(), i128::from(now.as_millisecond()).div_euclid(window) * window)
     }
+    /// The same for a doorbell that tells of everything up to `seen`, a version of the cluster's objects. Where the queue has no delay, one
+    /// that tells of the same is a repetition, also if the first was received already: its run has read that state, or a newer one.
+    #[must_use]
+    pub fn deduplication_id_of(&self, seen: &str, queue_delay: SignedDuration, now: Timestamp) -> String {
+        self.deduplication_id(queue_delay, now, || {
+            // Cluster and version together may be longer than an id.
+            let mut hash = Fnv1a::default();
+            hash.write(self.cluster().as_str().as_bytes());
+            hash.write(b"/");
+            hash.write(seen.as_bytes());
+            format!("seen-{:016x}", hash.finish())
+        })
+    }
     /// How it is sent if it is due in `delay`.
     #[must_use]
     pub fn sending(&self, delay: SignedDuration) -> Sending {
@@ -149,6 +163,21 @@ mod tests {
         }
         let consolidate = Doorbell::Consolidate { cluster: "demo".into() };
         assert_ne!(id(&doorbell, 10_000, 0), id(&consolidate, 10_000, 0));
+    }
+
+    #[test]
+    fn without_a_delay_doorbells_that_tell_of_the_same_are_one() {
+        let now = |ms: i64| Timestamp::from_millisecond(1_800_000_000_000 + ms).expect("in range");
+        let id = |cluster: &str, seen: &str, delay, ms| {
+            Doorbell::Schedule { cluster: cluster.into() }.deduplication_id_of(seen, SignedDuration::from_secs(delay), now(ms))
+        };
+        assert_eq!(id("demo", "17", 0, 0), id("demo", "17", 0, 90_000), "whenever it is sent");
+        assert_ne!(id("demo", "17", 0, 0), id("demo", "18", 0, 0));
+        assert_ne!(id("demo", "17", 0, 0), id("other", "17", 0, 0));
+        assert_ne!(id("demo1", "7", 0, 0), id("demo", "17", 0, 0));
+        assert_eq!(id("demo", "17", 1, 0), id("demo", "18", 1, 400), "with a delay the moment decides");
+        assert_ne!(id("demo", "17", 1, 0), id("demo", "17", 1, 500));
+        assert!(id(&"c".repeat(100), &"9".repeat(32), 0, 0).len() <= 128);
     }
 
     /// SQS limits ids to 128 characters of a fixed set.

@@ -1,4 +1,4 @@
-//! What the watcher of a cluster posts to the relay. It says where to look, and nothing of what is there.
+//! What the watcher of a cluster posts to the relay. It says where to look, and nothing of what is there but a version.
 
 use crate::Doorbell;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,8 @@ pub const LOOK_VERSION: u32 = 1;
 pub const LOOK_BYTES_MAX: usize = 1024;
 /// One that was made longer ago, or this far ahead of the reader's clock, is refused: what somebody recorded cannot be sent again later.
 pub const LOOK_AGE_MAX: SignedDuration = SignedDuration::from_secs(60);
+/// Versions of objects are decimal numbers of 64 bits; a longer text is none.
+const SEEN_MAX: usize = 32;
 
 /// What there is to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,13 +57,22 @@ pub struct Look {
     pub sent_at: Timestamp,
     /// Words of [`LookKind`]. Others are ignored, as those of a later watcher.
     pub kinds: BTreeSet<String>,
+    /// The version of the newest pod that it tells of. Two watchers of a cluster that have seen the same say the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
 }
 
 impl Look {
     /// A message of this version.
     pub fn new(cluster: ClusterName, sent_at: Timestamp, kinds: impl IntoIterator<Item = LookKind>) -> Self {
         let kinds = kinds.into_iter().map(|kind| kind.as_str().to_owned()).collect();
-        Self { version: LOOK_VERSION, cluster, sent_at, kinds }
+        Self { version: LOOK_VERSION, cluster, sent_at, kinds, seen: None }
+    }
+
+    /// What was seen of pods, if it is a version.
+    pub fn seen(&self) -> Option<&str> {
+        let is_version = |seen: &&str| (1..=SEEN_MAX).contains(&seen.len()) && seen.bytes().all(|byte| byte.is_ascii_digit());
+        self.seen.as_deref().filter(is_version)
     }
 
     /// The kinds that are known.
@@ -86,6 +97,16 @@ mod tests {
         let text = r#"{"version":1,"cluster":"prod","sentAt":"2027-01-15T08:00:00Z","kinds":["nodes","pods"]}"#;
         assert_eq!(serde_json::to_string(&look).expect("it has a text"), text);
         assert_eq!(serde_json::from_str::<Look>(text).expect("it is valid"), look);
+    }
+
+    #[test]
+    fn only_a_version_counts_as_seen() {
+        for (seen, expected) in [(Some("4711"), true), (None, false), (Some(""), false), (Some("x"), false), (Some("-1"), false)] {
+            let look = Look { seen: seen.map(str::to_owned), ..Look::new("prod".into(), at(0), [LookKind::Pods]) };
+            assert_eq!(look.seen().is_some(), expected, "{seen:?}");
+        }
+        let look = Look { seen: Some("1".repeat(33)), ..Look::new("prod".into(), at(0), [LookKind::Pods]) };
+        assert_eq!(look.seen(), None);
     }
 
     #[test]

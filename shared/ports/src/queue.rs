@@ -17,6 +17,12 @@ pub trait Queues: Sync {
     /// Sends a doorbell that is delivered after `delay` (up to 15 minutes; zero for at once). Schedule and Consolidate doorbells
     /// of one cluster within a second, before the first of them can have been received, are deduplicated.
     fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> impl Answer<(), QueueError>;
+    /// Sends a doorbell at once that tells of everything up to `seen`, a version of the cluster's objects. A repetition of what another
+    /// has told may be dropped, also by a queue that deduplicates no others.
+    fn send_seen(&self, doorbell: Doorbell, seen: &str) -> impl Answer<(), QueueError> {
+        let _ = seen;
+        self.send_now(doorbell)
+    }
     /// Sends a doorbell that is delivered at once.
     fn send_now(&self, doorbell: Doorbell) -> impl Answer<(), QueueError> {
         self.send(doorbell, SignedDuration::ZERO)

@@ -29,6 +29,22 @@ fn a_pod_rings_when_it_becomes_unschedulable_and_not_when_it_is_tried_again() {
 }
 
 #[test]
+fn what_was_seen_is_the_newest_pod_that_rang() {
+    let mut pods = PodChanges::default();
+    assert_eq!(pods.newest(), None);
+    for (uid, version, reason, newest) in [
+        ("a", "998", "Unschedulable", "998"),
+        ("b", "999", "SchedulingGated", "998"),
+        ("c", "1000", "Unschedulable", "1000"),
+        ("d", "17", "Unschedulable", "1000"),
+        ("a", "1001", "Unschedulable", "1000"),
+    ] {
+        pods.take(Change::Present(Pod { version: version.to_owned(), ..pod(uid, reason) }));
+        assert_eq!(pods.newest(), Some(newest), "{uid} {version}");
+    }
+}
+
+#[test]
 fn a_pod_rings_again_when_its_spec_changes() {
     let changed = Pod { generation: 2, ..pod("a", "Unschedulable") };
     check_pods(&[(Change::Present(pod("a", "Unschedulable")), true), (Change::Present(changed), true)]);

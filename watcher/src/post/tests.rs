@@ -93,15 +93,15 @@ async fn a_post_names_the_cluster_and_the_kinds_and_its_answer_counts() {
     let (url, read) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
     let kinds = BTreeSet::from([LookKind::Pods, LookKind::Deletions]);
     let provider = || Provider(AtomicUsize::new(0), Duration::from_secs(1 << 40));
-    poster(&url, provider()).post(&kinds).await.expect("it was taken");
+    poster(&url, provider()).post(&kinds, None).await.expect("it was taken");
     let read = read.lock().expect("not poisoned").clone();
     assert!(read.starts_with("POST /prod HTTP/1.1\r\n") && read.contains("AWS4-HMAC-SHA256"), "{read}");
     let body: Look = serde_json::from_str(read.rsplit("\r\n\r\n").next().expect("it has a body")).expect("it is a look");
     assert!(body.cluster.as_str() == "prod" && body.is_fresh(Timestamp::now()) && body.known_kinds().eq(kinds.iter().copied()), "{body:?}");
 
     let (url, _) = answering("HTTP/1.1 503 Unavailable\r\ncontent-length: 2\r\n\r\nno").await;
-    let error = poster(&url, provider()).post(&kinds).await.expect_err("it was not taken");
+    let error = poster(&url, provider()).post(&kinds, None).await.expect_err("it was not taken");
     assert_eq!(error.to_string(), "the relay answered 503: no");
-    let error = poster("http://127.0.0.1:9/prod", provider()).post(&kinds).await.expect_err("nobody listens");
+    let error = poster("http://127.0.0.1:9/prod", provider()).post(&kinds, None).await.expect_err("nobody listens");
     assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
 }

@@ -215,6 +215,23 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
 }
 
 #[test]
+fn without_a_delay_two_posts_that_tell_of_the_same_are_one_message() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    let wire = Wire::answering([(200, sent.as_str()); 4]);
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), ..QueueUrls::default() };
+    let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
+    let doorbell = || Doorbell::Schedule { cluster: "demo".into() };
+    for seen in ["17", "17", "18"] {
+        run(queues.send_seen(doorbell(), seen)).unwrap();
+    }
+    run(queues.send_now(doorbell())).unwrap();
+    let ids = wire.bodies().into_iter().map(|body| serde_json::from_str::<Value>(&body).unwrap()["MessageDeduplicationId"].clone());
+    let ids: Vec<String> = ids.map(|id| id.as_str().unwrap().to_owned()).collect();
+    assert_eq!((&ids[0], ids.len()), (&ids[1], 4));
+    assert!(ids[2] != ids[1] && ids[3] != ids[2] && ids[3] != ids[1], "{ids:?}");
+}
+
+#[test]
 fn a_fifo_doorbell_due_soon_is_sent_at_once_and_a_later_one_is_left_to_the_tick() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let plan = || Doorbell::Schedule { cluster: "demo".into() };
