@@ -146,12 +146,6 @@ impl<A: ClusterAccess> Clusters<A> {
         }
     }
 
-    /// Forgets the connection of a cluster, as after a failure.
-    #[cfg(test)]
-    pub(crate) async fn forget_connection(&self, cluster: &ClusterName) {
-        self.slot(cluster).lock().await.connection = None;
-    }
-
     /// The time that the next request may take.
     fn limit(&self) -> Duration {
         self.clock.time_left().unsigned_abs().min(REQUEST_MAX)

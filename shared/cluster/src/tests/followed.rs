@@ -26,6 +26,8 @@ struct Pods {
     lag: usize,
     /// Pods change while requests are answered.
     is_busy: bool,
+    /// Connections break.
+    is_down: bool,
     /// Instead of changes, a watch says this.
     says: Option<&'static str>,
     /// The server does not know how many objects there are.
@@ -107,6 +109,9 @@ impl History {
         let mut lines = BufReader::new(stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
         let Some(request) = lines.next() else { return };
         lines.for_each(drop);
+        if self.pods().is_down {
+            return;
+        }
         let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
         let body = match path.strip_prefix("/api/v1/pods?") {
             Some(query) if query.contains("watch=true") => return self.watch(stream, query),
@@ -262,7 +267,8 @@ async fn another_endpoint_is_another_cluster() {
     let access: Arc<Access> = access_to(&[&url, &other]);
     let clusters = clusters(&access);
     look(&clusters).await;
-    clusters.forget_connection(&"demo".into()).await;
+    first.pods().is_down = true;
+    clusters.read(&"demo".into(), Scope::All, None).await.expect_err("its connections break");
     assert_eq!(seen(&look(&clusters).await), second.pods().seen());
     assert_eq!((first.pods().whole_lists, second.pods().whole_lists), (1, 1));
 }
