@@ -70,7 +70,7 @@ fn failure(code: u16, headers: &HeaderMap, body: &[u8]) -> Failure {
 async fn read_body(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
         None | Some(b"" | b"identity") => Decoder::Plain(Limited { bytes: Vec::new(), limit }),
-        Some(b"gzip") => Decoder::Gzip(GzDecoder::new(Limited { bytes: Vec::new(), limit })),
+        Some(b"gzip") => Decoder::Gzip(Box::new(GzDecoder::new(Limited { bytes: Vec::new(), limit }))),
         Some(other) => {
             let other = String::from_utf8_lossy(other);
             return Err(Failure::unknown(format!("its response has the encoding {other:?}, which was not asked for")));
@@ -87,7 +87,7 @@ async fn read_body(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<
 /// Decompresses a body while it arrives, so that it is never in memory twice.
 enum Decoder {
     Plain(Limited),
-    Gzip(GzDecoder<Limited>),
+    Gzip(Box<GzDecoder<Limited>>),
 }
 
 impl Decoder {
