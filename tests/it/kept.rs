@@ -28,10 +28,7 @@ pub(crate) async fn a_kept_look_is_what_a_whole_list_says(stage: &Stage) {
         |plane| {
             apply(plane, &pods(20..60, "other"));
             drop(kubectl(plane, &["delete", "pod", "kept-3", "kept-4", "--grace-period=0", "--force"]));
-            apply(
-                plane,
-                r#"{apiVersion: v1, kind: Binding, metadata: {name: kept-5}, target: {apiVersion: v1, kind: Node, name: kept-a}}"#,
-            );
+            bind(plane, "kept-5", "kept-a");
         },
         |plane| {
             drop(kubectl(plane, &["label", "node", "kept-a", "zone=b"]));
