@@ -398,7 +398,8 @@ impl Evictions for SimPorts {
     }
 }
 
-/// Whether an object stands for one of an old kind, which gets no status.
+/// Whether an object stands for one of an old kind. On an API server that gets no status, and nor does an object of its name; the
+/// simulation shows one on what stands for it, for people at the prompt.
 fn is_of_another_kind(object: &impl Kind) -> bool {
     matches!(object.meta().annotation(labels::CONVERTED_FROM), Some("Provisioner" | "AWSNodeTemplate"))
 }
@@ -421,19 +422,22 @@ impl StatusWriter for SimPorts {
     }
     async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
         self.change(cluster, "a NodePool", |world| {
-            if !is_of_another_kind(pool) {
-                world.cluster.objects.change::<NodePool>(&pool.metadata.name, |known| known.status = pool.status.clone());
-            }
+            world.cluster.objects.change::<NodePool>(&pool.metadata.name, |known| {
+                if is_of_another_kind(known) == is_of_another_kind(pool) {
+                    known.status = pool.status.clone();
+                }
+            });
             Ok(())
         })
         .await
     }
     async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
         self.change(cluster, "an EC2NodeClass", |world| {
-            if is_of_another_kind(class) {
+            let name = &class.metadata.name;
+            let there = world.cluster.objects.get::<Ec2NodeClass>(name);
+            if there.is_some_and(|known| is_of_another_kind(known) != is_of_another_kind(class)) {
                 return Ok(());
             }
-            let name = &class.metadata.name;
             let is_ours = |finalizer: &&String| *finalizer == labels::NODE_CLASS_FINALIZER;
             let wanted = class.metadata.finalizers.iter().find(is_ours);
             let holds = |known: &Ec2NodeClass| known.metadata.finalizers.iter().any(|held| is_ours(&held));
