@@ -97,7 +97,8 @@ impl<A: ClusterAccess> Clusters<A> {
         let version = listed.version.parse().ok();
         let all = All { items: listed.items.into(), unreadable: listed.unreadable };
         let count = all.items.len() + all.unreadable.len();
-        if let Some(version) = version.filter(|_| self.keeper.admits(cluster, K::PLURAL, count)) {
+        let is_still_there = self.endpoint(cluster).await.is_ok_and(|now| now == endpoint);
+        if let Some(version) = version.filter(|_| is_still_there && self.keeper.admits(cluster, K::PLURAL, count)) {
             let (items, unreadable) = (all.items.clone(), all.unreadable.clone());
             *slot = Some(Kept { items, unreadable, version, listed_at, endpoint: endpoint.as_ref().to_owned(), pool });
         }
@@ -140,7 +141,12 @@ impl<A: ClusterAccess> Clusters<A> {
                 Err(_silent) => return Err("its watch lacks changes".to_owned()),
             }
         }
-        Ok(changes)
+        // A request that failed meanwhile may have led to another cluster of the same name.
+        match self.endpoint(cluster).await {
+            Ok(endpoint) if *endpoint == *kept.endpoint => Ok(changes),
+            Ok(_) => Err("its endpoint has changed".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// The newest version of a kind, with the number of objects.
