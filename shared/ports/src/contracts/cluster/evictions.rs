@@ -107,19 +107,29 @@ async fn a_budget_forbids_an_eviction(place: &impl ClusterPlace, cluster: &(impl
     place.delete("PodDisruptionBudget", "default", web).await;
 }
 
+/// How often the successor of an evicted pod may be faster than the next request.
+const SUCCESSORS_MAX: u32 = 4;
+
 async fn an_eviction_is_granted_once(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Evictions), name: &str, web: &str) {
     place.create(budget(web, web, 1)).await;
-    counted(place, cluster, web, 2, 1).await;
-    let [pod, other] = &running(place, cluster, name).await[..] else { panic!("the deployment has two pods") };
-    cluster.evict(place.cluster(), &key_of(pod)).await.expect("the budget allows it");
-    let next = cluster.evict(place.cluster(), &key_of(other)).await;
-    assert!(matches!(next, Err(ClusterError::EvictionForbidden { .. })), "the budget allowed one: {next:?}");
+    let mut tries = 0;
+    let pod = loop {
+        counted(place, cluster, web, 2, 1).await;
+        let [pod, other] = &running(place, cluster, name).await[..] else { panic!("the deployment has two pods") };
+        cluster.evict(place.cluster(), &key_of(pod)).await.expect("the budget allows it");
+        match cluster.evict(place.cluster(), &key_of(other)).await {
+            Err(ClusterError::EvictionForbidden { .. }) => break pod.clone(),
+            // On a busy machine the successor of the first is ready, and counted, before the second is asked for.
+            Ok(()) if tries < SUCCESSORS_MAX => tries += 1,
+            next => panic!("the budget allowed one: {next:?}"),
+        }
+    };
     until(place, "the end of the pod", async || {
         let pods = drain(place, cluster, name).await.pods;
         pods.iter().all(|known| known.metadata.uid != pod.metadata.uid).then_some(())
     })
     .await;
-    cluster.evict(place.cluster(), &key_of(pod)).await.expect("what is gone is evicted");
+    cluster.evict(place.cluster(), &key_of(&pod)).await.expect("what is gone is evicted");
     place.delete("PodDisruptionBudget", "default", web).await;
 }
 
