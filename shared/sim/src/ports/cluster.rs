@@ -2,6 +2,7 @@
 
 use super::{API_SERVER, SimPorts};
 use crate::Function;
+use crate::cluster::objects::key_of;
 use crate::cluster::{Eviction, Objects, Table, Tabled};
 use crate::mutants::Mutant;
 use crate::world::World;
@@ -398,12 +399,6 @@ impl Evictions for SimPorts {
     }
 }
 
-/// Whether an object stands for one of an old kind. On an API server that gets no status, and nor does an object of its name; the
-/// simulation shows one on what stands for it, for people at the prompt.
-fn is_of_another_kind(object: &impl Kind) -> bool {
-    matches!(object.meta().annotation(labels::CONVERTED_FROM), Some("Provisioner" | "AWSNodeTemplate"))
-}
-
 impl StatusWriter for SimPorts {
     async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
         self.ask(cluster, "an event", |world| {
@@ -422,29 +417,22 @@ impl StatusWriter for SimPorts {
     }
     async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
         self.change(cluster, "a NodePool", |world| {
-            world.cluster.objects.change::<NodePool>(&pool.metadata.name, |known| {
-                if is_of_another_kind(known) == is_of_another_kind(pool) {
-                    known.status = pool.status.clone();
-                }
-            });
+            // What stands for a Provisioner shows a status, for people at the prompt: on an API server it has none.
+            world.cluster.objects.change::<NodePool>(&key_of(pool), |known| known.status = pool.status.clone());
             Ok(())
         })
         .await
     }
     async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
         self.change(cluster, "an EC2NodeClass", |world| {
-            let name = &class.metadata.name;
-            let there = world.cluster.objects.get::<Ec2NodeClass>(name);
-            if there.is_some_and(|known| is_of_another_kind(known) != is_of_another_kind(class)) {
-                return Ok(());
-            }
+            let key = key_of(class);
             let is_ours = |finalizer: &&String| *finalizer == labels::NODE_CLASS_FINALIZER;
             let wanted = class.metadata.finalizers.iter().find(is_ours);
             let holds = |known: &Ec2NodeClass| known.metadata.finalizers.iter().any(|held| is_ours(&held));
-            if wanted.is_none() && world.cluster.objects.get::<Ec2NodeClass>(name).is_some_and(holds) {
-                world.observe_class_finalizer_removed(name);
+            if wanted.is_none() && world.cluster.objects.get::<Ec2NodeClass>(&key).is_some_and(holds) {
+                world.observe_class_finalizer_removed(&class.metadata.name);
             }
-            world.cluster.objects.change::<Ec2NodeClass>(name, |known| {
+            world.cluster.objects.change::<Ec2NodeClass>(&key, |known| {
                 known.status = class.status.clone();
                 for key in [labels::NODE_CLASS_HASH, labels::NODE_CLASS_HASH_VERSION] {
                     let hash = class.metadata.annotation(key).map(|hash| (key.to_owned(), hash.to_owned()));
