@@ -48,8 +48,8 @@ impl<T: 'static> All<T> {
 #[derive(Deserialize)]
 struct Summary {
     metadata: SummaryMeta,
-    #[serde(default)]
-    items: Vec<serde::de::IgnoredAny>,
+    /// `null` where there is none.
+    items: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
@@ -156,7 +156,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let Summary { metadata, items } = asked.map_err(|failed| failed.into_error(cluster, "its newest version").to_string())?;
         let left = if metadata.continue_token.is_empty() { Some(0) } else { metadata.remaining_item_count };
         let left = left.ok_or("the API server does not tell how many objects there are")?;
-        Ok(Newest { version: number(&metadata.resource_version)?, count: items.len() + left })
+        Ok(Newest { version: number(&metadata.resource_version)?, count: items.map_or(0, |items| items.len()) + left })
     }
 
     /// The objects that have to be exact, of a kind that has such.

@@ -133,7 +133,8 @@ impl History {
             let left = if pods.counts_nothing { Value::Null } else { (items.len().max(1) - 1).into() };
             let token = if items.len() > 1 { "next" } else { "" };
             let metadata = json!({"resourceVersion": version, "continue": token, "remainingItemCount": left});
-            return Some(json!({"metadata": metadata, "items": items.first().into_iter().collect::<Vec<_>>()}));
+            let first = items.first().map_or(Value::Null, |first| json!([first]));
+            return Some(json!({"metadata": metadata, "items": first}));
         }
         if query.contains("fieldSelector=spec.nodeName%3D%2C") {
             let waiting: Vec<&&Value> = items.iter().filter(|pod| pod["spec"]["nodeName"] == "").collect();
@@ -259,6 +260,19 @@ async fn whatever_is_odd_about_a_watch_leads_to_a_whole_list() {
         assert_eq!(found, history.pods().seen(), "{what}");
         assert_eq!(history.pods().whole_lists, 2, "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_kind_without_objects_is_caught_up_too() {
+    let (history, url) = History::start(3);
+    history.pods().by_name.clear();
+    let clusters = clusters(&access_to(&[&url]));
+    for _ in 0..3 {
+        assert_eq!(seen(&look(&clusters).await), Seen::new());
+    }
+    history.pods().change();
+    assert_eq!(seen(&look(&clusters).await), history.pods().seen());
+    assert_eq!(history.pods().whole_lists, 1);
 }
 
 #[tokio::test]
