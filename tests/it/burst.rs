@@ -30,10 +30,11 @@ use whittle_tests::wire::Wire;
 use whittle_units::{ClusterName, SignedDuration};
 
 const PODS: usize = 500;
-/// Processor time of our code, built for debugging. The rest is that of the API server and the emulator, and waiting for a processor among
-/// other tests. The goal is five seconds in all (SPECIFICATION P21).
+/// Processor time of the thread that plans and writes, built for debugging: other tests run on other threads of the process. The rest of
+/// the elapsed time is that of the API server and the emulator, and waiting for a processor. The goal is five seconds in all
+/// (SPECIFICATION P21).
 const PROCESSOR_MAX: Duration = Duration::from_secs(20);
-const ELAPSED_MAX: Duration = Duration::from_secs(120);
+const ELAPSED_MAX: Duration = Duration::from_secs(300);
 
 /// Pods of which each needs a machine of its own.
 fn pods() -> String {
@@ -126,7 +127,7 @@ impl StatusWriter for Timed {
     }
 }
 
-/// Processor time of a process so far, of both kinds.
+/// Processor time so far of a process, or of the thread that asks (`thread-self`), in user and kernel mode.
 fn processor_time(process: &str) -> Duration {
     const TICK: Duration = Duration::from_millis(10);
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -195,7 +196,7 @@ async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
     let _ = kubectl(&plane, &["wait", "--for=condition=PodScheduled=False", "--timeout=120s", "pod", "--all"]);
 
     let api_server = std::fs::read_to_string(plane.kubeconfig().with_file_name("pid/apiserver")).unwrap();
-    let times = || [processor_time("self"), processor_time(api_server.trim())];
+    let times = || [processor_time("thread-self"), processor_time(api_server.trim())];
     let (begun, before) = (Instant::now(), times());
     let report = whittle_schedule::handle(adapters, &settings, &cluster).await.expect("a plan");
     let elapsed = begun.elapsed();
