@@ -1,6 +1,6 @@
 //! Values that equal objects share: the pods of a workload have the same labels, containers and constraints, 100,000 times.
 
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -215,21 +215,45 @@ impl<'de, T: Poolable + Deserialize<'de>> Visitor<'de> for SharedVisitor<T> {
         T::deserialize(deserializer).map(pooled)
     }
 
-    /// From protobuf: the value's bytes, then the value, which is not read if the bytes were seen before. Bytes begin with the number of
-    /// their field, and within a list of one kind a type and a field's number say what they mean.
+    /// From protobuf: the bytes that make the value what it is, then the value, which is not read if the bytes were seen before. Within a
+    /// list of one kind, equal bytes of one type mean the same.
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Shared<T>, A::Error> {
         let missing = || de::Error::custom("a shared value has two elements");
-        let bytes: &'de [u8] = access.next_element()?.ok_or_else(missing)?;
-        if let Some(known) = with_values::<T, _>(|values| values.by_bytes.get(bytes).cloned()).flatten() {
-            return Ok(known);
-        }
+        let bytes = match access.next_element_seed(ByBytes(PhantomData))?.ok_or_else(missing)? {
+            Ok(known) => return Ok(known),
+            Err(new) => new,
+        };
         let value = pooled(access.next_element::<T>()?.ok_or_else(missing)?);
         with_values::<T, _>(|values| {
             if values.by_bytes.len() < VALUES_MAX {
-                values.by_bytes.insert(bytes.into(), value.clone());
+                values.by_bytes.insert(bytes, value.clone());
             }
         });
         Ok(value)
+    }
+}
+
+/// The value that was read from the same bytes; the bytes, if there is none.
+struct ByBytes<T>(PhantomData<T>);
+
+impl<'de, T: Poolable> DeserializeSeed<'de> for ByBytes<T> {
+    type Value = Result<Shared<T>, Box<[u8]>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl<T: Poolable> Visitor<'_> for ByBytes<T> {
+    type Value = Result<Shared<T>, Box<[u8]>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes")
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+        let known = with_values::<T, _>(|values| values.by_bytes.get(bytes).cloned()).flatten();
+        Ok(known.ok_or_else(|| bytes.into()))
     }
 }
 

@@ -206,8 +206,9 @@ impl<A: ClusterAccess> Clusters<A> {
         if limit.is_zero() {
             return Err(RequestError::Server(Failure::unknown("the invocation has no time left")));
         }
+        let length = request.length;
         let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
-        let answer = async { response::read(connection.client.send(request.map(HttpBody::from)).await?).await };
+        let answer = async { response::read(connection.client.send(request.map(HttpBody::from)).await?, length).await };
         let failure = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(body)) => return Ok(body),
             Ok(Err(failure)) => failure,
@@ -274,11 +275,13 @@ pub(crate) struct ApiRequest<'a> {
     is_watch: bool,
     /// The longest that each attempt may take.
     timeout: Duration,
+    /// About how many bytes the response has, decompressed; 0 if that is unknown.
+    length: usize,
 }
 
 impl<'a> ApiRequest<'a> {
     const fn new(method: Method, path: String, body: Body<'a>) -> Self {
-        Self { method, path, body, accept: JSON, is_watch: false, timeout: REQUEST_MAX }
+        Self { method, path, body, accept: JSON, is_watch: false, timeout: REQUEST_MAX, length: 0 }
     }
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Body::None)
@@ -306,6 +309,11 @@ impl<'a> ApiRequest<'a> {
     /// The same request with a shorter timeout.
     pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same request, whose response has about this many bytes when it is decompressed.
+    pub(crate) fn expecting(self, length: usize) -> Self {
+        Self { length, ..self }
     }
 
     fn http(&self, token: &str) -> Result<Request<Vec<u8>>, http::Error> {

@@ -194,12 +194,15 @@ impl<A: ClusterAccess> Clusters<A> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
         let mut restarts = 0;
         let mut all = Listed::default();
+        // Pages are alike: where the last one had room, the next one does not grow.
+        let mut length = 0;
         loop {
             let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
-            let request = ApiRequest::get(path);
+            let request = ApiRequest::get(path).expecting(length);
             let request = if K::PROTOBUF.is_some() { request.preferring_protobuf() } else { request };
             match self.send_bytes(cluster, &request).await {
                 Ok(bytes) => {
+                    length = bytes.len() + bytes.len() / 8;
                     let page: Listed<T> = pool.during(|| parse(&bytes, cluster)).map_err(|message| ClusterError::Unavailable {
                         cluster: cluster.clone(),
                         what: what.clone(),

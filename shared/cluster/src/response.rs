@@ -39,10 +39,11 @@ pub(crate) struct StatusCause {
     pub(crate) reason: String,
 }
 
-/// The body of a successful response.
-pub(crate) async fn read(response: Response<Body>) -> Result<Vec<u8>, Failure> {
+/// The body of a successful response, which probably has about `length` bytes.
+pub(crate) async fn read(response: Response<Body>, length: usize) -> Result<Vec<u8>, Failure> {
     let (head, body) = response.into_parts();
-    let bytes = read_body(&head.headers, body, BODY_MAX).await?;
+    let bytes = Vec::with_capacity(length.min(BODY_MAX));
+    let bytes = read_body(&head.headers, body, Limited { bytes, limit: BODY_MAX }).await?;
     if head.status.is_success() { Ok(bytes) } else { Err(failure(head.status.as_u16(), &head.headers, &bytes)) }
 }
 
@@ -52,7 +53,7 @@ pub(crate) async fn watch(response: Response<Body>) -> Result<Watch, Failure> {
         let (head, body) = response.into_parts();
         return Ok(Watch::new(&head.headers, body));
     }
-    read(response).await.and(Err(Failure::unknown("it is no watch".to_owned())))
+    read(response, 0).await.and(Err(Failure::unknown("it is no watch".to_owned())))
 }
 
 /// The failure that a response reports.
@@ -67,10 +68,10 @@ fn failure(code: u16, headers: &HeaderMap, body: &[u8]) -> Failure {
     Failure::of_status(code, &status, pause.map(Duration::from_secs))
 }
 
-async fn read_body(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Vec<u8>, Failure> {
+async fn read_body(headers: &HeaderMap, mut body: Body, into: Limited) -> Result<Vec<u8>, Failure> {
     let mut bytes = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
-        None | Some(b"" | b"identity") => Decoder::Plain(Limited { bytes: Vec::new(), limit }),
-        Some(b"gzip") => Decoder::Gzip(Box::new(GzDecoder::new(Limited { bytes: Vec::new(), limit }))),
+        None | Some(b"" | b"identity") => Decoder::Plain(into),
+        Some(b"gzip") => Decoder::Gzip(Box::new(GzDecoder::new(into))),
         Some(other) => {
             let other = String::from_utf8_lossy(other);
             return Err(Failure::unknown(format!("its response has the encoding {other:?}, which was not asked for")));
@@ -143,7 +144,7 @@ mod tests {
     async fn decoded(encoding: &'static str, bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, String> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_ENCODING, encoding.parse().expect("a header"));
-        read_body(&headers, Body::from(bytes), limit).await.map_err(|failure| failure.message)
+        read_body(&headers, Body::from(bytes), Limited { bytes: Vec::new(), limit }).await.map_err(|failure| failure.message)
     }
 
     #[tokio::test]

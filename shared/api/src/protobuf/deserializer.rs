@@ -1,16 +1,16 @@
 //! A serde deserializer over protobuf: what a type's JSON deserializer sees, from the same object's protobuf.
 
 use super::Error;
-use super::message::{Message, Row, Shape};
+use super::message::{Message, Shape};
 use super::wire::{Payload, Run, Wire};
 use crate::shared;
 use jiff::Timestamp;
-use serde::de::value::{BorrowedBytesDeserializer, BorrowedStrDeserializer, CowStrDeserializer};
+use serde::de::value::{BorrowedStrDeserializer, BytesDeserializer, CowStrDeserializer};
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 
-/// Longer values are compared after they were read: their bytes have much that is not, such as environments, and differ by that.
-const SHARED_BYTES_MAX: usize = 512;
+/// The bytes of longer values are not remembered.
+const SHARED_BYTES_MAX: usize = 1024;
 
 /// A value on the wire, of known shape.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +44,15 @@ impl<'de> Value<'de> {
         })
     }
 
-    /// The bytes of a collection.
-    const fn bytes(&self) -> Option<&'de [u8]> {
-        match self {
-            Self::List(run, _) | Self::Map(run, _) => Some(run.wire.bytes()),
-            _ => None,
-        }
+    /// The bytes of a collection that make its value what it is, if they are few: without the fields that no type reads, such as the
+    /// environments and images of containers.
+    fn identity(&self) -> Result<Option<Cow<'de, [u8]>>, Error> {
+        let bytes = match self {
+            Self::List(run, Shape::Message(message)) => return Ok(read_fields(*run, message)?.map(Cow::Owned)),
+            Self::List(run, _) | Self::Map(run, _) => run.wire.bytes(),
+            _ => return Ok(None),
+        };
+        Ok((bytes.len() <= SHARED_BYTES_MAX).then_some(Cow::Borrowed(bytes)))
     }
 
     /// The value that JSON omits.
@@ -79,7 +82,7 @@ fn first_of<'de, T>(message: &'de [u8], absent: Payload<'de>, read: impl Fn(Payl
 
 /// Text as JSON has it: the API server replaces what is not UTF-8 in the same way.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 impl<'de> Deserializer<'de> for Value<'de> {
@@ -113,11 +116,10 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
-        match self.bytes() {
-            Some(bytes) if name == shared::NAME && bytes.len() <= SHARED_BYTES_MAX => {
-                visitor.visit_seq(BytesAndValue { bytes: Some(bytes), value: Some(self) })
-            }
-            _ => visitor.visit_newtype_struct(self),
+        let identity = if name == shared::NAME { self.identity()? } else { None };
+        match identity {
+            Some(bytes) => visitor.visit_seq(BytesAndValue { bytes: Some(bytes), value: Some(self) }),
+            None => visitor.visit_newtype_struct(self),
         }
     }
 
@@ -166,25 +168,12 @@ struct Fields<'de> {
     message: &'static Message,
     /// The messages around an inlined one, each with its unread rest.
     around: Vec<(Wire<'de>, &'static Message)>,
-    /// Where the row of the last field is: servers write fields in the order of their numbers.
-    position: usize,
     value: Option<Value<'de>>,
 }
 
 impl<'de> Fields<'de> {
     const fn new(bytes: &'de [u8], message: &'static Message) -> Self {
-        Self { wire: Wire::new(bytes), message, around: Vec::new(), position: 0, value: None }
-    }
-
-    fn row(&mut self, number: u32) -> Option<&'static Row> {
-        let rows = self.message.0;
-        let (before, from) = rows.split_at(self.position);
-        let position = from.iter().position(|row| row.number >= number).map_or(rows.len(), |ahead| before.len() + ahead);
-        if let Some(row) = rows.get(position).filter(|row| row.number == number) {
-            self.position = position;
-            return Some(row);
-        }
-        before.iter().find(|row| row.number == number)
+        Self { wire: Wire::new(bytes), message, around: Vec::new(), value: None }
     }
 
     /// The name and value of the next field.
@@ -193,10 +182,10 @@ impl<'de> Fields<'de> {
             let start = self.wire;
             let Some((number, payload)) = self.wire.next()? else {
                 let Some((wire, message)) = self.around.pop() else { return Ok(None) };
-                (self.wire, self.message, self.position) = (wire, message, 0);
+                (self.wire, self.message) = (wire, message);
                 continue;
             };
-            let Some(row) = self.row(number) else { continue };
+            let Some(row) = self.message.row(number) else { continue };
             let value = match row.shape {
                 Shape::List(shape) => Value::List(self.wire.run_since(start, number)?, shape),
                 Shape::Map(shape) => Value::Map(self.wire.run_since(start, number)?, shape),
@@ -204,7 +193,7 @@ impl<'de> Fields<'de> {
             };
             if let (Shape::Inline(_), Value::Message(bytes, message)) = (&row.shape, value) {
                 self.around.push((self.wire, self.message));
-                (self.wire, self.message, self.position) = (Wire::new(bytes), message, 0);
+                (self.wire, self.message) = (Wire::new(bytes), message);
             } else if row.keeps_zero || !value.is_zero() {
                 return Ok(Some((row.name, value)));
             }
@@ -230,9 +219,32 @@ fn no_key() -> Error {
     de::Error::custom("a value was requested before its key")
 }
 
+/// The elements of a list, each as its fields that we read, in front of them their length; `None` if that is too long to be compared.
+fn read_fields(mut list: Run<'_>, message: &Message) -> Result<Option<Vec<u8>>, Error> {
+    let mut kept = Vec::with_capacity(SHARED_BYTES_MAX);
+    while let Some((_, payload)) = list.wire.next()? {
+        let mut fields = Wire::new(bytes(payload).ok_or(Error::Malformed("an element of a list is no message"))?);
+        let element = kept.len();
+        kept.extend([0; 2]);
+        loop {
+            let start = fields;
+            let Some((number, _)) = fields.next()? else { break };
+            if message.row(number).is_some() {
+                kept.extend_from_slice(start.until(&fields));
+            }
+        }
+        let Ok(length) = u16::try_from(kept.len() - element) else { return Ok(None) };
+        kept[element..element + 2].copy_from_slice(&length.to_be_bytes());
+        if kept.len() > SHARED_BYTES_MAX {
+            return Ok(None);
+        }
+    }
+    Ok(Some(kept))
+}
+
 /// What a shared value is read from.
 struct BytesAndValue<'de> {
-    bytes: Option<&'de [u8]>,
+    bytes: Option<Cow<'de, [u8]>>,
     value: Option<Value<'de>>,
 }
 
@@ -241,7 +253,7 @@ impl<'de> SeqAccess<'de> for BytesAndValue<'de> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
         match self.bytes.take() {
-            Some(bytes) => seed.deserialize(BorrowedBytesDeserializer::new(bytes)).map(Some),
+            Some(bytes) => seed.deserialize(BytesDeserializer::new(&bytes)).map(Some),
             None => self.value.take().map(|value| seed.deserialize(value)).transpose(),
         }
     }

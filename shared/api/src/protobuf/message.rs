@@ -6,9 +6,38 @@
 
 use Shape::{Flag, Inline, List, Map, Number, Quantity, Text, Time};
 
-/// A message's fields, in the order of their numbers.
+/// Larger than the numbers of all fields that we read.
+const NUMBERS: usize = 48;
+/// The place of a number without a row.
+const NO_ROW: u8 = u8::MAX;
+
+/// A message's fields.
 #[derive(Debug)]
-pub struct Message(pub(super) &'static [Row]);
+pub struct Message {
+    /// In the order of their numbers.
+    pub(super) rows: &'static [Row],
+    /// Where the row of each number is: most fields on the wire have none, and pods have a hundred of them.
+    places: [u8; NUMBERS],
+}
+
+impl Message {
+    const fn of(rows: &'static [Row]) -> Self {
+        let mut places = [NO_ROW; NUMBERS];
+        let mut place = 0;
+        while place < rows.len() {
+            places[rows[place].number as usize] = place as u8;
+            place += 1;
+        }
+        Self { rows, places }
+    }
+
+    /// The row of a field, if we read it.
+    #[inline]
+    pub(super) fn row(&self, number: u32) -> Option<&'static Row> {
+        let place = *self.places.get(number as usize)?;
+        self.rows.get(usize::from(place))
+    }
+}
 
 /// A field.
 #[derive(Debug)]
@@ -52,7 +81,7 @@ const TEXTS: Shape = List(&Text);
 const TEXT_BY_NAME: Shape = Map(&Text);
 const AMOUNTS: Shape = Map(&Quantity);
 
-static OWNER_REFERENCE: Message = Message(&[
+static OWNER_REFERENCE: Message = Message::of(&[
     kept(1, "kind", Text),
     kept(3, "name", Text),
     kept(4, "uid", Text),
@@ -61,7 +90,7 @@ static OWNER_REFERENCE: Message = Message(&[
     kept(7, "blockOwnerDeletion", Flag),
 ]);
 
-static METADATA: Message = Message(&[
+static METADATA: Message = Message::of(&[
     row(1, "name", Text),
     row(2, "generateName", Text),
     row(3, "namespace", Text),
@@ -78,22 +107,22 @@ static METADATA: Message = Message(&[
 ]);
 
 /// Requirements of label and node selectors have the same fields.
-static REQUIREMENT: Message = Message(&[kept(1, "key", Text), kept(2, "operator", Text), row(3, "values", TEXTS)]);
+static REQUIREMENT: Message = Message::of(&[kept(1, "key", Text), kept(2, "operator", Text), row(3, "values", TEXTS)]);
 const REQUIREMENTS: Shape = List(&Shape::Message(&REQUIREMENT));
 
-static LABEL_SELECTOR: Message = Message(&[row(1, "matchLabels", TEXT_BY_NAME), row(2, "matchExpressions", REQUIREMENTS)]);
+static LABEL_SELECTOR: Message = Message::of(&[row(1, "matchLabels", TEXT_BY_NAME), row(2, "matchExpressions", REQUIREMENTS)]);
 
-static NODE_SELECTOR_TERM: Message = Message(&[row(1, "matchExpressions", REQUIREMENTS), row(2, "matchFields", REQUIREMENTS)]);
-static NODE_SELECTOR: Message = Message(&[row(1, "nodeSelectorTerms", List(&Shape::Message(&NODE_SELECTOR_TERM)))]);
-static PREFERRED_TERM: Message = Message(&[kept(1, "weight", Number), row(2, "preference", Shape::Message(&NODE_SELECTOR_TERM))]);
+static NODE_SELECTOR_TERM: Message = Message::of(&[row(1, "matchExpressions", REQUIREMENTS), row(2, "matchFields", REQUIREMENTS)]);
+static NODE_SELECTOR: Message = Message::of(&[row(1, "nodeSelectorTerms", List(&Shape::Message(&NODE_SELECTOR_TERM)))]);
+static PREFERRED_TERM: Message = Message::of(&[kept(1, "weight", Number), row(2, "preference", Shape::Message(&NODE_SELECTOR_TERM))]);
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 static NODE_AFFINITY: Message =
-    Message(&[row(1, REQUIRED, Shape::Message(&NODE_SELECTOR)), row(2, PREFERRED, List(&Shape::Message(&PREFERRED_TERM)))]);
+    Message::of(&[row(1, REQUIRED, Shape::Message(&NODE_SELECTOR)), row(2, PREFERRED, List(&Shape::Message(&PREFERRED_TERM)))]);
 
-static POD_AFFINITY_TERM: Message = Message(&[
+static POD_AFFINITY_TERM: Message = Message::of(&[
     row(1, "labelSelector", Shape::Message(&LABEL_SELECTOR)),
     row(2, "namespaces", TEXTS),
     kept(3, "topologyKey", Text),
@@ -101,18 +130,18 @@ static POD_AFFINITY_TERM: Message = Message(&[
     row(5, "matchLabelKeys", TEXTS),
     row(6, "mismatchLabelKeys", TEXTS),
 ]);
-static WEIGHTED_TERM: Message = Message(&[kept(1, "weight", Number), row(2, "podAffinityTerm", Shape::Message(&POD_AFFINITY_TERM))]);
+static WEIGHTED_TERM: Message = Message::of(&[kept(1, "weight", Number), row(2, "podAffinityTerm", Shape::Message(&POD_AFFINITY_TERM))]);
 /// Affinity and anti-affinity have the same fields.
 static POD_AFFINITY: Message =
-    Message(&[row(1, REQUIRED, List(&Shape::Message(&POD_AFFINITY_TERM))), row(2, PREFERRED, List(&Shape::Message(&WEIGHTED_TERM)))]);
+    Message::of(&[row(1, REQUIRED, List(&Shape::Message(&POD_AFFINITY_TERM))), row(2, PREFERRED, List(&Shape::Message(&WEIGHTED_TERM)))]);
 
-static AFFINITY: Message = Message(&[
+static AFFINITY: Message = Message::of(&[
     row(1, "nodeAffinity", Shape::Message(&NODE_AFFINITY)),
     row(2, "podAffinity", Shape::Message(&POD_AFFINITY)),
     row(3, "podAntiAffinity", Shape::Message(&POD_AFFINITY)),
 ]);
 
-static TOLERATION: Message = Message(&[
+static TOLERATION: Message = Message::of(&[
     row(1, "key", Text),
     row(2, "operator", Text),
     row(3, "value", Text),
@@ -120,7 +149,7 @@ static TOLERATION: Message = Message(&[
     kept(5, "tolerationSeconds", Number),
 ]);
 
-static SPREAD_CONSTRAINT: Message = Message(&[
+static SPREAD_CONSTRAINT: Message = Message::of(&[
     kept(1, "maxSkew", Number),
     kept(2, "topologyKey", Text),
     kept(3, "whenUnsatisfiable", Text),
@@ -131,33 +160,35 @@ static SPREAD_CONSTRAINT: Message = Message(&[
     row(8, "matchLabelKeys", TEXTS),
 ]);
 
-static RESOURCE_CLAIM: Message = Message(&[kept(1, "name", Text), row(2, "request", Text)]);
+static RESOURCE_CLAIM: Message = Message::of(&[kept(1, "name", Text), row(2, "request", Text)]);
 static RESOURCE_REQUIREMENTS: Message =
-    Message(&[row(1, "limits", AMOUNTS), row(2, "requests", AMOUNTS), row(3, "claims", List(&Shape::Message(&RESOURCE_CLAIM)))]);
+    Message::of(&[row(1, "limits", AMOUNTS), row(2, "requests", AMOUNTS), row(3, "claims", List(&Shape::Message(&RESOURCE_CLAIM)))]);
 
 static CONTAINER_PORT: Message =
-    Message(&[row(2, "hostPort", Number), kept(3, "containerPort", Number), row(4, "protocol", Text), row(5, "hostIP", Text)]);
+    Message::of(&[row(2, "hostPort", Number), kept(3, "containerPort", Number), row(4, "protocol", Text), row(5, "hostIP", Text)]);
 
-static CONTAINER: Message = Message(&[
+pub(super) static CONTAINER: Message = Message::of(&[
     kept(1, "name", Text),
     row(6, "ports", List(&Shape::Message(&CONTAINER_PORT))),
     row(8, "resources", Shape::Message(&RESOURCE_REQUIREMENTS)),
     kept(24, "restartPolicy", Text),
 ]);
 
-static CLAIM_SOURCE: Message = Message(&[kept(1, "claimName", Text)]);
-static VOLUME_CLAIM_SPEC: Message = Message(&[row(3, "volumeName", Text), kept(5, "storageClassName", Text)]);
-static VOLUME_CLAIM_TEMPLATE: Message = Message(&[row(2, "spec", Shape::Message(&VOLUME_CLAIM_SPEC))]);
-static EPHEMERAL_SOURCE: Message = Message(&[row(1, "volumeClaimTemplate", Shape::Message(&VOLUME_CLAIM_TEMPLATE))]);
-static VOLUME_SOURCE: Message =
-    Message(&[row(10, "persistentVolumeClaim", Shape::Message(&CLAIM_SOURCE)), row(29, "ephemeral", Shape::Message(&EPHEMERAL_SOURCE))]);
-static VOLUME: Message = Message(&[kept(1, "name", Text), row(2, "", Inline(&VOLUME_SOURCE))]);
+static CLAIM_SOURCE: Message = Message::of(&[kept(1, "claimName", Text)]);
+static VOLUME_CLAIM_SPEC: Message = Message::of(&[row(3, "volumeName", Text), kept(5, "storageClassName", Text)]);
+static VOLUME_CLAIM_TEMPLATE: Message = Message::of(&[row(2, "spec", Shape::Message(&VOLUME_CLAIM_SPEC))]);
+static EPHEMERAL_SOURCE: Message = Message::of(&[row(1, "volumeClaimTemplate", Shape::Message(&VOLUME_CLAIM_TEMPLATE))]);
+static VOLUME_SOURCE: Message = Message::of(&[
+    row(10, "persistentVolumeClaim", Shape::Message(&CLAIM_SOURCE)),
+    row(29, "ephemeral", Shape::Message(&EPHEMERAL_SOURCE)),
+]);
+static VOLUME: Message = Message::of(&[kept(1, "name", Text), row(2, "", Inline(&VOLUME_SOURCE))]);
 
-static SCHEDULING_GATE: Message = Message(&[kept(1, "name", Text)]);
+static SCHEDULING_GATE: Message = Message::of(&[kept(1, "name", Text)]);
 static POD_RESOURCE_CLAIM: Message =
-    Message(&[kept(1, "name", Text), kept(3, "resourceClaimName", Text), kept(4, "resourceClaimTemplateName", Text)]);
+    Message::of(&[kept(1, "name", Text), kept(3, "resourceClaimName", Text), kept(4, "resourceClaimTemplateName", Text)]);
 
-static POD_SPEC: Message = Message(&[
+static POD_SPEC: Message = Message::of(&[
     row(1, "volumes", List(&Shape::Message(&VOLUME))),
     row(2, "containers", List(&Shape::Message(&CONTAINER))),
     row(3, "restartPolicy", Text),
@@ -179,7 +210,7 @@ static POD_SPEC: Message = Message(&[
     row(40, "resources", Shape::Message(&RESOURCE_REQUIREMENTS)),
 ]);
 
-static POD_CONDITION: Message = Message(&[
+static POD_CONDITION: Message = Message::of(&[
     kept(1, "type", Text),
     kept(2, "status", Text),
     row(4, "lastTransitionTime", Time),
@@ -187,10 +218,13 @@ static POD_CONDITION: Message = Message(&[
     row(6, "message", Text),
 ]);
 
-static CONTAINER_STATUS: Message =
-    Message(&[kept(1, "name", Text), row(10, "allocatedResources", AMOUNTS), row(11, "resources", Shape::Message(&RESOURCE_REQUIREMENTS))]);
+static CONTAINER_STATUS: Message = Message::of(&[
+    kept(1, "name", Text),
+    row(10, "allocatedResources", AMOUNTS),
+    row(11, "resources", Shape::Message(&RESOURCE_REQUIREMENTS)),
+]);
 
-static POD_STATUS: Message = Message(&[
+static POD_STATUS: Message = Message::of(&[
     row(1, "phase", Text),
     row(2, "conditions", List(&Shape::Message(&POD_CONDITION))),
     row(7, "startTime", Time),
@@ -200,19 +234,19 @@ static POD_STATUS: Message = Message(&[
 ]);
 
 /// A Pod.
-pub(crate) static POD: Message = Message(&[
+pub(crate) static POD: Message = Message::of(&[
     row(1, "metadata", Shape::Message(&METADATA)),
     row(2, "spec", Shape::Message(&POD_SPEC)),
     row(3, "status", Shape::Message(&POD_STATUS)),
 ]);
 
-static TAINT: Message = Message(&[kept(1, "key", Text), row(2, "value", Text), kept(3, "effect", Text), row(4, "timeAdded", Time)]);
+static TAINT: Message = Message::of(&[kept(1, "key", Text), row(2, "value", Text), kept(3, "effect", Text), row(4, "timeAdded", Time)]);
 
 static NODE_SPEC: Message =
-    Message(&[row(3, "providerID", Text), row(4, "unschedulable", Flag), row(5, "taints", List(&Shape::Message(&TAINT)))]);
+    Message::of(&[row(3, "providerID", Text), row(4, "unschedulable", Flag), row(5, "taints", List(&Shape::Message(&TAINT)))]);
 
 /// Of a node; `observedGeneration` is not among its fields.
-static NODE_CONDITION: Message = Message(&[
+static NODE_CONDITION: Message = Message::of(&[
     kept(1, "type", Text),
     kept(2, "status", Text),
     row(4, "lastTransitionTime", Time),
@@ -220,10 +254,11 @@ static NODE_CONDITION: Message = Message(&[
     row(6, "message", Text),
 ]);
 
-static NODE_INFO: Message = Message(&[kept(7, "kubeletVersion", Text), kept(9, "operatingSystem", Text), kept(10, "architecture", Text)]);
-static ATTACHED_VOLUME: Message = Message(&[kept(1, "name", Text), kept(2, "devicePath", Text)]);
+static NODE_INFO: Message =
+    Message::of(&[kept(7, "kubeletVersion", Text), kept(9, "operatingSystem", Text), kept(10, "architecture", Text)]);
+static ATTACHED_VOLUME: Message = Message::of(&[kept(1, "name", Text), kept(2, "devicePath", Text)]);
 
-static NODE_STATUS: Message = Message(&[
+static NODE_STATUS: Message = Message::of(&[
     row(1, "capacity", AMOUNTS),
     row(2, "allocatable", AMOUNTS),
     row(4, "conditions", List(&Shape::Message(&NODE_CONDITION))),
@@ -232,14 +267,14 @@ static NODE_STATUS: Message = Message(&[
 ]);
 
 /// A Node.
-pub(crate) static NODE: Message = Message(&[
+pub(crate) static NODE: Message = Message::of(&[
     row(1, "metadata", Shape::Message(&METADATA)),
     row(2, "spec", Shape::Message(&NODE_SPEC)),
     row(3, "status", Shape::Message(&NODE_STATUS)),
 ]);
 
-static STATUS_CAUSE: Message = Message(&[row(1, "reason", Text), row(2, "message", Text), row(3, "field", Text)]);
-static STATUS_DETAILS: Message = Message(&[
+static STATUS_CAUSE: Message = Message::of(&[row(1, "reason", Text), row(2, "message", Text), row(3, "field", Text)]);
+static STATUS_DETAILS: Message = Message::of(&[
     row(1, "name", Text),
     row(2, "group", Text),
     row(3, "kind", Text),
@@ -249,7 +284,7 @@ static STATUS_DETAILS: Message = Message(&[
 ]);
 
 /// The API server's answer to a request that fails.
-pub(super) static STATUS: Message = Message(&[
+pub(super) static STATUS: Message = Message::of(&[
     row(2, "status", Text),
     row(3, "message", Text),
     row(4, "reason", Text),

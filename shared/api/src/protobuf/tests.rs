@@ -1,6 +1,6 @@
 //! Objects from protobuf are those from JSON.
 
-use super::message::{NODE, POD, Row, STATUS, Shape};
+use super::message::{CONTAINER, NODE, POD, Row, STATUS, Shape};
 use super::*;
 use crate::Pool;
 use crate::k8s::{Node, Pod};
@@ -28,11 +28,11 @@ pub(super) fn note_fields(name: &'static str, fields: &'static [&'static str], m
 
 /// The JSON names of a message's fields.
 fn names(message: &'static Message) -> BTreeSet<&'static str> {
-    let inlined = message.0.iter().filter_map(|row| match row.shape {
+    let inlined = message.rows.iter().filter_map(|row| match row.shape {
         Shape::Inline(inner) => Some(names(inner)),
         _ => None,
     });
-    message.0.iter().map(|row| row.name).chain(inlined.flatten()).collect()
+    message.rows.iter().map(|row| row.name).chain(inlined.flatten()).collect()
 }
 
 fn varint(out: &mut Vec<u8>, mut value: u64) {
@@ -87,7 +87,7 @@ fn write(out: &mut Vec<u8>, number: u32, shape: &'static Shape, value: &Json) {
 /// An object of JSON as protobuf; fields that the message lacks are left out.
 fn encode(message: &'static Message, object: &Json) -> Vec<u8> {
     let mut out = Vec::new();
-    for Row { number, name, shape, .. } in message.0 {
+    for Row { number, name, shape, .. } in message.rows {
         match shape {
             Shape::Inline(_) => write(&mut out, *number, shape, object),
             _ if object.get(name).is_some() => write(&mut out, *number, shape, &object[name]),
@@ -139,7 +139,7 @@ fn sample(name: &str, shape: &'static Shape) -> Json {
 
 fn full(message: &'static Message) -> Json {
     let mut object = serde_json::Map::new();
-    for Row { name, shape, .. } in message.0 {
+    for Row { name, shape, .. } in message.rows {
         match (shape, sample(name, shape)) {
             (Shape::Inline(_), Json::Object(inner)) => object.extend(inner),
             (_, value) => drop(object.insert((*name).to_owned(), value)),
@@ -177,9 +177,9 @@ fn with_every_field_set_an_object_is_what_it_is_from_json() {
 #[test]
 fn messages_are_well_formed() {
     fn check(message: &'static Message) {
-        assert!(message.0.is_sorted_by(|a, b| a.number < b.number), "{message:?}");
+        assert!(message.rows.is_sorted_by(|a, b| a.number < b.number), "{message:?}");
         let mut seen = BTreeSet::new();
-        for row in message.0 {
+        for row in message.rows {
             assert!(seen.insert(row.name), "{}", row.name);
             assert_eq!(row.name.is_empty(), matches!(row.shape, Shape::Inline(_)), "{message:?}");
             inner(&row.shape);
@@ -270,6 +270,10 @@ fn objects_that_share_values_are_equal_to_those_that_do_not() {
             pod["metadata"]["labels"]["a"] = json!(format!("{}", number % 2));
             pod["spec"]["containers"][1]["resources"]["limits"]["b"] = json!(format!("{}", number % 3));
             pod["spec"]["tolerations"] = json!([{"key": format!("{}", number % 2)}]);
+            // The same fields of other containers, and of other positions.
+            let named = |restarts: bool| if restarts { json!({"name": "a", "restartPolicy": "Always"}) } else { json!({"name": "a"}) };
+            pod["spec"]["initContainers"] = json!([named(number % 2 == 0), named(number % 2 == 1), {"name": "b"}]);
+            pod["status"]["initContainerStatuses"] = json!((0..number % 3).map(|_| json!({"name": "a"})).collect::<Vec<_>>());
             encode(&POD, &pod)
         })
         .collect();
@@ -280,6 +284,23 @@ fn objects_that_share_values_are_equal_to_those_that_do_not() {
         assert_eq!(shared.items, alone.items);
     }
     assert_ne!(alone.items[0].metadata.labels, alone.items[1].metadata.labels);
+}
+
+#[test]
+fn containers_that_differ_in_what_nobody_reads_are_shared() {
+    const ENVIRONMENT: u32 = 7;
+    let with_environment = |value: &str| {
+        let mut container = encode(&CONTAINER, &json!({"name": "web", "resources": {"requests": {"cpu": "1"}}}));
+        field(&mut container, ENVIRONMENT, value.repeat(500).as_bytes());
+        let (mut spec, mut pod) = (Vec::new(), Vec::new());
+        field(&mut spec, 2, &container);
+        field(&mut pod, 2, &spec);
+        pod
+    };
+    let pods = ["a", "b"].map(with_environment);
+    let page: Page<Pod> = Pool::default().during(|| read_page(&list("PodList", &pods, ""), &POD)).unwrap();
+    let [first, second] = [0, 1].map(|index| &page.items[index].spec.containers);
+    assert!(std::ptr::eq(&**first, &**second) && first[0].name == "web", "{first:?}");
 }
 
 #[test]

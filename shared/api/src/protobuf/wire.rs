@@ -34,7 +34,13 @@ impl<'de> Wire<'de> {
         self.rest
     }
 
+    /// What was read since then: `later` is the rest of the same message.
+    pub(super) fn until(&self, later: &Self) -> &'de [u8] {
+        &self.rest[..self.rest.len() - later.rest.len()]
+    }
+
     /// The number and payload of the next field; `None` at the end of the message.
+    #[inline]
     pub(super) fn next(&mut self) -> Result<Option<(u32, Payload<'de>)>, Error> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -65,17 +71,29 @@ impl<'de> Wire<'de> {
             count += 1;
             *self = ahead;
         }
-        let length = start.rest.len() - self.rest.len();
-        Ok(Run { wire: Self::new(&start.rest[..length]), count })
+        Ok(Run { wire: Self::new(start.until(self)), count })
     }
 
+    #[inline]
     fn take(&mut self, length: usize) -> Result<&'de [u8], Error> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(Error::Malformed("a field is longer than its message"))?;
         self.rest = rest;
         Ok(taken)
     }
 
+    /// Most numbers are tags, lengths and flags: one byte.
+    #[inline]
     fn varint(&mut self) -> Result<u64, Error> {
+        match *self.rest {
+            [byte @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Error> {
         let mut value = 0;
         // 64 bits in groups of seven: the tenth byte holds the last bit.
         for (index, &byte) in self.rest.iter().enumerate().take(10) {
