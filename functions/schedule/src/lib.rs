@@ -14,7 +14,7 @@ use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors,
     Queues, RecordRemoval, Records, RegionStore, Report, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
-    lease_held_report, publish_event, release_lease, rights, write_mirror,
+    lease_held_report, publish_event, release_lease, rights, write_planned_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_solver::Memory;
@@ -151,7 +151,7 @@ impl<P: Rights> Run<'_, P> {
                 report.count("mirrors_postponed");
                 return false;
             }
-            for written in concurrently(some.iter().map(|claim| write_mirror(self.ports.cluster(), claim))).await {
+            for written in concurrently(some.iter().map(|claim| write_planned_mirror(self.ports.cluster(), claim))).await {
                 written.count_failure(report, "mirrors_failed");
             }
         }

@@ -6,7 +6,7 @@ use crate::metadata::MetadataOnly;
 use crate::path;
 use serde_json::{Value, json};
 use whittle_api::k8s::Kind;
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 use whittle_api::{conditions, labels};
 use whittle_ports::{ClusterAccess, ClusterError, Mirrors};
 use whittle_units::ClusterName;
@@ -77,7 +77,7 @@ fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
 }
 
 impl<A: ClusterAccess> Clusters<A> {
-    /// Writes metadata and spec, then the status: two requests.
+    /// Writes metadata and spec, then the status if there is one: a request for each.
     async fn write_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim, existing: Option<&Value>) -> Result<(), RequestError> {
         let path = path::object::<NodeClaim>("", &mirror.metadata.name);
         let generation = match self.send::<Value>(cluster, &ApiRequest::apply(path.clone(), &applied(mirror, existing))).await {
@@ -89,6 +89,9 @@ impl<A: ClusterAccess> Clusters<A> {
             }
             Err(failed) => return Err(failed),
         };
+        if mirror.status == NodeClaimStatus::default() {
+            return Ok(());
+        }
         let status = applied_status(mirror, generation);
         match self.send::<Value>(cluster, &ApiRequest::apply(format!("{path}/status"), &status)).await {
             Ok(_) => Ok(()),

@@ -121,7 +121,7 @@ pub trait WorkloadReader: Sync {
 /// Writes NodeClaim mirrors.
 pub trait Mirrors: Sync {
     /// Creates or updates metadata and status of a mirror; the spec of an existing one is never touched, nor are labels and
-    /// annotations of others. A mirror with a uid is the object of that uid: it is never created, and the error is `NotFound` if
+    /// annotations of others. An empty status leaves that of the object as it is. A mirror with a uid is the object of that uid: it is never created, and the error is `NotFound` if
     /// that is gone.
     fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> impl Answer<(), ClusterError>;
     /// Requests the deletion of a mirror (its finalizer keeps it until `release_mirror`), but only one of this uid (empty:

@@ -5,6 +5,7 @@
 use crate::{Clock, ClusterEvent, HandleError, Mirrors, Ports, RecordReader, Records, Report, StatusWriter, WriteError};
 use futures::stream::{self, StreamExt};
 use std::collections::BTreeMap;
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 use whittle_claims::{Claim, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_units::{ClusterName, Price, Resources, Timestamp};
@@ -41,6 +42,13 @@ pub async fn concurrently<F: Future>(requests: impl IntoIterator<Item = F>) -> V
 /// Writes the mirror of a claim. `sweep` writes one that failed here; the claim is authoritative.
 pub async fn write_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEffort {
     BestEffort::of(&api.apply_mirror(&claim.key.cluster, &mirror(claim)).await)
+}
+
+/// Creates the mirror of a claim that was just planned, in one request: its conditions come with what the launch finds, a moment later,
+/// and with `sweep` if there is no launch.
+pub async fn write_planned_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEffort {
+    let planned = NodeClaim { status: NodeClaimStatus::default(), ..mirror(claim) };
+    BestEffort::of(&api.apply_mirror(&claim.key.cluster, &planned).await)
 }
 
 /// Publishes an Event. Its content is also in the decision log, on an object or in a metric.

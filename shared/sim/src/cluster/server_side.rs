@@ -4,7 +4,7 @@ use super::Cluster;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions;
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 
 /// Which entries of an object's metadata were applied last: managed fields, as far as they matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ fn merge(known: &mut BTreeMap<String, String>, applied: &BTreeMap<String, String
 }
 
 impl Cluster {
-    /// Creates a mirror, or updates metadata and status of the NodeClaim of its name.
+    /// Creates a mirror, or updates metadata and status (unless it is empty) of the NodeClaim of its name.
     pub(crate) fn apply_mirror(&mut self, mirror: &NodeClaim, now: Timestamp) {
         let key = mirror.metadata.key();
         let mut applied = mirror.clone();
@@ -67,7 +67,9 @@ impl Cluster {
                 meta.owner_references.retain(|known| known.uid != owner.uid);
                 meta.owner_references.push(owner.clone());
             }
-            known.status = applied.status;
+            if applied.status != NodeClaimStatus::default() {
+                known.status = applied.status;
+            }
             conditions::observe(&mut known.status.conditions, known.metadata.generation);
         });
     }

@@ -3,7 +3,7 @@
 use super::{ClusterPlace, claim_object, launched_claim, owner, read};
 use crate::{ClusterError, ClusterReader, Mirrors, Scope};
 use serde_json::json;
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 use whittle_api::{NillableDuration, labels};
 use whittle_claims::{Claim, ClaimSpec, Phase, mirror};
 
@@ -15,6 +15,7 @@ use whittle_claims::{Claim, ClaimSpec, Phase, mirror};
 pub async fn mirrors(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Mirrors), tag: &str) {
     a_mirror_follows_its_claim_and_keeps_what_is_of_others(place, cluster, &format!("follows-{tag}")).await;
     the_spec_of_an_existing_object_is_never_written(place, cluster, &format!("spec-{tag}")).await;
+    a_mirror_without_a_status_leaves_that_of_the_object(place, cluster, &format!("statusless-{tag}")).await;
     a_finalizer_holds_a_mirror_until_it_is_released(place, cluster, &format!("held-{tag}")).await;
     a_finalizer_is_not_added_to_what_is_being_deleted(place, cluster, &format!("foreign-{tag}")).await;
     a_mirror_of_a_users_object_is_updated_and_never_created(place, cluster, &format!("standalone-{tag}")).await;
@@ -67,6 +68,26 @@ async fn a_mirror_follows_its_claim_and_keeps_what_is_of_others(
 
     let again = applied(place, cluster, &claim).await;
     assert_eq!(again.metadata.resource_version, updated.metadata.resource_version, "what is the same is not written");
+    remove(place, cluster, name).await;
+}
+
+async fn a_mirror_without_a_status_leaves_that_of_the_object(
+    place: &impl ClusterPlace,
+    cluster: &(impl ClusterReader + Mirrors),
+    name: &str,
+) {
+    let claim = launched_claim(place, name);
+    let planned = NodeClaim { status: NodeClaimStatus::default(), ..mirror(&claim) };
+    let apply_planned = async || {
+        cluster.apply_mirror(place.cluster(), &planned).await.expect("a mirror can be written");
+        claim_object(place, cluster, name).await.expect("it was written")
+    };
+    let created = apply_planned().await;
+    assert_eq!((&created.status, &created.spec), (&NodeClaimStatus::default(), &planned.spec));
+    assert_eq!(created.metadata.finalizers, planned.metadata.finalizers);
+    let launched = applied(place, cluster, &claim).await;
+    assert_eq!(launched.status.provider_id, format!("aws:///us-west-2a/i-0{name}"));
+    assert_eq!(apply_planned().await, launched, "what is not said is not removed");
     remove(place, cluster, name).await;
 }
 
