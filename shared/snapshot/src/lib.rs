@@ -23,6 +23,7 @@ mod reservations;
 #[cfg(test)]
 mod reservations_tests;
 mod shifted;
+mod templates;
 mod name_clashes;
 #[cfg(test)]
 mod name_clashes_tests;
@@ -302,6 +303,7 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     name_clashes::rename_provisioners(&mut read);
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    templates::show_status(&mut read.node_classes, &classes);
     let shifted = shifted_zones(ports, settings, cluster).await?;
     let catalog = instance_types(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
