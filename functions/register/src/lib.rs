@@ -283,7 +283,7 @@ impl<P: Rights> Run<'_, P> {
             publish_event(self.ports.cluster(), &key.cluster, &event).await;
         }
         if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
-            self.patch_node(node, &patch).await?;
+            self.patch_node(node, patch).await?;
         }
         let now = self.ports.clock().now();
         let joined = advance(self.ports.store(), &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
@@ -294,8 +294,13 @@ impl<P: Rights> Run<'_, P> {
         Ok(joined)
     }
 
-    async fn patch_node(&self, node: &Node, patch: &NodePatch) -> Result<(), ClusterError> {
-        self.ports.cluster().patch_node(self.cluster, &node.metadata.name, &node.metadata.resource_version, patch).await
+    /// Patches the Node as it is now: while it joins, others write it several times a second. Only taints are not added to a Node that has
+    /// changed: another run may have added them, and whoever they waited for may have removed them since.
+    async fn patch_node(&self, node: &Node, patch: NodePatch) -> Result<(), ClusterError> {
+        let meta = &node.metadata;
+        let version = if patch.add_taints.is_empty() { "" } else { &meta.resource_version };
+        let patch = NodePatch { uid: meta.uid.clone(), ..patch };
+        self.ports.cluster().patch_node(self.cluster, &meta.name, version, &patch).await
     }
 
     async fn initialize(&self, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {

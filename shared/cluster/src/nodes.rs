@@ -5,6 +5,8 @@ use crate::errors::Class;
 use crate::metadata::MetadataOnly;
 use crate::path;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use whittle_api::OwnerReference;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
@@ -19,7 +21,7 @@ fn what(name: &str) -> String {
 /// whole, so it is bound to the node's resource version.
 fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -> Option<Value> {
     let mut metadata = Map::new();
-    let changed = |wanted: &std::collections::BTreeMap<String, String>, has: &std::collections::BTreeMap<String, String>| {
+    let changed = |wanted: &BTreeMap<String, String>, has: &BTreeMap<String, String>| {
         let differs = |(key, value): &(&String, &String)| has.get(*key) != Some(*value);
         wanted.iter().filter(differs).map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect::<Map<_, _>>()
     };
@@ -71,6 +73,24 @@ fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -
     (!root.is_empty()).then(|| root.into())
 }
 
+/// The merge patch of labels and annotations alone, which needs no look at the Node: those of others stay. `None` if lists change too.
+fn entries(patch: &NodePatch) -> Option<Value> {
+    let NodePatch { uid, labels, remove_labels, annotations, remove_annotations, .. } = patch;
+    let lists = NodePatch {
+        labels: BTreeMap::default(),
+        remove_labels: Vec::new(),
+        annotations: BTreeMap::default(),
+        remove_annotations: Vec::new(),
+        ..patch.clone()
+    };
+    let object = |set: &BTreeMap<String, String>, removed: &[String]| {
+        let set = set.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+        set.chain(removed.iter().map(|key| (key.clone(), Value::Null))).collect::<Map<_, _>>()
+    };
+    (uid.is_empty() && lists == NodePatch::default())
+        .then(|| json!({ "metadata": { "labels": object(labels, remove_labels), "annotations": object(annotations, remove_annotations) } }))
+}
+
 impl<A: ClusterAccess> Clusters<A> {
     /// The owner with the uid that the API server gave it; `None` when it does not exist. A reference with
     /// another uid would make the garbage collector delete the Node.
@@ -86,6 +106,32 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 }
 
+impl<A: ClusterAccess> Clusters<A> {
+    /// Patches a Node as it is, again if it changes meanwhile.
+    async fn patch_newest(
+        &self,
+        cluster: &ClusterName,
+        name: &str,
+        patch: &NodePatch,
+        owner: Option<&OwnerReference>,
+    ) -> Result<(), ClusterError> {
+        let is_another = AtomicBool::new(false);
+        let change = |node: &Node| {
+            if !patch.uid.is_empty() && node.metadata.uid != patch.uid {
+                is_another.store(true, Ordering::Relaxed);
+                return None;
+            }
+            Some((node.metadata.resource_version.clone(), merge_patch(node, patch, owner)?))
+        };
+        let exists = self.patch_metadata(cluster, &path::object::<Node>("", name), &what(name), change).await?;
+        match (exists, is_another.into_inner()) {
+            (false, _) => Err(ClusterError::NotFound { what: what(name) }),
+            (true, true) => Err(ClusterError::Conflict { what: what(name) }),
+            (true, false) => Ok(()),
+        }
+    }
+}
+
 impl<A: ClusterAccess> Nodes for Clusters<A> {
     async fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
         let path = path::object::<Node>("", name);
@@ -93,10 +139,12 @@ impl<A: ClusterAccess> Nodes for Clusters<A> {
             Some(owner) => self.owner_as_stored(cluster, owner).await?,
             None => None,
         };
+        if let Some(merge) = entries(patch).filter(|_| resource_version.is_empty()) {
+            let patched = self.send::<Value>(cluster, &ApiRequest::merge(path, &merge)).await;
+            return patched.map(|_| ()).map_err(|failed| failed.into_error(cluster, &what(name)));
+        }
         if resource_version.is_empty() {
-            let change = |node: &Node| Some((node.metadata.resource_version.clone(), merge_patch(node, patch, owner.as_ref())?));
-            let exists = self.patch_metadata(cluster, &path, &what(name), change).await?;
-            return if exists { Ok(()) } else { Err(ClusterError::NotFound { what: what(name) }) };
+            return self.patch_newest(cluster, name, patch, owner.as_ref()).await;
         }
         let node: Node =
             self.send(cluster, &ApiRequest::get(path.clone())).await.map_err(|failed| failed.into_error(cluster, &what(name)))?;
@@ -155,6 +203,23 @@ mod tests {
             ..NodePatch::default()
         };
         check(&patch, Value::Null);
+    }
+
+    #[test]
+    fn labels_and_annotations_alone_need_no_look() {
+        let labelled = NodePatch {
+            labels: [("a".to_owned(), "2".to_owned())].into(),
+            remove_annotations: vec!["old".to_owned()],
+            ..NodePatch::default()
+        };
+        assert_eq!(entries(&labelled), Some(json!({ "metadata": { "labels": { "a": "2" }, "annotations": { "old": null } } })));
+        let with_more = [
+            NodePatch { uid: "u".to_owned(), ..labelled.clone() },
+            NodePatch { add_taints: vec![Taint::new("t", TaintEffect::NoSchedule)], ..labelled.clone() },
+            NodePatch { remove_finalizer: Some("f".to_owned()), ..labelled.clone() },
+            NodePatch { disown: true, ..labelled },
+        ];
+        assert!(with_more.iter().all(|patch| entries(patch).is_none()));
     }
 
     #[test]

@@ -137,6 +137,8 @@ pub trait Mirrors: Sync {
 /// A change of a Node; empty fields change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
+    /// Only the Node of this uid is changed, and another one is a conflict; empty: whichever has the name.
+    pub uid: String,
     pub labels: BTreeMap<String, String>,
     pub remove_labels: Vec<String>,
     pub annotations: BTreeMap<String, String>,

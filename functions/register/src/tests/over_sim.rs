@@ -2,9 +2,10 @@
 
 use super::{claim, node, ready};
 use futures::executor::block_on;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGISTERED};
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, mirror, step};
@@ -450,8 +451,8 @@ fn a_claim_without_a_node_has_a_condition() {
     assert_eq!((claim.phase.name(), claim.deletion), ("Launched", None));
 }
 
-/// An API server that reports a conflict for the first writes of Nodes.
-struct Contended<'a>(&'a SimPorts, AtomicU32);
+/// An API server that reports a conflict for the first writes of Nodes, and remembers of which uid and version the Nodes should be.
+struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>);
 
 impl Contended<'_> {
     fn refuses(&self) -> bool {
@@ -485,6 +486,7 @@ impl Mirrors for Contended<'_> {
 
 impl Nodes for Contended<'_> {
     async fn patch_node(&self, cluster: &ClusterName, name: &str, version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        self.2.lock().unwrap().push((patch.uid.clone(), version.to_owned()));
         if self.refuses() {
             return Err(ClusterError::Conflict { what: format!("Node {name}") });
         }
@@ -513,11 +515,36 @@ impl StatusWriter for Contended<'_> {
     }
 }
 
-fn run_contended(simulation: &TestWorld, conflicts: u32) -> Report {
+/// The report of a run, and of which uid and version the Nodes that it patched should have been.
+fn patches(simulation: &TestWorld, conflicts: u32) -> (Report, Vec<(String, String)>) {
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(conflicts));
+    let contended = Contended(&ports, AtomicU32::new(conflicts), Mutex::default());
     let adapters = Adapters { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
-    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap();
+    (report, contended.2.into_inner().unwrap())
+}
+
+fn run_contended(simulation: &TestWorld, conflicts: u32) -> Report {
+    patches(simulation, conflicts).0
+}
+
+#[test]
+fn only_taints_need_the_node_as_it_was_read() {
+    let first_patch = |startup: Vec<Taint>| {
+        let simulation = still();
+        let mut claim = owned(claim(), "a");
+        (claim.spec.taints, claim.spec.startup_taints) = (Vec::new(), startup);
+        simulation.store(&claim);
+        simulation.create(node());
+        let read = simulation.world().cluster.objects.get::<Node>("n").unwrap().metadata.clone();
+        let (report, patches) = patches(&simulation, 0);
+        assert_eq!(report.counted("registered"), 1);
+        (patches[0].clone(), read)
+    };
+    let (patch, read) = first_patch(Vec::new());
+    assert_eq!(patch, (read.uid, String::new()), "others may write a Node that joins");
+    let (patch, read) = first_patch(vec![Taint::new("boot", TaintEffect::NoExecute)]);
+    assert_eq!(patch, (read.uid, read.resource_version), "a taint that was removed meanwhile must not come back");
 }
 
 #[test]

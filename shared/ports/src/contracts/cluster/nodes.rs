@@ -14,6 +14,7 @@ use whittle_claims::mirror;
 pub async fn nodes(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Mirrors + Nodes), tag: &str) {
     a_patch_changes_what_it_names(place, cluster, &format!("patched-{tag}")).await;
     a_patch_needs_the_resource_version_that_was_read(place, cluster, &format!("stale-{tag}")).await;
+    a_patch_of_a_uid_changes_no_other_node(place, cluster, &format!("uid-{tag}")).await;
     an_owner_is_the_stored_object(place, cluster, &format!("owned-{tag}")).await;
     a_finalizer_holds_a_node_until_it_is_removed(place, cluster, &format!("held-{tag}")).await;
 }
@@ -34,6 +35,9 @@ async fn patched(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Node
 }
 
 async fn a_patch_changes_what_it_names(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Nodes), name: &str) {
+    let labelled = NodePatch { labels: [("a".to_owned(), "1".to_owned())].into(), ..no_change() };
+    let missing = cluster.patch_node(place.cluster(), name, "", &labelled).await;
+    assert!(matches!(missing, Err(ClusterError::NotFound { .. })), "{missing:?}");
     let missing = cluster.patch_node(place.cluster(), name, "", &NodePatch { disown: true, ..no_change() }).await;
     assert!(matches!(missing, Err(ClusterError::NotFound { .. })), "{missing:?}");
     place.create(node(name)).await;
@@ -91,6 +95,24 @@ async fn a_patch_needs_the_resource_version_that_was_read(place: &impl ClusterPl
     })
     .await;
     assert_eq!(found(place, cluster, name).await.expect("it is there").metadata.label("a"), Some("1"));
+    cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
+}
+
+async fn a_patch_of_a_uid_changes_no_other_node(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Nodes), name: &str) {
+    place.create(node(name)).await;
+    let uid = found(place, cluster, name).await.expect("it is there").metadata.uid;
+    let patch = |uid: &str| NodePatch {
+        uid: uid.to_owned(),
+        labels: [("a".to_owned(), "1".to_owned())].into(),
+        add_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
+        ..no_change()
+    };
+    let another = cluster.patch_node(place.cluster(), name, "", &patch("another-uid")).await;
+    assert!(matches!(another, Err(ClusterError::Conflict { .. })), "{another:?}");
+    assert_eq!(found(place, cluster, name).await.expect("it is there").metadata.label("a"), None);
+    let meta = patched(place, cluster, name, &patch(&uid)).await.metadata;
+    assert_eq!((meta.label("a"), &meta.finalizers[..]), (Some("1"), &[labels::TERMINATION_FINALIZER.to_owned()][..]));
+    patched(place, cluster, name, &NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() }).await;
     cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
 }
 
