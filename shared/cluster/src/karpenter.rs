@@ -2,6 +2,7 @@
 
 use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
+use futures::try_join;
 use serde::Deserialize;
 use whittle_api::{KarpenterSign, ObjectMeta};
 use whittle_ports::{ClusterAccess, ClusterError};
@@ -59,8 +60,10 @@ fn of_deployment(deployment: Deployment) -> Option<KarpenterSign> {
 impl<A: ClusterAccess> Clusters<A> {
     /// The signs that Karpenter runs in the cluster.
     pub(crate) async fn karpenter(&self, cluster: &ClusterName) -> Result<Vec<KarpenterSign>, ClusterError> {
-        let leases = self.list_if_permitted::<Lease>(cluster, LEASES, "the lease of Karpenter").await?;
-        let deployments = self.list_if_permitted::<Deployment>(cluster, DEPLOYMENTS, "the Deployment of Karpenter").await?;
+        let (leases, deployments) = try_join!(
+            self.list_if_permitted::<Lease>(cluster, LEASES, "the lease of Karpenter"),
+            self.list_if_permitted::<Deployment>(cluster, DEPLOYMENTS, "the Deployment of Karpenter"),
+        )?;
         Ok(leases.into_iter().filter_map(of_lease).chain(deployments.into_iter().filter_map(of_deployment)).collect())
     }
 

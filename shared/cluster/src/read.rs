@@ -179,7 +179,8 @@ impl<A: ClusterAccess> Clusters<A> {
         consistency: Consistency,
         selector: Option<&str>,
     ) -> Result<Option<Listed<K>>, ClusterError> {
-        self.list_pages::<K, K>(cluster, consistency, selector, parse, &mut Pool::default()).await
+        // On the heap, as below: twenty of these run at once.
+        Box::pin(self.list_pages::<K, K>(cluster, consistency, selector, parse, &mut Pool::default())).await
     }
 
     /// The same with the objects as `parse` makes them. They share equal values with what `pool` has.
@@ -252,7 +253,7 @@ impl<A: ClusterAccess> Clusters<A> {
     /// v1beta1; `None` where neither is.
     async fn list_versions<K: Versioned>(&self, cluster: &ClusterName) -> Result<Option<Listed<Object>>, ClusterError> {
         if let Some(listed) =
-            self.list_pages::<K, Object>(cluster, Consistency::Newest, None, parse_versions::<K>, &mut Pool::default()).await?
+            Box::pin(self.list_pages::<K, Object>(cluster, Consistency::Newest, None, parse_versions::<K>, &mut Pool::default())).await?
         {
             return Ok(Some(listed));
         }
@@ -262,7 +263,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// The same of NodeClaims, of which there are as many as machines.
     async fn list_node_claims(&self, cluster: &ClusterName) -> Result<Option<Listed<Object>>, ClusterError> {
-        if let Some(all) = self.list_followed::<NodeClaim, Object>(cluster, parse_versions::<NodeClaim>).await? {
+        if let Some(all) = Box::pin(self.list_followed::<NodeClaim, Object>(cluster, parse_versions::<NodeClaim>)).await? {
             let mut listed = Listed::default();
             listed.items = all.into_items(&mut listed.unreadable).into_inner();
             return Ok(Some(listed));
@@ -272,7 +273,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// All objects of a kind whose changes are followed; empty when the API server does not serve it.
     async fn followed<K: Kind + DeserializeOwned + Followed>(&self, cluster: &ClusterName) -> Result<All<K>, ClusterError> {
-        Ok(self.list_followed::<K, K>(cluster, parse::<K>).await?.unwrap_or_default())
+        Ok(Box::pin(self.list_followed::<K, K>(cluster, parse::<K>)).await?.unwrap_or_default())
     }
 
     /// Objects of a kind that was replaced by another.
@@ -287,7 +288,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// NodePools, node classes and NodeClaims, old versions converted. They are read together, because a pool's
     /// settings can move to the class that it names.
-    async fn read_karpenter(&self, cluster: &ClusterName, into: &mut ClusterObjects) -> Result<(), ClusterError> {
+    async fn read_karpenter(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let (pools, classes, claims, provisioners, templates) = try_join!(
             self.list_versions::<NodePool>(cluster),
             self.list_versions::<Ec2NodeClass>(cluster),
@@ -295,6 +296,7 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list_old::<Provisioner>(cluster, LegacyObject::Provisioner),
             self.list_old::<AwsNodeTemplate>(cluster, LegacyObject::AwsNodeTemplate),
         )?;
+        let mut into = ClusterObjects::default();
         let mut objects: Vec<Object> = Vec::new();
         let kinds = [NodePool::KIND, Ec2NodeClass::KIND, NodeClaim::KIND, Provisioner::KIND, AwsNodeTemplate::KIND];
         for (kind, listed) in kinds.into_iter().zip([pools, classes, claims, provisioners, templates]) {
@@ -303,8 +305,8 @@ impl<A: ClusterAccess> Clusters<A> {
                 None => into.absent_kinds.push(kind.to_owned()),
             }
         }
-        self.convert(cluster, objects, into);
-        Ok(())
+        self.convert(cluster, objects, &mut into);
+        Ok(into)
     }
 
     /// Converts old objects to the current kinds. One that has no equivalent is kept as unreadable.
@@ -326,28 +328,33 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn read_all(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
-        let mut objects = ClusterObjects::default();
         let (newest, cached) = (Consistency::Newest, Consistency::Cached);
-        let (nodes, pods, daemon_sets, disruption_budgets, namespaces, priority_classes) = try_join!(
-            self.followed::<Node>(cluster),
-            self.followed::<Pod>(cluster),
-            self.list(cluster, cached, None),
-            self.list(cluster, cached, None),
-            self.list(cluster, cached, None),
-            self.list(cluster, cached, None),
-        )?;
-        let (volume_claims, volumes, storage_classes, csi_nodes, volume_attachments, node_overlays, capacity_buffers) = try_join!(
-            // A volume claim that was just bound determines a zone.
-            self.list(cluster, newest, None),
-            self.list(cluster, newest, None),
-            self.list(cluster, cached, None),
-            self.followed::<CsiNode>(cluster),
-            self.list(cluster, cached, None),
-            // Custom resources are not cached right after their definition, and are few.
-            self.list(cluster, newest, None),
-            self.list(cluster, newest, None),
-        )?;
-        self.read_karpenter(cluster, &mut objects).await?;
+        let workloads = async {
+            try_join!(
+                self.followed::<Node>(cluster),
+                self.followed::<Pod>(cluster),
+                self.list(cluster, cached, None),
+                self.list(cluster, cached, None),
+                self.list(cluster, cached, None),
+                self.list(cluster, cached, None),
+            )
+        };
+        let rest = async {
+            try_join!(
+                // A volume claim that was just bound determines a zone.
+                self.list(cluster, newest, None),
+                self.list(cluster, newest, None),
+                self.list(cluster, cached, None),
+                self.followed::<CsiNode>(cluster),
+                self.list(cluster, cached, None),
+                // Custom resources are not cached right after their definition, and are few.
+                self.list(cluster, newest, None),
+                self.list(cluster, newest, None),
+            )
+        };
+        let (workloads, rest, mut objects) = try_join!(workloads, rest, self.read_karpenter(cluster))?;
+        let (nodes, pods, daemon_sets, disruption_budgets, namespaces, priority_classes) = workloads;
+        let (volume_claims, volumes, storage_classes, csi_nodes, volume_attachments, node_overlays, capacity_buffers) = rest;
         let mut unreadable = std::mem::take(&mut objects.unreadable);
         Ok(ClusterObjects {
             nodes: nodes.into_items(&mut unreadable).into_inner(),
@@ -368,14 +375,19 @@ impl<A: ClusterAccess> Clusters<A> {
         })
     }
 
-    async fn with_karpenter(&self, cluster: &ClusterName, objects: ClusterObjects) -> Result<ClusterObjects, ClusterError> {
-        Ok(ClusterObjects { karpenter: self.karpenter(cluster).await?, ..objects })
+    /// The objects, and the signs of Karpenter beside them.
+    async fn with_karpenter(
+        &self,
+        cluster: &ClusterName,
+        objects: impl Future<Output = Result<ClusterObjects, ClusterError>> + Send,
+    ) -> Result<ClusterObjects, ClusterError> {
+        let (objects, karpenter) = try_join!(objects, self.karpenter(cluster))?;
+        Ok(ClusterObjects { karpenter, ..objects })
     }
 
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
-        let mut objects = ClusterObjects::default();
-        objects.nodes = self.followed::<Node>(cluster).await?.into_items(&mut objects.unreadable).into_inner();
-        self.read_karpenter(cluster, &mut objects).await?;
+        let (nodes, mut objects) = try_join!(self.followed::<Node>(cluster), self.read_karpenter(cluster))?;
+        objects.nodes = nodes.into_items(&mut objects.unreadable).into_inner();
         Ok(objects)
     }
 
@@ -489,8 +501,8 @@ fn on_node(name: &str) -> String {
 impl<A: ClusterAccess> ClusterReader for Clusters<A> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         match (scope, node) {
-            (Scope::All, _) => self.with_karpenter(cluster, self.read_all(cluster).await?).await,
-            (Scope::Nodes, _) => self.with_karpenter(cluster, self.read_nodes(cluster).await?).await,
+            (Scope::All, _) => self.with_karpenter(cluster, Box::pin(self.read_all(cluster))).await,
+            (Scope::Nodes, _) => self.with_karpenter(cluster, Box::pin(self.read_nodes(cluster))).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
             (Scope::Unbound, _) => self.read_unbound(cluster).await,
