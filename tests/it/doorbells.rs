@@ -21,7 +21,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use whittle_ports::{Adapters, Settings};
-use whittle_relay::{Request, cluster_secret};
+use whittle_relay::{Recent, Request, cluster_secret};
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::client;
 use whittle_watcher::objects::{self, WirePod};
@@ -138,7 +138,7 @@ async fn review(rung: &Rung, told: &Times, request: http::Request<Incoming>) -> 
     let settings = Settings { clusters: vec![CLUSTER.into()], relay_secrets: vec![STORED.to_owned()], ..Settings::default() };
     let ports = Adapters { store: &(), cloud: &(), cluster: &(), queues: rung, clock: &Now };
     let request = Request { path: &path, body: &body, signed_by: None, alias: None };
-    let (response, _) = whittle_relay::handle(ports, &settings, request).await.expect("the handler answers");
+    let (response, _) = whittle_relay::handle(ports, &settings, &Recent::new(), request).await.expect("the handler answers");
     if let Some(name) = reviewed_pod(&body) {
         told.lock().unwrap().entry(name).or_insert_with(Instant::now);
     }

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use whittle_claims::{Doorbell, PLAN_DELAY};
 use whittle_ports::{Adapters, Clock, Deadline, QueueError, Queues, Settings};
-use whittle_relay::Request;
+use whittle_relay::{Recent, Request};
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::client;
 use whittle_units::{SignedDuration, Timestamp};
@@ -128,7 +128,7 @@ impl Rung {
         let ports = Adapters { store: &(), cloud: &(), cluster: &(), queues: self, clock: &Now };
         let signed_by = is_signed.then_some("arn:aws:sts::111122223333:assumed-role/watcher/pod");
         let request = Request { path: &path, body: &body, signed_by, alias: Some(CLUSTER) };
-        let (response, _) = whittle_relay::handle(ports, &settings, request).await.expect("the handler answers");
+        let (response, _) = whittle_relay::handle(ports, &settings, &Recent::new(), request).await.expect("the handler answers");
         let mut answer = http::Response::new(Full::from(response.body));
         *answer.status_mut() = http::StatusCode::from_u16(response.status).expect("it is a status");
         answer

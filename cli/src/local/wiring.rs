@@ -88,7 +88,7 @@ pub async fn run<M: MachinePorts, D: Discovery>(
             let stored = settings.relay_secrets.first().map_or("", String::as_str);
             let path = format!("/{}/{cluster}", whittle_relay::cluster_secret(stored, cluster.as_str()));
             let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None, alias: None };
-            whittle_relay::handle(adapters, settings, request).await.map(|(_, report)| report)
+            whittle_relay::handle(adapters, settings, &whittle_relay::Recent::new(), request).await.map(|(_, report)| report)
         }
         (Function::Schedule, Input::Doorbell(doorbell)) => whittle_schedule::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Consolidate, Input::Doorbell(doorbell)) => whittle_consolidate::handle(adapters, settings, doorbell.cluster()).await,

@@ -3,10 +3,12 @@
 //! The API server always gets the response "allowed" at once: the relay must never slow or block it. The watcher gets an error when
 //! a doorbell was not sent, because it posts again. An unauthenticated request triggers nothing and learns nothing.
 
+mod recent;
 mod secret;
 #[cfg(test)]
 mod tests;
 
+pub use recent::Recent;
 pub use secret::cluster_secret;
 
 use serde::Deserialize;
@@ -120,11 +122,13 @@ pub struct Ring {
     pub delay: SignedDuration,
     /// What it tells of, where that is known: a version of the cluster's objects.
     pub seen: Option<String>,
+    /// Whether one that is delivered later tells of the same: a watcher gathers what it posts itself.
+    pub is_gathered: bool,
 }
 
 impl Ring {
     const fn now(doorbell: Doorbell) -> Self {
-        Self { doorbell, delay: SignedDuration::ZERO, seen: None }
+        Self { doorbell, delay: SignedDuration::ZERO, seen: None, is_gathered: false }
     }
 }
 
@@ -138,7 +142,12 @@ pub struct Verdict {
 }
 
 /// Handles a request and sends its doorbells.
-pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'_>) -> Result<(Response, Report), HandleError> {
+pub async fn handle<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    recent: &Recent,
+    request: Request<'_>,
+) -> Result<(Response, Report), HandleError> {
     let mut report = Report::default();
     let verdict = match decide(settings, request, ports.clock().now()) {
         Ok(verdict) => verdict,
@@ -151,14 +160,24 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, request: Request<'
         }
     };
     let mut all_sent = true;
-    for Ring { doorbell, delay, seen } in verdict.rings {
-        let cluster = doorbell.cluster().clone();
+    for Ring { doorbell, delay, seen, is_gathered } in verdict.rings {
+        let (cluster, now) = (doorbell.cluster().clone(), ports.clock().now());
+        let delay = if is_gathered { recent.delay(&cluster, now) } else { Some(delay) };
+        let Some(delay) = delay else {
+            report.count("covered");
+            continue;
+        };
         let sent = match seen {
             Some(seen) => ports.queues().send_seen(doorbell, &seen).await,
             None => ports.queues().send(doorbell, delay).await,
         };
         match sent {
-            Ok(()) => report.count("rung"),
+            Ok(()) => {
+                report.count("rung");
+                if is_gathered {
+                    recent.sent(&cluster, now + delay);
+                }
+            }
             Err(error) => {
                 all_sent = false;
                 report.count("not_rung");
@@ -213,7 +232,7 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
         "nodes" if request.operation == "DELETE" => Some(Ring { delay: DELETION_DELAY, ..Ring::now(Doorbell::Sweep { cluster }) }),
-        "nodes" => Some(Ring::now(Doorbell::Register { cluster })),
+        "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),
         "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster })),
         "ec2nodeclasses" => Some(Ring::now(Doorbell::Refresh { cluster })),
         _ => None,

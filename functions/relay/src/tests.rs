@@ -41,7 +41,8 @@ fn look(of: &str, age_seconds: i64, kinds: &[LookKind]) -> Vec<u8> {
 #[track_caller]
 fn check_doorbell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
     let verdict = ask(&format!("/{DEMO}/demo"), &review(resource, dry_run), None).unwrap();
-    assert_eq!(verdict.rings, Vec::from_iter(want.map(Ring::now)), "{resource}");
+    let want = want.map(|doorbell| Ring { is_gathered: resource == "nodes", ..Ring::now(doorbell) });
+    assert_eq!(verdict.rings, Vec::from_iter(want), "{resource}");
     assert_eq!(verdict.response.status, 200);
     let answer: serde_json::Value = serde_json::from_str(&verdict.response.body).unwrap();
     assert_eq!(answer["response"], serde_json::json!({"uid": "u-1", "allowed": true}));
@@ -265,10 +266,15 @@ impl Clock for Fixed {
 
 /// Handles a request when the queues take this many doorbells: the status, and what was counted.
 fn handled(request: Request<'_>, room: usize) -> (u16, Report) {
+    handled_after(&Recent::new(), request, room)
+}
+
+/// The same in an environment that sent doorbells before.
+fn handled_after(recent: &Recent, request: Request<'_>, room: usize) -> (u16, Report) {
     let queues = Room(Mutex::default(), room);
     let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &Fixed };
     let settings = settings();
-    let mut handling = std::pin::pin!(handle(ports, &settings, request));
+    let mut handling = std::pin::pin!(handle(ports, &settings, recent, request));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match handling.as_mut().poll(&mut context) {
         std::task::Poll::Ready(outcome) => outcome.map(|(response, report)| (response.status, report)).unwrap(),
@@ -294,5 +300,28 @@ fn a_refused_post_is_counted() {
     for body in [&b"{}"[..], &look("other", 0, &[LookKind::Pods]), &look("demo", 100, &[LookKind::Pods])] {
         let (status, report) = handled(Request { path: "/demo", body, signed_by: Some(WATCHER), alias: Some("demo") }, 3);
         assert!((400..500).contains(&status) && report.counted("refused") == 1 && report.counted("rung") == 0, "{status}");
+    }
+}
+
+#[test]
+fn a_doorbell_of_nodes_that_was_not_sent_covers_nothing() {
+    let (recent, path, body) = (Recent::new(), format!("/{DEMO}/demo"), review("nodes", false));
+    let request = || Request { path: &path, body: &body, signed_by: None, alias: None };
+    let counts = |room: usize| {
+        let (status, report) = handled_after(&recent, request(), room);
+        assert_eq!(status, 200);
+        ["rung", "not_rung", "covered"].map(|word| report.counted(word))
+    };
+    assert_eq!(counts(0), [0, 1, 0]);
+    assert_eq!(counts(1), [1, 0, 0], "at once");
+    assert_eq!(counts(1), [1, 0, 0], "a second later: the first may have been read already");
+    assert_eq!(counts(1), [0, 0, 1], "before that is delivered");
+    let pods = review("pods", false);
+    let post = look("demo", 0, &[LookKind::Nodes]);
+    let of_pods = Request { body: &pods, ..request() };
+    let of_watcher = Request { path: "/demo", body: &post, signed_by: Some(WATCHER), alias: Some("demo") };
+    for request in [of_pods, of_pods, of_watcher, of_watcher] {
+        let (_, report) = handled_after(&recent, request, 1);
+        assert_eq!(report.counted("rung"), 1, "the queue of plans leaves out repetitions itself, and a watcher posts once a second");
     }
 }

@@ -1,0 +1,81 @@
+//! Which doorbells of Nodes this execution environment sent last: while machines join, their Nodes are written many times a second.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// At most one doorbell of a cluster's Nodes is delivered in this time, and none later than this after what it tells of.
+const EVERY: SignedDuration = SignedDuration::from_secs(1);
+
+/// When the last doorbell of each cluster's Nodes is delivered. An environment that forgets only sends more of them.
+#[derive(Debug, Default)]
+pub struct Recent(Mutex<BTreeMap<ClusterName, Timestamp>>);
+
+impl Recent {
+    /// Nothing was sent yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// How long the doorbell of what happens now is to be delayed; `None` if one that was sent before is delivered after it.
+    pub(crate) fn delay(&self, cluster: &ClusterName, now: Timestamp) -> Option<SignedDuration> {
+        let sent = self.0.lock().ok()?.get(cluster).copied();
+        match sent {
+            Some(delivered) if delivered > now => None,
+            Some(delivered) if delivered > now - EVERY => Some(EVERY),
+            _ => Some(SignedDuration::ZERO),
+        }
+    }
+
+    /// A doorbell was sent, and is delivered then.
+    pub(crate) fn sent(&self, cluster: &ClusterName, delivered: Timestamp) {
+        if let Ok(mut all) = self.0.lock() {
+            all.insert(cluster.clone(), delivered);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of changes at these times in milliseconds: when each doorbell that is sent is delivered.
+    fn delivered(changes: &[i64]) -> Vec<i64> {
+        let (recent, cluster) = (Recent::new(), ClusterName::new("demo"));
+        let at = |milliseconds: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_millis(milliseconds);
+        let ring = |change: &i64| {
+            let delay = recent.delay(&cluster, at(*change))?;
+            recent.sent(&cluster, at(*change) + delay);
+            Some(change + i64::try_from(delay.as_millis()).unwrap())
+        };
+        changes.iter().filter_map(ring).collect()
+    }
+
+    #[test]
+    fn many_changes_are_a_doorbell_a_second_and_a_lone_one_is_told_at_once() {
+        assert_eq!(delivered(&[5_000]), [5_000]);
+        assert_eq!(delivered(&[0, 100, 200, 900, 1_050]), [0, 1_100]);
+        assert_eq!(delivered(&[0, 100, 1_100, 1_101, 1_500]), [0, 1_100, 2_100], "what is told at that moment may have been read already");
+        assert_eq!(delivered(&[0, 1_000, 2_000, 3_000]), [0, 1_000, 2_000, 3_000]);
+        let storm: Vec<i64> = (0..10_000).collect();
+        assert!(delivered(&storm).len() <= 11);
+    }
+
+    #[test]
+    fn every_change_is_told_within_a_second() {
+        let changes: Vec<i64> =
+            (0..400).map(|number| number * number % 7_919).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let told = delivered(&changes);
+        for change in &changes {
+            assert!(told.iter().any(|at| (*change..=change + 1_000).contains(at)), "{change}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn clusters_do_not_hide_each_other() {
+        let (recent, now) = (Recent::new(), Timestamp::UNIX_EPOCH);
+        recent.sent(&"a".into(), now + EVERY);
+        assert_eq!((recent.delay(&"a".into(), now), recent.delay(&"b".into(), now)), (None, Some(SignedDuration::ZERO)));
+    }
+}
