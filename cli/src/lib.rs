@@ -6,11 +6,13 @@ pub mod consolidate;
 pub mod convert;
 pub mod explain;
 pub mod local;
+mod money;
 pub mod plan;
 pub mod printing;
 pub mod savings;
 pub mod sim;
 pub mod source;
+mod table;
 pub mod uninstall;
 pub mod validate;
 

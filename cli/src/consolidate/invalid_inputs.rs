@@ -94,8 +94,8 @@ fn decide_json(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) 
     let types = catalog::parse(&catalog).map_err(|error| error.to_string())?;
     let decision = decide(&read, &catalog::for_all_pools(&read.objects, types), packing);
     let refused = read.refused.join("\n");
-    assert!(!output::text(&decision).is_empty());
-    let mut answer: Value = serde_json::from_str(&output::json(&decision, std::time::Duration::ZERO)).unwrap();
+    assert!(!output::text(&decision, &Costs::default()).is_empty());
+    let mut answer: Value = serde_json::from_str(&output::json(&decision, &Costs::default(), std::time::Duration::ZERO)).unwrap();
     answer["refused"] = json!(refused);
     Ok(answer)
 }

@@ -6,7 +6,8 @@ pub(crate) mod output;
 #[cfg(test)]
 mod tests;
 
-use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
+use crate::plan::output::Costs;
+use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -55,16 +56,19 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
-    let (read, offered) = args.source.read("consolidate")?;
+    let (read, Market { types: offered, prices, currency }) = args.source.read("consolidate")?;
     if !read.blocks_disruption.is_empty() {
         // An unreadable pod or budget might have protected a node.
         return Err(ReadError::BlocksDisruption(read.blocks_disruption));
     }
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
+    let elapsed = started.elapsed();
+    let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
+    let costs = Costs { currency, then: output::after(&now, &decision), now, unpriced };
     Ok(read.answer(match args.output {
-        Format::Json => output::json(&decision, started.elapsed()),
-        Format::Text => output::text(&decision),
+        Format::Json => output::json(&decision, &costs, elapsed),
+        Format::Text => currency.shown(output::text(&decision, &costs)),
     }))
 }
 

@@ -1,19 +1,28 @@
 //! A disruption decision as JSON and as text.
 
-use crate::plan::output;
+use crate::money::{Bill, HOURS_A_MONTH};
+use crate::plan::output::{self, Costs};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, VerdictReason};
 use whittle_model::disruption::Command;
+use whittle_units::Price;
 
-/// As prices per month are usually given.
-const HOURS_A_MONTH: f64 = 730.0;
+/// The bill after the commands of a decision.
+pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
+    let saved: i128 = decision.commands.iter().map(|command| i128::from(command.savings.nanos())).sum();
+    let nanos = (i128::from(now.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
+    let removed: usize = decision.commands.iter().map(|command| command.removals.len()).sum();
+    let launched: usize = decision.commands.iter().map(|command| command.replacements.len()).sum();
+    Bill { nodes: (now.nodes + launched).saturating_sub(removed), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
+}
 
-pub(super) fn json(decision: &Decision, elapsed: Duration) -> String {
+pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration) -> String {
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
         "elapsed_ms": (elapsed.as_secs_f64() * 1e5).round() / 100.0,
+        "costs": costs.json(),
         "commands": decision.commands.iter().map(command).collect::<Vec<_>>(),
         "shadow": decision.shadow.iter().map(command).collect::<Vec<_>>(),
         "verdicts": decision.verdicts.iter().map(|of| verdict(decision, of)).collect::<Vec<_>>(),
@@ -76,7 +85,7 @@ fn note(note: &DisruptionEvent) -> Value {
 }
 
 /// The commands, then every node with its reason.
-pub(super) fn text(decision: &Decision) -> String {
+pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     let mut out = String::new();
     for (title, commands) in [("", &decision.commands), ("shadow: ", &decision.shadow)] {
         for command in commands {
@@ -95,6 +104,7 @@ pub(super) fn text(decision: &Decision) -> String {
         let saved: f64 = decision.commands.iter().map(|command| command.savings.dollars()).sum();
         let _ = writeln!(out, "together: ${saved:.2} an hour saved, ${:.2} a month", saved * HOURS_A_MONTH);
     }
+    out.push_str(&costs.text());
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
     for verdict in &decision.verdicts {
         let drifted = drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();

@@ -52,7 +52,7 @@ fn read(text: &str) -> Manifests {
 fn decided(text: &str, catalog: &str, packing: PackingArg) -> Value {
     let read = read(text);
     let decision = decide(&read, &catalog::for_all_pools(&read.objects, catalog::parse(catalog).unwrap()), packing);
-    serde_json::from_str(&output::json(&decision, std::time::Duration::ZERO)).unwrap()
+    serde_json::from_str(&output::json(&decision, &Costs::default(), std::time::Duration::ZERO)).unwrap()
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
@@ -191,7 +191,7 @@ fn nodes_of_a_deleted_pool_and_an_empty_cluster_are_no_error() {
         "NodePool gone does not exist",
     );
     let nothing = decide(&read(""), &InstanceTypesByPool::new(), PackingArg::Best);
-    assert_eq!(output::text(&nothing), "nothing to do\n");
+    assert_eq!(output::text(&nothing, &Costs::default()), "nothing to do\n");
 }
 
 #[test]

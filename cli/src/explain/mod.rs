@@ -6,7 +6,7 @@ mod tests;
 use crate::consolidate;
 use crate::plan::{self, output, text};
 use crate::source::preferences;
-use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
+use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -73,7 +73,7 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
 }
 
 fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
-    let (mut read, offered) = args.source.read("explain")?;
+    let (mut read, Market { types: offered, currency, .. }) = args.source.read("explain")?;
     let json_wanted = args.output == Format::Json;
     let name = match subject(&read.objects, &args.name)? {
         Subject::Pod(pod) => {
@@ -86,7 +86,7 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
                 None if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
                 None => pod_text(pod, &plan),
             };
-            return Ok(read.answer(text));
+            return Ok(read.answer(currency.shown(text)));
         }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
             return Err(ReadError::BlocksDisruption(read.blocks_disruption.clone()).into());
@@ -100,7 +100,7 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     Ok(read.answer(if json_wanted {
         format!("{:#}\n", machine_json(&name, &plan, &decision))
     } else {
-        machine_text(&name, &plan, &decision)
+        currency.shown(machine_text(&name, &plan, &decision))
     }))
 }
 

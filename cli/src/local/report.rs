@@ -1,6 +1,7 @@
 //! Timelines and tables for people.
 
 use super::scenario::Outcome;
+use crate::money::Currency;
 use jiff::Timestamp;
 use std::io::IsTerminal as _;
 use whittle_sim::{Line, LineKind};
@@ -78,7 +79,7 @@ pub fn text(outcome: &Outcome, paint: bool) -> String {
     for failure in &outcome.failures {
         text.push_str(&format!("   {}: FAILED: {failure}\n", outcome.name));
     }
-    text
+    Currency::of_region(&outcome.region).shown(text)
 }
 
 /// One line about several scenarios: how many passed, and the names of those that failed.

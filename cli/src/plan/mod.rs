@@ -7,7 +7,7 @@ pub(crate) mod output;
 mod tests;
 pub(crate) mod text;
 
-use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, PackingArg, ReadError, Source};
+use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -29,7 +29,8 @@ Pods that a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job of
 are planned as pending; standard error says so.
 
 Exit code: 0 if there is a plan, even one that places nothing; 1 if it leaves out or relies on objects that are refused, which
-standard error names; 2 if there is none, because nothing can be read.")]
+standard error names; 2 if there is none, because nothing can be read. With --detailed-exitcode: 0 if there is nothing to launch,
+1 if something is refused, 2 if there are machines to launch, or no plan.")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub source: Source,
@@ -39,6 +40,9 @@ pub struct PlanArgs {
     /// Whether to search for cheaper plans than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
+    /// Say with the exit code whether machines would be launched: 0 none, 1 an error, 2 some
+    #[arg(long)]
+    pub detailed_exitcode: bool,
 }
 
 /// Runs the command; [`Answer`] has its exit codes.
@@ -56,14 +60,17 @@ pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
-    let (read, offered) = args.source.read("plan")?;
+    let (read, Market { types, prices, currency }) = args.source.read("plan")?;
     let started = Instant::now();
-    let Planned { plan, preference_cost, solve } = decide(&read, offered, args.packing);
+    let Planned { plan, preference_cost, solve } = decide(&read, types, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
-    Ok(read.answer(match args.output {
-        Format::Json => output::json(&plan, preference_cost.as_ref(), times),
-        Format::Text => text::text(&plan, preference_cost.as_ref()),
-    }))
+    let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
+    let costs = output::Costs { currency, then: now.plus(plan.claims.len(), plan.price()), now, unpriced };
+    let answer = read.answer(match args.output {
+        Format::Json => output::json(&plan, preference_cost.as_ref(), &costs, times),
+        Format::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
+    });
+    Ok(if args.detailed_exitcode { answer.detailed(!plan.claims.is_empty()) } else { answer })
 }
 
 /// A plan, the cost of preferences in it, and its duration.

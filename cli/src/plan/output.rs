@@ -1,5 +1,6 @@
 //! A plan as JSON.
 
+use crate::money::{self, Bill, Currency};
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
@@ -14,13 +15,46 @@ pub(crate) struct Times {
     pub(crate) solve: Duration,
 }
 
-pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, times: Times) -> String {
+/// The nodes that there are, and those that there would be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Costs {
+    pub(crate) currency: Currency,
+    pub(crate) now: Bill,
+    pub(crate) then: Bill,
+    /// Which nodes are not counted, and why.
+    pub(crate) unpriced: Option<String>,
+}
+
+impl Costs {
+    /// The first lines of a text: what is paid now, and then.
+    pub(crate) fn text(&self) -> String {
+        if self.now.nodes == 0 && self.then.nodes == 0 {
+            return String::new();
+        }
+        let unpriced = self.unpriced.iter().map(|line| format!("  {line}\n")).collect::<String>();
+        format!("{}\n{unpriced}", money::change(&self.now, &self.then))
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let bill = |bill: &Bill| json!({"nodes": bill.nodes, "price": dollars(bill.price)});
+        json!({
+            "currency": self.currency.code(),
+            "now": bill(&self.now),
+            "then": bill(&self.then),
+            "monthly": money::cents(money::a_month(self.now.price, self.then.price)),
+            "unpriced": self.unpriced,
+        })
+    }
+}
+
+pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs, times: Times) -> String {
     let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
         "elapsed_ms": millis(times.elapsed),
         "solve_ms": millis(times.solve),
         "packing": plan.packing,
+        "costs": costs.json(),
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
         "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),

@@ -1,5 +1,9 @@
 //! A plan as text.
 
+use super::output::Costs;
+use crate::money::{HOURS_A_MONTH, counted};
+use crate::table::table;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whittle_model::scheduling::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_solver::PreferenceCost;
@@ -8,14 +12,16 @@ use whittle_units::Price;
 /// The maximum number of pods that are named; more are only counted.
 const NAMED: usize = 5;
 
-pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>) -> String {
+pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs) -> String {
     let mut out = String::new();
-    let _ = write!(out, "{} of {} pods placed, {} new machines, {}", plan.scheduled(), plan.pods, plan.claims.len(), plan.price());
+    let _ =
+        write!(out, "{} of {} pods placed, {}, {}", plan.scheduled(), plan.pods, counted(plan.claims.len(), "new machine"), plan.price());
     let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
     let _ = match besides {
         Some(besides) => writeln!(out, "; {} with what machines cost besides", plan.price() + besides.cost),
         None => writeln!(out),
     };
+    out.push_str(&costs.text());
     if let Some(bound) = plan.lower_bound {
         let _ = match besides {
             Some(besides) => {
@@ -36,22 +42,67 @@ pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>) -> Str
         let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", rejection.node_pool, rejection.cause);
         ruled_out(&mut out, rejection);
     }
-    for claim in &plan.claims {
-        new_machine(&mut out, claim);
+    if !plan.claims.is_empty() {
+        let _ = write!(out, "\n{}", to_launch(&plan.claims));
+    }
+    for alike in alike(&plan.claims, |claim| of_machine(claim, 1, &[])) {
+        let pods: Vec<&PodRef> = alike.iter().flat_map(|claim| &claim.pods).collect();
+        out.push_str(&of_machine(alike[0], alike.len(), &pods));
     }
     for placement in &plan.placements {
-        let _ = writeln!(out, "\nexisting node {}\n  pods: {}", placement.node, names(&placement.pods));
+        let _ = writeln!(out, "\nexisting node {}\n  pods: {}", placement.node, names(placement.pods.iter()));
     }
-    plan.left_out.iter().for_each(|left| not_placed(&mut out, left));
+    for alike in alike(&plan.left_out, why_not) {
+        let _ = write!(out, "\nnot placed: {}\n{}", names(alike.iter().map(|left| &left.pod)), why_not(alike[0]));
+    }
     out
+}
+
+/// Items with the same text together, in the order of the first of each.
+fn alike<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<Vec<&T>> {
+    let (mut groups, mut numbers): (Vec<Vec<&T>>, BTreeMap<String, usize>) = Default::default();
+    for item in items {
+        let number = *numbers.entry(text(item)).or_insert(groups.len());
+        match groups.get_mut(number) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
+        }
+    }
+    groups
+}
+
+/// What is to be launched, a row for each NodePool and offering, the dearest first.
+fn to_launch(claims: &[NewClaim]) -> String {
+    let mut rows: BTreeMap<[&str; 4], (usize, Price)> = BTreeMap::new();
+    for claim in claims {
+        let offer = claim.why.cheapest.as_ref();
+        let of_offer = offer.map_or(["", "", ""], |offer| [&offer.instance_type, &offer.capacity_type, &offer.zone]);
+        let row = rows.entry([&claim.node_pool, of_offer[0], of_offer[1], of_offer[2]]).or_default();
+        *row = (row.0 + 1, row.1 + claim.cheapest_price);
+    }
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by_key(|(_, (_, price))| std::cmp::Reverse(*price));
+    let cells = |(names, (machines, price)): &([&str; 4], (usize, Price))| {
+        let mut row = vec![machines.to_string()];
+        row.extend(names.iter().map(|name| (*name).to_owned()));
+        row.extend([price.to_string(), format!("${:.2}", price.dollars() * HOURS_A_MONTH)]);
+        row
+    };
+    table(&["LAUNCH", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "TOGETHER", "A MONTH"], rows.iter().map(cells))
 }
 
 /// An unplaced pod, with the reason.
 pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
-    let _ = writeln!(out, "\nnot placed: {}\n  {}", left.pod.key(), left.reason);
+    let _ = write!(out, "\nnot placed: {}\n{}", left.pod.key(), why_not(left));
+}
+
+/// The lines with the reason why a pod is not placed.
+fn why_not(left: &LeftOut) -> String {
+    let mut out = format!("  {}\n", left.reason);
     if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = &left.reason {
-        rejections.iter().for_each(|rejection| ruled_out(out, rejection));
+        rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection));
     }
+    out
 }
 
 /// The constraints that rule out a pool's types, with their numbers.
@@ -67,10 +118,18 @@ fn ruled_out(out: &mut String, rejection: &PoolRejection) {
 
 /// A machine to launch, with the reason for its choice.
 pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
+    out.push_str(&of_machine(claim, 1, &claim.pods.iter().collect::<Vec<_>>()));
+}
+
+/// Machines that differ in nothing but their pods.
+fn of_machine(claim: &NewClaim, machines: usize, pods: &[&PodRef]) -> String {
+    let mut out = String::new();
+    let (count, each) = if machines == 1 { (String::new(), "") } else { (format!("{machines} "), " each") };
+    let machine = if machines == 1 { "new machine" } else { "new machines" };
     let first = claim.instance_types.first().map_or("no type", String::as_str);
     let more = claim.instance_types.len().saturating_sub(1);
-    let _ =
-        writeln!(out, "\nnew machine from nodepool {}: {first} at {}, or one of {more} other types", claim.node_pool, claim.cheapest_price);
+    let or = if more == 0 { String::new() } else { format!(", or one of {}", counted(more, "other type")) };
+    let _ = writeln!(out, "\n{count}{machine} from nodepool {}: {first} at {}{each}{or}", claim.node_pool, claim.cheapest_price);
     if let Some(offer) = &claim.why.cheapest {
         let _ = writeln!(out, "  cheapest: {offer}; {} offerings to launch from", claim.offerings);
     }
@@ -87,14 +146,16 @@ pub(crate) fn new_machine(out: &mut String, claim: &NewClaim) {
         let _ = writeln!(out, "  narrowed by its pods: {narrowed}");
     }
     let asks: Vec<String> = claim.requests.iter().map(|(name, amount)| format!("{name} {}", amount.text_of(name))).collect();
-    let _ = writeln!(out, "  requests: {}", asks.join(", "));
-    let _ = writeln!(out, "  pods: {}", names(&claim.pods));
+    let _ = writeln!(out, "  requests{}: {}", if machines == 1 { "" } else { " of each" }, asks.join(", "));
+    let _ = writeln!(out, "  pods: {}", names(pods.iter().copied()));
+    out
 }
 
-fn names(pods: &[PodRef]) -> String {
-    let mut list: Vec<String> = pods.iter().take(NAMED).map(PodRef::key).collect();
-    if pods.len() > NAMED {
-        list.push(format!("and {} more", pods.len() - NAMED));
+fn names<'p>(pods: impl ExactSizeIterator<Item = &'p PodRef>) -> String {
+    let more = pods.len().saturating_sub(NAMED);
+    let mut list: Vec<String> = pods.take(NAMED).map(PodRef::key).collect();
+    if more > 0 {
+        list.push(format!("and {more} more"));
     }
     list.join(", ")
 }

@@ -11,6 +11,7 @@ mod shadow;
 mod tests;
 
 use crate::local::Output;
+use crate::money::{Currency, counted};
 use crate::printing::{complain, say};
 use clap::Args;
 use jiff::Timestamp;
@@ -56,6 +57,10 @@ pub struct SavingsArgs {
     pub output: Output,
 }
 
+/// What nobody can know, and the sum up to a time depends on.
+const ASSUMPTION: &str = "without these commands every removed node would still run: what has scaled down since would have gone anyway, \
+                          and saves less";
+
 /// The output, the errors and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Summary {
@@ -99,8 +104,8 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     };
     let text = match (status, args.output) {
         (2, _) => String::new(),
-        (_, Output::Json) => json(&report, &shadow_records),
-        (_, Output::Text) => text(&report) + &shadow_records.text(),
+        (_, Output::Json) => json(&report, &shadow_records, until, ledger.currency()),
+        (_, Output::Text) => ledger.currency().shown(text(&report, until) + &shadow_records.text()),
     };
     Summary { text, faults: ledger.faults, status }
 }
@@ -114,7 +119,7 @@ pub fn ledger_of(decisions: &[DecisionRecord]) -> Vec<LedgerEntry> {
 /// The sums over a simulation's decisions until now, as text.
 pub fn of_decisions(decisions: &[DecisionRecord], until: Timestamp) -> String {
     let shadow_records: Vec<shadow::ShadowRecord> = decisions.iter().filter_map(shadow::ShadowRecord::of).collect();
-    let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until));
+    let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until), until);
     done + &shadow::sum(&shadow_records, Timestamp::MIN, until).text()
 }
 
@@ -125,9 +130,12 @@ fn dollars(nanos: i128) -> f64 {
 }
 
 /// For programs: dollars per hour, and dollars.
-fn json(report: &SavingsReport, shadow_records: &Shadow) -> String {
+fn json(report: &SavingsReport, shadow_records: &Shadow, until: Timestamp, currency: Currency) -> String {
     let shares = |by: &BTreeMap<String, i128>| by.iter().map(|(name, rate)| (name.clone(), dollars(*rate))).collect::<BTreeMap<_, _>>();
     let mut value = serde_json::json!({
+        "currency": currency.code(),
+        "until": until,
+        "assumption": ASSUMPTION,
         "commands": report.commands,
         "nodesRemoved": report.nodes_removed,
         "podsMoved": report.pods_moved,
@@ -145,19 +153,21 @@ fn json(report: &SavingsReport, shadow_records: &Shadow) -> String {
 }
 
 /// For people.
-fn text(report: &SavingsReport) -> String {
+fn text(report: &SavingsReport, until: Timestamp) -> String {
     if report.commands == 0 {
         return "No command was executed: nothing was saved.\n".to_owned();
     }
     let mut out = format!(
-        "{} commands removed {} nodes and moved {} pods.\n${:.4} an hour became ${:.4}: ${:.4} an hour saved, ${:.2} so far.\n",
-        report.commands,
-        report.nodes_removed,
-        report.pods_moved,
+        "{} removed {} and moved {}.\n${:.4} an hour became ${:.4}: ${:.4} an hour saved, ${:.2} until {}.\n\
+         That assumes that {ASSUMPTION}.\n",
+        counted(report.commands, "command"),
+        counted(report.nodes_removed, "node"),
+        counted(usize::try_from(report.pods_moved).unwrap_or(usize::MAX), "pod"),
         dollars(report.before_nanos),
         dollars(report.after_nanos),
         dollars(report.rate_nanos()),
         dollars(report.total_nanos),
+        until.strftime("%Y-%m-%d %H:%M UTC"),
     );
     for (what, by) in [("reason", &report.by_reason), ("NodePool", &report.by_pool)] {
         for (name, rate) in by {

@@ -1,6 +1,7 @@
 //! Finds ledger entries in any of the formats that contain them.
 
 use super::shadow::ShadowRecord;
+use crate::money::Currency;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::io::Read;
@@ -99,6 +100,12 @@ impl Ledger {
     pub(super) fn ended(&self) -> Option<Timestamp> {
         let all = self.simulated == self.entries.len() && self.shadow_records.is_empty();
         self.ended.filter(|_| all).map(|ended| ended.checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX))
+    }
+
+    /// The currency of the region that the names of the nodes end with.
+    pub(super) fn currency(&self) -> Currency {
+        let entries = self.entries.iter().chain(self.shadow_records.iter().flat_map(|record| &record.entries));
+        entries.flat_map(|entry| &entry.nodes).next().map(|node| Currency::of_node(node)).unwrap_or_default()
     }
 
     fn add_shadow_record(&mut self, place: &str, at: Option<&Value>, entries: &Value) {

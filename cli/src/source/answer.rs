@@ -5,6 +5,9 @@ use crate::printing::{complain, say};
 use std::fmt::Display;
 use std::process::ExitCode;
 
+/// The exit code of a command that has no answer.
+const NO_ANSWER: u8 = 2;
+
 /// The answer of `plan`, `consolidate` or `explain`.
 ///
 /// Exit codes mean what they mean for `validate`: 0, nothing is refused; 1, there is an answer, but some objects are refused, because they
@@ -13,19 +16,35 @@ use std::process::ExitCode;
 pub(crate) struct Answer {
     pub(crate) text: String,
     refused: bool,
+    /// Whether machines would be launched, where the exit code says so (`--detailed-exitcode`).
+    launches: Option<bool>,
 }
 
 impl Answer {
+    /// Its exit code says whether machines would be launched.
+    pub(crate) fn detailed(self, launches: bool) -> Self {
+        Self { launches: Some(launches), ..self }
+    }
+
+    /// What is refused counts before what is launched: a plan without some of its pods is none to go by.
+    fn status(&self) -> u8 {
+        match (self.refused, self.launches) {
+            (true, _) => 1,
+            (false, Some(true)) => 2,
+            (false, Some(false) | None) => 0,
+        }
+    }
+
     /// Prints an answer, or why there is none.
     pub(crate) fn finish<E: Display>(command: &str, answer: Result<Self, E>) -> ExitCode {
         match answer {
             Ok(answer) => {
                 say!("{}", answer.text);
-                ExitCode::from(u8::from(answer.refused))
+                ExitCode::from(answer.status())
             }
             Err(error) => {
                 complain!("whittle {command}: {error}");
-                ExitCode::from(2)
+                ExitCode::from(NO_ANSWER)
             }
         }
     }
@@ -34,6 +53,6 @@ impl Answer {
 impl Manifests {
     /// An answer that was decided from these manifests.
     pub(crate) fn answer(&self, text: String) -> Answer {
-        Answer { text, refused: !self.refused.is_empty() || !self.warnings.is_empty() }
+        Answer { text, refused: !self.refused.is_empty() || !self.warnings.is_empty(), launches: None }
     }
 }

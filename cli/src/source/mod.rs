@@ -18,6 +18,7 @@ mod manifests;
 
 pub mod catalog;
 mod offers;
+mod market;
 
 mod answer;
 mod error;
@@ -28,6 +29,7 @@ pub(crate) use answer::Answer;
 pub use error::ReadError;
 pub use expansion::Replicas;
 pub use manifests::{Expansion, Manifests, read, read_text};
+pub(crate) use market::Market;
 pub(crate) use offers::InstanceTypesByPool;
 pub use offers::Offers;
 pub(crate) use options::options;
@@ -83,7 +85,7 @@ impl Source {
     ///
     /// # Errors
     /// Unreadable input, with its position.
-    pub(crate) fn read(&self, command: &str) -> Result<(Manifests, InstanceTypesByPool), ReadError> {
+    pub(crate) fn read(&self, command: &str) -> Result<(Manifests, Market), ReadError> {
         let from_catalog = self.offers.instance_types.is_some();
         let when = match self.now {
             Some(now) => When::At(now),
@@ -95,7 +97,7 @@ impl Source {
             found.settings.objective = objective.objective();
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
-        let offered = self.offers.read(&found)?;
+        let market = self.offers.read(&found)?;
         print_ignored(command, &found);
         for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
             complain!("whittle {command}: warning: {missing}; here it is taken to have all defaults");
@@ -103,7 +105,7 @@ impl Source {
         for class in found.node_classes.iter().filter(|_| from_catalog) {
             complain!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
         }
-        Ok((found, offered))
+        Ok((found, market))
     }
 }
 
@@ -111,10 +113,10 @@ impl Source {
     /// Pods that no node runs matter to what is launched. To what is removed they do not: a workload without pods in a dump has none.
     fn expansion(&self, command: &str) -> Result<Expansion<'_>, ReadError> {
         match (command, self.replicas.first()) {
-            ("consolidate", None) => Ok(Expansion::Off),
-            ("consolidate", Some(replicas)) => Err(ReadError::Replicas {
+            ("consolidate" | "compare", None) => Ok(Expansion::Off),
+            ("consolidate" | "compare", Some(replicas)) => Err(ReadError::Replicas {
                 name: replicas.to_string(),
-                message: "consolidate decides about the pods that there are: use plan or explain, or leave this out".to_owned(),
+                message: format!("{command} decides about the pods that there are: use plan or explain, or leave this out"),
             }),
             _ => Ok(Expansion::Missing(&self.replicas)),
         }

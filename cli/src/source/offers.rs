@@ -3,6 +3,8 @@
 use super::catalog;
 use super::error::ReadError;
 use super::manifests::Manifests;
+use super::market::{Market, PriceList};
+use crate::money::Currency;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,13 +35,16 @@ pub struct Offers {
 pub(crate) type InstanceTypesByPool = BTreeMap<String, Arc<InstanceTypes>>;
 
 impl Offers {
-    /// The instance types of each NodePool.
+    /// The instance types of each NodePool, and what any type costs.
     ///
     /// # Errors
     /// A catalog that cannot be read; no region named or found; a node class whose kubelet settings cannot be read.
-    pub(crate) fn read(&self, manifests: &Manifests) -> Result<InstanceTypesByPool, ReadError> {
+    pub(crate) fn read(&self, manifests: &Manifests) -> Result<Market, ReadError> {
+        let currency = |region: Option<&str>| region.map(Currency::of_region).unwrap_or_default();
         if let Some(path) = &self.instance_types {
-            return Ok(catalog::for_all_pools(&manifests.objects, catalog::read(path)?));
+            let types = catalog::read(path)?;
+            let (prices, currency) = (PriceList::of_types(&types), currency(region_of(manifests).as_deref()));
+            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency });
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
@@ -55,7 +60,7 @@ impl Offers {
             by_class.insert(key, Arc::clone(&types));
             offered.insert(pool.metadata.name.clone(), types);
         }
-        Ok(offered)
+        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency: currency(Some(tables.region.as_str())) })
     }
 }
 

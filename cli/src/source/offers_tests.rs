@@ -46,7 +46,7 @@ fn manifests(text: &str) -> Manifests {
 #[test]
 fn a_dump_of_a_cluster_is_planned_with_the_tables_of_its_region() {
     let read = manifests(DUMP);
-    let offered = Offers::default().read(&read).unwrap();
+    let offered = Offers::default().read(&read).unwrap().types;
     let plan = decide(&read, offered.clone(), PackingArg::Best).plan;
     assert_eq!((plan.claims.len(), plan.left_out.len()), (1, 0));
     let types = &offered["general"];
@@ -55,7 +55,7 @@ fn a_dump_of_a_cluster_is_planned_with_the_tables_of_its_region() {
     let zones = large.offerings.iter().flat_map(|offering| &offering.requirements).filter(|rule| rule.key == labels::ZONE);
     assert!(zones.clone().count() > 0 && zones.clone().all(|rule| rule.values == ["eu-west-1b"]), "where the class has a subnet");
     let named = Offers { region: Some("us-west-2".into()), ..Offers::default() };
-    assert!(decide(&read, named.read(&read).unwrap(), PackingArg::Best).plan.claims.is_empty(), "no subnet of the class is there");
+    assert!(decide(&read, named.read(&read).unwrap().types, PackingArg::Best).plan.claims.is_empty(), "no subnet of the class is there");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_node_class_missing_from_the_manifests_has_all_defaults() {
     let read = manifests(&format!("{pool}- apiVersion: v1\n  kind: Pod{pod}"));
     let error = Offers::default().read(&read).unwrap_err().to_string();
     assert!(error.contains("--region (one of ap-southeast-1, eu-west-1"), "{error}");
-    let offered = Offers { region: Some("us-east-1".into()), ..Offers::default() }.read(&read).unwrap();
+    let offered = Offers { region: Some("us-east-1".into()), ..Offers::default() }.read(&read).unwrap().types;
     assert_eq!(decide(&read, offered, PackingArg::Best).plan.scheduled(), 1);
 }
 

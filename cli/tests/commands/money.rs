@@ -1,6 +1,6 @@
 //! Sums of money that `whittle consolidate` prints.
 
-use crate::{err, out, tests, whittle};
+use crate::{err, out, seed, tests, whittle};
 
 #[test]
 fn the_savings_of_a_command_are_not_those_of_each_of_its_nodes() {
@@ -16,4 +16,78 @@ fn the_savings_of_a_command_are_not_those_of_each_of_its_nodes() {
     assert_eq!(together.len(), 2, "{printed}");
     assert!(printed.contains("together: $0.38 an hour saved, $280.32 a month"), "{printed}");
     assert!(!text("json").contains("together"), "programs read the command for that");
+}
+
+/// A cluster of one node, and a pod that waits.
+fn cluster(region: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Node\nmetadata: {{name: n.{region}.compute.internal, labels: {{topology.kubernetes.io/region: {region}, \
+         topology.kubernetes.io/zone: us-east-1a, node.kubernetes.io/instance-type: c5.2xlarge, karpenter.sh/capacity-type: on-demand}}}}\n\
+         spec: {{providerID: 'aws:///us-east-1a/i-1'}}\nstatus: {{allocatable: {{cpu: 1, memory: 1Gi, pods: 5}}}}\n---\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: 3}}}}}}]}}\n"
+    )
+}
+
+#[track_caller]
+fn plan(input: &str, more: &[&str], code: i32) -> String {
+    let (pool, catalog) = (seed("004-provisioner-default.yaml"), tests().join("golden/catalog.json").display().to_string());
+    let words = [&["plan", "-f", "-", "-f", &pool, "--instance-types", &catalog], more].concat();
+    let planned = whittle(&words, input);
+    assert_eq!(planned.status.code(), Some(code), "{}{}", out(&planned), err(&planned));
+    out(&planned)
+}
+
+#[test]
+fn a_plan_says_what_is_paid_now_and_then() {
+    let text = plan(&cluster("us-east-1"), &[], 0);
+    let line = text.lines().find(|line| line.starts_with("now ")).unwrap();
+    assert!(line.starts_with("now $0.3400/h (1 node) -> then $0."), "{line}");
+    assert!(line.contains("/h (2 nodes): +") && line.ends_with(" a month"), "{line}");
+    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("LAUNCH")).take(2).collect();
+    assert!(table[1].starts_with("1       default"), "{text}");
+
+    let unknown = plan(&cluster("us-east-1").replace("c5.2xlarge", "x9.huge"), &[], 0);
+    assert!(unknown.contains("no price is known of their types: n.us-east-1.compute.internal (x9.huge)"), "{unknown}");
+}
+
+#[test]
+fn equal_machines_and_equal_reasons_are_told_once() {
+    let pods = |count, cpu| {
+        let pod =
+            |n| cluster("us-east-1").split_once("---\n").unwrap().1.replace("name: web", &format!("name: web-{n}")).replace("cpu: 3", cpu);
+        (0..count).map(pod).collect::<Vec<_>>().join("---\n")
+    };
+    let text = plan(&pods(12, "cpu: 60"), &["--objective", "cheapest"], 0);
+    assert!(text.matches("from nodepool default").count() < 12, "{text}");
+    let text = plan(&pods(7, "cpu: 6000"), &[], 0);
+    assert_eq!(text.matches("not placed: ").count(), 1, "{text}");
+    assert!(text.contains("default/web-4, and 2 more"), "{text}");
+}
+
+#[test]
+fn the_detailed_exit_code_says_whether_machines_are_launched() {
+    plan(&cluster("us-east-1"), &["--detailed-exitcode"], 2);
+    plan(&cluster("us-east-1").replace("cpu: 3}", "cpu: 100m}"), &["--detailed-exitcode"], 0);
+    let refused =
+        format!("{}---\n{}", cluster("us-east-1"), cluster("us-east-1").replace("name: web", "name: Web_").replace("name: n.", "name: m."));
+    plan(&refused, &["--detailed-exitcode"], 1);
+}
+
+#[test]
+fn amounts_are_in_the_currency_of_the_region() {
+    let text = plan(&cluster("cn-north-1"), &[], 0);
+    assert!(text.contains("now ¥0.3400/h") && !text.contains('$'), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&plan(&cluster("cn-north-1"), &["-o", "json"], 0)).unwrap();
+    assert_eq!((json["costs"]["currency"].as_str(), json["costs"]["now"]["price"].as_f64()), (Some("CNY"), Some(0.34)));
+    let session = "apply -f 001-provisioner-default.yaml\nsavings\n".replace("001-", &seed("001-"));
+    let prompt = whittle(&["local", "--region", "cn-north-1"], &session);
+    assert!(!out(&prompt).contains('$'), "{}", out(&prompt));
+}
+
+#[test]
+fn consolidation_says_what_is_paid_now_and_then() {
+    let input = tests().join("golden/consolidation/003-empty-several/input.yaml").display().to_string();
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let text = out(&whittle(&["consolidate", "-f", &input, "--instance-types", &catalog], ""));
+    assert!(text.contains("now $0.5760/h (3 nodes) -> then $0.1920/h (1 node): -67 %, -$280.32 a month"), "{text}");
 }

@@ -1,9 +1,10 @@
 //! `describe`: everything about an object that the cluster knows.
 
 use super::command_line::DescribeArgs;
-use super::get::{Scope, Selector, age, table};
+use super::get::{Scope, Selector, age};
 use crate::local::kinds::{self, KindEntry};
 use crate::local::rows::{self, Listed};
+use crate::table::table;
 use serde_json::Value;
 use std::fmt::Write as _;
 use whittle_sim::World;

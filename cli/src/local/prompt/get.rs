@@ -3,7 +3,7 @@
 use super::command_line::{Format, GetArgs};
 use crate::local::kinds::{self, KindEntry, Target};
 use crate::local::rows::Listed;
-use comfy_table::{Table, presets};
+use crate::table::table;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -188,20 +188,6 @@ fn one_table(now: Timestamp, args: &GetArgs, entry: &KindEntry, rows: &[Listed<'
     table(if args.no_headers { &[] } else { &header }, rows.iter().map(row))
 }
 
-/// Columns as wide as their widest cell.
-pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    if !header.is_empty() {
-        table.set_header(header.iter().copied());
-    }
-    table.add_rows(rows);
-    table.column_iter_mut().for_each(|column| {
-        column.set_padding((0, 2));
-    });
-    format!("{}\n", table.trim_fmt())
-}
-
 /// How long ago something was, in kubectl's steps: 90s, 5m30s, 3h, 2d.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
@@ -243,11 +229,5 @@ mod tests {
             assert_eq!(matches(text), Ok(false), "{text}");
         }
         assert!(matches("app in (web, db)").is_err() && matches("").is_err());
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["a", "-"], ["longer", "é"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(table(&["NAME", "X"], rows), "NAME    X\na       -\nlonger  é\n");
     }
 }

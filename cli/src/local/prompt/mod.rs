@@ -12,6 +12,7 @@ mod lines;
 mod rollout;
 
 use super::session::{Place, Session, SessionError};
+use crate::money::Currency;
 use crate::printing::{complain, say};
 use crate::savings;
 use command_line::{Line, RolloutCommand, Verb};
@@ -62,7 +63,7 @@ fn run(prompt: &mut Prompt, lines: &mut dyn Lines, interactive: bool) -> ExitCod
         };
         prompt.stop.store(false, Ordering::Relaxed);
         match prompt.command(&line, lines) {
-            Ok(Some(text)) => say!("{text}"),
+            Ok(Some(text)) => say!("{}", prompt.currency().shown(text)),
             Ok(None) => return status,
             Err(error) => {
                 complain!("{error}");
@@ -122,6 +123,10 @@ impl Prompt {
             Verb::Other(words) => return Err(command_line::refusal(&words)),
         };
         Ok(Some(text))
+    }
+
+    fn currency(&self) -> Currency {
+        Currency::of_region(self.session.simulation.world().region.name())
     }
 
     fn savings(&self) -> String {

@@ -39,6 +39,8 @@ pub struct Outcome {
     pub name: String,
     pub shows: Vec<String>,
     pub seed: u64,
+    /// The region, on which the currency of prices depends.
+    pub region: String,
     /// Failed expectations and violated invariants; empty on success.
     pub failures: Vec<String>,
     pub lines: Vec<Line>,
@@ -634,12 +636,13 @@ impl<'a> Player<'a> {
             longest_chain: world.counts.longest_chain,
         };
         let gates = world.gates.clone().unwrap_or_default();
+        let region = world.region.name().to_string();
         let all_lines = world.story.lines();
         // Lines from settling are only included in case of failures.
         let lines = if self.failures.is_empty() { &all_lines[..lines] } else { all_lines }.to_vec();
         let ledger = ledger_of(world.store.decisions(&world.name()));
         let (name, shows, failures) = (scenario.name.clone(), scenario.shows.clone(), self.failures.clone());
-        Outcome { name, shows, seed, failures, lines, ledger, summary, gates }
+        Outcome { name, shows, seed, region, failures, lines, ledger, summary, gates }
     }
 }
 

@@ -21,7 +21,7 @@ impl Replanned {
         let refused = |error: source::ReadError| SessionError::Refused(error.to_string());
         let read = source::read_text("day", &args.pending(minute)).map_err(refused)?;
         let offers = Offers { instance_types: None, region: Some(Place::default().region) };
-        let offered = offers.read(&read).map_err(refused)?;
+        let offered = offers.read(&read).map_err(refused)?.types;
         let plan = |packing| decide(&read, offered.clone(), packing).plan;
         let ours = plan(PackingArg::Best);
         let bound = ours.lower_bound.unwrap_or_default();

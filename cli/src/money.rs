@@ -1,0 +1,127 @@
+//! Money as it is printed: in which currency, by the hour and by the month, and what a change makes of a bill.
+
+use whittle_units::Price;
+
+/// As prices per month are usually given.
+pub(crate) const HOURS_A_MONTH: f64 = 730.0;
+
+/// The currency in which AWS bills the regions of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Currency {
+    /// US dollars.
+    #[default]
+    Usd,
+    /// Yuan, in the regions of China.
+    Cny,
+}
+
+impl Currency {
+    /// The currency of a region.
+    pub(crate) fn of_region(region: &str) -> Self {
+        if region.starts_with("cn-") { Self::Cny } else { Self::Usd }
+    }
+
+    /// The currency of the region that a node's name ends with, as in `ip-10-0-1-7.cn-north-1.compute.internal`.
+    pub(crate) fn of_node(name: &str) -> Self {
+        Self::of_region(name.split('.').nth(1).unwrap_or_default())
+    }
+
+    /// Its code of ISO 4217.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Usd => "USD",
+            Self::Cny => "CNY",
+        }
+    }
+
+    /// Shows the amounts of a text in this currency. Decisions write `$` whatever the region is, as Karpenter does in its events, so
+    /// this is done once, where a text is printed.
+    pub(crate) fn shown(self, text: String) -> String {
+        if self == Self::Usd || !text.contains('$') {
+            return text;
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            let amount = letter == '$' && letters.peek().is_some_and(char::is_ascii_digit);
+            out.push(if amount { '¥' } else { letter });
+        }
+        out
+    }
+}
+
+/// A number of nodes and what they cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bill {
+    pub(crate) nodes: usize,
+    /// Per hour, of the nodes whose price is known.
+    pub(crate) price: Price,
+}
+
+impl Bill {
+    /// With more nodes.
+    pub(crate) fn plus(&self, nodes: usize, price: Price) -> Self {
+        Self { nodes: self.nodes + nodes, price: self.price + price }
+    }
+}
+
+/// One line: what is paid now, what would be paid then, and the difference in per cent and by the month.
+pub(crate) fn change(now: &Bill, then: &Bill) -> String {
+    let per_cent = match percentage(now.price, then.price) {
+        Some(per_cent) => format!("{per_cent:+.0} %, "),
+        None => String::new(),
+    };
+    let bill = |bill: &Bill| format!("{} ({})", bill.price, counted(bill.nodes, "node"));
+    format!("now {} -> then {}: {per_cent}{} a month", bill(now), bill(then), signed(a_month(now.price, then.price)))
+}
+
+/// The change of a price in per cent; `None` if there was none.
+pub(crate) fn percentage(now: Price, then: Price) -> Option<f64> {
+    (now > Price::ZERO).then(|| (then.dollars() / now.dollars() - 1.0) * 100.0)
+}
+
+/// What a change of the price per hour makes in a month.
+pub(crate) fn a_month(now: Price, then: Price) -> f64 {
+    (then.dollars() - now.dollars()) * HOURS_A_MONTH
+}
+
+/// Rounded to cents, for programs.
+pub(crate) fn cents(amount: f64) -> f64 {
+    (amount * 100.0).round() / 100.0
+}
+
+/// A change of money, with its sign and with cents.
+pub(crate) fn signed(amount: f64) -> String {
+    let sign = if amount < 0.0 { '-' } else { '+' };
+    format!("{sign}${:.2}", amount.abs())
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_amounts_change_their_currency() {
+        let text = "saves $0.38 an hour, +$2.00 a month; ${NAME} and cost$".to_owned();
+        assert_eq!(Currency::of_region("us-east-1").shown(text.clone()), text);
+        let yuan = Currency::of_node("ip-10-0-1-7.cn-north-1.compute.internal");
+        assert_eq!((yuan, yuan.code()), (Currency::Cny, "CNY"));
+        assert_eq!(yuan.shown(text), "saves ¥0.38 an hour, +¥2.00 a month; ${NAME} and cost$");
+        assert_eq!(Currency::of_node("ip-10-0-1-7.ec2.internal"), Currency::Usd);
+    }
+
+    #[test]
+    fn a_change_has_its_sign_its_share_and_its_month() {
+        let bill = |nodes, dollars| Bill { nodes, price: Price::from_dollars(dollars) };
+        let less = change(&bill(4, 2.0), &bill(1, 0.5));
+        assert_eq!(less, "now $2.0000/h (4 nodes) -> then $0.5000/h (1 node): -75 %, -$1095.00 a month");
+        let first = change(&bill(0, 0.0), &bill(2, 0.1));
+        assert_eq!(first, "now $0.0000/h (0 nodes) -> then $0.1000/h (2 nodes): +$73.00 a month");
+        assert!(change(&bill(1, 0.1), &bill(1, 0.1)).ends_with("+0 %, +$0.00 a month"));
+    }
+}

@@ -1,0 +1,107 @@
+//! What there is to buy and what it costs: instance types by NodePool, and the price of a machine that runs already.
+
+use super::offers::InstanceTypesByPool;
+use crate::money::{Bill, Currency};
+use std::collections::BTreeMap;
+use whittle_api::catalog::InstanceType;
+use whittle_api::labels;
+use whittle_ec2::facts::Catalog;
+use whittle_model::state::{ClusterState, StateNode};
+use whittle_units::Price;
+
+/// The answer to `--region` or `--instance-types`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Market {
+    pub(crate) types: InstanceTypesByPool,
+    pub(crate) prices: PriceList,
+    pub(crate) currency: Currency,
+}
+
+/// The price of an offering.
+#[derive(Clone, Debug)]
+struct Listed {
+    zone: String,
+    capacity_type: String,
+    price: Price,
+}
+
+/// The prices of all types, whether NodePools admit them or not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PriceList(BTreeMap<String, Vec<Listed>>);
+
+/// What is known of a node's bill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeOffer<'n> {
+    pub(crate) instance_type: &'n str,
+    pub(crate) capacity_type: &'static str,
+    /// `None` if the list does not have it.
+    pub(crate) price: Option<Price>,
+}
+
+/// The label of nodes of EKS's node groups: `SPOT`, `ON_DEMAND` or `CAPACITY_BLOCK`.
+const GROUP_CAPACITY_TYPE: &str = "eks.amazonaws.com/capacityType";
+
+impl PriceList {
+    /// The prices of a catalog file. An offering without a price is not in the list.
+    pub(super) fn of_types(types: &[InstanceType]) -> Self {
+        let mut list = Self::default();
+        for (one, offering) in types.iter().flat_map(|one| one.offerings.iter().map(move |offering| (one, offering))) {
+            if offering.price > Price::ZERO {
+                list.add(&one.name, offering.zone(), offering.capacity_type(), offering.price);
+            }
+        }
+        list
+    }
+
+    /// The prices of a region's tables.
+    pub(super) fn of_tables(tables: &Catalog) -> Self {
+        let mut list = Self::default();
+        for (name, price) in &tables.on_demand {
+            list.add(name, "", labels::CAPACITY_ON_DEMAND, *price);
+        }
+        for (name, zones) in &tables.spot {
+            zones.iter().for_each(|(zone, price)| list.add(name, zone, labels::CAPACITY_SPOT, *price));
+        }
+        list
+    }
+
+    fn add(&mut self, instance_type: &str, zone: &str, capacity_type: &str, price: Price) {
+        let listed = Listed { zone: zone.to_owned(), capacity_type: capacity_type.to_owned(), price };
+        self.0.entry(instance_type.to_owned()).or_default().push(listed);
+    }
+
+    /// A node's type and price, by its labels. Reserved capacity is billed on demand, and so is what no label calls spot.
+    pub(crate) fn offer_of<'n>(&self, node: &'n StateNode) -> NodeOffer<'n> {
+        let label = |key: &str| node.labels().get(key).map(String::as_str).unwrap_or_default();
+        let spot = label(labels::CAPACITY_TYPE) == labels::CAPACITY_SPOT || label(GROUP_CAPACITY_TYPE) == "SPOT";
+        let capacity_type = if spot { labels::CAPACITY_SPOT } else { labels::CAPACITY_ON_DEMAND };
+        let (instance_type, zone) = (label(labels::INSTANCE_TYPE), label(labels::ZONE));
+        let listed = self.0.get(instance_type).map_or(&[][..], Vec::as_slice);
+        let in_zone = |one: &&Listed| one.capacity_type == capacity_type && (one.zone == zone || one.zone.is_empty() || zone.is_empty());
+        NodeOffer { instance_type, capacity_type, price: listed.iter().find(in_zone).map(|one| one.price) }
+    }
+
+    /// What the nodes of a cluster cost, and a sentence about those whose price is not known.
+    pub(crate) fn bill(&self, state: &ClusterState) -> (Bill, Option<String>) {
+        let (mut bill, mut unknown) = (Bill::default(), Vec::new());
+        for node in &state.nodes {
+            let offer = self.offer_of(node);
+            bill = bill.plus(1, offer.price.unwrap_or(Price::ZERO));
+            if offer.price.is_none() {
+                unknown.push(format!("{} ({})", node.name(), if offer.instance_type.is_empty() { "no type" } else { offer.instance_type }));
+            }
+        }
+        (bill, unpriced(&unknown))
+    }
+}
+
+/// How many nodes without a price are named.
+const NAMED: usize = 3;
+
+/// A sentence about nodes whose price is not known.
+pub(crate) fn unpriced(nodes: &[String]) -> Option<String> {
+    let more = nodes.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    (!nodes.is_empty()).then(|| format!("not counted, because no price is known of their types: {named}{more}"))
+}
