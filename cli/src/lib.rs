@@ -2,6 +2,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "what cannot be written is an error and no panic: print with `printing`")]
 
 pub mod check;
+pub mod compare;
 pub mod consolidate;
 pub mod convert;
 pub mod explain;
@@ -33,6 +34,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Show which nodes of some manifests would be removed or replaced now, what that saves, and why the others are kept
     Consolidate(consolidate::ConsolidateArgs),
+    /// Compare what the nodes of a cluster cost with what Whittle would pay for their pods
+    Compare(compare::CompareArgs),
     /// Explain where one pod of some manifests would go, or what would happen to one node, and why
     Explain(explain::ExplainArgs),
     Savings(savings::SavingsArgs),
@@ -57,6 +60,7 @@ pub fn run(cli: &Cli) -> ExitCode {
     match &cli.command {
         Command::Plan(args) => plan::run(args),
         Command::Consolidate(args) => consolidate::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {

@@ -1,6 +1,7 @@
 //! Runs the built command on the seeds' files.
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
+mod compare;
 mod endings;
 mod legacy_pools;
 mod money;

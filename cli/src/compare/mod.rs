@@ -1,0 +1,71 @@
+//! `whittle compare`: what today's nodes cost, and what Whittle would pay for the same pods, from files alone.
+
+mod fresh;
+mod output;
+
+use crate::source::{Answer, Format, PackingArg, ReadError, Source};
+use clap::Args;
+use std::process::ExitCode;
+
+/// Compare what the nodes of a cluster cost with what Whittle would pay for their pods.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = "\
+Plans all running pods afresh, as if there were no nodes. What may not move keeps its node: Fargate, static NodePools, nodes whose
+price is not known, and nodes with pods that no NodePool takes. DaemonSets run on every new node. It says where Whittle would get to,
+not how: on the way PodDisruptionBudgets, annotations and the NodePools' budgets hold.
+
+Decides from files alone: nothing is read from or changed in a cluster or an account. It does not matter who made the nodes: a node
+group, Cluster Autoscaler or Karpenter. The files need a NodePool for the new ones; without an EC2NodeClass it has all defaults.
+
+Examples:
+  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,pdb > cluster.json
+  whittle compare -f cluster.json
+  whittle compare -f cluster.json -f pools.yaml --region eu-west-1 -o json
+
+Exit code: 0 if there is an answer; 1 if it leaves out or relies on objects that are refused, which standard error names; 2 if
+there is none, because something cannot be read, or because there are no nodes or no NodePools to compare.")]
+pub struct CompareArgs {
+    #[command(flatten)]
+    pub source: Source,
+    /// How to print the comparison
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+    /// Whether to search for cheaper plans than Karpenter's
+    #[arg(long, value_enum, default_value_t = PackingArg::Best)]
+    pub packing: PackingArg,
+}
+
+/// Why there is nothing to compare.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// Input that cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Nothing is paid for today.
+    #[error("there are no nodes among these files, so nothing is paid today: add the cluster's with `kubectl get -A -o json nodes,pods`")]
+    NoNodes,
+    /// Nothing could be bought.
+    #[error("there is no NodePool among these files, so nothing could be bought: add one with -f, even one that is not applied yet")]
+    NoPools,
+}
+
+/// Runs the command; [`Answer`] has its exit codes.
+#[must_use]
+pub fn run(args: &CompareArgs) -> ExitCode {
+    Answer::finish("compare", answer(args))
+}
+
+fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
+    let (read, market) = args.source.read("compare")?;
+    if read.objects.nodes.is_empty() {
+        return Err(CompareError::NoNodes);
+    }
+    if read.objects.node_pools.is_empty() {
+        return Err(CompareError::NoPools);
+    }
+    let comparison = fresh::compare(&read, &market, args.packing, args.source.offers.instance_types.is_none());
+    Ok(read.answer(match args.output {
+        Format::Json => output::json(&comparison),
+        Format::Text => market.currency.shown(output::text(&comparison)),
+    }))
+}
