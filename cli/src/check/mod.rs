@@ -1,10 +1,11 @@
 //! `whittle check`: validates manifests and settings without a cluster.
 
+mod classes;
 #[cfg(test)]
 mod tests;
 mod workloads;
 
-use crate::source::{acceptance, classes, files};
+use crate::source::{self, acceptance, files};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -103,13 +104,15 @@ impl Findings {
                 Object::NodePool(pool) => {
                     let found = runtime::node_pool(pool);
                     self.lines.extend(found.notes.iter().map(|note| format!("note: {name}, {note}")));
-                    let missing = classes::dangling([&**pool], &classes);
+                    let missing = source::classes::dangling([&**pool], &classes);
                     self.lines.extend(missing.iter().map(|missing| format!("warning: {missing}")));
                     if missing.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));
                     }
                 }
                 Object::NodeClass(class) => {
+                    let remarks = classes::remarks(class);
+                    self.lines.extend(remarks.iter().map(|remark| format!("warning: {name}, {remark}")));
                     self.verdict(&name, runtime::kubelet_violations(class.spec.kubelet.as_ref()).iter().map(ToString::to_string));
                 }
                 Object::ConfigMap(map) => self.config_map(&name, map, node_role),

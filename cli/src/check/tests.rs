@@ -80,3 +80,16 @@ fn s1_24_words_of_older_versions_are_reported() {
     let ran = run_on(&args(&["004-deployment-inflate.yaml"]), &[]);
     assert!(!ran.out.contains("warning") && ran.out.contains(": fine"), "{}", ran.out);
 }
+
+#[test]
+fn s3_12_an_owner_of_nine_digits_is_remarked_and_valid() {
+    let ran = run_on(&args(&["003-ec2nodeclass-selector-terms.yaml"]), &[]);
+    assert!(!ran.out.contains("warning"), "{}", ran.out);
+    let text = std::fs::read_to_string(seed("003-ec2nodeclass-selector-terms.yaml")).unwrap().replace("\"000123456789\"", "\"123456789\"");
+    let args = Args { filename: vec!["-".into()], values: Vec::new(), environment: false, node_role: None };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(&args, &BTreeMap::new(), &mut text.as_bytes(), &mut out, &mut err).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!((code, out.matches("has 9 digits and an account id 12").count()), (ExitCode::SUCCESS, 2), "{out}");
+    assert!(out.contains("spec.amiSelectorTerms[0].owner") && out.contains("leading zeros"), "{out}");
+}

@@ -165,10 +165,7 @@ impl<P: Rights> Run<'_, P> {
                 self.report.count("launched");
             }
             if let Some(machine) = claim.value.machine() {
-                let message = format!(
-                    "{} is {} {} in {} at {}",
-                    machine.instance_id, machine.capacity_type, machine.instance_type, machine.zone, machine.price
-                );
+                let message = machine::description(machine, batch, &claim.value.spec.node_pool);
                 self.report.decide(now, DecisionKind::Launched, format!("nodeclaim/{name}"), message);
             }
         }

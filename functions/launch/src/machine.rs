@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
 use whittle_claims::{ClaimSpec, Machine, OfferingKey, StockOut};
 use whittle_ec2::errors::ApiError;
-use whittle_ec2::fleet::{FleetAnswer, FleetInstance, FleetPoolError, Purchase, machine_facts, marks};
+use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetPoolError, Purchase, machine_facts, marks};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::instance_types::{instance_type, quota_of};
 use whittle_snapshot::{EVERY, unavailable};
 use whittle_units::{Price, ProviderId, Resources, Timestamp};
+
+/// The resources of a machine that its description names.
+const SHOWN: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
 
 /// The machine as the claim stores it. A type that the catalog no longer has gets no capacity here; the Node reports it.
 pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, planned: &ClaimSpec, now: Timestamp) -> Machine {
@@ -54,6 +57,22 @@ pub(crate) fn machine(facts: &Facts, batch: &Batch, instance: &FleetInstance, pl
     out.capacity = learned.capacity;
     out.allocatable = learned.allocatable;
     out
+}
+
+/// What was launched, in a sentence.
+pub(crate) fn description(machine: &Machine, batch: &Batch, node_pool: &str) -> String {
+    let of_machine = |config: &&FleetConfig| {
+        config.overrides.iter().any(|each| each.instance_type == machine.instance_type && each.zone == machine.zone)
+    };
+    let template = batch.request.configs.iter().find(of_machine);
+    let template = template.map(|config| format!(", launch template {}", config.launch_template)).unwrap_or_default();
+    let amount = |name: &str| Some(machine.allocatable.get(name)).filter(|amount| !amount.is_zero());
+    let amounts: Vec<String> = SHOWN.into_iter().filter_map(|name| Some(format!("{name} {}", amount(name)?.text_of(name)))).collect();
+    let allocatable = if amounts.is_empty() { String::new() } else { format!(", allocatable {}", amounts.join(" ")) };
+    format!(
+        "{} is {} {} in {} at {}; nodepool {node_pool}{template}{allocatable}, provider id {}",
+        machine.instance_id, machine.capacity_type, machine.instance_type, machine.zone, machine.price, machine.provider_id
+    )
 }
 
 /// An instance that was found by its tag, in the form of a CreateFleet response.

@@ -19,9 +19,16 @@ pub(crate) const LEFT_OUT_MAX: usize = 100;
 
 /// Records why a claim was planned, as a sentence and as data.
 pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
-    let cheapest = new.why.cheapest.as_ref().map_or_else(String::new, |offer| format!(", cheapest {offer}"));
+    let cheapest = new.why.cheapest.as_ref().map_or_else(String::new, |offer| format!("; cheapest {offer}"));
     let pods: Vec<String> = new.pods.iter().map(PodRef::key).collect();
-    let message = format!("for {} pods, out of {} instance types{cheapest}", pods.len(), new.instance_types.len());
+    let requests: Vec<String> = new.requests.iter().map(|(name, amount)| format!("{name} {}", amount.text_of(name))).collect();
+    let message = format!(
+        "for {} from nodepool {}, requests {}: {}{cheapest}",
+        if pods.len() == 1 { "1 pod".to_owned() } else { format!("{} pods", pods.len()) },
+        new.node_pool,
+        requests.join(" "),
+        candidates(new)
+    );
     let passed: Vec<String> = new.why.passed_over.iter().map(|rejected| format!("{}: {}", rejected.node_pool, rejected.cause)).collect();
     let detail = serde_json::json!({
         "nodePool": new.node_pool, "pods": pods, "instanceTypes": new.instance_types.len(), "priceNanos": new.cheapest_price,
@@ -34,6 +41,19 @@ pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, n
     report.count("planned");
     let min_values_relaxed = new.annotations.get(labels::MIN_VALUES_RELAXED).map_or("false", String::as_str);
     report.metric(metrics::NodeClaimsCreated { reason: "provisioned", nodepool: &new.node_pool, min_values_relaxed });
+}
+
+/// How many candidate types a message names.
+const CANDIDATES_NAMED: usize = 5;
+
+/// The first candidate types of a claim, and the number of the others.
+fn candidates(new: &NewClaim) -> String {
+    let named: Vec<&str> = new.instance_types.iter().take(CANDIDATES_NAMED).map(String::as_str).collect();
+    match new.instance_types.len().saturating_sub(named.len()) {
+        0 => named.join(", "),
+        1 => format!("{} or 1 other type", named.join(", ")),
+        others => format!("{} or {others} other types", named.join(", ")),
+    }
 }
 
 /// Emits gauges of a run: pending pods, unscheduled pods, and the duration of the plan.
