@@ -6,6 +6,7 @@ mod tests;
 mod workloads;
 
 use crate::source::{self, acceptance, files};
+use crate::validate;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -66,7 +67,7 @@ pub fn run(
     };
     let mut objects = Vec::new();
     for object in located {
-        let faults = acceptance::faults(&object);
+        let faults = acceptance::faults(&object, acceptance::REPLICAS_MAX);
         if faults.is_empty() {
             objects.push(object.value);
         }
@@ -102,7 +103,7 @@ impl Findings {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
                 Object::NodePool(pool) => {
-                    let found = runtime::node_pool(pool);
+                    let found = validate::runtime::node_pool(pool);
                     self.lines.extend(found.notes.iter().map(|note| format!("note: {name}, {note}")));
                     let missing = source::classes::dangling([&**pool], &classes);
                     self.lines.extend(missing.iter().map(|missing| format!("warning: {missing}")));

@@ -6,6 +6,7 @@ pub mod demo;
 #[cfg(test)]
 mod disrupting;
 mod kinds;
+mod place;
 pub mod prompt;
 pub mod report;
 mod rows;
@@ -41,13 +42,13 @@ pub struct LocalArgs {
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Name of the simulated cluster
-    #[arg(long, default_value = "demo")]
+    #[arg(long, default_value = "demo", value_parser = place::cluster)]
     pub cluster: String,
     /// Region, whose instance types and prices are used
-    #[arg(long, default_value = "us-east-1")]
+    #[arg(long, default_value = "us-east-1", value_parser = place::region)]
     pub region: String,
     /// Kubernetes version
-    #[arg(long, default_value = "1.33")]
+    #[arg(long, default_value = "1.33", value_parser = place::kubernetes_version)]
     pub kubernetes_version: String,
     /// Determines everything random
     #[arg(long, default_value_t = 1)]

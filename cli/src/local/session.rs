@@ -265,7 +265,7 @@ impl Session {
 
     /// Changes the replicas of a Deployment.
     pub fn scale(&mut self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
-        if let Some(fault) = acceptance::replicas_fault(replicas) {
+        if let Some(fault) = acceptance::replicas_fault(replicas, acceptance::SIMULATED_MAX) {
             return Err(SessionError::Refused(format!("deployment {deployment:?}: {fault}")));
         }
         let mut world = self.simulation.world();
@@ -356,6 +356,6 @@ pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Re
     }
     let refuse = |errors: Vec<ManifestError>| SessionError::Manifest(errors.iter().map(ToString::to_string).collect());
     let objects = manifest::read(name, &text).map_err(refuse)?;
-    let errors: Vec<ManifestError> = objects.iter().flat_map(acceptance::faults).collect();
+    let errors: Vec<ManifestError> = objects.iter().flat_map(|object| acceptance::faults(object, acceptance::SIMULATED_MAX)).collect();
     if errors.is_empty() { Ok(objects.into_iter().map(|located| located.value).collect()) } else { Err(refuse(errors)) }
 }

@@ -5,19 +5,22 @@ use super::identity::name_fault;
 use whittle_api::field::FieldPath;
 use whittle_api::manifest::{Located, ManifestError, Object};
 
-/// The largest number of replicas that is simulated or planned. An API server has no such limit, but every pod takes memory and time.
+/// The largest number of replicas that is planned. An API server has no such limit, but every pod takes memory and time.
 pub(crate) const REPLICAS_MAX: i32 = 100_000;
 
+/// The same for a cluster whose every second is simulated.
+pub(crate) const SIMULATED_MAX: i32 = 10_000;
+
 /// What is wrong with a number of replicas, and what to do about it.
-pub(crate) fn replicas_fault(replicas: i32) -> Option<String> {
+pub(crate) fn replicas_fault(replicas: i32, most: i32) -> Option<String> {
     if replicas < 0 {
         return Some(format!("{replicas} replicas cannot be: write 0 or more"));
     }
-    (REPLICAS_MAX < replicas).then(|| format!("{replicas} replicas are too many to follow: write at most {REPLICAS_MAX}"))
+    (most < replicas).then(|| format!("{replicas} replicas are too many to follow: write at most {most}"))
 }
 
-/// The errors of an object.
-pub(crate) fn faults(located: &Located<Object>) -> Vec<ManifestError> {
+/// The errors of an object, of which `most` replicas can be followed.
+pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError> {
     let object = &located.value;
     let (api_version, kind) = object.type_meta();
     let ours = api_version.starts_with("karpenter.") || matches!(object, Object::ClusterConfig(_) | Object::Unknown { .. });
@@ -40,6 +43,6 @@ pub(crate) fn faults(located: &Located<Object>) -> Vec<ManifestError> {
         Object::StatefulSet(object) => object.spec.replicas,
         _ => None,
     };
-    let replicas = replicas.and_then(replicas_fault).map(|message| fault(&["spec", "replicas"], message));
+    let replicas = replicas.and_then(|replicas| replicas_fault(replicas, most)).map(|message| fault(&["spec", "replicas"], message));
     name_fault(name).map(|message| fault(&["metadata", "name"], message)).into_iter().chain(replicas).collect()
 }

@@ -3,7 +3,7 @@
 //! A dump has both a Deployment and its pods; a file that is still to be applied has the Deployment alone. Pods count by their
 //! ownerReferences, and only the missing ones are added. DaemonSets are left to the solver, which counts them on every machine.
 
-use super::acceptance::replicas_fault;
+use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::error::ReadError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,7 +39,7 @@ impl FromStr for Replicas {
         let form = || format!("{text:?} is not of the form NAME=N or NAMESPACE/NAME=N, such as web=20");
         let (name, count) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
         let count: i32 = count.parse().map_err(|_| form())?;
-        replicas_fault(count).map_or(Ok(Self { name: name.to_owned(), count }), Err)
+        replicas_fault(count, REPLICAS_MAX).map_or(Ok(Self { name: name.to_owned(), count }), Err)
     }
 }
 

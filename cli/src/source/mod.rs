@@ -37,6 +37,7 @@ pub use options::{Format, ObjectiveArg, PackingArg};
 pub use settings::When;
 
 use crate::printing::complain;
+use crate::validate;
 use clap::Args;
 use jiff::Timestamp;
 use std::path::PathBuf;
@@ -101,6 +102,11 @@ impl Source {
         print_ignored(command, &found);
         for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
             complain!("whittle {command}: warning: {missing}; here it is taken to have all defaults");
+        }
+        for pool in &found.objects.node_pools {
+            for fault in validate::runtime::schedules(pool) {
+                complain!("whittle {command}: warning: NodePool {:?}, {fault}", NodePool::given_name(&pool.metadata.name));
+            }
         }
         for class in found.node_classes.iter().filter(|_| from_catalog) {
             complain!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);

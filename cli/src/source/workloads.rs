@@ -1,7 +1,7 @@
 //! Services, workloads and capacity buffers: Services and workloads select the pods that spread together (cluster-default
 //! spread, scheduling 22), and capacity buffers take the spec of their pods from workloads and templates.
 
-use super::acceptance::replicas_fault;
+use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::documents::Document;
 use super::error::ReadError;
 use super::expansion::{PodMaker, Replicas, expand};
@@ -160,7 +160,7 @@ impl WorkloadManifests {
         template: PodTemplate,
         selector: LabelSelector,
     ) -> Result<(), ReadError> {
-        if let Some(fault) = replicas_fault(replicas) {
+        if let Some(fault) = replicas_fault(replicas, REPLICAS_MAX) {
             return Err(document.fault("spec.replicas".to_owned(), fault));
         }
         let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();

@@ -2,7 +2,7 @@
 
 mod judge;
 mod output;
-mod runtime;
+pub(crate) mod runtime;
 #[cfg(test)]
 mod tests;
 

@@ -22,21 +22,29 @@ pub(super) fn findings(object: &Object) -> Findings {
     }
 }
 
-fn node_pool(pool: &NodePool) -> Findings {
+/// The findings about a NodePool.
+pub(crate) fn node_pool(pool: &NodePool) -> Findings {
     let mut found = runtime::node_pool(pool);
-    let budgets = FieldPath::of("spec.disruption.budgets");
-    for (index, budget) in pool.spec.disruption.budgets.iter().enumerate() {
-        if let Some(Err(error)) = budget.schedule.as_deref().map(Schedule::parse) {
-            let message = format!("{error}; no node of the pool is disrupted until this is corrected");
-            found.errors.push(FieldError::new(budgets.index(index).key("schedule"), message));
-        }
-    }
+    found.errors.extend(schedules(pool));
     if let Some(fault) = whittle_solver::machine_cost_fault(pool) {
         // It begins with the field.
         let message = fault.split_once(": ").map_or(fault.as_str(), |(_, message)| message);
         found.errors.push(FieldError::new(FieldPath::of("metadata.annotations").key(labels::MACHINE_COST), message));
     }
     found
+}
+
+/// The schedules of a pool's budgets that are none.
+pub(crate) fn schedules(pool: &NodePool) -> Vec<FieldError> {
+    let budgets = FieldPath::of("spec.disruption.budgets");
+    let mut faults = Vec::new();
+    for (index, budget) in pool.spec.disruption.budgets.iter().enumerate() {
+        if let Some(Err(error)) = budget.schedule.as_deref().map(Schedule::parse) {
+            let message = format!("{error}; no node of the pool is disrupted until this is corrected");
+            faults.push(FieldError::new(budgets.index(index).key("schedule"), message));
+        }
+    }
+    faults
 }
 
 fn node_claim(claim: &NodeClaim) -> Findings {

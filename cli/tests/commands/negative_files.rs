@@ -151,3 +151,34 @@ fn a_pool_of_a_misspelt_group_is_rejected_by_every_command() {
     let planned = whittle(&["plan", "-f", "-", "--instance-types", &catalog()], &format!("{pod}{pool}"));
     assert!(err(&planned).contains(wanted[1]), "{}{}", out(&planned), err(&planned));
 }
+
+#[test]
+fn a_schedule_that_never_comes_is_told_by_every_command() {
+    let schedule = "spec.disruption.budgets[0].schedule: schedule field \"61\" does not fit 0 to 59";
+    let text = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {disruption: {budgets: \
+                [{nodes: 10%, schedule: '61 25 * * *', duration: 1h}]}, template: {spec: {requirements: [], nodeClassRef: \
+                {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}\n";
+    let checked = whittle(&["check", "-f", "-"], text);
+    assert_eq!(checked.status.code(), Some(1), "it would not work");
+    assert!(err(&checked).contains(schedule), "{}", err(&checked));
+    for command in ["plan", "consolidate"] {
+        let decided = whittle(&[command, "-f", "-", "--instance-types", &catalog()], text);
+        assert_eq!(decided.status.code(), Some(0), "a server accepts it");
+        assert!(err(&decided).contains(&format!("warning: NodePool \"default\", {schedule}")), "{command}: {}", err(&decided));
+    }
+    let file = std::env::temp_dir().join(format!("whittle-schedule-{}.yaml", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    let applied = whittle(&["local"], &format!("apply -f {}\n", file.display()));
+    std::fs::remove_file(&file).unwrap();
+    assert!(out(&applied).contains(schedule), "{}{}", out(&applied), err(&applied));
+}
+
+#[test]
+fn nonsense_is_refused_at_once() {
+    let deployment = seed("004-deployment-inflate.yaml");
+    refused(&["local"], &format!("apply -f {deployment}\nscale deploy/inflate --replicas 2000000000\n"), &["at most 10000"]);
+    refused(&["local"], &format!("apply -f {deployment}\nscale deploy/inflate --replicas -3\n"), &["write 0 or more"]);
+    refused(&["local", "--region", "mars-1"], "", &["no region has this name", "us-east-1"]);
+    refused(&["local", "--kubernetes-version", "banana"], "", &["EKS has no such version", "1.33"]);
+    refused(&["local", "--cluster", "a b"], "", &["no cluster has this name"]);
+}

@@ -4,8 +4,9 @@ use super::command_line::ApplyArgs;
 use super::{Prompt, refused};
 use crate::source::classes;
 use crate::source::files::{self, File};
+use crate::validate;
 use std::path::{Path, PathBuf};
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 
 impl Prompt {
     pub(super) fn apply(&mut self, args: &ApplyArgs, namespace: Option<&str>, body: Option<String>) -> Result<String, String> {
@@ -20,6 +21,11 @@ impl Prompt {
         let node_classes: Vec<Ec2NodeClass> = objects.node_classes.values().cloned().collect();
         for missing in classes::dangling(objects.node_pools.values(), &node_classes) {
             text.push_str(&format!("warning: {missing}\n"));
+        }
+        for pool in objects.node_pools.values() {
+            for fault in validate::runtime::schedules(pool) {
+                text.push_str(&format!("warning: NodePool {:?}, {fault}\n", NodePool::given_name(&pool.metadata.name)));
+            }
         }
         Ok(text)
     }
