@@ -1,7 +1,9 @@
 //! The DynamoDB table, in memory.
 
 use jiff::{SignedDuration, Timestamp};
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 use whittle_claims::{
     Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, FencingToken, Lease, OfferingKey, Phase, Record, Revision, StockOut,
     Stored,
@@ -16,6 +18,8 @@ struct Row {
     revision: Revision,
     value: serde_json::Value,
     expires_at: Option<Timestamp>,
+    /// The value as its readers have it: the functions of a quiet cluster read the same few records every minute.
+    decoded: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The claim of an instance, and until when it is remembered after the claim's end.
@@ -252,7 +256,7 @@ impl Store {
     pub fn spoil_record(&mut self, cluster: &ClusterName, kind: &str, name: &str) {
         let key = (cluster.clone(), kind.to_owned(), name.to_owned());
         let revision = self.records.get(&key).map_or(Revision::ABSENT, |row| row.revision).next();
-        self.records.insert(key, Row { version: u32::MAX, revision, value: serde_json::Value::Null, expires_at: None });
+        self.records.insert(key, Row { version: u32::MAX, revision, value: serde_json::Value::Null, expires_at: None, decoded: OnceLock::new() });
     }
     /// Makes a claim unreadable, as if a newer release had written it.
     pub fn spoil_claim(&mut self, key: &ClaimKey) {
@@ -274,7 +278,7 @@ impl Store {
         self.expect_revision(&key, expected)?;
         let value = serde_json::to_value(record)
             .map_err(|error| StoreError::Unreadable { what: format!("{} {name}", R::KIND), reason: error.to_string() })?;
-        let row = Row { version: R::VERSION, revision: expected.next(), value, expires_at: record.expires_at() };
+        let row = Row { version: R::VERSION, revision: expected.next(), value, expires_at: record.expires_at(), decoded: OnceLock::new() };
         self.records.insert(key, row);
         Ok(expected.next())
     }
@@ -364,7 +368,12 @@ impl Row {
         if self.version > R::VERSION {
             return Err(unreadable(format!("it has version {}, this reader knows up to {}", self.version, R::VERSION)));
         }
-        let value = serde_json::from_value(self.value.clone()).map_err(|error| unreadable(error.to_string()))?;
+        if let Some(known) = self.decoded.get().and_then(|known| known.downcast_ref::<R>()) {
+            return Ok(Stored { value: known.clone(), revision: self.revision });
+        }
+        let value = R::deserialize(&self.value).map_err(|error| unreadable(error.to_string()))?;
+        // A reader of another release of the kind decodes for itself.
+        let _ = self.decoded.set(Arc::new(value.clone()));
         Ok(Stored { value, revision: self.revision })
     }
 }
