@@ -11,6 +11,7 @@ mod money;
 pub mod plan;
 pub mod printing;
 pub mod savings;
+pub mod shell;
 pub mod sim;
 pub mod source;
 mod table;
@@ -21,9 +22,14 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A node autoscaler for Amazon EKS that runs as functions
+///
+/// Exit code of every command, unless its help says more: 0 if all is well, 1 if there is an answer and something is wrong, 2 if there is none.
 #[derive(Debug, Parser)]
 #[command(name = "whittle", version, about, arg_required_else_help = true)]
 pub struct Cli {
+    /// When to print colours: auto (on a terminal, unless the variable NO_COLOR is set), always or never
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, hide_possible_values = true)]
+    pub color: printing::Color,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -46,6 +52,7 @@ pub enum Command {
     /// Check manifests and settings for what would not work, without a cluster
     Check(check::Args),
     /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
+    #[command(after_help = "Exit code: 0 if everything came as expected, 1 if not.")]
     Demo,
     /// The whole system in one process against a simulated region: a prompt, or scenarios
     Local(local::LocalArgs),
@@ -53,10 +60,15 @@ pub enum Command {
     Sim(sim::SimArgs),
     /// Uninstall Whittle from a cluster: drain or keep its nodes, release its objects, delete the resources created for them
     Uninstall(uninstall::Args),
+    /// Print a completion script for a shell
+    Completion(shell::CompletionArgs),
+    /// Write manual pages into a directory
+    Man(shell::ManArgs),
 }
 
 /// Runs a parsed command line.
 pub fn run(cli: &Cli) -> ExitCode {
+    printing::choose(cli.color);
     match &cli.command {
         Command::Plan(args) => plan::run(args),
         Command::Consolidate(args) => consolidate::run(args),
@@ -85,5 +97,7 @@ pub fn run(cli: &Cli) -> ExitCode {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
             printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))
         }
+        Command::Completion(args) => printing::written(shell::completion(args, &mut std::io::stdout())),
+        Command::Man(args) => printing::written(shell::man(args, &mut std::io::stdout(), &mut std::io::stderr())),
     }
 }

@@ -1,6 +1,6 @@
 //! The whittle command.
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use std::process::ExitCode;
 
 /// A faster allocator: a simulated day copies the objects of a cluster millions of times.
@@ -10,7 +10,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // `whittle … | head` ends as other commands do when the reader closes the pipe.
     sigpipe::reset();
-    match whittle_cli::Cli::try_parse() {
+    // What is wrong with the arguments is printed in the colours that they ask for.
+    let color = whittle_cli::printing::Color::asked(std::env::args_os());
+    let matches = whittle_cli::Cli::command().color(color.of_usage()).try_get_matches();
+    match matches.and_then(|matches| whittle_cli::Cli::from_arg_matches(&matches)) {
         Ok(cli) => whittle_cli::run(&cli),
         Err(answer) => whittle_cli::printing::usage(&answer),
     }

@@ -1,12 +1,15 @@
 //! `whittle check`: validates manifests and settings without a cluster.
 
 mod classes;
+mod findings;
 #[cfg(test)]
 mod tests;
 mod workloads;
 
+use crate::local::Output;
 use crate::source::{self, acceptance, files};
 use crate::validate;
+use findings::{Findings, Level};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -19,8 +22,17 @@ use whittle_api::settings::{self, GlobalSettings};
 use whittle_api::{aws_auth, runtime};
 
 /// Arguments of `whittle check`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 if everything is valid, 1 if something would not work, 2 if the input cannot be read.")]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "\
+Errors go to standard error, everything else to standard output.
+
+Examples:
+  whittle check -f manifests/ --quiet --strict       (in CI or before a commit)
+  whittle check -f aws-auth.yaml --node-role KarpenterNodeRole-shop
+  whittle check --values values.yaml --environment -o json
+
+Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), 2 if the input
+cannot be read.")]
 pub struct Args {
     /// Manifests: a file, a directory (its *.yaml and *.yml), or - for standard input
     #[arg(short, long = "filename")]
@@ -34,13 +46,15 @@ pub struct Args {
     /// Show whether nodes of this role may join, according to the aws-auth ConfigMap in the manifests
     #[arg(long, value_name = "NAME")]
     pub node_role: Option<String>,
-}
-
-/// The result of a check: lines to print, errors among them.
-#[derive(Default)]
-struct Findings {
-    lines: Vec<String>,
-    faults: Vec<String>,
+    /// Print warnings and errors only
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Take warnings for errors
+    #[arg(long)]
+    pub strict: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 /// Checks, and prints valid objects to `out` and errors to `err`. Exit code 0 if everything is valid, 1 if something would not
@@ -56,73 +70,82 @@ pub fn run(
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
     let mut found = Findings::default();
-    let located = match files::objects(&args.filename, stdin) {
-        Ok(located) => located,
-        Err(errors) => {
-            for error in errors {
-                writeln!(err, "error: {error}")?;
-            }
-            return Ok(ExitCode::from(2));
+    let mut unreadable = Vec::new();
+    if args.filename.is_empty() && args.values.is_empty() && !args.environment {
+        unreadable.push("there is nothing to check: name manifests with -f, Helm values with --values, or use --environment".to_owned());
+    }
+    let located = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
+        unreadable.extend(errors);
+        Vec::new()
+    });
+    let mut values = Vec::new();
+    for file in &args.values {
+        match std::fs::read_to_string(file) {
+            Ok(text) => values.push((file.display().to_string(), text)),
+            Err(error) => unreadable.push(format!("{}: cannot be read: {error}", file.display())),
         }
-    };
+    }
+    if !unreadable.is_empty() {
+        for error in unreadable {
+            writeln!(err, "error: {error}")?;
+        }
+        return Ok(ExitCode::from(2));
+    }
     let mut objects = Vec::new();
     for object in located {
         let faults = acceptance::faults(&object, acceptance::REPLICAS_MAX);
         if faults.is_empty() {
             objects.push(object.value);
         }
-        found.faults.extend(faults.iter().map(ToString::to_string));
+        found.add(Level::Error, faults.iter().map(ToString::to_string));
     }
     found.objects(objects, args.node_role.as_deref());
-    for file in &args.values {
-        let name = file.display().to_string();
-        match std::fs::read_to_string(file) {
-            Ok(text) => found.settings(&name, settings::from_helm_values(&name, &text)),
-            Err(error) => found.faults.push(format!("{name}: cannot be read: {error}")),
-        }
+    for (name, text) in values {
+        found.settings(&name, settings::from_helm_values(&name, &text));
     }
     if args.environment {
         found.settings("environment", settings::from_environment(environment));
     }
-    for line in &found.lines {
-        writeln!(out, "{line}")?;
+    if args.strict {
+        found.refuse_warnings();
     }
-    for fault in &found.faults {
-        writeln!(err, "error: {fault}")?;
+    match args.output {
+        Output::Text => found.text(args.quiet, out, err)?,
+        Output::Json => found.json(args.quiet, out)?,
     }
-    Ok(if found.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if found.count(Level::Error) == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 impl Findings {
     fn objects(&mut self, objects: Vec<Object>, node_role: Option<&str>) {
         let converted = legacy::convert(objects, &ConvertOptions::new(Purpose::OnRead));
-        self.faults.extend(converted.errors.iter().map(ToString::to_string));
-        self.lines.extend(converted.warnings.iter().map(|note| format!("note: {}: {}", note.object, note.text)));
+        self.add(Level::Error, converted.errors.iter().map(ToString::to_string));
+        self.add(Level::Note, converted.warnings.iter().map(|note| format!("{}: {}", note.object, note.text)));
         let classes: Vec<Ec2NodeClass> = converted.objects.iter().filter_map(class_of).cloned().collect();
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
                 Object::NodePool(pool) => {
                     let found = validate::runtime::node_pool(pool);
-                    self.lines.extend(found.notes.iter().map(|note| format!("note: {name}, {note}")));
+                    self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
                     let missing = source::classes::dangling([&**pool], &classes);
-                    self.lines.extend(missing.iter().map(|missing| format!("warning: {missing}")));
+                    self.add(Level::Warning, missing.iter().map(ToString::to_string));
                     if missing.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));
                     }
                 }
                 Object::NodeClass(class) => {
                     let remarks = classes::remarks(class);
-                    self.lines.extend(remarks.iter().map(|remark| format!("warning: {name}, {remark}")));
+                    self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
                     self.verdict(&name, runtime::kubelet_violations(class.spec.kubelet.as_ref()).iter().map(ToString::to_string));
                 }
                 Object::ConfigMap(map) => self.config_map(&name, map, node_role),
                 Object::Unknown { api_version, kind, .. } => {
-                    self.lines.push(format!("note: {name} is not looked at: {kind} of {api_version}"))
+                    self.add(Level::Note, [format!("{name} is not looked at: {kind} of {api_version}")]);
                 }
                 _ => {
                     let remarks = workloads::remarks(object);
-                    self.lines.extend(remarks.iter().map(|remark| format!("warning: {name}, {remark}")));
+                    self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
                     if remarks.is_empty() {
                         self.verdict(&name, std::iter::empty());
                     }
@@ -132,10 +155,10 @@ impl Findings {
     }
 
     fn verdict(&mut self, name: &str, faults: impl Iterator<Item = String>) {
-        let before = self.faults.len();
-        self.faults.extend(faults.map(|fault| format!("{name}, {fault}")));
-        if self.faults.len() == before {
-            self.lines.push(format!("{name}: fine"));
+        let before = self.count(Level::Error);
+        self.add(Level::Error, faults.map(|fault| format!("{name}, {fault}")));
+        if self.count(Level::Error) == before {
+            self.add(Level::Fine, [format!("{name}: fine")]);
         }
     }
 
@@ -144,24 +167,27 @@ impl Findings {
             self.settings(name, settings::from_config_map(map));
         } else if map.metadata.name == "aws-auth" {
             let diagnosis = aws_auth::diagnose(map);
-            self.lines
-                .extend(diagnosis.mappings.iter().map(|mapping| format!("{name}: {} joins as {}", mapping.rolearn, mapping.username)));
+            self.add(
+                Level::Shown,
+                diagnosis.mappings.iter().map(|mapping| format!("{name}: {} joins as {}", mapping.rolearn, mapping.username)),
+            );
             if let Some(role) = node_role.filter(|role| !diagnosis.may_join(role)) {
-                self.faults.push(format!("{name}: nodes of role {role} may not join: map it to {} in mapRoles", aws_auth::NODE_USERNAME));
+                let fault = format!("{name}: nodes of role {role} may not join: map it to {} in mapRoles", aws_auth::NODE_USERNAME);
+                self.add(Level::Error, [fault]);
             }
             self.verdict(name, diagnosis.faults.into_iter());
         } else {
-            self.lines.push(format!("note: {name} is not looked at"));
+            self.add(Level::Note, [format!("{name} is not looked at")]);
         }
     }
 
     fn settings(&mut self, origin: &str, read: Result<settings::Read, Vec<settings::SettingsError>>) {
         match read {
             Ok(read) => {
-                self.lines.extend(describe(&read.settings).into_iter().map(|(key, value)| format!("{origin}: {key} = {value}")));
-                self.lines.extend(read.ignored.iter().map(|ignored| format!("note: {origin}: {ignored}")));
+                self.add(Level::Shown, describe(&read.settings).into_iter().map(|(key, value)| format!("{origin}: {key} = {value}")));
+                self.add(Level::Note, read.ignored.iter().map(|ignored| format!("{origin}: {ignored}")));
             }
-            Err(errors) => self.faults.extend(errors.iter().map(ToString::to_string)),
+            Err(errors) => self.add(Level::Error, errors.iter().map(ToString::to_string)),
         }
     }
 }

@@ -19,7 +19,7 @@ fn run_on(args: &Args, environment: &[(&str, &str)]) -> Ran {
 }
 
 fn args(files: &[&str]) -> Args {
-    Args { filename: files.iter().map(|file| seed(file)).collect(), values: Vec::new(), environment: false, node_role: None }
+    Args { filename: files.iter().map(|file| seed(file)).collect(), ..Args::default() }
 }
 
 /// The lines `origin: KEY = value` without their origin.
@@ -86,10 +86,38 @@ fn s3_12_an_owner_of_nine_digits_is_remarked_and_valid() {
     let ran = run_on(&args(&["003-ec2nodeclass-selector-terms.yaml"]), &[]);
     assert!(!ran.out.contains("warning"), "{}", ran.out);
     let text = std::fs::read_to_string(seed("003-ec2nodeclass-selector-terms.yaml")).unwrap().replace("\"000123456789\"", "\"123456789\"");
-    let args = Args { filename: vec!["-".into()], values: Vec::new(), environment: false, node_role: None };
+    let args = Args { filename: vec!["-".into()], ..Args::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code = run(&args, &BTreeMap::new(), &mut text.as_bytes(), &mut out, &mut err).unwrap();
     let out = String::from_utf8(out).unwrap();
     assert_eq!((code, out.matches("has 9 digits and an account id 12").count()), (ExitCode::SUCCESS, 2), "{out}");
     assert!(out.contains("spec.amiSelectorTerms[0].owner") && out.contains("leading zeros"), "{out}");
+}
+
+#[test]
+fn quiet_prints_what_a_user_should_act_on_and_strict_refuses_it() {
+    let files = args(&["003-workload-do-not-disrupt.yaml", "004-provisioner-default.yaml"]);
+    let all = run_on(&files, &[]);
+    assert!(all.out.lines().last().unwrap().ends_with("fine, 1 warning, 0 errors"), "{}", all.out);
+    let quiet = run_on(&Args { quiet: true, ..files.clone() }, &[]);
+    assert!(quiet.out.starts_with("warning: ") && quiet.out.lines().count() == 1, "{}", quiet.out);
+    let strict = run_on(&Args { quiet: true, strict: true, ..files.clone() }, &[]);
+    assert_eq!((all.code, quiet.code, strict.code), (ExitCode::SUCCESS, ExitCode::SUCCESS, ExitCode::from(1)));
+    assert!(strict.err.starts_with("error: ") && strict.out.is_empty(), "{}{}", strict.out, strict.err);
+
+    let json = run_on(&Args { output: Output::Json, ..files }, &[]);
+    let value: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&value["summary"]["warnings"], &value["summary"]["errors"]), (&1.into(), &0.into()));
+    let levels: Vec<&str> = value["findings"].as_array().unwrap().iter().map(|found| found["level"].as_str().unwrap()).collect();
+    assert!(levels.contains(&"fine") && levels.contains(&"warning"), "{levels:?}");
+}
+
+#[test]
+fn nothing_to_check_and_a_missing_file_are_no_answer() {
+    let ran = run_on(&args(&[]), &[]);
+    assert_eq!(ran.code, ExitCode::from(2));
+    assert!(ran.err.contains("name manifests with -f"), "{}", ran.err);
+    let ran = run_on(&Args { values: vec!["/no/such/values.yaml".into()], ..args(&[]) }, &[]);
+    assert_eq!(ran.code, ExitCode::from(2), "as for a missing manifest");
+    assert!(ran.err.contains("/no/such/values.yaml"), "{}", ran.err);
 }

@@ -52,7 +52,7 @@ pub enum CompareError {
 /// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &CompareArgs) -> ExitCode {
-    Answer::finish("compare", answer(args))
+    Answer::finish(answer(args))
 }
 
 fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {

@@ -44,7 +44,7 @@ pub struct ConsolidateArgs {
 /// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &ConsolidateArgs) -> ExitCode {
-    Answer::finish("consolidate", answer(args))
+    Answer::finish(answer(args))
 }
 
 /// The output of the command.

@@ -15,8 +15,14 @@ use whittle_api::validate;
 
 /// Arguments of `whittle convert`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  whittle convert -f provisioner.yaml -f templates/ > v1.yaml
+  kubectl get provisioners,awsnodetemplates -o yaml | whittle convert -f - --default-role KarpenterNodeRole-shop
+
+Exit code: 0 if everything is converted, 2 if something cannot be; then nothing is printed.")]
 pub struct Args {
-    /// A file, a directory (its *.yaml and *.yml), or - for standard input
+    /// A file, a directory (its *.yaml and *.yml), or - for standard input; may be given more than once
     #[arg(short, long = "filename", required = true)]
     pub filename: Vec<PathBuf>,
     /// How to print

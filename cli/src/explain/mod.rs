@@ -61,7 +61,7 @@ fn like(names: &[String]) -> String {
 /// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    Answer::finish("explain", answer(args))
+    Answer::finish(answer(args))
 }
 
 /// The output of the command.

@@ -2,7 +2,7 @@
 
 use super::report;
 use super::session::{Place, Session, SessionError};
-use crate::printing::{complain, say};
+use crate::printing::{self, say};
 use jiff::SignedDuration;
 use std::process::ExitCode;
 use whittle_sim::World;
@@ -17,7 +17,7 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            complain!("{error}");
+            printing::errors(&error);
             ExitCode::from(2)
         }
     }
@@ -50,7 +50,7 @@ impl Narrator {
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
         let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        say!("{}", report::timeline(&lines[self.printed_lines..], begun, cost, report::paints()));
+        say!("{}", report::timeline(&lines[self.printed_lines..], begun, cost, printing::paints()));
         self.printed_lines = lines.len();
     }
 }

@@ -16,7 +16,7 @@ pub mod session;
 mod shadow;
 pub mod wiring;
 
-use crate::printing::{complain, say};
+use crate::printing::{self, say};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,6 +31,14 @@ pub enum Output {
 
 /// `whittle local`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Without a command it is a prompt that takes kubectl's lines, or reads them from standard input; `help` lists them.
+
+Examples:
+  whittle local --cluster shop --region eu-west-1 --kubernetes-version 1.33
+  printf 'apply -f pools.yaml -f web.yaml\\nadvance 10m\\nget nodes\\n' | whittle local
+
+Exit code: 0 if every line was carried out, 2 if one of standard input was not; the rest is not read then.")]
 pub struct LocalArgs {
     #[command(subcommand)]
     pub command: Option<LocalCommand>,
@@ -63,6 +71,12 @@ pub enum LocalCommand {
 
 /// `whittle local run`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle local run tests/scenarios/*.yaml
+  whittle local run -o json scenario.yaml | whittle savings -
+
+Exit code: 0 if all expectations were met, 1 if one was not, 2 if a scenario cannot be read or played.")]
 pub struct RunArgs {
     /// Scenario files
     #[arg(required = true, value_name = "SCENARIO.yaml")]
@@ -96,7 +110,7 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
     let scenarios = match read {
         Ok(scenarios) => scenarios,
         Err(error) => {
-            complain!("{error}");
+            printing::errors(&error);
             return ExitCode::from(2);
         }
     };
@@ -105,12 +119,12 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
         match scenario::run(scenario, args.seed) {
             Ok(outcome) => {
                 if args.output == Output::Text {
-                    say!("{}", report::text(&outcome, report::paints()));
+                    say!("{}", report::text(&outcome, printing::paints()));
                 }
                 outcomes.push(outcome);
             }
             Err(error) => {
-                complain!("{}: {error}", scenario.name);
+                printing::errors(&format!("{}: {error}", scenario.name));
                 return ExitCode::from(2);
             }
         }

@@ -3,7 +3,6 @@
 use super::scenario::Outcome;
 use crate::money::Currency;
 use jiff::Timestamp;
-use std::io::IsTerminal as _;
 use whittle_sim::{Line, LineKind};
 use whittle_units::Price;
 
@@ -23,11 +22,6 @@ pub const fn mark(kind: LineKind) -> &'static str {
         LineKind::Cloud => "ec2     ",
         LineKind::Fault => "fault   ",
     }
-}
-
-/// Whether to print colours: standard output is a terminal, and `NO_COLOR` is not set.
-pub fn paints() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
 /// A mark in its colour.

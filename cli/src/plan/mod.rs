@@ -48,7 +48,7 @@ pub struct PlanArgs {
 /// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &PlanArgs) -> ExitCode {
-    Answer::finish("plan", answer(args))
+    Answer::finish(answer(args))
 }
 
 /// The output of the command.

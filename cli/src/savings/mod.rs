@@ -12,7 +12,7 @@ mod tests;
 
 use crate::local::Output;
 use crate::money::{Currency, counted};
-use crate::printing::{complain, say};
+use crate::printing::{self, say};
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
@@ -73,7 +73,7 @@ pub struct Summary {
 pub fn run(args: &SavingsArgs) -> ExitCode {
     let summary = summarize(args, args.until.unwrap_or_else(Timestamp::now), &mut std::io::stdin());
     for fault in &summary.faults {
-        complain!("{fault}");
+        printing::errors(&fault);
     }
     say!("{}", summary.text);
     ExitCode::from(summary.status)

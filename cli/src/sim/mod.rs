@@ -12,7 +12,7 @@ pub mod verdicts;
 use crate::local::report;
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
-use crate::printing::{complain, say};
+use crate::printing::{self, complain, say};
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
 use std::path::PathBuf;
@@ -28,6 +28,12 @@ const BUSY_WRITERS: u32 = 30;
 
 /// `whittle sim`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle sim crash tests/scenarios/faults/scale_up.yaml
+  whittle sim storm --seeds 100 tests/scenarios/*.yaml
+
+Exit code: 0 if every invariant held, 1 if one was violated, 2 if the input is invalid.")]
 pub struct SimArgs {
     #[command(subcommand)]
     pub command: SimCommand,
@@ -113,7 +119,7 @@ pub fn main(args: &SimArgs) -> ExitCode {
             if tally.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
         }
         Err(error) => {
-            complain!("{error}");
+            printing::errors(&error);
             ExitCode::from(2)
         }
     }
@@ -223,7 +229,7 @@ fn print_stories(scenarios: &[Scenario], seeds: &[u64], span: Option<SignedDurat
         say!("{name}, {:?}\n", play.faults);
         let outcome = scenario::play(scenario, &play)?;
         let begun = outcome.lines.first().map_or(jiff::Timestamp::UNIX_EPOCH, |line| line.at);
-        say!("{}", report::timeline(&outcome.lines, begun, whittle_units::Price::ZERO, report::paints()));
+        say!("{}", report::timeline(&outcome.lines, begun, whittle_units::Price::ZERO, printing::paints()));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a command that decides from files prints, and its exit code.
 
 use super::manifests::Manifests;
-use crate::printing::{complain, say};
+use crate::printing::{self, say};
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -36,14 +36,14 @@ impl Answer {
     }
 
     /// Prints an answer, or why there is none.
-    pub(crate) fn finish<E: Display>(command: &str, answer: Result<Self, E>) -> ExitCode {
+    pub(crate) fn finish<E: Display>(answer: Result<Self, E>) -> ExitCode {
         match answer {
             Ok(answer) => {
                 say!("{}", answer.text);
                 ExitCode::from(answer.status())
             }
             Err(error) => {
-                complain!("whittle {command}: {error}");
+                printing::errors(&error);
                 ExitCode::from(NO_ANSWER)
             }
         }

@@ -82,7 +82,7 @@ impl Source {
         Self { files: vec![manifests], offers, ..Self::default() }
     }
 
-    /// Reads everything; prints on standard error which objects have no effect on `command`.
+    /// Reads everything; prints on standard error which objects have no effect.
     ///
     /// # Errors
     /// Unreadable input, with its position.
@@ -99,17 +99,17 @@ impl Source {
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
         let market = self.offers.read(&found)?;
-        print_ignored(command, &found);
+        print_ignored(&found);
         for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
-            complain!("whittle {command}: warning: {missing}; here it is taken to have all defaults");
+            complain!("warning: {missing}; here it is taken to have all defaults");
         }
         for pool in &found.objects.node_pools {
             for fault in validate::runtime::schedules(pool) {
-                complain!("whittle {command}: warning: NodePool {:?}, {fault}", NodePool::given_name(&pool.metadata.name));
+                complain!("warning: NodePool {:?}, {fault}", NodePool::given_name(&pool.metadata.name));
             }
         }
         for class in found.node_classes.iter().filter(|_| from_catalog) {
-            complain!("whittle {command}: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
+            complain!("note: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
         }
         Ok((found, market))
     }
@@ -130,15 +130,15 @@ impl Source {
 }
 
 /// Prints which parts of the input have no effect, and why.
-fn print_ignored(command: &str, read: &Manifests) {
+fn print_ignored(read: &Manifests) {
     let (_, unresolved) = buffers(read);
-    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| complain!("whittle {command}: {what}{line}"));
-    list("", &read.expanded);
-    list("skipped ", &read.skipped);
-    list("refused: ", &read.refused);
-    list("an API server would refuse: ", &read.warnings);
-    list("", &unresolved);
-    list("has no effect: ", &invalid_machine_costs(read));
+    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| complain!("{what}{line}"));
+    list("note: ", &read.expanded);
+    list("note: skipped ", &read.skipped);
+    list("error: refused: ", &read.refused);
+    list("error: an API server would refuse: ", &read.warnings);
+    list("warning: ", &unresolved);
+    list("warning: has no effect: ", &invalid_machine_costs(read));
 }
 
 /// NodePools whose machine cost is invalid.

@@ -12,6 +12,12 @@ use whittle_units::ClusterName;
 
 /// Arguments of `whittle uninstall`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  whittle uninstall --cluster shop --function whittle-sweep                              (a dry run)
+  whittle uninstall --cluster shop --function whittle-sweep --nodes hand-over --yes
+
+Exit code: 0 if it was done or shown, 1 if the function failed, 2 if it could not be invoked.")]
 pub struct Args {
     /// Name of the EKS cluster to uninstall from
     #[arg(long)]

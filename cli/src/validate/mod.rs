@@ -17,8 +17,14 @@ pub use judge::{Changes, Judgement, Verdict, judge};
 
 /// Arguments of `whittle validate`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 if everything is accepted, 1 if something is refused, 2 if something cannot be read.\n\
-                        Kinds from before v1 are judged as `whittle convert` prints them; kinds that are not Karpenter's are left alone.")]
+#[command(after_help = "\
+Kinds from before v1 are judged as `whittle convert` prints them; kinds that are not Karpenter's are left alone.
+
+Examples:
+  whittle validate -f pools/ --strict
+  whittle validate --update -f before.yaml -f after.yaml
+
+Exit code: 0 if everything is accepted, 1 if something is refused, 2 if something cannot be read.")]
 pub struct Args {
     /// A file, a directory (its *.yaml and *.yml), or - for standard input
     #[arg(short, long = "filename", required = true)]

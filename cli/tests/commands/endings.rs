@@ -121,11 +121,58 @@ fn the_exit_code_says_that_objects_were_refused() {
 
 #[test]
 fn the_help_documents_the_exit_codes() {
-    for command in ["plan", "consolidate", "explain", "validate", "check", "savings"] {
+    for command in ["plan", "consolidate", "compare", "explain", "validate", "check", "savings", "uninstall", "sim"] {
         let text = out(&whittle(&[command, "--help"], ""));
         let (_, codes) = text.split_once("Exit code: ").unwrap_or_else(|| panic!("{command}: {text}"));
         for code in ["0 if", "1 if", "2 if"] {
             assert!(codes.contains(code), "{command} does not document {code}");
         }
     }
+    // These never have all three.
+    for words in [&["convert"][..], &["local"], &["local", "run"], &["demo"], &["completion"], &["man"]] {
+        let text = out(&whittle(&[words, &["--help"]].concat(), ""));
+        assert!(text.contains("Exit code: 0 if"), "{words:?}: {text}");
+        assert!(words == ["demo"] || text.contains("\nExamples:\n  "), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn every_line_of_standard_error_says_what_it_is() {
+    let odd = [pod("a", "1"), pod("b", "abc"), pool("Inn"), "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: c}\n".to_owned()];
+    let input = odd.join("---\n");
+    let catalog = catalog();
+    for words in [
+        &["plan", "-f", "-", "--instance-types", &catalog][..],
+        &["consolidate", "-f", "-", "--instance-types", &catalog],
+        &["explain", "a", "-f", "-", "--instance-types", &catalog],
+        &["compare", "-f", "-", "--instance-types", &catalog],
+        &["convert", "-f", "-"],
+        &["check", "-f", "-"],
+        &["validate", "-f", "-"],
+        &["savings", "/no/such/file"],
+        &["local", "run", "/no/such/file"],
+        &["plan", "-f", "/no/such/file"],
+    ] {
+        let ended = whittle(words, &input);
+        let message = err(&ended);
+        assert!(!message.is_empty(), "{words:?}");
+        for line in message.lines().filter(|line| !line.starts_with(' ')) {
+            assert!(["error: ", "warning: ", "note: "].iter().any(|start| line.starts_with(start)), "{words:?}: {line}");
+        }
+    }
+    let session = whittle(&["local"], "fly\n");
+    assert!(err(&session).starts_with("error: \"fly\" is no command"), "{}", err(&session));
+}
+
+#[test]
+fn colours_are_a_matter_of_choice() {
+    let escapes = |words: &[&str]| {
+        let ended = whittle(words, "");
+        (out(&ended) + &err(&ended)).matches('\u{1b}').count()
+    };
+    let scenario = tests().join("scenarios/s2_budget.yaml").display().to_string();
+    assert_eq!(escapes(&["local", "run", &scenario]), 0);
+    assert!(escapes(&["local", "run", &scenario, "--color", "always"]) > 0);
+    assert_eq!(escapes(&["--color=never", "plna"]), 0);
+    assert!(escapes(&["--color=always", "plna"]) > 0);
 }

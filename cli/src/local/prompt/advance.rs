@@ -108,7 +108,7 @@ impl Prompt {
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
         let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        let text = report::timeline(&lines[self.printed_lines..], begun, cost, report::paints());
+        let text = report::timeline(&lines[self.printed_lines..], begun, cost, printing::paints());
         self.printed_lines = lines.len();
         text
     }

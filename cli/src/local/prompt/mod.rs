@@ -13,7 +13,7 @@ mod rollout;
 
 use super::session::{Place, Session, SessionError};
 use crate::money::Currency;
-use crate::printing::{complain, say};
+use crate::printing::{self, complain, say};
 use crate::savings;
 use command_line::{Line, RolloutCommand, Verb};
 use jiff::{SignedDuration, Timestamp};
@@ -33,7 +33,7 @@ pub fn main(place: &Place) -> ExitCode {
     }
     // While a command runs, Ctrl-C stops it and not the session; while a line is edited, the editor reads it as a key.
     if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGINT, stop) {
-        complain!("Ctrl-C ends the session: {error}");
+        complain!("warning: Ctrl-C ends the session: {error}");
     }
     match Editor::new() {
         Ok(mut editor) => {
@@ -41,7 +41,7 @@ pub fn main(place: &Place) -> ExitCode {
             run(&mut prompt, &mut editor, true)
         }
         Err(error) => {
-            complain!("the terminal cannot be used: {error}");
+            complain!("error: the terminal cannot be used: {error}");
             ExitCode::from(2)
         }
     }
@@ -55,7 +55,7 @@ fn run(prompt: &mut Prompt, lines: &mut dyn Lines, interactive: bool) -> ExitCod
             Entered::Line(line) => line,
             Entered::Dropped => continue,
             Entered::Unreadable(error) => {
-                complain!("{error}");
+                printing::errors(&error);
                 status = ExitCode::from(2);
                 continue;
             }
@@ -66,7 +66,7 @@ fn run(prompt: &mut Prompt, lines: &mut dyn Lines, interactive: bool) -> ExitCod
             Ok(Some(text)) => say!("{}", prompt.currency().shown(text)),
             Ok(None) => return status,
             Err(error) => {
-                complain!("{error}");
+                printing::errors(&error);
                 if !interactive {
                     return ExitCode::from(2);
                 }

@@ -1,0 +1,85 @@
+//! What a check finds, and how it is printed.
+
+use crate::money::counted;
+use serde_json::json;
+use std::io::{self, Write};
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// An object in which nothing is wrong.
+    Fine,
+    /// A value that was asked for.
+    Shown,
+    Note,
+    /// It works, though hardly as it is meant.
+    Warning,
+    /// It would not work.
+    Error,
+}
+
+impl Level {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::Shown => "shown",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Findings in the order in which they were made.
+#[derive(Default)]
+pub(super) struct Findings(Vec<(Level, String)>);
+
+impl Findings {
+    pub(super) fn add(&mut self, level: Level, texts: impl IntoIterator<Item = String>) {
+        self.0.extend(texts.into_iter().map(|text| (level, text)));
+    }
+
+    pub(super) fn count(&self, level: Level) -> usize {
+        self.0.iter().filter(|(of, _)| *of == level).count()
+    }
+
+    /// Takes warnings for errors.
+    pub(super) fn refuse_warnings(&mut self) {
+        self.0.iter_mut().filter(|(level, _)| *level == Level::Warning).for_each(|(level, _)| *level = Level::Error);
+    }
+
+    /// Errors to `err`, the rest to `out`, with a sum if there are several objects.
+    pub(super) fn text(&self, quiet: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
+        for (level, text) in self.shown(quiet).filter(|(level, _)| *level != Level::Error) {
+            match level {
+                Level::Fine | Level::Shown => writeln!(out, "{text}")?,
+                _ => writeln!(out, "{}: {text}", level.as_str())?,
+            }
+        }
+        out.flush()?;
+        for (_, text) in self.0.iter().filter(|(level, _)| *level == Level::Error) {
+            writeln!(err, "error: {text}")?;
+        }
+        let (fine, warnings, errors) = (self.count(Level::Fine), self.count(Level::Warning), self.count(Level::Error));
+        if !quiet && 1 < fine + warnings + errors {
+            writeln!(out, "{} fine, {}, {}", counted(fine, "object"), counted(warnings, "warning"), counted(errors, "error"))?;
+        }
+        Ok(())
+    }
+
+    /// All findings, errors too, and their numbers.
+    pub(super) fn json(&self, quiet: bool, out: &mut dyn Write) -> io::Result<()> {
+        let findings: Vec<_> = self.shown(quiet).map(|(level, text)| json!({"level": level.as_str(), "message": text})).collect();
+        let summary = json!({
+            "fine": self.count(Level::Fine),
+            "notes": self.count(Level::Note),
+            "warnings": self.count(Level::Warning),
+            "errors": self.count(Level::Error),
+        });
+        writeln!(out, "{:#}", json!({"findings": findings, "summary": summary}))
+    }
+
+    fn shown(&self, quiet: bool) -> impl Iterator<Item = &(Level, String)> {
+        self.0.iter().filter(move |(level, _)| !quiet || matches!(level, Level::Warning | Level::Error))
+    }
+}
