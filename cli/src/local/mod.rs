@@ -14,12 +14,14 @@ pub mod scenario;
 pub mod session;
 #[cfg(test)]
 mod shadow;
+mod web;
 pub mod wiring;
 
 use crate::printing::{self, say};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
+pub use web::PageArgs;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -44,6 +46,11 @@ pub struct LocalArgs {
     pub command: Option<LocalCommand>,
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// Apply these files or directories first
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// The cluster of an interactive session.
@@ -91,6 +98,10 @@ pub struct RunArgs {
 /// Runs `whittle local`. Exit status 1: an expectation failed; 2: the input is wrong.
 pub fn main(args: &LocalArgs) -> ExitCode {
     match &args.command {
+        Some(LocalCommand::Run(_)) if args.page.web.is_some() || !args.files.is_empty() => {
+            printing::errors(&"`local run` plays scenarios: leave out --web and -f, which are for a session at a prompt");
+            ExitCode::from(2)
+        }
         Some(LocalCommand::Run(run)) => run_scenarios(run),
         None => {
             let place = session::Place {
@@ -99,7 +110,7 @@ pub fn main(args: &LocalArgs) -> ExitCode {
                 kubernetes_version: args.place.kubernetes_version.clone(),
                 seed: args.place.seed,
             };
-            prompt::main(&place)
+            prompt::main(&place, &args.files, &args.page)
         }
     }
 }

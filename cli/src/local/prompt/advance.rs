@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const REDRAWN: Duration = Duration::from_millis(200);
 
 /// A span as in `1h30m` or `1d`, or what is wrong with it.
-pub(super) fn span(text: &str) -> Result<SignedDuration, String> {
+pub(in crate::local) fn span(text: &str) -> Result<SignedDuration, String> {
     let days = |text: &str| text.parse::<Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
     let read = text.parse::<GoDuration>().map(|duration| duration.span()).ok().or_else(|| days(text));
     let too_long = || format!("{text:?} is too long: at most 366d pass at once");
@@ -108,7 +108,7 @@ impl Prompt {
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
         let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        let text = report::timeline(&lines[self.printed_lines..], begun, cost, printing::paints());
+        let text = report::timeline(&lines[self.printed_lines..], begun, cost, self.paints);
         self.printed_lines = lines.len();
         text
     }

@@ -86,6 +86,9 @@ pub(super) struct ApplyArgs {
 }
 
 impl ApplyArgs {
+    pub(super) fn of(files: &[PathBuf]) -> Self {
+        Self { files: files.to_vec(), server_side: false, force_conflicts: false }
+    }
     pub(super) fn reads_lines(&self) -> bool {
         self.files.iter().any(|file| file == Path::new("-"))
     }

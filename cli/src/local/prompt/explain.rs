@@ -51,7 +51,7 @@ fn described(world: &World, node: &Node) -> String {
 }
 
 /// Everything that was decided and published about a pod, a node or a claim, oldest first.
-pub(super) fn explain(world: &World, name: &str) -> Result<String, String> {
+pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, String> {
     let objects = &world.cluster.objects;
     let (subject, remark) = meant(world, name)?;
     let begun = world.story.lines().first().map_or(world.now(), |line| line.at);

@@ -1,35 +1,59 @@
 //! The interactive session: a prompt, or commands from standard input.
 
-mod advance;
+pub(super) mod advance;
 mod apply;
 mod command_line;
 mod completion;
 mod delete;
 mod describe;
-mod explain;
+pub(super) mod explain;
 mod get;
 mod lines;
 mod rollout;
 
 use super::session::{Place, Session, SessionError};
+use super::web::{self, PageArgs};
 use crate::money::Currency;
 use crate::printing::{self, complain, say};
 use crate::savings;
-use command_line::{Line, RolloutCommand, Verb};
+use command_line::{ApplyArgs, Line, RolloutCommand, Verb};
 use jiff::{SignedDuration, Timestamp};
 use lines::{Editor, Entered, Lines, Piped};
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Reads commands until the end. A wrong command from a pipe ends the session with status 2; a line of it that is no text is an error
-/// for itself.
-pub fn main(place: &Place) -> ExitCode {
+/// Applies `files`, serves a page if there is to be one, and reads commands until the end. A wrong command from a pipe ends the session
+/// with status 2; a line of it that is no text is an error for itself. A page goes on after the last command from a pipe.
+pub fn main(place: &Place, files: &[PathBuf], page: &PageArgs) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut prompt = Prompt { stop: Arc::clone(&stop), ..Prompt::new(place) };
+    let mut prompt = Prompt { stop: Arc::clone(&stop), paints: printing::paints(), ..Prompt::new(place) };
+    match prompt.begin_with(files) {
+        Ok(text) => say!("{text}"),
+        Err(error) => {
+            printing::errors(&error);
+            return ExitCode::from(2);
+        }
+    }
+    let prompt = Arc::new(Mutex::new(prompt));
+    let served = match web::serve(page, &prompt) {
+        Ok(served) => served,
+        Err(error) => {
+            printing::errors(&error);
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(address) = &served {
+        say!("The page of this session: {address}\n");
+    }
     if !std::io::stdin().is_terminal() {
-        return run(&mut prompt, &mut Piped::new(std::io::stdin().lock()), false);
+        let (status, ended) = run(&prompt, &mut Piped::new(std::io::stdin().lock()), false);
+        while served.is_some() && ended == Ending::NoMoreLines {
+            std::thread::park();
+        }
+        return status;
     }
     // While a command runs, Ctrl-C stops it and not the session; while a line is edited, the editor reads it as a key.
     if let Err(error) = signal_hook::flag::register(signal_hook::consts::SIGINT, stop) {
@@ -38,7 +62,7 @@ pub fn main(place: &Place) -> ExitCode {
     match Editor::new() {
         Ok(mut editor) => {
             say!("A simulated cluster {} in {}; nothing here is real. `help` lists the commands.\n", place.cluster, place.region);
-            run(&mut prompt, &mut editor, true)
+            run(&prompt, &mut editor, true).0
         }
         Err(error) => {
             complain!("error: the terminal cannot be used: {error}");
@@ -47,10 +71,17 @@ pub fn main(place: &Place) -> ExitCode {
     }
 }
 
-fn run(prompt: &mut Prompt, lines: &mut dyn Lines, interactive: bool) -> ExitCode {
+/// Why no more commands are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    NoMoreLines,
+    Told,
+}
+
+fn run(prompt: &Mutex<Prompt>, lines: &mut dyn Lines, interactive: bool) -> (ExitCode, Ending) {
     let mut status = ExitCode::SUCCESS;
     loop {
-        lines.offer(&|| completion::Names::of(&prompt.session.simulation.world()));
+        lines.offer(&|| completion::Names::of(&hold(prompt).session.simulation.world()));
         let line = match lines.next(true) {
             Entered::Line(line) => line,
             Entered::Dropped => continue,
@@ -59,38 +90,72 @@ fn run(prompt: &mut Prompt, lines: &mut dyn Lines, interactive: bool) -> ExitCod
                 status = ExitCode::from(2);
                 continue;
             }
-            Entered::End => return status,
+            Entered::End => return (status, Ending::NoMoreLines),
         };
+        let mut prompt = hold(prompt);
         prompt.stop.store(false, Ordering::Relaxed);
         match prompt.command(&line, lines) {
             Ok(Some(text)) => say!("{}", prompt.currency().shown(text)),
-            Ok(None) => return status,
+            Ok(None) => return (status, Ending::Told),
             Err(error) => {
                 printing::errors(&error);
                 if !interactive {
-                    return ExitCode::from(2);
+                    return (ExitCode::from(2), Ending::Told);
                 }
             }
         }
     }
 }
 
+/// The session, when nobody else uses it. A command that failed half-way left it as consistent as any other.
+pub(super) fn hold(prompt: &Mutex<Prompt>) -> MutexGuard<'_, Prompt> {
+    prompt.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A session, and how much of its timeline was printed.
 pub struct Prompt {
-    session: Session,
+    pub(super) session: Session,
     printed_lines: usize,
+    /// Whether lines of the timeline are coloured.
+    paints: bool,
     /// Set to stop the running command.
-    stop: Arc<AtomicBool>,
+    pub(super) stop: Arc<AtomicBool>,
+    /// Counts what may have changed the session.
+    pub(super) changes: u64,
 }
 
 impl Prompt {
     /// A session for commands that come from elsewhere.
     pub fn new(place: &Place) -> Self {
-        Self { session: Session::new(place), printed_lines: 0, stop: Arc::new(AtomicBool::new(false)) }
+        Self { session: Session::new(place), printed_lines: 0, paints: false, stop: Arc::default(), changes: 0 }
+    }
+
+    /// Applies the files that a session begins with.
+    fn begin_with(&mut self, files: &[PathBuf]) -> Result<String, String> {
+        if files.is_empty() {
+            return Ok(String::new());
+        }
+        self.apply(&ApplyArgs::of(files), None, None)
+    }
+
+    /// Runs a command from elsewhere than the terminal, with the lines that belong to it, and returns what it would print. What was not
+    /// printed at the terminal yet will still be.
+    pub(super) fn answer(&mut self, text: &str) -> Result<String, String> {
+        let (paints, printed) = (self.paints, self.printed_lines);
+        (self.paints, self.printed_lines) = (false, self.session.simulation.world().story.lines().len());
+        let mut lines = Piped::new(text.as_bytes());
+        let answer = match lines.next(true) {
+            Entered::Line(line) => self.command(&line, &mut lines),
+            _ => Ok(Some(String::new())),
+        };
+        (self.paints, self.printed_lines) = (paints, printed);
+        let ends_here = "the session ends at its terminal: `quit` or Ctrl-D there, or Ctrl-C";
+        answer?.map(|text| self.currency().shown(text)).ok_or_else(|| ends_here.to_owned())
     }
 
     /// Runs one command, which may take further lines. `None` ends the session.
     fn command(&mut self, line: &str, lines: &mut dyn Lines) -> Result<Option<String>, String> {
+        self.changes += 1;
         let Some(parsed) = command_line::split(line)? else { return Ok(Some(String::new())) };
         let Line { verb, namespace } = match command_line::parse(&parsed.words)? {
             Ok(line) => line,

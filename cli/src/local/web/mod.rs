@@ -1,0 +1,72 @@
+//! A page for a browser, served on loopback: what `whittle local` prints and takes, to be seen and clicked.
+//!
+//! The page and the terminal use one session, one after the other. What is served without the token of the session is the page itself,
+//! which is the same for everybody; whoever has the token may do whatever the prompt may.
+
+mod actions;
+mod clock;
+mod guard;
+mod server;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use super::prompt::Prompt;
+use clap::Args;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+/// The page of a session.
+#[derive(Debug, Default, Args)]
+pub struct PageArgs {
+    /// Serve a page of the session for a browser, on this address: nodes and pods, costs, decisions and their reasons, with buttons.
+    /// Both the page and the prompt work; after the end of piped commands the page goes on, and Ctrl-C ends it
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "127.0.0.1", value_parser = address)]
+    pub web: Option<IpAddr>,
+    /// Port of the page; 0 takes a free one
+    #[arg(long, requires = "web", value_name = "PORT", default_value_t = 0)]
+    pub web_port: u16,
+    /// Serve the page on an address that other machines reach. It is not encrypted
+    #[arg(long, requires = "web")]
+    pub web_allow_remote: bool,
+}
+
+/// An address of `--web`.
+fn address(text: &str) -> Result<IpAddr, String> {
+    if text.eq_ignore_ascii_case("localhost") {
+        return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    text.parse().map_err(|_| "write an IP address such as 127.0.0.1 or ::1; --web-port has the port".to_owned())
+}
+
+/// Serves the page from threads of its own, if there is to be one. Returns its address, with the token of the session.
+pub(super) fn serve(args: &PageArgs, prompt: &Arc<Mutex<Prompt>>) -> Result<Option<String>, String> {
+    let Some(ip) = args.web else { return Ok(None) };
+    if !ip.is_loopback() && !args.web_allow_remote {
+        return Err(format!(
+            "--web={ip}: other machines may reach this address, and the page is not encrypted: leave out the address, or add \
+             --web-allow-remote"
+        ));
+    }
+    let wanted = SocketAddr::new(ip, args.web_port);
+    let unusable = |error: std::io::Error| format!("--web: {wanted} cannot be used: {error}; --web-port 0 takes a free port");
+    let listener = TcpListener::bind(wanted).map_err(unusable)?;
+    let bound = listener.local_addr().map_err(unusable)?;
+    let token = token()?;
+    let address = format!("http://{bound}/#{token}");
+    let desk = server::Desk::new(Arc::clone(prompt), guard::Guard { bound, token });
+    server::start(listener, &Arc::new(desk)).map_err(unusable)?;
+    Ok(Some(address))
+}
+
+/// 128 random bits that nobody else on this machine knows. The page gets them behind `#`, which a browser sends to nobody.
+fn token() -> Result<String, String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| format!("--web: this system has no random numbers for the token of the page: {error}"))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}

@@ -1,0 +1,375 @@
+//! What the page shows of a session, as plain values: nodes with their pods, workloads, what waits and why, pools, costs, the timeline.
+//!
+//! Money is in billionths of a dollar, resources in thousandths, times in milliseconds since 1970: whole numbers that JavaScript holds
+//! exactly up to nine million dollars.
+
+use crate::local::rows::pool_of;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Kind as _, Node, Pod};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{conditions, labels};
+use whittle_claims::{Claim, Phase};
+use whittle_model::pods::effective_requests;
+use whittle_sim::{Line, LineKind, World};
+use whittle_units::{InstanceId, Price, Resources};
+
+/// The most lines of the timeline that a page gets at once; older ones are at the prompt.
+pub(super) const LINES_MAX: usize = 2_000;
+/// The most groups of waiting pods.
+const WAITING_MAX: usize = 200;
+
+/// Everything that changes seldom enough to be sent whole.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct State {
+    cluster: String,
+    region: String,
+    version: String,
+    nodes: Vec<NodeView>,
+    workloads: Vec<Workload>,
+    waiting: Vec<Waiting>,
+    pools: Vec<Pool>,
+    /// Pools of EC2 without capacity: type, zone, capacity type; `*` is any.
+    out_of_stock: BTreeSet<(String, String, String)>,
+}
+
+/// A node, or a claim that is none yet.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct NodeView {
+    name: String,
+    claim: String,
+    pool: String,
+    #[serde(rename = "type")]
+    instance_type: String,
+    capacity: String,
+    zone: String,
+    state: NodeState,
+    /// Billionths of a dollar in an hour.
+    price: u64,
+    since: i64,
+    /// Requested and allocatable.
+    cpu: [i64; 2],
+    memory: [i64; 2],
+    pods: Vec<PodView>,
+}
+
+/// Name with its namespace, position of its workload, state.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct PodView(String, usize, PodState);
+
+/// Where a node is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum NodeState {
+    /// Planned, or asked of EC2, or started but not in the cluster.
+    Launching,
+    /// In the cluster, but not ready for pods for the first time.
+    Starting,
+    Ready,
+    NotReady,
+    /// Chosen to go: closed to new pods.
+    Disrupting,
+    Draining,
+    Terminating,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum PodState {
+    Running,
+    Starting,
+    Ending,
+    Daemon,
+}
+
+/// What owns pods.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Workload {
+    kind: String,
+    namespace: String,
+    name: String,
+    wanted: Option<i32>,
+    running: usize,
+    waiting: usize,
+    /// What one pod of it requests.
+    cpu: i64,
+    memory: i64,
+}
+
+/// Pods of a workload that wait for the same reason.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Waiting {
+    workload: usize,
+    count: usize,
+    /// One of them, with its namespace.
+    pod: String,
+    since: Option<i64>,
+    /// What the scheduler says.
+    reason: String,
+    /// What Whittle published last about that pod.
+    answer: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Pool {
+    name: String,
+    class: String,
+    ready: bool,
+    /// Why it is not ready.
+    problem: String,
+    weight: Option<i32>,
+    limits: String,
+}
+
+/// Kind, namespace and name of what owns a pod.
+type Owner = (String, String, String);
+
+fn owner_of(world: &World, pod: &Pod) -> Owner {
+    let namespace = pod.metadata.namespace.clone();
+    if let Some(deployment) = world.cluster.deployment_of(pod) {
+        return ("Deployment".to_owned(), namespace, deployment.metadata.name.clone());
+    }
+    match pod.metadata.controller() {
+        Some(owner) => (owner.kind.clone(), namespace, owner.name.clone()),
+        None => (Pod::KIND.to_owned(), namespace, pod.metadata.name.clone()),
+    }
+}
+
+/// The workloads by their owners, those without pods too.
+fn workloads(world: &World) -> BTreeMap<Owner, Workload> {
+    let mut all = BTreeMap::new();
+    let workload = |(kind, namespace, name): &Owner, wanted| {
+        let (kind, namespace, name) = (kind.clone(), namespace.clone(), name.clone());
+        Workload { kind, namespace, name, wanted, running: 0, waiting: 0, cpu: 0, memory: 0 }
+    };
+    for deployment in world.cluster.objects.deployments.values() {
+        let meta = &deployment.metadata;
+        let owner = ("Deployment".to_owned(), meta.namespace.clone(), meta.name.clone());
+        all.insert(owner.clone(), workload(&owner, Some(deployment.spec.replicas.unwrap_or(1))));
+    }
+    for pod in world.cluster.objects.pods.values().filter(|pod| !pod.is_terminal()) {
+        let owner = owner_of(world, pod);
+        let known = all.entry(owner.clone()).or_insert_with(|| workload(&owner, None));
+        let count = if pod.is_bound() { &mut known.running } else { &mut known.waiting };
+        *count += 1;
+        if known.cpu == 0 && known.memory == 0 {
+            let requests = effective_requests(pod);
+            (known.cpu, known.memory) = (requests.get("cpu").milli(), requests.get("memory").milli());
+        }
+    }
+    all
+}
+
+fn pod_state(pod: &Pod) -> PodState {
+    if pod.metadata.is_deleting() {
+        PodState::Ending
+    } else if pod.is_daemon() {
+        PodState::Daemon
+    } else if pod.status.phase == "Running" {
+        PodState::Running
+    } else {
+        PodState::Starting
+    }
+}
+
+fn node_state(node: Option<&Node>, claim: Option<&Claim>) -> NodeState {
+    match claim.map(|claim| &claim.phase) {
+        Some(Phase::Terminating { .. }) => return NodeState::Terminating,
+        Some(Phase::Draining { .. }) => return NodeState::Draining,
+        _ => {}
+    }
+    let Some(node) = node else { return NodeState::Launching };
+    if node.metadata.is_deleting() || claim.is_some_and(Claim::is_ending) {
+        NodeState::Draining
+    } else if matches!(claim.map(|claim| &claim.phase), Some(Phase::Launched { .. } | Phase::Registered { .. })) {
+        NodeState::Starting
+    } else if node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT) {
+        NodeState::Disrupting
+    } else if conditions::is_true(&node.status.conditions, conditions::READY) {
+        NodeState::Ready
+    } else {
+        NodeState::NotReady
+    }
+}
+
+fn pair(of: impl Fn(&Resources) -> i64, used: &Resources, allocatable: &Resources) -> [i64; 2] {
+    [of(used), of(allocatable)]
+}
+
+/// One node with the pods on it.
+fn node_view(world: &World, node: &Node, claim: Option<&Claim>, pods: Option<&Vec<&Pod>>, positions: &BTreeMap<Owner, usize>) -> NodeView {
+    let label = |key: &str| node.metadata.label(key).unwrap_or_default().to_owned();
+    let id = node.spec.provider_id.rsplit('/').next().map(InstanceId::new).unwrap_or_default();
+    let mut used = Resources::new();
+    let mut shown = Vec::new();
+    for pod in pods.into_iter().flatten() {
+        used.add(&effective_requests(pod));
+        let position = positions.get(&owner_of(world, pod)).copied().unwrap_or_default();
+        shown.push(PodView(pod.metadata.key(), position, pod_state(pod)));
+    }
+    shown.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    let allocatable = &node.status.allocatable;
+    NodeView {
+        name: node.metadata.name.clone(),
+        claim: claim.map(|claim| claim.key.name.to_string()).unwrap_or_default(),
+        pool: if node.metadata.label(labels::NODE_POOL).is_some() { pool_of(node) } else { String::new() },
+        instance_type: label(labels::INSTANCE_TYPE),
+        capacity: label(labels::CAPACITY_TYPE),
+        zone: label(labels::ZONE),
+        state: node_state(Some(node), claim),
+        price: world.region.machines.get(&id).map_or(0, |machine| machine.price.nanos()),
+        since: node.metadata.creation_timestamp.map_or(0, Timestamp::as_millisecond),
+        cpu: pair(|resources| resources.get("cpu").milli(), &used, allocatable),
+        memory: pair(|resources| resources.get("memory").milli(), &used, allocatable),
+        pods: shown,
+    }
+}
+
+/// A machine that is no node of the cluster: it is on its way, or its Node is gone already.
+fn machine_view(claim: &Claim) -> NodeView {
+    let machine = claim.machine();
+    let of = |field: fn(&whittle_claims::Machine) -> String| machine.map(field).unwrap_or_default();
+    let allocatable = |name: &str| machine.map_or(0, |machine| machine.allocatable.get(name).milli());
+    NodeView {
+        name: String::new(),
+        claim: claim.key.name.to_string(),
+        pool: claim.spec.node_pool.clone(),
+        instance_type: of(|machine| machine.instance_type.clone()),
+        capacity: of(|machine| machine.capacity_type.clone()),
+        zone: of(|machine| machine.zone.clone()),
+        state: node_state(None, Some(claim)),
+        price: machine.map_or(0, |machine| machine.price.nanos()),
+        since: claim.created_at.as_millisecond(),
+        cpu: [0, allocatable("cpu")],
+        memory: [0, allocatable("memory")],
+        pods: Vec::new(),
+    }
+}
+
+fn nodes(world: &World, positions: &BTreeMap<Owner, usize>) -> Vec<NodeView> {
+    let cluster = world.name();
+    let objects = &world.cluster.objects;
+    let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in objects.pods.values().filter(|pod| pod.is_bound() && !pod.is_terminal()) {
+        by_node.entry(&pod.spec.node_name).or_default().push(pod);
+    }
+    let live: Vec<&Claim> = world.store.claims(&cluster).map(|stored| &stored.value).filter(|claim| claim.is_live()).collect();
+    let claims: BTreeMap<&str, &Claim> = live.iter().filter_map(|claim| Some((claim.node_name()?, *claim))).collect();
+    let view = |node: &Node| {
+        let name = node.metadata.name.as_str();
+        node_view(world, node, claims.get(name).copied(), by_node.get(name), positions)
+    };
+    let mut all: Vec<NodeView> = objects.nodes.values().map(view).collect();
+    let without = live.into_iter().filter(|claim| claim.node_name().is_none_or(|name| !objects.nodes.contains_key(name)));
+    all.extend(without.map(machine_view));
+    all.sort_by(|a, b| (&a.pool, &a.claim, &a.name).cmp(&(&b.pool, &b.claim, &b.name)));
+    all
+}
+
+fn waiting(world: &World, positions: &BTreeMap<Owner, usize>) -> Vec<Waiting> {
+    let mut groups: BTreeMap<(usize, &str), Waiting> = BTreeMap::new();
+    for pod in world.cluster.objects.pods.values().filter(|pod| !pod.is_bound() && !pod.is_terminal()) {
+        let workload = positions.get(&owner_of(world, pod)).copied().unwrap_or_default();
+        let condition = pod.condition("PodScheduled").filter(|condition| condition.status == "False");
+        let reason = condition.map_or("", |condition| condition.message.as_str());
+        let since = pod.metadata.creation_timestamp.map(Timestamp::as_millisecond);
+        let group = groups.entry((workload, reason)).or_insert_with(|| {
+            let (pod, reason) = (pod.metadata.key(), reason.to_owned());
+            Waiting { workload, count: 0, pod, since, reason, answer: String::new() }
+        });
+        group.count += 1;
+        group.since = group.since.min(since);
+    }
+    let mut groups: Vec<Waiting> = groups.into_values().take(WAITING_MAX).collect();
+    let of: BTreeMap<String, usize> = groups.iter().enumerate().map(|(position, group)| (group.pod.clone(), position)).collect();
+    for kept in world.cluster.events.iter().filter(|kept| !of.is_empty() && kept.event.kind == Pod::KIND) {
+        if let Some(position) = of.get(&format!("{}/{}", kept.event.namespace, kept.event.name)) {
+            groups[*position].answer = format!("{}: {}", kept.event.reason, kept.event.message);
+        }
+    }
+    groups
+}
+
+fn pools(world: &World) -> Vec<Pool> {
+    let pool = |pool: &NodePool| {
+        let unmet = whittle_model::scheduling::unmet(&pool.status.conditions);
+        let limits = pool.spec.limits.iter().map(|(name, limit)| format!("{name} {}", limit.text_of(name)));
+        Pool {
+            name: pool.metadata.name.clone(),
+            class: pool.spec.template.spec.node_class_ref.name.clone(),
+            ready: conditions::is_true(&pool.status.conditions, conditions::READY),
+            problem: unmet.map(|condition| format!("{}: {}", condition.reason, condition.message)).unwrap_or_default(),
+            weight: pool.spec.weight,
+            limits: limits.collect::<Vec<_>>().join(", "),
+        }
+    };
+    world.cluster.objects.node_pools.values().map(pool).collect()
+}
+
+impl State {
+    /// What is shown of a world.
+    pub(super) fn of(world: &World) -> Self {
+        let workloads = workloads(world);
+        let positions = workloads.keys().cloned().enumerate().map(|(position, owner)| (owner, position)).collect();
+        Self {
+            cluster: world.name().to_string(),
+            region: world.region.name().to_owned(),
+            version: world.cluster.version.clone(),
+            nodes: nodes(world, &positions),
+            waiting: waiting(world, &positions),
+            workloads: workloads.into_values().collect(),
+            pools: pools(world),
+            out_of_stock: world.region.out_of_stock.clone(),
+        }
+    }
+}
+
+/// A line of the timeline: milliseconds, what it is about, text.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Told<'a>(i64, LineKind, &'a str);
+
+/// The lines that a page with `seen` of them does not have; of too many, the last.
+pub(super) fn told(lines: &[Line], seen: usize) -> Vec<Told<'_>> {
+    let first = seen.max(lines.len().saturating_sub(LINES_MAX)).min(lines.len());
+    lines[first..].iter().map(|line| Told(line.at.as_millisecond(), line.kind, &line.text)).collect()
+}
+
+/// The cost per hour over time, and what was spent, read from the timeline as it grows.
+#[derive(Debug, Default)]
+pub(super) struct Costs {
+    read: usize,
+    last: Option<(Timestamp, Price)>,
+    /// Up to the last line that was read, in billionths of a dollar.
+    spent: u128,
+    /// When the cost per hour changed, and to what: milliseconds, billionths of a dollar.
+    pub(super) steps: Vec<(i64, u64)>,
+}
+
+/// What a cost per hour amounts to in a time, in billionths of a dollar times 3,600,000: rounded only when it is shown.
+fn amount(cost: Price, from: Timestamp, to: Timestamp) -> u128 {
+    let span = u128::try_from(to.as_millisecond() - from.as_millisecond()).unwrap_or(0);
+    u128::from(cost.nanos()) * span
+}
+
+impl Costs {
+    /// Reads what the timeline has more than last time.
+    pub(super) fn read(&mut self, lines: &[Line]) {
+        for line in lines.get(self.read..).unwrap_or_default() {
+            if let Some((at, cost)) = self.last {
+                self.spent += amount(cost, at, line.at);
+            }
+            if self.last.is_none_or(|(_, cost)| cost != line.cost) {
+                self.steps.push((line.at.as_millisecond(), line.cost.nanos()));
+            }
+            self.last = Some((line.at, line.cost));
+        }
+        self.read = lines.len();
+    }
+
+    /// What was spent until now, in billionths of a dollar.
+    pub(super) fn spent(&self, now: Timestamp) -> u64 {
+        let running = self.last.map_or(0, |(at, cost)| amount(cost, at, now));
+        u64::try_from((self.spent + running) / 3_600_000).unwrap_or(u64::MAX)
+    }
+}
