@@ -80,7 +80,11 @@ impl Prompt {
     pub(super) fn pass(&mut self, limit: Timestamp, mut holds: impl FnMut(&World) -> bool) -> (bool, bool) {
         let mut passing = Passing::new(Arc::clone(&self.stop), self.session.now(), limit);
         let (mut held, mut stopped) = (false, false);
+        let mut glance = self.glance.as_mut();
         self.session.simulation.run_while_not(limit, |world| {
+            if let Some(glance) = &mut glance {
+                glance(world);
+            }
             held = holds(world);
             stopped = passing.stops_at(world.now());
             held || stopped

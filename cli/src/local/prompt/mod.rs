@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use whittle_sim::World;
 
 /// Applies `files`, serves a page if there is to be one, and reads commands until the end. A wrong command from a pipe ends the session
 /// with status 2; a line of it that is no text is an error for itself. A page goes on after the last command from a pipe.
@@ -122,12 +123,17 @@ pub struct Prompt {
     pub(super) stop: Arc<AtomicBool>,
     /// Counts what may have changed the session.
     pub(super) changes: u64,
+    /// Sees the world while a command lets time pass.
+    pub(super) glance: Option<Glance>,
 }
+
+/// What sees a world between two of its events.
+pub(super) type Glance = Box<dyn FnMut(&World) + Send>;
 
 impl Prompt {
     /// A session for commands that come from elsewhere.
     pub fn new(place: &Place) -> Self {
-        Self { session: Session::new(place), printed_lines: 0, paints: false, stop: Arc::default(), changes: 0 }
+        Self { session: Session::new(place), printed_lines: 0, paints: false, stop: Arc::default(), changes: 0, glance: None }
     }
 
     /// Applies the files that a session begins with.

@@ -12,17 +12,29 @@ export class Chart {
     this.steps = [];
     this.range = 0;
     this.at = null;
-    canvas.addEventListener('mousemove', (event) => { this.at = event.offsetX; this.draw(); });
-    canvas.addEventListener('mouseleave', () => { this.at = null; this.draw(); });
+    canvas.addEventListener('mousemove', (event) => {
+      this.at = event.offsetX;
+      this.draw();
+    });
+    canvas.addEventListener('mouseleave', () => {
+      this.at = null;
+      this.draw();
+    });
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
 
-  show(steps, begun, now) { Object.assign(this, { steps, begun, now }); this.draw(); }
+  show(steps, begun, now) {
+    Object.assign(this, { steps, begun, now });
+    this.draw();
+  }
 
   draw() {
     if (this.asked) return;
     this.asked = true;
-    requestAnimationFrame(() => { this.asked = false; this.paint(); });
+    requestAnimationFrame(() => {
+      this.asked = false;
+      this.paint();
+    });
   }
 
   /** The cost at a time: that of the last step before it. */
@@ -30,7 +42,8 @@ export class Chart {
     let [low, high] = [0, this.steps.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.steps[middle][0] <= time) low = middle + 1; else high = middle;
+      if (this.steps[middle][0] <= time) low = middle + 1;
+      else high = middle;
     }
     return low ? this.steps[low - 1][1] : 0;
   }
@@ -47,8 +60,8 @@ export class Chart {
     const shown = this.steps.filter(([time]) => from < time);
     const most = Math.max(this.cost(from), ...peaks(shown), 1);
     const step = nice(most / 3);
-    const ceiling = Math.ceil(most * 1.08 / step) * step;
-    const x = (time) => LEFT + (time - from) / (to - from) * (width - LEFT - RIGHT);
+    const ceiling = Math.ceil((most * 1.08) / step) * step;
+    const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT - RIGHT);
     const y = (cost) => TOP + (1 - cost / ceiling) * (height - TOP - BOTTOM);
     context.font = '11px ' + this.colour('font');
     context.textBaseline = 'middle';
@@ -73,7 +86,10 @@ export class Chart {
     for (const [time, cost] of shown) {
       // More than a few steps in a pixel look like a block: their ends are enough.
       const at = x(time);
-      if (at - drawn < 0.3 && cost < last) { last = cost; continue; }
+      if (at - drawn < 0.3 && cost < last) {
+        last = cost;
+        continue;
+      }
       context.lineTo(at, y(last));
       context.lineTo(at, y(cost));
       [last, drawn] = [cost, at];
@@ -91,7 +107,7 @@ export class Chart {
     context.fill();
     context.globalAlpha = 1;
     if (this.at !== null && LEFT <= this.at && this.at <= width - RIGHT) {
-      const time = Math.min(now, from + (this.at - LEFT) / (width - LEFT - RIGHT) * (to - from));
+      const time = Math.min(now, from + ((this.at - LEFT) / (width - LEFT - RIGHT)) * (to - from));
       context.lineWidth = 1;
       context.strokeStyle = this.colour('line-strong');
       line(context, Math.round(x(time)) + 0.5, TOP, Math.round(x(time)) + 0.5, height - BOTTOM);

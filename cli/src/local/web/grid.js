@@ -21,14 +21,24 @@ export class Grid {
     this.chosen = null;
     this.hovered = null;
     this.context = canvas.getContext('2d');
-    scroll.addEventListener('scroll', () => { this.draw(); this.hover(null); }, { passive: true });
+    scroll.addEventListener(
+      'scroll',
+      () => {
+        this.draw();
+        this.hover(null);
+      },
+      { passive: true },
+    );
     canvas.addEventListener('mousemove', (event) => this.hover(event));
     canvas.addEventListener('mouseleave', () => this.hover(null));
     canvas.addEventListener('click', (event) => this.pick(event));
     new ResizeObserver(() => this.layout()).observe(scroll);
   }
 
-  show(nodes) { this.nodes = nodes; this.layout(); }
+  show(nodes) {
+    this.nodes = nodes;
+    this.layout();
+  }
 
   get name() {
     const few = this.nodes.length <= FEW && this.nodes.every(({ pods }) => pods.length <= 110);
@@ -76,7 +86,10 @@ export class Grid {
   draw() {
     if (this.asked) return;
     this.asked = true;
-    requestAnimationFrame(() => { this.asked = false; this.paint(); });
+    requestAnimationFrame(() => {
+      this.asked = false;
+      this.paint();
+    });
   }
 
   paint() {
@@ -99,7 +112,8 @@ export class Grid {
     for (let index = this.firstBelow(top); index < this.boxes.length; index++) {
       const box = this.boxes[index];
       if (top + height < box.y) break;
-      if (this.name === 'tile') this.tile(box); else this.card(box);
+      if (this.name === 'tile') this.tile(box);
+      else this.card(box);
     }
   }
 
@@ -108,7 +122,8 @@ export class Grid {
     let [low, high] = [0, this.boxes.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.boxes[middle].y + this.boxes[middle].height < y) low = middle + 1; else high = middle;
+      if (this.boxes[middle].y + this.boxes[middle].height < y) low = middle + 1;
+      else high = middle;
     }
     return low;
   }
@@ -136,8 +151,11 @@ export class Grid {
     const chosen = this.chosen === key(node);
     context.lineWidth = chosen ? 2 : 1;
     context.setLineDash(node.state === 'launching' ? [4, 3] : []);
-    context.strokeStyle = chosen ? this.colour('accent')
-      : node.state === 'ready' ? this.colour(this.hovered === key(node) ? 'line-strong' : 'line') : colour;
+    context.strokeStyle = chosen
+      ? this.colour('accent')
+      : node.state === 'ready'
+        ? this.colour(this.hovered === key(node) ? 'line-strong' : 'line')
+        : colour;
     context.stroke();
     context.setLineDash([]);
   }
@@ -192,7 +210,11 @@ export class Grid {
     context.font = '9.5px ' + this.colour('font');
     context.textAlign = 'left';
     context.fillStyle = this.colour(node.state === 'ready' ? 'dim' : node.state);
-    context.fillText(clip(context, (node.type || '…').replace('xlarge', 'xl').replace('large', 'l'), width - 2 * shape.pad), x + shape.pad, y + 11);
+    context.fillText(
+      clip(context, (node.type || '…').replace('xlarge', 'xl').replace('large', 'l'), width - 2 * shape.pad),
+      x + shape.pad,
+      y + 11,
+    );
     this.pods(box);
     context.globalAlpha = 1;
   }
@@ -249,7 +271,10 @@ export class Grid {
     if (found) this.onPick(found.node, found.pod);
   }
 
-  choose(name) { this.chosen = name; this.draw(); }
+  choose(name) {
+    this.chosen = name;
+    this.draw();
+  }
 
   /** Chooses a neighbour of the chosen node, and scrolls to it. */
   move(by, inRows) {
@@ -260,7 +285,8 @@ export class Grid {
     this.choose(key(box.node));
     const { scroll } = this;
     if (box.y < scroll.scrollTop) scroll.scrollTop = box.y - HEADER;
-    else if (scroll.scrollTop + scroll.clientHeight < box.y + box.height) scroll.scrollTop = box.y + box.height + 10 - scroll.clientHeight;
+    else if (scroll.scrollTop + scroll.clientHeight < box.y + box.height)
+      scroll.scrollTop = box.y + box.height + 10 - scroll.clientHeight;
     return box.node;
   }
 }

@@ -3,25 +3,31 @@
 
 import { Grid, key } from '/grid.js';
 import { Chart } from '/chart.js';
+import { age, bare, brief, cores, gibi, make, money, percent, plural, span } from '/texts.js';
 
 const $ = (id) => document.getElementById(id);
 const root = document.documentElement;
 let errors = 0;
-const count = () => { root.dataset.errors = String(++errors); };
+const count = () => {
+  root.dataset.errors = String(++errors);
+};
 for (const kind of ['error', 'unhandledrejection', 'securitypolicyviolation']) window.addEventListener(kind, count, true);
 
-/** An element with properties, and texts or elements in it. */
-function make(tag, properties, ...inner) {
-  const { data, ...rest } = properties || {};
-  const made = Object.assign(document.createElement(tag), rest);
-  Object.assign(made.dataset, data);
-  made.append(...inner.filter((each) => each !== null && each !== undefined));
-  return made;
-}
-
 const kept = {
-  get: (name) => { try { return sessionStorage.getItem(name); } catch { return null; } },
-  set: (name, value) => { try { sessionStorage.setItem(name, value); } catch { /* a private window */ } },
+  get: (name) => {
+    try {
+      return sessionStorage.getItem(name);
+    } catch {
+      return null;
+    }
+  },
+  set: (name, value) => {
+    try {
+      sessionStorage.setItem(name, value);
+    } catch {
+      /* a private window */
+    }
+  },
 };
 
 // The token comes behind the # of the address, and stays out of the history.
@@ -38,7 +44,13 @@ const token = given || kept.get('token') || '';
 const system = matchMedia('(prefers-color-scheme: dark)');
 let colours = new Map();
 function colour(name) {
-  if (!colours.has(name)) colours.set(name, getComputedStyle(root).getPropertyValue('--' + name).trim());
+  if (!colours.has(name))
+    colours.set(
+      name,
+      getComputedStyle(root)
+        .getPropertyValue('--' + name)
+        .trim(),
+    );
   return colours.get(name);
 }
 function paintTheme() {
@@ -57,38 +69,22 @@ function nextTheme() {
 }
 system.addEventListener('change', paintTheme);
 
-// ── Texts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-function money(nanos) {
-  const dollars = nanos / 1e9;
-  if (dollars === 0) return '$0';
-  const digits = dollars < 1 ? 4 : dollars < 1000 ? 2 : 0;
-  return '$' + dollars.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
-}
-/** Axis labels and the like: as few digits as say it. */
-const brief = (nanos) => '$' + (nanos / 1e9).toLocaleString('en-US', { maximumSignificantDigits: 3 });
-const cores = (milli) => (milli / 1000).toLocaleString('en-US', { maximumFractionDigits: 1 });
-const gibi = (milli) => (milli / 1000 / 2 ** 30).toLocaleString('en-US', { maximumFractionDigits: 1 });
-const percent = (used, all) => (all ? Math.round(100 * used / all) + '%' : '–');
-const two = (number) => String(number).padStart(2, '0');
-function span(milliseconds) {
-  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
-  const hours = Math.floor(seconds / 3600);
-  return `${two(hours)}:${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
-}
-const since = (time) => span(time - data.begun);
-function age(milliseconds) {
-  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
-  if (seconds < 120) return `${seconds}s`;
-  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
-  return seconds < 172800 ? `${Math.floor(seconds / 3600)}h` : `${Math.floor(seconds / 86400)}d`;
-}
-const bare = (name) => name.replace(/^default\//, '');
-const plural = (number, word) => `${number.toLocaleString('en-US')} ${word}${number === 1 ? '' : 's'}`;
-
 // ── What the session said ────────────────────────────────────────────────────────────────────────────────────────────
 
-const data = { clock: '', version: 0, lines: 0, costs: 0, told: [], steps: [], begun: 0, now: 0, speed: 0, until: null, state: null };
+const data = {
+  clock: '',
+  version: 0,
+  lines: 0,
+  costs: 0,
+  told: [],
+  steps: [],
+  begun: 0,
+  now: 0,
+  speed: 0,
+  until: null,
+  state: null,
+};
+const since = (time) => span(time - data.begun);
 /** Names that mean something, gone ones too. */
 const names = new Set();
 /** Colours of workloads, by name, so that they stay. */
@@ -110,21 +106,23 @@ let asking = false;
 let again = false;
 async function poll() {
   clearTimeout(timer);
-  if (asking) { again = true; return; }
+  if (asking) {
+    again = true;
+    return;
+  }
   asking = true;
   let reached = true;
   try {
     const { version, lines, costs, clock } = data;
     const news = await ask(`/state?version=${version}&lines=${lines}&costs=${costs}&clock=${clock}`);
-    root.dataset.busy = String(Boolean(news?.busy));
-    if (news && !news.busy) take(news);
+    if (news) take(news);
   } catch (error) {
     reached = false;
     if (!document.querySelector('.gate')) $('place').textContent = 'the session has ended, or cannot be reached';
     if (!(error instanceof TypeError)) console.warn(error.message);
   }
   asking = false;
-  const runs = data.speed || data.until;
+  const runs = data.speed || data.until || data.busy;
   const pause = again ? 0 : !reached ? 3000 : document.hidden ? 2000 : runs ? 200 : 700;
   again = false;
   timer = setTimeout(poll, pause);
@@ -149,6 +147,8 @@ function take(news) {
     for (const { pod } of state.waiting) names.add(pod.split('/')[1]);
     names.delete('');
   }
+  $('busy').hidden = !data.busy;
+  if (!data.state) return;
   root.dataset.ready = 'true';
   show(Boolean(state), told.length > 0);
 }
@@ -173,12 +173,19 @@ function toast(text, bad = false) {
   shown.classList.toggle('bad', bad);
   shown.hidden = false;
   clearTimeout(toasting);
-  toasting = setTimeout(() => { shown.hidden = true; }, bad ? 7000 : 3000);
+  toasting = setTimeout(
+    () => {
+      shown.hidden = true;
+    },
+    bad ? 7000 : 3000,
+  );
 }
 
 function gate(text) {
   if (document.querySelector('.gate')) return;
-  document.body.append(make('div', { className: 'gate' }, make('h3', { textContent: 'Whittle' }), make('p', { textContent: text })));
+  document.body.append(
+    make('div', { className: 'gate' }, make('h3', { textContent: 'Whittle' }), make('p', { textContent: text })),
+  );
 }
 
 // ── Header and figures ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -187,8 +194,8 @@ function show(all, lines) {
   const { state, now, begun, speed, until } = data;
   $('now').textContent = new Date(now).toISOString().slice(11, 19);
   $('elapsed').textContent = '+' + span(now - begun);
-  $('stop').hidden = !until;
-  if (until) $('stop').textContent = `Stop (${age(until - now)} to go)`;
+  $('stop').hidden = !until && !data.busy;
+  $('stop').textContent = until ? `Stop (${age(until - now)} to go)` : 'Stop';
   press('speeds', 'speed', String(speed));
   figures();
   chart.show(data.steps, begun, now);
@@ -208,7 +215,10 @@ function press(group, name, value) {
 
 function figures() {
   const { nodes, workloads, waiting } = data.state;
-  const [cpu, memory] = [[0, 0], [0, 0]];
+  const [cpu, memory] = [
+    [0, 0],
+    [0, 0],
+  ];
   const states = new Map();
   let [pods, spot] = [0, 0];
   for (const node of nodes) {
@@ -222,7 +232,10 @@ function figures() {
   }
   const wait = waiting.reduce((sum, group) => sum + group.count, 0);
   const others = [...states].filter(([state]) => state !== 'ready').map(([state, number]) => `${number} ${state}`);
-  const set = (name, value, more) => { $('f-' + name).textContent = value; $(`f-${name}-more`).textContent = more; };
+  const set = (name, value, more) => {
+    $('f-' + name).textContent = value;
+    $(`f-${name}-more`).textContent = more;
+  };
   set('nodes', nodes.length.toLocaleString('en-US'), others.join(', ') || (nodes.length ? `${spot} spot` : ''));
   set('pods', pods.toLocaleString('en-US'), plural(workloads.length, 'workload'));
   set('waiting', wait.toLocaleString('en-US'), wait ? plural(waiting.length, 'reason') : '');
@@ -259,7 +272,9 @@ function panel() {
     button.setAttribute('aria-selected', String(button.dataset.tab === tab));
   }
   $('filter').hidden = tab !== 'timeline';
-  // What is being typed there is not to be lost.
+  // What is being typed or marked there is not to be lost.
+  const marked = document.getSelection();
+  if (!marked.isCollapsed && $('panel').contains(marked.anchorNode)) return;
   if ($('panel').contains(document.activeElement) && document.activeElement.tagName === 'INPUT') return;
   const at = $('panel').scrollTop;
   const shown = { timeline, waiting, workloads, nodes, pools }[tab]();
@@ -272,7 +287,7 @@ const more = (hidden) => (hidden > 0 ? [quiet(`and ${hidden.toLocaleString('en-U
 
 /** A text in which names of objects can be clicked. */
 function linked(text) {
-  const made = make('p');
+  const made = make('p', { className: 'clamp' });
   let end = 0;
   for (const found of text.matchAll(/[a-z0-9][a-z0-9.-]{2,}/g)) {
     const word = found[0].replace(/[.-]+$/, '');
@@ -291,11 +306,24 @@ function timeline() {
   for (let index = data.told.length - 1; 0 <= index; index--) {
     const [at, of, text] = data.told[index];
     if ((kind && of !== kind) || (wanted && !text.toLowerCase().includes(wanted))) continue;
-    if (ROWS <= shown.length) { hidden++; continue; }
+    if (ROWS <= shown.length) {
+      hidden++;
+      continue;
+    }
     const title = new Date(at).toISOString().slice(0, 19).replace('T', ' ');
-    shown.push(make('div', { className: 'line ' + of }, make('time', { textContent: since(at), title }), make('i', { className: 'dot', title: of }), linked(text)));
+    shown.push(
+      make(
+        'div',
+        { className: 'line ' + of },
+        make('time', { textContent: since(at), title }),
+        make('i', { className: 'dot', title: of }),
+        linked(text),
+      ),
+    );
   }
-  return shown.length ? [...shown, ...more(hidden)] : [quiet(data.told.length ? 'No line is like that.' : 'Nothing has happened yet.')];
+  return shown.length
+    ? [...shown, ...more(hidden)]
+    : [quiet(data.told.length ? 'No line is like that.' : 'Nothing has happened yet.')];
 }
 
 function swatch(workload) {
@@ -307,11 +335,21 @@ function swatch(workload) {
 function waiting() {
   const groups = data.state.waiting.map((group) => {
     const workload = data.state.workloads[group.workload];
-    const head = make('div', { className: 'row' }, swatch(workload), make('b', { textContent: bare(`${workload.namespace}/${workload.name}`) }),
-      make('span', { className: 'dim', textContent: `${plural(group.count, 'pod')} · ${age(data.now - group.since)}` }));
-    const item = make('div', { className: 'item pick', data: { name: group.pod.split('/')[1] } }, head,
-      make('p', { textContent: group.reason || 'The scheduler has not looked yet.' }));
-    if (group.answer && !group.answer.includes(group.reason || '\0')) item.append(make('p', { className: 'answer', textContent: group.answer }));
+    const head = make(
+      'div',
+      { className: 'row' },
+      swatch(workload),
+      make('b', { textContent: bare(`${workload.namespace}/${workload.name}`) }),
+      make('span', { className: 'dim', textContent: `${plural(group.count, 'pod')} · ${age(data.now - group.since)}` }),
+    );
+    const item = make(
+      'div',
+      { className: 'item pick', data: { name: group.pod.split('/')[1] } },
+      head,
+      make('p', { textContent: group.reason || 'The scheduler has not looked yet.' }),
+    );
+    if (group.answer && !group.answer.includes(group.reason || '\0'))
+      item.append(make('p', { className: 'answer clamp', textContent: group.answer }));
     return item;
   });
   return groups.length ? groups : [quiet('No pod waits.')];
@@ -320,18 +358,34 @@ function waiting() {
 function workloads() {
   const items = data.state.workloads.slice(0, ROWS).map((workload) => {
     const name = `${workload.namespace}/${workload.name}`;
-    const head = make('div', { className: 'row' }, swatch(workload), make('b', { textContent: bare(name), title: workload.kind }), make('span', { className: 'space' }));
+    const head = make(
+      'div',
+      { className: 'row' },
+      swatch(workload),
+      make('b', { textContent: bare(name), title: workload.kind }),
+      make('span', { className: 'space' }),
+    );
     if (workload.kind === 'Deployment') {
       const input = make('input', { value: workload.wanted, inputMode: 'numeric', ariaLabel: `Replicas of ${name}` });
       const scale = (replicas) => act({ do: 'scale', deployment: name, replicas });
-      const by = (step) => make('button', { textContent: step < 0 ? '−' : '+', title: `${step < 0 ? '' : '+'}${step}`, onclick: () => scale(Math.max(0, workload.wanted + step)) });
+      const by = (step) =>
+        make('button', {
+          textContent: step < 0 ? '−' : '+',
+          title: `${step < 0 ? '' : '+'}${step}`,
+          onclick: () => scale(Math.max(0, workload.wanted + step)),
+        });
       input.addEventListener('keydown', (event) => {
-        if (event.key === 'Enter' && /^\d+$/.test(input.value)) { scale(Number(input.value)); input.blur(); }
+        if (event.key === 'Enter' && /^\d+$/.test(input.value)) {
+          scale(Number(input.value));
+          input.blur();
+        }
       });
       head.append(make('span', { className: 'stepper' }, by(-1), input, by(1)));
     }
     const size = `${cores(workload.cpu)} CPU, ${gibi(workload.memory)} GiB each`;
-    const says = [workload.kind, `${workload.running} placed`, workload.waiting ? `${workload.waiting} waiting` : '', size].filter(Boolean).join(' · ');
+    const says = [workload.kind, `${workload.running} placed`, workload.waiting ? `${workload.waiting} waiting` : '', size]
+      .filter(Boolean)
+      .join(' · ');
     return make('div', { className: 'item' }, head, make('p', { textContent: says }));
   });
   return items.length ? [...items, ...more(data.state.workloads.length - items.length)] : [quiet('Nothing is deployed.')];
@@ -341,12 +395,23 @@ function nodes() {
   const all = [...data.state.nodes].sort((a, b) => b.price - a.price);
   if (!all.length) return [quiet('There are no nodes.')];
   const titles = ['Node', 'Type', 'Zone', 'State', 'Pods', '$/h'];
-  const header = make('thead', {}, make('tr', {}, ...titles.map((textContent, index) => make('th', { textContent, className: index < 4 ? '' : 'number' }))));
+  const header = make(
+    'thead',
+    {},
+    make('tr', {}, ...titles.map((textContent, index) => make('th', { textContent, className: index < 4 ? '' : 'number' }))),
+  );
   const rows = all.slice(0, ROWS).map((node) => {
     const name = make('td', { title: node.name || node.claim }, state(node.state), node.name || node.claim);
     const row = make('tr', { data: { node: key(node) }, className: key(node) === chosen?.node ? 'chosen' : '' }, name);
-    row.append(make('td', { textContent: node.type || '–', title: node.capacity }), make('td', { textContent: node.zone || '–' }), make('td', { textContent: node.state }));
-    row.append(make('td', { textContent: node.pods.length, className: 'number' }), make('td', { textContent: (node.price / 1e9).toFixed(4), className: 'number' }));
+    row.append(
+      make('td', { textContent: node.type || '–', title: node.capacity }),
+      make('td', { textContent: node.zone || '–' }),
+      make('td', { textContent: node.state }),
+    );
+    row.append(
+      make('td', { textContent: node.pods.length, className: 'number' }),
+      make('td', { textContent: (node.price / 1e9).toFixed(4), className: 'number' }),
+    );
     return row;
   });
   return [make('table', {}, header, make('tbody', {}, ...rows)), ...more(all.length - rows.length)];
@@ -362,19 +427,41 @@ function pools() {
   const items = data.state.pools.map((pool) => {
     const its = data.state.nodes.filter((node) => node.pool === pool.name);
     const price = its.reduce((sum, node) => sum + node.price, 0);
-    const head = make('div', { className: 'row' }, state(pool.ready ? 'ready' : 'notready'), make('b', { textContent: pool.name }), make('span', { className: 'space' }),
-      make('span', { className: 'dim', textContent: `${plural(its.length, 'node')} · ${money(price)}/h` }));
-    const says = [`node class ${pool.class}`, pool.weight === null ? '' : `weight ${pool.weight}`, pool.limits ? `limits ${pool.limits}` : ''].filter(Boolean).join(' · ');
+    const head = make(
+      'div',
+      { className: 'row' },
+      state(pool.ready ? 'ready' : 'notready'),
+      make('b', { textContent: pool.name }),
+      make('span', { className: 'space' }),
+      make('span', { className: 'dim', textContent: `${plural(its.length, 'node')} · ${money(price)}/h` }),
+    );
+    const says = [
+      `node class ${pool.class}`,
+      pool.weight === null ? '' : `weight ${pool.weight}`,
+      pool.limits ? `limits ${pool.limits}` : '',
+    ]
+      .filter(Boolean)
+      .join(' · ');
     const item = make('div', { className: 'item' }, head, make('p', { textContent: says }));
-    if (!pool.ready) item.append(make('p', { className: 'answer', textContent: pool.problem || 'It has not been looked at yet.' }));
+    if (!pool.ready)
+      item.append(make('p', { className: 'answer', textContent: pool.problem || 'It has not been looked at yet.' }));
     return item;
   });
-  const stock = data.state.out_of_stock.map(([type, zone, capacity]) => make('div', { className: 'item' },
-    make('div', { className: 'row' }, state('disrupting'), make('b', { textContent: stockText(type, zone, capacity) })), make('p', { textContent: 'out of stock in EC2' })));
+  const stock = data.state.out_of_stock.map(([type, zone, capacity]) =>
+    make(
+      'div',
+      { className: 'item' },
+      make('div', { className: 'row' }, state('disrupting'), make('b', { textContent: stockText(type, zone, capacity) })),
+      make('p', { textContent: 'out of stock in EC2' }),
+    ),
+  );
   return items.length || stock.length ? [...items, ...stock] : [quiet('There are no NodePools: pods have nowhere to go.')];
 }
 
-const stockText = (type, zone, capacity) => [type === '*' ? 'all types' : type, zone === '*' ? 'all zones' : zone, capacity === '*' ? '' : capacity].filter(Boolean).join(' · ');
+const stockText = (type, zone, capacity) =>
+  [type === '*' ? 'all types' : type, zone === '*' ? 'all zones' : zone, capacity === '*' ? '' : capacity]
+    .filter(Boolean)
+    .join(' · ');
 
 // ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -385,7 +472,10 @@ async function choose(next) {
   chosen = next;
   grid.choose(next?.node ?? null);
   $('detail').hidden = !next;
-  if (!next) { panel(); return; }
+  if (!next) {
+    panel();
+    return;
+  }
   $('detail').replaceChildren();
   facts();
   if (tab === 'nodes') panel();
@@ -396,8 +486,16 @@ async function facts() {
   const { node: of, name } = chosen;
   const node = data.state.nodes.find((each) => key(each) === of || each.name === name || each.claim === name);
   const subject = name || node?.name || node?.claim || of;
-  const close = make('button', { className: 'close', textContent: '×', title: 'Close (Esc)', ariaLabel: 'Close', onclick: () => choose(null) });
-  const parts = [make('div', { className: 'row' }, make('h3', { textContent: subject }), make('span', { className: 'space' }), close)];
+  const close = make('button', {
+    className: 'close',
+    textContent: '×',
+    title: 'Close (Esc)',
+    ariaLabel: 'Close',
+    onclick: () => choose(null),
+  });
+  const parts = [
+    make('div', { className: 'row' }, make('h3', { textContent: subject }), make('span', { className: 'space' }), close),
+  ];
   const isNode = node && (!name || name === node.name || name === node.claim);
   if (isNode) {
     const list = make('dl');
@@ -407,7 +505,10 @@ async function facts() {
     fact('pool', node.pool);
     fact('price', node.price && `${money(node.price)} an hour`);
     fact('CPU', node.cpu[1] && `${cores(node.cpu[0])} of ${cores(node.cpu[1])} requested (${percent(...node.cpu)})`);
-    fact('memory', node.memory[1] && `${gibi(node.memory[0])} of ${gibi(node.memory[1])} GiB requested (${percent(...node.memory)})`);
+    fact(
+      'memory',
+      node.memory[1] && `${gibi(node.memory[0])} of ${gibi(node.memory[1])} GiB requested (${percent(...node.memory)})`,
+    );
     fact('pods', plural(node.pods.length, 'pod'));
     fact('age', node.since && age(data.now - node.since));
     parts.push(list, nodeActs(node));
@@ -422,7 +523,8 @@ async function facts() {
   }
   const why = make('pre', { textContent: explained.name === subject ? explained.text : '…' });
   $('detail').replaceChildren(...parts, make('h4', { textContent: 'Why' }), why);
-  if (explained.name === subject && data.now - explained.now < 5000 && data.now !== 0 && explained.version === data.version) return;
+  if (explained.name === subject && data.now - explained.now < 5000 && data.now !== 0 && explained.version === data.version)
+    return;
   const asked = data.version;
   try {
     const text = (await ask('/act', { do: 'explain', name: subject })).text;
@@ -436,7 +538,8 @@ async function facts() {
 function nodeActs(node) {
   const acts = make('div', { className: 'acts' });
   const add = (text, title, action) => acts.append(make('button', { textContent: text, title, onclick: () => act(action) }));
-  if (node.name && node.capacity === 'spot') add('Interrupt', 'EC2 takes it back in two minutes', { do: 'interrupt', node: node.name });
+  if (node.name && node.capacity === 'spot')
+    add('Interrupt', 'EC2 takes it back in two minutes', { do: 'interrupt', node: node.name });
   if (node.name) add('Delete node', 'Drains it, as kubectl delete node does', { do: 'delete', kind: 'node', name: node.name });
   if (node.type) {
     const pool = { instanceType: node.type, zone: node.zone, capacityType: node.capacity };
@@ -447,7 +550,11 @@ function nodeActs(node) {
 
 // ── Dialogs and the command line ─────────────────────────────────────────────────────────────────────────────────────
 
-function openApply() { $('apply-error').hidden = true; $('apply').showModal(); $('manifest').focus(); }
+function openApply() {
+  $('apply-error').hidden = true;
+  $('apply').showModal();
+  $('manifest').focus();
+}
 
 async function apply() {
   $('apply-go').disabled = true;
@@ -462,7 +569,11 @@ async function apply() {
 }
 
 function openStock() {
-  const options = (values) => [...new Set(values)].filter(Boolean).sort().map((value) => make('option', { value }));
+  const options = (values) =>
+    [...new Set(values)]
+      .filter(Boolean)
+      .sort()
+      .map((value) => make('option', { value }));
   $('types').replaceChildren(...options(data.state.nodes.map(({ type }) => type)));
   $('zones').replaceChildren(...options(data.state.nodes.map(({ zone }) => zone)));
   listStock();
@@ -470,16 +581,27 @@ function openStock() {
 }
 
 function listStock() {
-  $('stock-list').replaceChildren(...data.state.out_of_stock.map(([instanceType, zone, capacityType]) => {
-    const again = make('button', { textContent: 'In stock again', type: 'button' });
-    again.onclick = async () => { await act({ do: 'stock', instanceType, zone, capacityType, available: true }); again.closest('.item').remove(); };
-    return make('div', { className: 'item row' }, make('b', { textContent: stockText(instanceType, zone, capacityType) }), make('span', { className: 'space' }), again);
-  }));
+  $('stock-list').replaceChildren(
+    ...data.state.out_of_stock.map(([instanceType, zone, capacityType]) => {
+      const again = make('button', { textContent: 'In stock again', type: 'button' });
+      again.onclick = async () => {
+        await act({ do: 'stock', instanceType, zone, capacityType, available: true });
+        again.closest('.item').remove();
+      };
+      return make(
+        'div',
+        { className: 'item row' },
+        make('b', { textContent: stockText(instanceType, zone, capacityType) }),
+        make('span', { className: 'space' }),
+        again,
+      );
+    }),
+  );
 }
 
 async function runOut() {
   const [instanceType, zone, capacityType] = ['stock-type', 'stock-zone', 'stock-capacity'].map((id) => $(id).value.trim());
-  if (await act({ do: 'stock', instanceType, zone, capacityType, available: false }) !== null) $('stock').close();
+  if ((await act({ do: 'stock', instanceType, zone, capacityType, available: false })) !== null) $('stock').close();
 }
 
 const history_ = [];
@@ -534,7 +656,11 @@ function keydown(event) {
   const { target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') {
-    if (target === $('line')) { target.blur(); $('output').hidden = true; } else if (chosen) choose(null); else $('output').hidden = true;
+    if (target === $('line')) {
+      target.blur();
+      $('output').hidden = true;
+    } else if (chosen) choose(null);
+    else $('output').hidden = true;
     return;
   }
   if (['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName)) return;
@@ -547,9 +673,15 @@ function keydown(event) {
       if (chosen && node) choose({ node: key(node) });
       return;
     }
-    if (event.key === 'Enter' && grid.chosen) { choose({ node: grid.chosen }); return; }
+    if (event.key === 'Enter' && grid.chosen) {
+      choose({ node: grid.chosen });
+      return;
+    }
   }
-  if (KEYS[event.key]) { event.preventDefault(); KEYS[event.key](); }
+  if (KEYS[event.key]) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
 }
 
 function hint(found, event) {
@@ -559,15 +691,23 @@ function hint(found, event) {
   const { node, pod } = found;
   const facts = pod
     ? [make('b', { textContent: bare(pod[0]) }), `\n${data.state.workloads[pod[1]]?.kind ?? ''} · ${pod[2]}`]
-    : [make('b', { textContent: node.name || node.claim }), `\n${[node.type, node.capacity, node.zone].filter(Boolean).join(' · ')}`,
-      `\n${node.state} · ${plural(node.pods.length, 'pod')} · CPU ${percent(...node.cpu)} · memory ${percent(...node.memory)}`];
+    : [
+        make('b', { textContent: node.name || node.claim }),
+        `\n${[node.type, node.capacity, node.zone].filter(Boolean).join(' · ')}`,
+        `\n${node.state} · ${plural(node.pods.length, 'pod')} · CPU ${percent(...node.cpu)} · memory ${percent(...node.memory)}`,
+      ];
   shown.replaceChildren(...facts);
   shown.style.left = `${Math.min(event.clientX + 14, innerWidth - shown.offsetWidth - 8)}px`;
   shown.style.top = `${Math.min(event.clientY + 16, innerHeight - shown.offsetHeight - 8)}px`;
 }
 
 const grid = new Grid({
-  scroll: $('scroll'), spread: $('spread'), canvas: $('grid'), colour, money, onHover: hint,
+  scroll: $('scroll'),
+  spread: $('spread'),
+  canvas: $('grid'),
+  colour,
+  money,
+  onHover: hint,
   onPick: (node, pod) => choose(pod ? { name: pod[0].split('/')[1], node: key(node) } : { node: key(node) }),
 });
 grid.hue = (workload) => hues.get(workloadKey(data.state.workloads[workload] ?? {})) ?? 0;
@@ -575,31 +715,74 @@ const chart = new Chart({ canvas: $('chart'), colour, money: brief, says: $('cha
 
 function wire() {
   document.addEventListener('keydown', keydown);
-  document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); });
-  $('speeds').addEventListener('click', ({ target }) => target.dataset.speed && act({ do: 'speed', speed: Number(target.dataset.speed) }));
-  for (const button of document.querySelectorAll('[data-span]')) button.onclick = () => act({ do: 'advance', span: button.dataset.span });
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) poll();
+  });
+  $('speeds').addEventListener(
+    'click',
+    ({ target }) => target.dataset.speed && act({ do: 'speed', speed: Number(target.dataset.speed) }),
+  );
+  for (const button of document.querySelectorAll('[data-span]'))
+    button.onclick = () => act({ do: 'advance', span: button.dataset.span });
   $('stop').onclick = () => act({ do: 'stop' });
-  $('example').onclick = async () => { if (await act({ do: 'example' }) !== null) act({ do: 'advance', span: '2m' }); };
+  $('example').onclick = async () => {
+    if ((await act({ do: 'example' })) !== null) act({ do: 'advance', span: '2m' });
+  };
   for (const id of ['apply-open', 'apply-too']) $(id).onclick = openApply;
   $('apply-go').onclick = apply;
-  $('manifest').onkeydown = (event) => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) apply(); };
+  $('manifest').onkeydown = (event) => {
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) apply();
+  };
   $('stock-open').onclick = openStock;
   $('stock-go').onclick = runOut;
   $('help-open').onclick = () => $('help').showModal();
   $('theme').onclick = nextTheme;
   $('search').oninput = panel;
-  $('tabs').onclick = ({ target }) => { const next = target.closest('[data-tab]')?.dataset.tab; if (next) { tab = next; $('panel').scrollTop = 0; panel(); } };
-  $('kinds').onclick = ({ target }) => { if ('kind' in target.dataset) { kind = target.dataset.kind; press('kinds', 'kind', kind); panel(); } };
-  $('sizes').onclick = ({ target }) => { if (target.dataset.size) { grid.size = target.dataset.size; press('sizes', 'size', grid.size); grid.layout(); } };
-  $('ranges').onclick = ({ target }) => { if (target.dataset.range) { chart.range = Number(target.dataset.range); press('ranges', 'range', target.dataset.range); chart.draw(); } };
+  $('tabs').onclick = ({ target }) => {
+    const next = target.closest('[data-tab]')?.dataset.tab;
+    if (next) {
+      tab = next;
+      $('panel').scrollTop = 0;
+      panel();
+    }
+  };
+  $('kinds').onclick = ({ target }) => {
+    if ('kind' in target.dataset) {
+      kind = target.dataset.kind;
+      press('kinds', 'kind', kind);
+      panel();
+    }
+  };
+  $('sizes').onclick = ({ target }) => {
+    if (target.dataset.size) {
+      grid.size = target.dataset.size;
+      press('sizes', 'size', grid.size);
+      grid.layout();
+    }
+  };
+  $('ranges').onclick = ({ target }) => {
+    if (target.dataset.range) {
+      chart.range = Number(target.dataset.range);
+      press('ranges', 'range', target.dataset.range);
+      chart.draw();
+    }
+  };
   $('panel').onclick = ({ target }) => {
     const of = target.closest('[data-name]')?.dataset.name;
     const node = target.closest('[data-node]')?.dataset.node;
-    if (node) choose({ node }); else if (of) choose({ name: of });
+    if (node) choose({ node });
+    else if (of) choose({ name: of });
+    else target.closest('.line p')?.classList.toggle('clamp');
   };
-  $('console').onsubmit = (event) => { event.preventDefault(); command($('line').value); };
+  $('console').onsubmit = (event) => {
+    event.preventDefault();
+    command($('line').value);
+  };
   $('line').onkeydown = (event) => {
-    if (event.key === 'ArrowUp' || event.key === 'ArrowDown') { event.preventDefault(); recall(event.key === 'ArrowUp' ? -1 : 1); }
+    if (event.key === 'ArrowUp' || event.key === 'ArrowDown') {
+      event.preventDefault();
+      recall(event.key === 'ArrowUp' ? -1 : 1);
+    }
   };
   press('kinds', 'kind', '');
   press('sizes', 'size', 'auto');
@@ -609,4 +792,5 @@ function wire() {
 wire();
 paintTheme();
 if (wishes.get('select')) setTimeout(() => data.state && grid.move(0) && choose({ node: grid.chosen }), 900);
-if (token) poll(); else gate('Open the address that `whittle local --web` printed: the token of the session is behind its #.');
+if (token) poll();
+else gate('Open the address that `whittle local --web` printed: the token of the session is behind its #.');

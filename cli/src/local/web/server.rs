@@ -4,15 +4,17 @@ use super::actions::{self, Action};
 use super::clock::Clock;
 use super::guard::Guard;
 use super::state::{Costs, State, told};
-use crate::local::prompt::Prompt;
+use crate::local::prompt::{self, Prompt};
 use jiff::Timestamp;
 use serde_json::json;
 use std::io::{self, Cursor, Read as _};
 use std::net::TcpListener;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use tiny_http::{Header, Method, Request, Response, Server};
+use whittle_sim::{Line, World};
+use whittle_units::Price;
 
 /// Requests that are answered at once.
 const WORKERS: usize = 6;
@@ -27,11 +29,12 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Path, type and content of what is the same for everybody.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     ("/", HTML, include_str!("page.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page.css")),
     ("/page.js", SCRIPT, include_str!("page.js")),
     ("/grid.js", SCRIPT, include_str!("grid.js")),
+    ("/texts.js", SCRIPT, include_str!("texts.js")),
     ("/chart.js", SCRIPT, include_str!("chart.js")),
     ("/icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
@@ -58,16 +61,39 @@ pub(super) struct Desk {
     stops: Arc<AtomicBool>,
     clock: Clock,
     guard: Guard,
-    view: Mutex<View>,
+    sight: Arc<Sight>,
 }
 
-/// The state as it was last sent.
+/// What was last seen of the session.
+#[derive(Default)]
+pub(super) struct Sight {
+    view: Mutex<View>,
+    /// A page waits for a look while a command runs.
+    wanted: AtomicBool,
+}
+
+impl Sight {
+    fn lock(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the world of a running command, if a page waits for it.
+    pub(super) fn glance(&self, world: &World) {
+        if self.wanted.swap(false, Ordering::Relaxed) {
+            self.lock().bring_up_to_date(world, None);
+        }
+    }
+}
+
 #[derive(Default)]
 struct View {
     /// What it was made of: changes of the session, its time, the length of its timeline.
     made_of: Option<(u64, Timestamp, usize)>,
     body: String,
     version: u64,
+    now: Timestamp,
+    cost: Price,
+    lines: Vec<Line>,
     costs: Costs,
 }
 
@@ -133,8 +159,13 @@ fn refused(status: u16, error: &str) -> Answer {
 
 impl Desk {
     pub(super) fn new(prompt: Arc<Mutex<Prompt>>, guard: Guard) -> Self {
-        let stops = Arc::clone(&super::super::prompt::hold(&prompt).stop);
-        Self { prompt, stops, clock: Clock::default(), guard, view: Mutex::default() }
+        let sight = Arc::new(Sight::default());
+        let mut held = prompt::hold(&prompt);
+        let stops = Arc::clone(&held.stop);
+        let glances = Arc::clone(&sight);
+        held.glance = Some(Box::new(move |world| glances.glance(world)));
+        drop(held);
+        Self { prompt, stops, clock: Clock::default(), guard, sight }
     }
 
     fn answer(&self, request: &mut Request) -> Answer {
@@ -183,36 +214,38 @@ impl Desk {
         }
     }
 
-    /// What the page does not have yet; nothing if it has everything.
+    /// What the page does not have yet; nothing if it has everything. While a command of the prompt lets time pass, it shows on demand
+    /// what happens.
     fn state(&self, seen: &Seen) -> Answer {
-        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(prompt) = self.hold(LOOK_PATIENCE) else { return answer(200, JSON, r#"{"busy":true}"#) };
+        let held = self.hold(LOOK_PATIENCE);
+        let busy = held.is_none();
+        match held {
+            Some(prompt) => self.sight.lock().bring_up_to_date(&prompt.session.simulation.world(), Some(prompt.changes)),
+            None => self.sight.wanted.store(true, Ordering::Relaxed),
+        }
+        let view = self.sight.lock();
         let passing = self.clock.passing();
-        let world = prompt.session.simulation.world();
-        let (now, lines) = (world.now(), world.story.lines());
         let until = passing.until.map(Timestamp::as_millisecond);
-        let clock = format!("{}.{}.{}", now.as_millisecond(), passing.speed, until.unwrap_or(0));
-        view.bring_up_to_date(&world, prompt.changes);
-        let has_all = seen.version == view.version && seen.lines == lines.len() && seen.costs == view.costs.steps.len();
+        let clock = format!("{}.{}.{}.{busy}", view.now.as_millisecond(), passing.speed, until.unwrap_or(0));
+        let has_all = seen.version == view.version && seen.lines == view.lines.len() && seen.costs == view.costs.steps.len();
         if has_all && seen.clock == clock {
             return answer(204, JSON, Vec::new());
         }
         let news = json!({
             "clock": clock,
-            "now": now.as_millisecond(),
-            "begun": lines.first().map_or(now, |line| line.at).as_millisecond(),
+            "busy": busy,
+            "now": view.now.as_millisecond(),
+            "begun": view.lines.first().map_or(view.now, |line| line.at).as_millisecond(),
             "speed": passing.speed,
             "until": until,
-            "cost": world.region.cost().nanos(),
-            "spent": view.costs.spent(now),
+            "cost": view.cost.nanos(),
+            "spent": view.costs.spent(view.now),
             "version": view.version,
-            "told": told(lines, seen.lines),
-            "lines": lines.len(),
+            "told": told(&view.lines, seen.lines),
+            "lines": view.lines.len(),
             "steps": view.costs.steps.get(seen.costs..).unwrap_or_default(),
             "costs": view.costs.steps.len(),
         });
-        drop(world);
-        drop(prompt);
         let mut text = news.to_string();
         if seen.version != view.version {
             text.pop();
@@ -245,7 +278,7 @@ impl Desk {
         let Some(mut prompt) = self.hold(ACTION_PATIENCE) else {
             return refused(409, "another command is running: wait for it, or stop it");
         };
-        self.stops.store(false, std::sync::atomic::Ordering::Relaxed);
+        self.stops.store(false, Ordering::Relaxed);
         match action.run(&mut prompt, &self.clock) {
             Ok(text) => answer(200, JSON, json!({ "text": text }).to_string()),
             Err(error) => refused(422, &error),
@@ -255,13 +288,15 @@ impl Desk {
 
 impl View {
     /// Looks at the world again if anything may have changed.
-    fn bring_up_to_date(&mut self, world: &whittle_sim::World, changes: u64) {
+    fn bring_up_to_date(&mut self, world: &World, changes: Option<u64>) {
         let lines = world.story.lines();
-        let made_of = Some((changes, world.now(), lines.len()));
-        if self.made_of == made_of {
+        let made_of = changes.map(|changes| (changes, world.now(), lines.len()));
+        if made_of.is_some() && self.made_of == made_of {
             return;
         }
         self.made_of = made_of;
+        (self.now, self.cost) = (world.now(), world.region.cost());
+        self.lines.extend_from_slice(lines.get(self.lines.len()..).unwrap_or_default());
         self.costs.read(lines);
         let body = serde_json::to_string(&State::of(world)).unwrap_or_default();
         if body != self.body {

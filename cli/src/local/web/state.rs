@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind as _, Node, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{conditions, labels};
-use whittle_claims::{Claim, Phase};
+use whittle_claims::{Claim, DecisionKind, Phase};
 use whittle_model::pods::effective_requests;
 use whittle_sim::{Line, LineKind, World};
 use whittle_units::{InstanceId, Price, Resources};
@@ -19,6 +19,8 @@ use whittle_units::{InstanceId, Price, Resources};
 pub(super) const LINES_MAX: usize = 2_000;
 /// The most groups of waiting pods.
 const WAITING_MAX: usize = 200;
+/// How many decisions and Events are looked through for answers about waiting pods.
+const RECENT: usize = 50_000;
 
 /// Everything that changes seldom enough to be sent whole.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -107,7 +109,7 @@ struct Waiting {
     since: Option<i64>,
     /// What the scheduler says.
     reason: String,
-    /// What Whittle published last about that pod.
+    /// What Whittle said last about one of them.
     answer: String,
 }
 
@@ -267,13 +269,16 @@ fn nodes(world: &World, positions: &BTreeMap<Owner, usize>) -> Vec<NodeView> {
     all
 }
 
+/// Waiting pods, in groups with a workload and a reason in common.
 fn waiting(world: &World, positions: &BTreeMap<Owner, usize>) -> Vec<Waiting> {
     let mut groups: BTreeMap<(usize, &str), Waiting> = BTreeMap::new();
+    let mut group_of: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     for pod in world.cluster.objects.pods.values().filter(|pod| !pod.is_bound() && !pod.is_terminal()) {
         let workload = positions.get(&owner_of(world, pod)).copied().unwrap_or_default();
         let condition = pod.condition("PodScheduled").filter(|condition| condition.status == "False");
         let reason = condition.map_or("", |condition| condition.message.as_str());
         let since = pod.metadata.creation_timestamp.map(Timestamp::as_millisecond);
+        group_of.insert(pod.metadata.key(), (workload, reason));
         let group = groups.entry((workload, reason)).or_insert_with(|| {
             let (pod, reason) = (pod.metadata.key(), reason.to_owned());
             Waiting { workload, count: 0, pod, since, reason, answer: String::new() }
@@ -281,14 +286,40 @@ fn waiting(world: &World, positions: &BTreeMap<Owner, usize>) -> Vec<Waiting> {
         group.count += 1;
         group.since = group.since.min(since);
     }
-    let mut groups: Vec<Waiting> = groups.into_values().take(WAITING_MAX).collect();
-    let of: BTreeMap<String, usize> = groups.iter().enumerate().map(|(position, group)| (group.pod.clone(), position)).collect();
-    for kept in world.cluster.events.iter().filter(|kept| !of.is_empty() && kept.event.kind == Pod::KIND) {
-        if let Some(position) = of.get(&format!("{}/{}", kept.event.namespace, kept.event.name)) {
-            groups[*position].answer = format!("{}: {}", kept.event.reason, kept.event.message);
+    for (place, answer) in answers(world, &group_of) {
+        if let Some(group) = groups.get_mut(&place) {
+            group.answer = answer;
         }
     }
-    groups
+    groups.into_values().take(WAITING_MAX).collect()
+}
+
+/// What Whittle said last about any pod of each group: why it has no place, or which machine it gets.
+fn answers<'a>(world: &World, group_of: &BTreeMap<String, (usize, &'a str)>) -> BTreeMap<(usize, &'a str), String> {
+    let mut last: BTreeMap<(usize, &str), (Timestamp, String)> = BTreeMap::new();
+    let mut hear = |pod: &str, at: Timestamp, text: &dyn Fn() -> String| {
+        let Some(place) = group_of.get(pod) else { return };
+        if last.get(place).is_none_or(|(known, _)| *known <= at) {
+            last.insert(*place, (at, text()));
+        }
+    };
+    if group_of.is_empty() {
+        return BTreeMap::new();
+    }
+    let decisions = world.store.decisions(&world.name());
+    for decision in &decisions[decisions.len().saturating_sub(RECENT)..] {
+        if let (DecisionKind::Unschedulable, Some(pod)) = (decision.kind, decision.subject.strip_prefix("pod/")) {
+            hear(pod, decision.at, &|| decision.message.clone());
+        }
+    }
+    let events = &world.cluster.events;
+    for kept in &events[events.len().saturating_sub(RECENT)..] {
+        let event = &kept.event;
+        if event.kind == Pod::KIND && event.reason == "Nominated" {
+            hear(&format!("{}/{}", event.namespace, event.name), kept.at, &|| event.message.clone());
+        }
+    }
+    last.into_iter().map(|(place, (_, text))| (place, text)).collect()
 }
 
 fn pools(world: &World) -> Vec<Pool> {

@@ -76,6 +76,7 @@ fn waiting_pods_are_grouped_by_reason_and_quoted_as_they_are() {
     let waiting = shown(&prompt)["waiting"].clone();
     assert_eq!(waiting.as_array().unwrap().len(), 2, "each bare pod is a workload of its own: {waiting}");
     assert_eq!((&waiting[0]["pod"], &waiting[0]["count"]), (&json!("default/a"), &json!(1)));
+    assert!(waiting[0]["answer"].as_str().unwrap().contains(HOSTILE), "{waiting}");
     assert!(waiting[0]["answer"].as_str().unwrap().contains("example.com/room"), "{waiting}");
     prompt.session.scale("inflate", 200).unwrap();
     prompt.session.advance(SignedDuration::from_secs(5));
@@ -210,7 +211,7 @@ impl Served {
     fn until_still(&self) -> Value {
         for _ in 0..600 {
             let state = self.state("");
-            if state["busy"].is_null() && state["until"].is_null() {
+            if state["busy"] == false && state["until"].is_null() {
                 return state;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -237,6 +238,7 @@ fn the_page_is_served_with_a_policy_that_runs_nothing_else() {
 fn no_part_of_the_page_makes_markup_of_text_or_loads_from_elsewhere() {
     for (name, text) in [
         ("page.js", include_str!("page.js")),
+        ("texts.js", include_str!("texts.js")),
         ("grid.js", include_str!("grid.js")),
         ("chart.js", include_str!("chart.js")),
         ("page.html", include_str!("page.html")),
@@ -360,10 +362,34 @@ fn a_page_that_has_everything_gets_nothing() {
 #[test]
 fn a_look_does_not_wait_for_a_long_command() {
     let served = Served::new();
+    served.act(&json!({"do": "scale", "deployment": "inflate", "replicas": 2})).unwrap();
     let held = hold(&served.prompt);
-    assert_eq!(served.state(""), json!({"busy": true}));
+    let state = served.state("");
+    assert_eq!((&state["busy"], &state["version"]), (&json!(true), &json!(0)), "nothing was seen yet");
     drop(held);
-    assert!(served.state("")["busy"].is_null());
+    assert_eq!(served.state("")["busy"], false);
+}
+
+#[test]
+fn a_command_of_the_prompt_is_seen_while_it_runs() {
+    let served = Served::new();
+    served.act(&json!({"do": "scale", "deployment": "inflate", "replicas": 2})).unwrap();
+    let prompt = Arc::clone(&served.prompt);
+    let command = std::thread::spawn(move || hold(&prompt).answer("advance 300d"));
+    let mut seen = BTreeSet::new();
+    for _ in 0..600 {
+        let state = served.state("");
+        if state["busy"] == true {
+            seen.insert(state["now"].as_i64());
+        }
+        if 2 < seen.len() {
+            break;
+        }
+    }
+    assert!(2 < seen.len(), "time passes on the page: {seen:?}");
+    assert_eq!(served.act(&json!({"do": "stop"})).unwrap(), "stopped");
+    let text = command.join().unwrap().unwrap();
+    assert!(text.contains("stopped after"), "{text}");
 }
 
 #[test]
