@@ -7,6 +7,7 @@ mod legacy_pools;
 mod money;
 mod negative_files;
 mod order;
+mod page;
 mod prompt;
 mod same_objects;
 mod scale_up_crash;

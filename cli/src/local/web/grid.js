@@ -1,5 +1,7 @@
 // The nodes and their pods, drawn on a canvas that is as large as what is seen of it.
 
+import { called } from '/texts.js';
+
 const SIZES = {
   large: { width: 292, pad: 14, square: 15, gap: 3, top: 46, bottom: 20, between: 14 },
   card: { width: 208, pad: 10, square: 9, gap: 2, top: 40, bottom: 16, between: 10 },
@@ -181,7 +183,7 @@ export class Grid {
     context.fillStyle = this.colour(node.state);
     context.fill();
     const spot = node.capacity === 'spot';
-    const words = [node.state === 'ready' ? '' : node.state, node.zone, spot ? '' : node.capacity].filter(Boolean).join(' · ');
+    const words = [node.state === 'ready' ? '' : called(node.state), node.zone, spot ? '' : node.capacity].filter(Boolean).join(' · ');
     context.fillStyle = this.colour(['ready', 'terminating'].includes(node.state) ? 'dim' : node.state);
     context.fillText(clip(context, words, width - 2 * shape.pad - 12 - (spot ? 30 : 0)), left + 11, y + down / 2 + 33);
     if (spot) {

@@ -3,7 +3,7 @@
 
 import { Grid, key } from '/grid.js';
 import { Chart } from '/chart.js';
-import { age, bare, brief, cores, gibi, make, money, percent, plural, span } from '/texts.js';
+import { age, bare, brief, called, cores, gibi, make, money, percent, plural, span } from '/texts.js';
 
 const $ = (id) => document.getElementById(id);
 const root = document.documentElement;
@@ -231,7 +231,7 @@ function figures() {
     for (const [, , state] of node.pods) if (state === 'running') pods++;
   }
   const wait = waiting.reduce((sum, group) => sum + group.count, 0);
-  const others = [...states].filter(([state]) => state !== 'ready').map(([state, number]) => `${number} ${state}`);
+  const others = [...states].filter(([state]) => state !== 'ready').map(([state, number]) => `${number} ${called(state)}`);
   const set = (name, value, more) => {
     $('f-' + name).textContent = value;
     $(`f-${name}-more`).textContent = more;
@@ -406,7 +406,7 @@ function nodes() {
     row.append(
       make('td', { textContent: node.type || '–', title: node.capacity }),
       make('td', { textContent: node.zone || '–' }),
-      make('td', { textContent: node.state }),
+      make('td', { textContent: called(node.state) }),
     );
     row.append(
       make('td', { textContent: node.pods.length, className: 'number' }),
@@ -500,7 +500,7 @@ async function facts() {
   if (isNode) {
     const list = make('dl');
     const fact = (term, text) => text && list.append(make('dt', { textContent: term }), make('dd', { textContent: text }));
-    fact('state', node.state);
+    fact('state', called(node.state));
     fact('machine', [node.type, node.capacity, node.zone].filter(Boolean).join(', ') || 'EC2 chooses it');
     fact('pool', node.pool);
     fact('price', node.price && `${money(node.price)} an hour`);
@@ -694,7 +694,7 @@ function hint(found, event) {
     : [
         make('b', { textContent: node.name || node.claim }),
         `\n${[node.type, node.capacity, node.zone].filter(Boolean).join(' · ')}`,
-        `\n${node.state} · ${plural(node.pods.length, 'pod')} · CPU ${percent(...node.cpu)} · memory ${percent(...node.memory)}`,
+        `\n${called(node.state)} · ${plural(node.pods.length, 'pod')} · CPU ${percent(...node.cpu)} · memory ${percent(...node.memory)}`,
       ];
   shown.replaceChildren(...facts);
   shown.style.left = `${Math.min(event.clientX + 14, innerWidth - shown.offsetWidth - 8)}px`;

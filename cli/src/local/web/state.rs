@@ -257,14 +257,15 @@ fn nodes(world: &World, positions: &BTreeMap<Owner, usize>) -> Vec<NodeView> {
         by_node.entry(&pod.spec.node_name).or_default().push(pod);
     }
     let live: Vec<&Claim> = world.store.claims(&cluster).map(|stored| &stored.value).filter(|claim| claim.is_live()).collect();
-    let claims: BTreeMap<&str, &Claim> = live.iter().filter_map(|claim| Some((claim.node_name()?, *claim))).collect();
-    let view = |node: &Node| {
-        let name = node.metadata.name.as_str();
-        node_view(world, node, claims.get(name).copied(), by_node.get(name), positions)
-    };
-    let mut all: Vec<NodeView> = objects.nodes.values().map(view).collect();
-    let without = live.into_iter().filter(|claim| claim.node_name().is_none_or(|name| !objects.nodes.contains_key(name)));
-    all.extend(without.map(machine_view));
+    // A Node is known by its machine before the claim names it.
+    let mut claims: BTreeMap<&str, &Claim> = live.iter().filter_map(|claim| Some((claim.instance()?.as_str(), *claim))).collect();
+    let mut all = Vec::new();
+    for node in objects.nodes.values() {
+        let claim = claims.remove(node.spec.provider_id.rsplit('/').next().unwrap_or_default());
+        all.push(node_view(world, node, claim, by_node.get(node.metadata.name.as_str()), positions));
+    }
+    let without = live.iter().filter(|claim| claim.instance().is_none_or(|id| claims.contains_key(id.as_str())));
+    all.extend(without.map(|claim| machine_view(claim)));
     all.sort_by(|a, b| (&a.pool, &a.claim, &a.name).cmp(&(&b.pool, &b.claim, &b.name)));
     all
 }

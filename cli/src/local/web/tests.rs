@@ -31,7 +31,10 @@ fn states_during(prompt: &mut Prompt, seconds: u32) -> BTreeSet<String> {
     let mut states = BTreeSet::new();
     for _ in 0..seconds {
         prompt.session.advance(SignedDuration::from_secs(1));
-        states.extend(shown(prompt)["nodes"].as_array().unwrap().iter().map(|node| node["state"].as_str().unwrap().to_owned()));
+        let nodes = shown(prompt)["nodes"].clone();
+        let claims: BTreeSet<&str> = nodes.as_array().unwrap().iter().map(|node| node["claim"].as_str().unwrap()).collect();
+        assert_eq!(claims.len(), nodes.as_array().unwrap().len(), "a machine and its Node are shown once: {nodes}");
+        states.extend(nodes.as_array().unwrap().iter().map(|node| node["state"].as_str().unwrap().to_owned()));
     }
     states
 }

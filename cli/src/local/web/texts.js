@@ -35,3 +35,5 @@ export function age(milliseconds) {
 export const bare = (name) => name.replace(/^default\//, '');
 export const plural = (number, word) => `${number.toLocaleString('en-US')} ${word}${number === 1 ? '' : 's'}`;
 
+/** A state as words. */
+export const called = (state) => (state === 'notready' ? 'not ready' : state);

@@ -1,0 +1,110 @@
+//! The page of `whittle local --web` in a browser. Skipped where there is none.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Names by which a browser that can print its document is called.
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    BROWSERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| file.is_file())
+}
+
+/// A pod that no machine takes, with a selector that would be markup.
+const HOSTILE: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: hostile}
+spec:
+  nodeSelector: {example.com/room: "</p><img src=x onerror=document.title='taken'>"}
+  containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]
+"#;
+
+/// A session with a page, which ends with the test.
+struct Session {
+    process: Child,
+    folder: PathBuf,
+    address: String,
+}
+
+impl Session {
+    fn new(name: &str, commands: &str, last: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("whittle-page-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("hostile.yaml"), HOSTILE).unwrap();
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/local/demo");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_whittle"))
+            .args(["local", "--web", "-f"])
+            .arg(&demo)
+            .arg("-f")
+            .arg(folder.join("hostile.yaml"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        process.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| line.strip_prefix("The page of this session: ").map(str::to_owned)).unwrap();
+        assert!(lines.any(|line| line.contains(last)), "no line has {last:?}");
+        // What is printed later must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { process, folder, address }
+    }
+
+    /// The document that a browser makes of the page, and what it reports.
+    fn document(&self, browser: &Path, wishes: &str) -> (String, String) {
+        let output = Command::new(browser)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=4000"])
+            .args(["--window-size=1600,1000", "--dump-dom"])
+            .arg(format!("--user-data-dir={}", self.folder.join("browser").display()))
+            .arg(format!("{}&{wishes}", self.address))
+            .output()
+            .unwrap();
+        (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[track_caller]
+fn check_sound((document, report): &(String, String)) {
+    assert!(document.contains("data-ready=\"true\""), "the state was not shown: {report}\n{document}");
+    assert!(document.contains("data-errors=\"0\""), "{report}\n{document}");
+    let complaints: Vec<&str> = report.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+#[test]
+fn the_page_shows_nodes_and_quotes_hostile_text() {
+    let Some(browser) = browser() else {
+        println!("skipped: none of {} is on the PATH", BROWSERS.join(", "));
+        return;
+    };
+    let mut session = Session::new("shown", "scale deployment inflate --replicas 12\nadvance 2m\n", "12 of 12 running");
+    let nodes = session.document(&browser, "tab=nodes&select=1");
+    check_sound(&nodes);
+    let (document, _) = &nodes;
+    assert_eq!(document.matches(" data-node=\"default-").count(), 1, "{document}");
+    for part in ["<td>us-east-1", "<td>ready</td>", "of nodepool default", "id=\"f-pods\">12<", "demo · us-east-1"] {
+        assert!(document.contains(part), "{part:?} is missing: {document}");
+    }
+    for tab in ["waiting", "timeline"] {
+        let shown = session.document(&browser, &format!("tab={tab}"));
+        check_sound(&shown);
+        let (document, _) = &shown;
+        assert!(document.contains("&lt;/p&gt;&lt;img src=x onerror=document.title='taken'&gt;"), "{tab}: {document}");
+        assert!(!document.contains("<img src=\"x\"") && document.contains("<title>Whittle</title>"), "{tab}: {document}");
+    }
+    session.address = session.address.split('#').next().unwrap_or_default().to_owned() + "#0";
+    let (document, _) = session.document(&browser, "tab=nodes");
+    assert!(document.contains("the token of this session is missing or wrong") && !document.contains("<tr data-node"), "{document}");
+}
