@@ -141,7 +141,11 @@ impl Prompt {
         if files.is_empty() {
             return Ok(String::new());
         }
-        self.apply(&ApplyArgs::of(files), None, None)
+        let args = ApplyArgs::of(files);
+        if args.reads_lines() {
+            return Err("-f -: standard input has the commands of the session: name a file, or begin with `apply -f -`".to_owned());
+        }
+        self.apply(&args, None, None)
     }
 
     /// Runs a command from elsewhere than the terminal, with the lines that belong to it, and returns what it would print. What was not

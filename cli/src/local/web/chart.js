@@ -4,6 +4,8 @@ const LEFT = 58;
 const RIGHT = 16;
 const TOP = 8;
 const BOTTOM = 22;
+/** The least that the axis reaches to. */
+const CENT = 1e7;
 
 export class Chart {
   constructor({ canvas, colour, money, time, says }) {
@@ -58,7 +60,7 @@ export class Chart {
     const to = Math.max(this.now, this.begun + 60_000);
     const from = this.range ? Math.max(this.begun, to - this.range) : this.begun;
     const shown = this.steps.filter(([time]) => from < time);
-    const most = Math.max(this.cost(from), ...peaks(shown), 1);
+    const most = Math.max(this.cost(from), peak(shown), CENT);
     const step = nice(most / 3);
     const ceiling = Math.ceil((most * 1.08) / step) * step;
     const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT - RIGHT);
@@ -122,10 +124,8 @@ export class Chart {
   }
 }
 
-function peaks(steps) {
-  let most = 0;
-  for (const [, cost] of steps) most = Math.max(most, cost);
-  return [most];
+function peak(steps) {
+  return steps.reduce((most, [, cost]) => Math.max(most, cost), 0);
 }
 
 function line(context, x0, y0, x1, y1) {

@@ -22,6 +22,7 @@ export class Grid {
     this.headers = [];
     this.chosen = null;
     this.hovered = null;
+    this.empty = '';
     this.context = canvas.getContext('2d');
     scroll.addEventListener(
       'scroll',
@@ -107,6 +108,12 @@ export class Grid {
     context.setTransform(ratio, 0, 0, ratio, 0, -top * ratio);
     context.clearRect(0, top, width, height);
     context.textBaseline = 'alphabetic';
+    if (!this.boxes.length) {
+      context.font = '13px ' + this.colour('font');
+      context.fillStyle = this.colour('dim');
+      context.textAlign = 'center';
+      context.fillText(this.empty, width / 2, height / 2);
+    }
     for (const header of this.headers) {
       if (header.y + HEADER < top || top + height < header.y) continue;
       this.header(header);

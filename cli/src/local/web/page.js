@@ -3,7 +3,7 @@
 
 import { Grid, key } from '/grid.js';
 import { Chart } from '/chart.js';
-import { age, bare, brief, called, cores, gibi, make, money, percent, plural, span } from '/texts.js';
+import { age, bare, brief, called, cores, gibi, make, memory, money, percent, plural, span } from '/texts.js';
 
 const $ = (id) => document.getElementById(id);
 const root = document.documentElement;
@@ -112,6 +112,7 @@ async function poll() {
   }
   asking = true;
   let reached = true;
+  const begun = performance.now();
   try {
     const { version, lines, costs, clock } = data;
     const news = await ask(`/state?version=${version}&lines=${lines}&costs=${costs}&clock=${clock}`);
@@ -123,7 +124,9 @@ async function poll() {
   }
   asking = false;
   const runs = data.speed || data.until || data.busy;
-  const pause = again ? 0 : !reached ? 3000 : document.hidden ? 2000 : runs ? 200 : 700;
+  // A large cluster takes its time to be sent and drawn: most of the time is left to what the user does.
+  const least = Math.min(2000, 3 * (performance.now() - begun));
+  const pause = again ? 0 : !reached ? 3000 : document.hidden ? 2000 : Math.max(least, runs ? 200 : 700);
   again = false;
   timer = setTimeout(poll, pause);
 }
@@ -147,7 +150,8 @@ function take(news) {
     for (const { pod } of state.waiting) names.add(pod.split('/')[1]);
     names.delete('');
   }
-  $('busy').hidden = !data.busy;
+  // The page's own clock is no command.
+  $('busy').hidden = !data.busy || data.speed > 0 || data.until !== null;
   if (!data.state) return;
   root.dataset.ready = 'true';
   show(Boolean(state), told.length > 0);
@@ -202,10 +206,11 @@ function show(all, lines) {
   if (all) {
     $('place').textContent = `${state.cluster} · ${state.region} · ${state.version}`;
     $('welcome').hidden = state.nodes.length > 0 || state.workloads.length > 0 || state.pools.length > 0;
+    grid.empty = $('welcome').hidden ? 'There are no nodes.' : '';
     grid.show(state.nodes);
     legend();
   }
-  if (all || (lines && tab === 'timeline')) panel();
+  if (tab === 'timeline' ? lines || !$('panel').firstChild : all) panel();
   if (all && chosen) facts();
 }
 
@@ -382,7 +387,7 @@ function workloads() {
       });
       head.append(make('span', { className: 'stepper' }, by(-1), input, by(1)));
     }
-    const size = `${cores(workload.cpu)} CPU, ${gibi(workload.memory)} GiB each`;
+    const size = [`${cores(workload.cpu)} CPU`, workload.memory ? memory(workload.memory) : ''].filter(Boolean).join(', ') + ' each';
     const says = [workload.kind, `${workload.running} placed`, workload.waiting ? `${workload.waiting} waiting` : '', size]
       .filter(Boolean)
       .join(' · ');

@@ -19,6 +19,8 @@ export function money(nanos) {
 export const brief = (nanos) => '$' + (nanos / 1e9).toLocaleString('en-US', { maximumSignificantDigits: 3 });
 export const cores = (milli) => (milli / 1000).toLocaleString('en-US', { maximumFractionDigits: 1 });
 export const gibi = (milli) => (milli / 1000 / 2 ** 30).toLocaleString('en-US', { maximumFractionDigits: 1 });
+/** An amount of memory with its unit. */
+export const memory = (milli) => (milli < 1000 * 2 ** 30 ? Math.round(milli / 1000 / 2 ** 20) + ' MiB' : gibi(milli) + ' GiB');
 export const percent = (used, all) => (all ? Math.round((100 * used) / all) + '%' : '–');
 export const two = (number) => String(number).padStart(2, '0');
 export function span(milliseconds) {
