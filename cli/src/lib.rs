@@ -1,6 +1,7 @@
 //! The `whittle` command: one module per subcommand, which tests call as the command line does.
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "what cannot be written is an error and no panic: print with `printing`")]
 
+pub mod catalog;
 pub mod check;
 pub mod compare;
 pub mod consolidate;
@@ -23,7 +24,8 @@ use std::process::ExitCode;
 
 /// A node autoscaler for Amazon EKS that runs as functions
 ///
-/// Exit code of every command, unless its help says more: 0 if all is well, 1 if there is an answer and something is wrong, 2 if there is none.
+/// Exit code of every command, unless its help says more: 0 if all is well, 1 if there is an answer and something is wrong, 2 if
+/// there is none.
 #[derive(Debug, Parser)]
 #[command(name = "whittle", version, about, arg_required_else_help = true)]
 pub struct Cli {
@@ -60,6 +62,8 @@ pub enum Command {
     Sim(sim::SimArgs),
     /// Uninstall Whittle from a cluster: drain or keep its nodes, release its objects, delete the resources created for them
     Uninstall(uninstall::Args),
+    /// Print what a region sells, in the form of --instance-types
+    Catalog(catalog::CatalogArgs),
     /// Print a completion script for a shell
     Completion(shell::CompletionArgs),
     /// Write manual pages into a directory
@@ -97,6 +101,7 @@ pub fn run(cli: &Cli) -> ExitCode {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
             printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))
         }
+        Command::Catalog(args) => printing::written(catalog::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
         Command::Completion(args) => printing::written(shell::completion(args, &mut std::io::stdout())),
         Command::Man(args) => printing::written(shell::man(args, &mut std::io::stdout(), &mut std::io::stderr())),
     }

@@ -4,9 +4,10 @@
 //! command with an error, and a reader that has gone ends it silently.
 
 use clap::ValueEnum;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use std::fmt::{Arguments, Display};
-use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -123,12 +124,18 @@ pub(crate) fn written(done: io::Result<ExitCode>) -> ExitCode {
 #[must_use]
 pub fn usage(answer: &clap::Error) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
-    written(answer.print().map(|()| ExitCode::from(code)))
+    let code = written(answer.print().map(|()| ExitCode::from(code)));
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (answer.kind(), answer.get(ContextKind::InvalidArg))
+        && std::path::Path::new(word).exists()
+    {
+        print_error(format_args!("note: files are named with -f: -f {word}"));
+    }
+    code
 }
 
 /// Reports a failed write; returns the status to end with.
 fn unwritten(error: &io::Error) -> u8 {
-    if error.kind() == ErrorKind::BrokenPipe {
+    if error.kind() == io::ErrorKind::BrokenPipe {
         return READER_GONE;
     }
     print_error(format_args!("error: the output cannot be written: {error}"));

@@ -34,7 +34,7 @@ Examples:
 Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), 2 if the input
 cannot be read.")]
 pub struct Args {
-    /// Manifests: a file, a directory (its *.yaml and *.yml), or - for standard input
+    /// Manifests: a file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename")]
     pub filename: Vec<PathBuf>,
     /// Helm values of an older installation, whose settings are shown

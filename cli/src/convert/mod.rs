@@ -22,7 +22,7 @@ Examples:
 
 Exit code: 0 if everything is converted, 2 if something cannot be; then nothing is printed.")]
 pub struct Args {
-    /// A file, a directory (its *.yaml and *.yml), or - for standard input; may be given more than once
+    /// A file, a directory (its *.yaml, *.yml and *.json), or - for standard input; may be given more than once
     #[arg(short, long = "filename", required = true)]
     pub filename: Vec<PathBuf>,
     /// How to print

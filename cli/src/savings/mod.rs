@@ -45,12 +45,12 @@ pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub files: Vec<PathBuf>,
-    /// Only commands within this time before --until, such as 24h; all unless given
-    #[arg(long, value_name = "DURATION")]
+    /// Only commands within this time before --until, such as 24h or 7d; all unless given
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub since: Option<GoDuration>,
     /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given, and for what
     /// `whittle local run` printed the end of the simulation
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = crate::source::time)]
     pub until: Option<Timestamp>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
@@ -60,6 +60,16 @@ pub struct SavingsArgs {
 /// What nobody can know, and the sum up to a time depends on.
 const ASSUMPTION: &str = "without these commands every removed node would still run: what has scaled down since would have gone anyway, \
                           and saves less";
+
+/// A duration of the command line: days too, which the fields of manifests do not have.
+fn duration(text: &str) -> Result<GoDuration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
+    let read = match days {
+        Some(days) => format!("{}h", u64::from(days) * 24).parse::<GoDuration>(),
+        None => text.parse(),
+    };
+    read.map_err(|_| "write numbers with units, as in 90m, 24h or 7d".to_owned())
+}
 
 /// The output, the errors and the exit status.
 #[derive(Debug, PartialEq, Eq)]

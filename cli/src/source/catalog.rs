@@ -2,6 +2,7 @@
 
 use super::error::ReadError;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +55,11 @@ fn available() -> bool {
 pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
     let fail = |message: String| ReadError::Catalog { path: path.display().to_string(), message };
     let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-    parse(&text).map_err(fail)
+    let types = parse(&text).map_err(|error| fail(format!("it is no JSON list of instance types ({error})")))?;
+    if types.is_empty() {
+        return Err(fail("it has no instance type".to_owned()));
+    }
+    Ok(types)
 }
 
 /// Reads the instance types of a catalog text.
@@ -130,5 +135,92 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .collect(),
         capacity,
         overhead: entry.overhead.unwrap_or_else(default_overhead),
+    }
+}
+
+/// Instance types in the form that [`parse`] reads, with the zones of one region named after another.
+pub(crate) fn written(types: &[InstanceType], renamed: Option<(&str, &str)>) -> Value {
+    Value::Array(types.iter().map(|one| entry(one, renamed)).collect())
+}
+
+fn entry(one: &InstanceType, renamed: Option<(&str, &str)>) -> Value {
+    let of_offerings: BTreeSet<&str> = one.offerings.iter().flat_map(|o| o.requirements.iter().map(|r| r.key.as_str())).collect();
+    // The others follow: from the fields of the entry, from its offerings, or by being absent.
+    let is_own = |r: &&Requirement| {
+        let from_field = [labels::INSTANCE_TYPE, labels::ARCH, labels::OS].contains(&r.key.as_str());
+        !from_field && !of_offerings.contains(r.key.as_str()) && r.operator != Operator::DoesNotExist
+    };
+    let (single, other): (Vec<&Requirement>, Vec<&Requirement>) =
+        one.requirements.iter().filter(is_own).partition(|r| r.operator == Operator::In && r.values.len() == 1);
+    let mut own_labels: BTreeMap<&str, &str> = single.iter().filter_map(|r| Some((r.key.as_str(), r.values.first()?.as_str()))).collect();
+    if let (Some(region), Some((_, to))) = (own_labels.get_mut(labels::REGION), renamed) {
+        *region = to;
+    }
+    let systems = one.requirements.iter().find(|r| r.key == labels::OS).map(|r| r.values.clone()).unwrap_or_default();
+    let resources = |all: &Resources| -> Value {
+        all.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), json!(amount.text_of(name)))).collect()
+    };
+    let mut out = json!({
+        "name": one.name,
+        "architecture": one.label(labels::ARCH).unwrap_or_default(),
+        "operatingSystems": systems,
+        "resources": resources(&one.capacity),
+        "overhead": resources(&one.overhead),
+        "labels": own_labels,
+        "offerings": one.offerings.iter().map(|offering| written_offering(offering, renamed)).collect::<Vec<_>>(),
+    });
+    if !other.is_empty() {
+        out["requirements"] = json!(other);
+    }
+    out
+}
+
+fn written_offering(offering: &Offering, renamed: Option<(&str, &str)>) -> Value {
+    let mut requirements = offering.requirements.clone();
+    // A label that no offering has is absent without being written.
+    requirements.retain(|r| r.operator != Operator::DoesNotExist);
+    if let Some((from, to)) = renamed {
+        // Ids of zones are those of their region.
+        requirements.retain(|r| r.key != labels::ZONE_ID);
+        for value in requirements.iter_mut().filter(|r| r.key == labels::ZONE).flat_map(|r| &mut r.values) {
+            *value = value.replacen(from, to, 1);
+        }
+    }
+    json!({"Price": offering.price.dollars(), "Available": offering.available, "Requirements": requirements})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Offers;
+
+    /// With the requirements in one order, and without those that say that a label is absent.
+    fn comparable(mut types: Vec<InstanceType>) -> Vec<InstanceType> {
+        for one in &mut types {
+            one.requirements.retain(|r| r.operator != Operator::DoesNotExist);
+            one.requirements.iter_mut().for_each(|r| r.values.sort());
+            one.requirements.sort_by(|a, b| a.key.cmp(&b.key));
+            one.offerings.iter_mut().for_each(|o| o.requirements.retain(|r| r.operator != Operator::DoesNotExist));
+            one.capacity.0.retain(|_, amount| !amount.is_zero());
+            one.overhead.0.retain(|_, amount| !amount.is_zero());
+        }
+        types
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let types = Offers::of_region("eu-west-1").unwrap();
+        let again = parse(&written(&types, None).to_string()).unwrap();
+        assert!(500 < types.len());
+        for (one, again) in comparable(types).into_iter().zip(comparable(again)) {
+            assert_eq!(one, again);
+        }
+    }
+
+    #[test]
+    fn zones_are_named_after_another_region() {
+        let types: Vec<InstanceType> = Offers::of_region("eu-west-1").unwrap().into_iter().take(3).collect();
+        let text = written(&types, Some(("eu-west-1", "eu-central-1"))).to_string();
+        assert!(text.contains("eu-central-1a") && !text.contains("eu-west-1") && !text.contains("euw1-az"), "{text}");
     }
 }

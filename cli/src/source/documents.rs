@@ -106,6 +106,10 @@ impl ParsedDocuments {
         let is_single = values.len() == 1;
         let old_booleans = has_old_booleans.then(|| Arc::new(OldBooleans { text: chunk.to_owned(), values: OnceLock::new() }));
         for (at, mut value) in values.into_iter().enumerate() {
+            if !is_single && !value.is_object() {
+                self.refused.push(format!("{path}, document {number}: item {} of the list is {value} and no object", at + 1));
+                continue;
+            }
             remove_nulls(&mut value);
             let old_booleans = old_booleans.as_ref().map(|old_booleans| (Arc::clone(old_booleans), at));
             let document = Document { path: path.to_owned(), number, value, old_booleans, faults: Vec::new(), pod: None };
@@ -279,6 +283,10 @@ fn flatten_list(mut value: Value, out: &mut Vec<Value>) {
     };
     let version = value.get("apiVersion").cloned().unwrap_or_default();
     for mut item in items {
+        if item.is_null() {
+            out.push(item);
+            continue;
+        }
         if let Some(fields) = item.as_object_mut().filter(|_| !element.is_empty()) {
             fields.entry("apiVersion").or_insert_with(|| version.clone());
             fields.entry("kind").or_insert_with(|| element.clone().into());

@@ -11,6 +11,8 @@ pub enum ReadError {
     /// All errors of a file, one line each.
     #[error("{}", .0.join("\n"))]
     Manifest(Vec<String>),
+    #[error("there is no object in {}", .0.join(", "))]
+    NoObjects(Vec<String>),
     /// Unreadable objects that might protect pods or nodes, so that nothing can be disrupted safely.
     #[error(
         "nothing is decided, because what cannot be read may protect pods and nodes; mend it or leave it out:\n{}",
@@ -25,7 +27,7 @@ pub enum ReadError {
     SchedulerConfig(#[from] SchedulerConfigError),
     #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]
     Setting { key: &'static str, value: String, remedy: &'static str },
-    #[error("cannot read the catalog {path}: {message}")]
+    #[error("cannot read the catalog {path}: {message}; `whittle catalog` prints one, and docs/catalog.md explains it")]
     Catalog { path: String, message: String },
     #[error(
         "what there is to buy is not known: name a region with --region (one of {}), or a catalog with --instance-types; nodes with \
@@ -33,7 +35,12 @@ pub enum ReadError {
         .known.join(", ")
     )]
     NoOffers { known: &'static [&'static str] },
-    #[error("there are no tables of region {region}: use --region with one of {}, or a catalog with --instance-types", .known.join(", "))]
+    #[error(
+        "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region {} --rename {region}`, \
+         correct its prices, and name it with --instance-types",
+        .known.join(", "),
+        .known.first().copied().unwrap_or_default()
+    )]
     NoTables { region: String, known: &'static [&'static str] },
     #[error("EC2NodeClass {name:?}: {message}")]
     NodeClass { name: String, message: String },

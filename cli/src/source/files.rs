@@ -9,7 +9,11 @@ use whittle_api::manifest::{self, Located, Object};
 pub enum FileError {
     #[error("{path}: cannot be read: {source}")]
     Unreadable { path: String, source: std::io::Error },
-    #[error("{path}: there is no *.yaml or *.yml file in this directory")]
+    #[error("{path}: this is text in UTF-16, as PowerShell writes it: write it as UTF-8, as with `| Out-File -Encoding utf8`")]
+    Utf16 { path: String },
+    #[error("{path}: this is no text in UTF-8: name a manifest")]
+    NoText { path: String },
+    #[error("{path}: there is no *.yaml, *.yml or *.json file in this directory")]
     Empty { path: String },
 }
 
@@ -20,7 +24,7 @@ pub struct File {
     pub text: String,
 }
 
-/// Reads one `-f` argument: a file, a directory (its `*.yaml` and `*.yml`, by name, not recursively), or `-` for
+/// Reads one `-f` argument: a file, a directory (its `*.yaml`, `*.yml` and `*.json`, by name, not recursively), or `-` for
 /// `stdin`.
 ///
 /// # Errors
@@ -33,10 +37,9 @@ pub fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
 pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
     if path == Path::new("-") {
         let name = "standard input".to_owned();
-        let mut text = String::new();
-        let read = stdin.read_to_string(&mut text);
-        return vec![match read {
-            Ok(_) => Ok(File { name, text }),
+        let mut bytes = Vec::new();
+        return vec![match stdin.read_to_end(&mut bytes) {
+            Ok(_) => decoded(name, bytes),
             Err(source) => Err(FileError::Unreadable { path: name, source }),
         }];
     }
@@ -52,9 +55,20 @@ pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileErro
 
 fn read_file(path: &Path) -> Result<File, FileError> {
     let name = path.display().to_string();
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(File { name, text }),
+    match std::fs::read(path) {
+        Ok(bytes) => decoded(name, bytes),
         Err(source) => Err(FileError::Unreadable { path: name, source }),
+    }
+}
+
+fn decoded(name: String, bytes: Vec<u8>) -> Result<File, FileError> {
+    // The byte order marks of UTF-16.
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err(FileError::Utf16 { path: name });
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(File { name, text }),
+        Err(_) => Err(FileError::NoText { path: name }),
     }
 }
 
@@ -64,7 +78,7 @@ fn manifests_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
         let path = entry?.path();
         // A link to nothing is a manifest that cannot be read.
         let is_file = path.is_file() || !path.exists();
-        if is_file && path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+        if is_file && path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json") {
             manifests.push(path);
         }
     }
@@ -101,11 +115,11 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("whittle-files-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("nested.yaml")).unwrap();
         assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError::Empty { .. })), "a directory is no manifest");
-        for (name, text) in [("b.yaml", "2"), ("a.yml", "1"), ("c.txt", "3")] {
+        for (name, text) in [("b.yaml", "2"), ("a.yml", "1"), ("c.txt", "3"), ("d.json", "4")] {
             std::fs::write(folder.join(name), text).unwrap();
         }
         let texts: Vec<String> = read(&folder, &mut std::io::empty()).unwrap().into_iter().map(|file| file.text).collect();
-        assert_eq!(texts, ["1", "2"]);
+        assert_eq!(texts, ["1", "2", "4"]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -121,6 +135,13 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(readable, [false, true, false]);
         assert!(errors.len() == 2 && errors[0].contains("a.yaml") && errors[1].contains("c.yaml"), "{errors:?}");
+    }
+
+    #[test]
+    fn what_is_no_utf_8_is_named() {
+        let said = |bytes: &[u8]| read(Path::new("-"), &mut &*bytes).unwrap_err().to_string();
+        assert!(said(&[0xff, 0xfe, b'a', 0]).contains("UTF-16"), "as PowerShell writes it");
+        assert!(said(&[b'a', 0xff]).contains("no text in UTF-8"));
     }
 
     #[test]

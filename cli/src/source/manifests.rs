@@ -60,6 +60,9 @@ pub fn read(files: &[PathBuf], when: When, expansion: Expansion<'_>) -> Result<M
             found.add_text(&file.name, &file.text);
         }
     }
+    if found.documents.is_empty() && found.legacy.is_empty() && found.refused.is_empty() {
+        return Err(ReadError::NoObjects(files.iter().map(|path| path.display().to_string()).collect()));
+    }
     assemble(found, when, expansion)
 }
 

@@ -51,7 +51,7 @@ use whittle_units::Price;
 /// The input of `plan`, `consolidate` and `explain`.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Source {
-    /// Manifests: a file, a directory (its *.yaml and *.yml) or - for standard input; may be given more than once. What
+    /// Manifests: a file, a directory (its *.yaml, *.yml and *.json) or - for standard input; may be given more than once. What
     /// `kubectl get -o yaml` prints will do.
     #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
     pub files: Vec<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Source {
     pub offers: Offers,
     /// The time at which to decide, such as 2026-01-01T00:00:00Z. Without it: key `now` of a ConfigMap `plan-settings` among the
     /// manifests, else the present (with --instance-types 2026-01-01T00:00:00Z, so that the same files give the same answer).
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub now: Option<Timestamp>,
     /// What if: another number of replicas for a workload of the manifests, such as web=20; may be given more than once. Pods that are not
     /// among the manifests are planned as pending. Only for `plan` and `explain`
@@ -72,6 +72,11 @@ pub struct Source {
     /// `machineCost` of `plan-settings`, else 0.05
     #[arg(long, value_name = "DOLLARS", value_parser = machine_cost)]
     pub machine_cost: Option<Price>,
+}
+
+/// A time of the command line.
+pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| "write date, time and zone, as in 2026-01-01T00:00:00Z".to_owned())
 }
 
 impl Source {

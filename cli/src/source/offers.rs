@@ -27,7 +27,7 @@ pub struct Offers {
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
     /// are the published ones; spot prices are made up, between 25 % and 60 % of these. Without this and --instance-types: the
     /// region that the nodes' labels name.
-    #[arg(long, value_name = "REGION", value_parser = clap::builder::PossibleValuesParser::new(offline::REGIONS))]
+    #[arg(long, value_name = "REGION")]
     pub region: Option<String>,
 }
 
@@ -61,6 +61,17 @@ impl Offers {
             offered.insert(pool.metadata.name.clone(), types);
         }
         Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency: currency(Some(tables.region.as_str())) })
+    }
+}
+
+impl Offers {
+    /// What the tables of a region have, as nodes of a class with all defaults.
+    ///
+    /// # Errors
+    /// A region without tables.
+    pub(crate) fn of_region(region: &str) -> Result<Vec<InstanceType>, ReadError> {
+        let tables = offline::catalog(region).ok_or_else(|| ReadError::NoTables { region: region.to_owned(), known: offline::REGIONS })?;
+        types_of(&Ec2NodeClass::default(), &tables)
     }
 }
 

@@ -26,7 +26,7 @@ Examples:
 
 Exit code: 0 if everything is accepted, 1 if something is refused, 2 if something cannot be read.")]
 pub struct Args {
-    /// A file, a directory (its *.yaml and *.yml), or - for standard input
+    /// A file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename", required = true)]
     pub filename: Vec<PathBuf>,
     /// How to print

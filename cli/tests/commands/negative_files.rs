@@ -182,3 +182,64 @@ fn nonsense_is_refused_at_once() {
     refused(&["local", "--kubernetes-version", "banana"], "", &["EKS has no such version", "1.33"]);
     refused(&["local", "--cluster", "a b"], "", &["no cluster has this name"]);
 }
+
+/// Runs a command on a file of these bytes.
+#[track_caller]
+fn refused_file(name: &str, bytes: &[u8], wanted: &[&str]) {
+    let folder = std::env::temp_dir().join(format!("whittle-odd-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("in.yaml");
+    std::fs::write(&file, bytes).unwrap();
+    refused(&["plan", "-f", &file.display().to_string(), "--instance-types", &catalog()], "", wanted);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_is_no_manifest_is_called_what_it_is() {
+    refused_file("utf16", &[0xff, 0xfe, b'a', 0, b':', 0], &["in.yaml: this is text in UTF-16", "UTF-8"]);
+    refused_file("bytes", &[b'a', 0xff], &["no text in UTF-8"]);
+    refused_file("empty", b"# nothing\n", &["there is no object in ", "in.yaml"]);
+    refused_file(
+        "template",
+        b"kind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n",
+        &["in.yaml:3:", "looks like a template", "helm template"],
+    );
+    refused_file("json", b"{\"apiVersion\": \"v1\", \"kind\": \"Pod\"", &["this is no JSON"]);
+    let pool = b"apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {weight: heavy}\n";
+    refused_file("words", pool, &["spec.weight: a whole number is needed here, not \"heavy\"\n"]);
+    let list = br#"{"apiVersion": "v1", "kind": "List", "items": [null, 5, {"apiVersion": "v1", "kind": "Pod"}]}"#;
+    refused_file("list", list, &["item 1 of the list is null and no object", "item 2 of the list is 5 and no object"]);
+}
+
+#[test]
+fn a_wrong_argument_is_told_the_right_form() {
+    let pool = seed("001-provisioner-default.yaml");
+    refused(&["plan", &pool], "", &[&format!("note: files are named with -f: -f {pool}")]);
+    refused(&["plan", "-f", &pool, "--instance-types", &catalog(), "--now", "yesterday"], "", &["as in 2026-01-01T00:00:00Z"]);
+    refused(&["savings", "--since", "soon"], "", &["as in 90m, 24h or 7d"]);
+    assert_eq!(whittle(&["savings", "--since", "7d", "-"], "[]").status.code(), Some(0));
+    refused(&["plan", "-f", &pool, "--region", "eu-central-1"], "", &["no tables of region eu-central-1", "--rename eu-central-1"]);
+    let file = std::env::temp_dir().join(format!("whittle-catalog-{}.json", std::process::id()));
+    for (text, wanted) in [("{}", "no JSON list of instance types"), ("[]", "it has no instance type")] {
+        std::fs::write(&file, text).unwrap();
+        refused(&["plan", "-f", &pool, "--instance-types", &file.display().to_string()], "", &[wanted, "whittle catalog"]);
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_region_without_tables_is_planned_with_the_catalog_of_another() {
+    let words = ["catalog", "--region", "eu-west-1", "--rename", "eu-central-1", "--type", "m7i.large", "--type", "m7i.xlarge"];
+    let printed = whittle(&words, "");
+    assert_eq!(printed.status.code(), Some(0), "{}", err(&printed));
+    let file = std::env::temp_dir().join(format!("whittle-renamed-{}.json", std::process::id()));
+    std::fs::write(&file, out(&printed)).unwrap();
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeSelector: {topology.kubernetes.io/zone: eu-central-1b}, containers: \
+               [{name: c, image: i, resources: {requests: {cpu: 3}}}]}\n";
+    let words = ["plan", "-f", "-", "-f", &seed("004-provisioner-default.yaml"), "--instance-types", &file.display().to_string()];
+    let planned = whittle(&words, pod);
+    std::fs::remove_file(&file).unwrap();
+    assert!(out(&planned).contains("m7i.xlarge") && out(&planned).contains("eu-central-1b"), "{}{}", out(&planned), err(&planned));
+    refused(&["catalog", "--region", "eu-west-1", "--type", "x9.huge"], "", &["--type x9.huge"]);
+    refused(&["catalog", "--region", "mars-1"], "", &["no tables of region mars-1"]);
+}

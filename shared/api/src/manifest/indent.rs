@@ -9,12 +9,25 @@ use crate::yaml::{Mark, Node, YamlError};
 const UNKNOWN: &str = ": correct this line or the one above; brackets and quotes must be closed, and text with `: ` or ` #` in it, or that \
                        begins with one of `*&!|>%@[{`, needs quotes";
 
+/// The remedy for what a program is to make manifests of.
+const TEMPLATE: &str = ": the line looks like a template: render it first, as with `helm template`";
+
 /// The error for a text that cannot be parsed, with its likely cause.
 pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestError {
     let lines: Vec<&str> = text.lines().collect();
     let (mark, cause) = cause(&lines, error.mark);
-    let cause = if cause.is_empty() { UNKNOWN } else { &cause };
-    let message = format!("this is no YAML: {}{cause}", error.message);
+    // A map of YAML in braces has no quotes.
+    let is_json = text.trim_start().strip_prefix('{').is_some_and(|inside| inside.trim_start().starts_with('"'));
+    let is_template = mark.line.checked_sub(1).and_then(|index| lines.get(index)).is_some_and(|line| line.contains("{{"));
+    // What is too deep or too large has no line to correct.
+    let is_limit = error.message.contains("limit");
+    let cause = match cause.as_str() {
+        "" if is_template => TEMPLATE,
+        "" if is_limit || is_json => "",
+        "" => UNKNOWN,
+        cause => cause,
+    };
+    let message = format!("this is no {}: {}{cause}", if is_json { "JSON" } else { "YAML" }, error.message);
     ManifestError { file: file.to_owned(), document: error.document, mark: Some(mark), object: None, field: FieldPath::root(), message }
 }
 

@@ -257,7 +257,7 @@ pub(crate) fn is_date(text: &str) -> bool {
 fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
     let remedy = match value {
         Value::Number(_) | Value::Bool(_) if wanted == "text" => ": put it in quotes",
-        Value::String(_) if wanted != "an object" && wanted != "a list" => ": leave the quotes out",
+        Value::String(text) if is_quoted(text) && wanted != "an object" && wanted != "a list" => ": leave the quotes out",
         _ => "",
     };
     let shown = match value {
@@ -266,6 +266,11 @@ fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
         other => other.to_string(),
     };
     FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}")).at(Stage::Type)
+}
+
+/// Whether a text would be a number or a truth value without quotes.
+fn is_quoted(text: &str) -> bool {
+    text.parse::<f64>().is_ok() || matches!(text, "true" | "false")
 }
 
 /// Whether a text matches a pattern of ours; compiled patterns are cached, there are a few dozen.
