@@ -103,7 +103,7 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
     let state = ClusterState::of(&read.objects);
     let mut kept = kept_from_the_start(read, market, &state);
     let mut rounds = 0;
-    let (claims, homeless) = loop {
+    let (claims, unplaced) = loop {
         let mut fresh = read.clone();
         fresh.objects = without_nodes(&read.objects, &state, &kept);
         let plan = plan::decide(&fresh, market.types.clone(), packing).plan;
@@ -117,7 +117,7 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
     let mut out = Comparison { currency: market.currency, kept, ..Comparison::default() };
     today(&mut out, read, market, &state);
     claims.iter().for_each(|claim| out.launch(claim, market));
-    out.caveats = caveats(read, &out, tables, homeless);
+    out.caveats = caveats(read, &out, tables, unplaced);
     out
 }
 
@@ -246,7 +246,7 @@ impl Comparison {
 }
 
 /// What is not known, or not counted.
-fn caveats(read: &Manifests, out: &Comparison, tables: bool, homeless: usize) -> Vec<String> {
+fn caveats(read: &Manifests, out: &Comparison, tables: bool, unplaced: usize) -> Vec<String> {
     let objects = &read.objects;
     let mut lines = Vec::new();
     if tables && [&out.used.0, &out.used.1].iter().any(|used| used.spot > Price::ZERO) {
@@ -283,8 +283,8 @@ fn caveats(read: &Manifests, out: &Comparison, tables: bool, homeless: usize) ->
     if held > 0 {
         lines.push(format!("{} must not be disrupted: their nodes stay until they end", counted(held, "pod")));
     }
-    if homeless > 0 {
-        lines.push(format!("pods of {} found no place in this plan, and are missing in what would be paid", counted(homeless, "node")));
+    if unplaced > 0 {
+        lines.push(format!("pods of {} found no place in this plan, and are missing in what would be paid", counted(unplaced, "node")));
     }
     lines
 }

@@ -130,10 +130,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
             Err(error) => {
                 // Validation errors are more precise than the parse error.
                 let errors = if document.faults.is_empty() { vec![error.to_string()] } else { document.faults.clone() };
-                // Only its own nodes are affected: without it they are no candidates.
-                let affects_only_itself =
-                    document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind());
-                if !affects_only_itself {
+                if !affects_only_itself(document) {
                     blocks_disruption.extend_from_slice(&errors);
                 }
                 refused.extend(errors);
@@ -158,6 +155,11 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         warnings,
         unreadable_disruption,
     })
+}
+
+/// Whether only its own nodes are affected where it is refused: without it they are no candidates.
+fn affects_only_itself(document: &Document) -> bool {
+    document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind())
 }
 
 /// Adds what a server and controllers would have added; returns what became of the workloads, and the names of their pods.

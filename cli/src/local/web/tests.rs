@@ -217,6 +217,7 @@ impl Served {
             if state["busy"] == false && state["until"].is_null() {
                 return state;
             }
+            // tidy: allow(sleep), because the page is polled, as a browser does it.
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         panic!("time passes for more than half a minute");
