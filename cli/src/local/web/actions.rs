@@ -60,7 +60,7 @@ pub(super) enum Action {
 impl Action {
     /// Carries it out; the answer is what the prompt would print.
     pub(super) fn run(self, prompt: &mut Prompt, clock: &Clock) -> Result<String, String> {
-        prompt.changes += 1;
+        prompt.changes += u64::from(!self.looks());
         let session = &mut prompt.session;
         match self {
             Self::Command { line } => match shlex::split(&line).as_deref() {
@@ -103,6 +103,11 @@ impl Action {
                 Ok("stopped".to_owned())
             }
         }
+    }
+
+    /// Whether it changes nothing, and is asked again when something has changed.
+    pub(super) const fn looks(&self) -> bool {
+        matches!(self, Self::Explain { .. })
     }
 
     /// Whether it ends what runs, and so must not wait for it.

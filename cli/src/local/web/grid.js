@@ -84,6 +84,8 @@ export class Grid {
     this.height = y + 8;
     this.spread.style.height = `${this.height}px`;
     this.draw();
+    // What is under a pointer that rests there has changed.
+    if (this.last) this.hover(this.last);
   }
 
   draw() {
@@ -265,6 +267,7 @@ export class Grid {
   }
 
   hover(event) {
+    this.last = event;
     const found = event && this.under(event);
     const name = found && key(found.node);
     if (name !== this.hovered) {
@@ -294,8 +297,7 @@ export class Grid {
     this.choose(key(box.node));
     const { scroll } = this;
     if (box.y < scroll.scrollTop) scroll.scrollTop = box.y - HEADER;
-    else if (scroll.scrollTop + scroll.clientHeight < box.y + box.height)
-      scroll.scrollTop = box.y + box.height + 10 - scroll.clientHeight;
+    else if (scroll.scrollTop + scroll.clientHeight < box.y + box.height) scroll.scrollTop = box.y + box.height + 10 - scroll.clientHeight;
     return box.node;
   }
 }

@@ -97,7 +97,7 @@ async function ask(path, body) {
   if (answer.status === 204) return null;
   const value = await answer.json();
   if (answer.status === 403) gate(value.error);
-  if (!answer.ok) throw new Error(value.error);
+  if (!answer.ok) throw Object.assign(new Error(value.error), { status: answer.status });
   return value;
 }
 
@@ -187,9 +187,7 @@ function toast(text, bad = false) {
 
 function gate(text) {
   if (document.querySelector('.gate')) return;
-  document.body.append(
-    make('div', { className: 'gate' }, make('h3', { textContent: 'Whittle' }), make('p', { textContent: text })),
-  );
+  document.body.append(make('div', { className: 'gate' }, make('h3', { textContent: 'Whittle' }), make('p', { textContent: text })));
 }
 
 // ── Header and figures ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,7 +209,7 @@ function show(all, lines) {
     legend();
   }
   if (tab === 'timeline' ? lines || !$('panel').firstChild : all) panel();
-  if (all && chosen) facts();
+  if (chosen && (all || explained.seen !== seen())) facts();
 }
 
 function press(group, name, value) {
@@ -326,9 +324,7 @@ function timeline() {
       ),
     );
   }
-  return shown.length
-    ? [...shown, ...more(hidden)]
-    : [quiet(data.told.length ? 'No line is like that.' : 'Nothing has happened yet.')];
+  return shown.length ? [...shown, ...more(hidden)] : [quiet(data.told.length ? 'No line is like that.' : 'Nothing has happened yet.')];
 }
 
 function swatch(workload) {
@@ -448,8 +444,7 @@ function pools() {
       .filter(Boolean)
       .join(' · ');
     const item = make('div', { className: 'item' }, head, make('p', { textContent: says }));
-    if (!pool.ready)
-      item.append(make('p', { className: 'answer', textContent: pool.problem || 'It has not been looked at yet.' }));
+    if (!pool.ready) item.append(make('p', { className: 'answer', textContent: pool.problem || 'It has not been looked at yet.' }));
     return item;
   });
   const stock = data.state.out_of_stock.map(([type, zone, capacity]) =>
@@ -464,9 +459,7 @@ function pools() {
 }
 
 const stockText = (type, zone, capacity) =>
-  [type === '*' ? 'all types' : type, zone === '*' ? 'all zones' : zone, capacity === '*' ? '' : capacity]
-    .filter(Boolean)
-    .join(' · ');
+  [type === '*' ? 'all types' : type, zone === '*' ? 'all zones' : zone, capacity === '*' ? '' : capacity].filter(Boolean).join(' · ');
 
 // ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -486,7 +479,10 @@ async function choose(next) {
   if (tab === 'nodes') panel();
 }
 
-let explained = { name: '', now: 0, text: '' };
+/** The last reasons that were asked for. */
+let explained = { name: '', seen: '', text: '' };
+let explaining = false;
+const seen = () => `${data.version} ${data.lines}`;
 async function facts() {
   const { node: of, name } = chosen;
   const node = data.state.nodes.find((each) => key(each) === of || each.name === name || each.claim === name);
@@ -498,9 +494,7 @@ async function facts() {
     ariaLabel: 'Close',
     onclick: () => choose(null),
   });
-  const parts = [
-    make('div', { className: 'row' }, make('h3', { textContent: subject }), make('span', { className: 'space' }), close),
-  ];
+  const parts = [make('div', { className: 'row' }, make('h3', { textContent: subject }), make('span', { className: 'space' }), close)];
   const isNode = node && (!name || name === node.name || name === node.claim);
   if (isNode) {
     const list = make('dl');
@@ -510,10 +504,7 @@ async function facts() {
     fact('pool', node.pool);
     fact('price', node.price && `${money(node.price)} an hour`);
     fact('CPU', node.cpu[1] && `${cores(node.cpu[0])} of ${cores(node.cpu[1])} requested (${percent(...node.cpu)})`);
-    fact(
-      'memory',
-      node.memory[1] && `${gibi(node.memory[0])} of ${gibi(node.memory[1])} GiB requested (${percent(...node.memory)})`,
-    );
+    fact('memory', node.memory[1] && `${gibi(node.memory[0])} of ${gibi(node.memory[1])} GiB requested (${percent(...node.memory)})`);
     fact('pods', plural(node.pods.length, 'pod'));
     fact('age', node.since && age(data.now - node.since));
     parts.push(list, nodeActs(node));
@@ -527,24 +518,36 @@ async function facts() {
     }
   }
   const why = make('pre', { textContent: explained.name === subject ? explained.text : '…' });
+  $('detail').dataset.subject = subject;
   $('detail').replaceChildren(...parts, make('h4', { textContent: 'Why' }), why);
-  if (explained.name === subject && data.now - explained.now < 5000 && data.now !== 0 && explained.version === data.version)
-    return;
-  const asked = data.version;
+  const known = explained.name === subject && explained.seen === seen();
+  // While a command runs the session answers nothing else.
+  if (known || explaining || data.busy) return;
+  explaining = true;
+  const at = seen();
+  let text;
   try {
-    const text = (await ask('/act', { do: 'explain', name: subject })).text;
-    explained = { name: subject, now: data.now, version: asked, text };
+    text = (await ask('/act', { do: 'explain', name: subject })).text;
   } catch (error) {
-    explained = { name: subject, now: data.now, version: asked, text: error.message };
+    // The session is in the middle of something.
+    if (error.status === 409) {
+      explaining = false;
+      setTimeout(() => chosen && facts(), 400);
+      return;
+    }
+    text = error.message;
   }
-  why.textContent = explained.text;
+  explaining = false;
+  explained = { name: subject, seen: at, text };
+  const still = chosen && $('detail').dataset.subject === subject;
+  if (still) $('detail').querySelector('pre').textContent = text;
+  else if (chosen) facts();
 }
 
 function nodeActs(node) {
   const acts = make('div', { className: 'acts' });
   const add = (text, title, action) => acts.append(make('button', { textContent: text, title, onclick: () => act(action) }));
-  if (node.name && node.capacity === 'spot')
-    add('Interrupt', 'EC2 takes it back in two minutes', { do: 'interrupt', node: node.name });
+  if (node.name && node.capacity === 'spot') add('Interrupt', 'EC2 takes it back in two minutes', { do: 'interrupt', node: node.name });
   if (node.name) add('Delete node', 'Drains it, as kubectl delete node does', { do: 'delete', kind: 'node', name: node.name });
   if (node.type) {
     const pool = { instanceType: node.type, zone: node.zone, capacityType: node.capacity };
@@ -723,12 +726,8 @@ function wire() {
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden) poll();
   });
-  $('speeds').addEventListener(
-    'click',
-    ({ target }) => target.dataset.speed && act({ do: 'speed', speed: Number(target.dataset.speed) }),
-  );
-  for (const button of document.querySelectorAll('[data-span]'))
-    button.onclick = () => act({ do: 'advance', span: button.dataset.span });
+  $('speeds').addEventListener('click', ({ target }) => target.dataset.speed && act({ do: 'speed', speed: Number(target.dataset.speed) }));
+  for (const button of document.querySelectorAll('[data-span]')) button.onclick = () => act({ do: 'advance', span: button.dataset.span });
   $('stop').onclick = () => act({ do: 'stop' });
   $('example').onclick = async () => {
     if ((await act({ do: 'example' })) !== null) act({ do: 'advance', span: '2m' });

@@ -275,7 +275,8 @@ impl Desk {
         if action.stops() {
             actions::stop(&self.stops, &self.clock);
         }
-        let Some(mut prompt) = self.hold(ACTION_PATIENCE) else {
+        let patience = if action.looks() { LOOK_PATIENCE } else { ACTION_PATIENCE };
+        let Some(mut prompt) = self.hold(patience) else {
             return refused(409, "another command is running: wait for it, or stop it");
         };
         self.stops.store(false, Ordering::Relaxed);
