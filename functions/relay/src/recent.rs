@@ -22,8 +22,9 @@ impl Recent {
     pub(crate) fn delay(&self, cluster: &ClusterName, now: Timestamp) -> Option<SignedDuration> {
         let sent = self.0.lock().ok()?.get(cluster).copied();
         match sent {
-            Some(delivered) if delivered > now => None,
-            Some(delivered) if delivered > now - EVERY => Some(EVERY),
+            // A clock that was set back says nothing.
+            Some(delivered) if delivered > now && delivered <= now + EVERY => None,
+            Some(delivered) if delivered > now - EVERY && delivered <= now => Some(EVERY),
             _ => Some(SignedDuration::ZERO),
         }
     }
@@ -60,6 +61,7 @@ mod tests {
         assert_eq!(delivered(&[0, 1_000, 2_000, 3_000]), [0, 1_000, 2_000, 3_000]);
         let storm: Vec<i64> = (0..10_000).collect();
         assert!(delivered(&storm).len() <= 11);
+        assert_eq!(delivered(&[60_000, 0, 100]), [60_000, 0, 1_100], "the clock was set back");
     }
 
     #[test]

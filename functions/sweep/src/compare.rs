@@ -8,7 +8,7 @@ use crate::templates::InUse;
 use crate::unreadable::{self, MirrorState, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
@@ -193,7 +193,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
         }
         find_lost_doorbells(claim, input, &mut out);
         if !behind {
-            check_mirror(claim, input.objects, &mut out);
+            check_mirror(claim, input, &mut out);
         }
     }
     // Whether the pool of an unreadable claim has reappeared is unknown.
@@ -379,7 +379,8 @@ fn find_lost_doorbells(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings
 }
 
 /// Finds mirrors that differ from their claims; that of an ended claim has to be released.
-fn check_mirror(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
+fn check_mirror(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings) {
+    let objects = input.objects;
     let node_claim = objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim));
     let name = claim.key.name.clone();
     match node_claim {
@@ -389,9 +390,17 @@ fn check_mirror(claim: &Claim, objects: &ClusterObjects, out: &mut Findings) {
         None if claim.spec.standalone_uid.is_some() => {}
         None if matches!(unreadable::mirror_of(claim, objects), MirrorState::There(_) | MirrorState::Unknown) => {}
         None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
+        Some(node_claim) if awaits_launch(claim, node_claim, input.now) => {}
         Some(node_claim) if claim.is_live() && differs(node_claim, &mirror(claim)) => out.mirrors.push(name),
         _ => {}
     }
+}
+
+/// Whether a mirror has no conditions yet because its claim was just planned: the launch writes them.
+fn awaits_launch(claim: &Claim, node_claim: &NodeClaim, now: Timestamp) -> bool {
+    matches!(claim.phase, Phase::Planned | Phase::Launching { .. })
+        && node_claim.status == NodeClaimStatus::default()
+        && now.duration_since(claim.created_at) < DOORBELL_LOST_AFTER
 }
 
 /// Compares only what we write; others may add labels and annotations.

@@ -11,8 +11,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machine, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    BestEffort, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, NodePatch, Nodes,
-    ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance, metrics, publish_event, release_lease, save,
+    BestEffort, ClaimStore, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, NodePatch,
+    Nodes, ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance, metrics, publish_event, release_lease, save,
     unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
@@ -213,7 +213,12 @@ impl<P: Rights> Executor<'_, P> {
         }
         for name in findings.mirrors.iter().take(MIRRORS_PER_RUN_MAX) {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            report.count(match write_mirror(ports.cluster(), &claim.value).await {
+            // It may have been launched since it was listed, and its mirror been written.
+            let Ok(Some(newest)) = ports.store().get(&claim.value.key).await else { continue };
+            if !newest.value.is_live() {
+                continue;
+            }
+            report.count(match write_mirror(ports.cluster(), &newest.value).await {
                 BestEffort::Done => "mirrors_applied",
                 BestEffort::Failed => "mirrors_failed",
             });

@@ -13,7 +13,7 @@ use crate::templates::{InUse, LaunchedFrom};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::Node;
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{
     Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored, mirror, step,
@@ -364,6 +364,12 @@ fn mirrors_follow_their_claims() {
         s.objects.node_claims[0].metadata.labels.insert("users".into(), "own".into());
     });
     assert!(labelled.compare(&[], 100).mirrors.is_empty(), "others may add labels");
+    let unshown = |claim: Claim| change(scene(claim), |s| s.objects.node_claims[0].status = NodeClaimStatus::default());
+    for claim in [planned(), after(&[begun()])] {
+        let written = |now| unshown(claim.clone()).compare(&[], now).mirrors.len();
+        assert_eq!((written(9), written(10)), (0, 1), "its conditions come with its launch, or without one from here");
+    }
+    assert_eq!(unshown(registered()).compare(&[], 9).mirrors.len(), 1);
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested(), Event::TerminationSent, Event::MachineGone]);
     let left = scene(gone).compare(&[], 100);
     assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the mirror of an ended claim has to be released");
