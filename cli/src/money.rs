@@ -34,6 +34,14 @@ impl Currency {
         }
     }
 
+    /// Its sign.
+    pub(crate) const fn sign(self) -> char {
+        match self {
+            Self::Usd => '$',
+            Self::Cny => '¥',
+        }
+    }
+
     /// Shows the amounts of a text in this currency. Decisions write `$` whatever the region is, as Karpenter does in its events, so
     /// this is done once, where a text is printed.
     pub(crate) fn shown(self, text: String) -> String {
@@ -44,7 +52,7 @@ impl Currency {
         let mut letters = text.chars().peekable();
         while let Some(letter) = letters.next() {
             let amount = letter == '$' && letters.peek().is_some_and(char::is_ascii_digit);
-            out.push(if amount { '¥' } else { letter });
+            out.push(if amount { self.sign() } else { letter });
         }
         out
     }
@@ -54,14 +62,34 @@ impl Currency {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bill {
     pub(crate) nodes: usize,
-    /// Per hour, of the nodes whose price is known.
+    /// Nodes among them whose price is not known.
+    pub(crate) unpriced: usize,
+    /// Per hour, of the others.
     pub(crate) price: Price,
 }
 
 impl Bill {
     /// With more nodes.
     pub(crate) fn plus(&self, nodes: usize, price: Price) -> Self {
-        Self { nodes: self.nodes + nodes, price: self.price + price }
+        Self { nodes: self.nodes + nodes, price: self.price + price, ..self.clone() }
+    }
+
+    /// With a node of this price, if it is known.
+    pub(crate) fn with(&self, price: Option<Price>) -> Self {
+        let more = self.plus(1, price.unwrap_or_default());
+        Self { unpriced: more.unpriced + usize::from(price.is_none()), ..more }
+    }
+
+    /// Adds another bill.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { nodes, unpriced, price } = other;
+        (self.nodes, self.unpriced, self.price) = (self.nodes + nodes, self.unpriced + unpriced, self.price + *price);
+    }
+
+    /// How many nodes it is for: `3 nodes`, `2 nodes and 1 of unknown price`.
+    pub(crate) fn of_nodes(&self) -> String {
+        let priced = counted(self.nodes - self.unpriced, "node");
+        if self.unpriced == 0 { priced } else { format!("{priced} and {} of unknown price", self.unpriced) }
     }
 }
 
@@ -71,7 +99,7 @@ pub(crate) fn change(now: &Bill, then: &Bill) -> String {
         Some(per_cent) => format!("{per_cent:+.0} %, "),
         None => String::new(),
     };
-    let bill = |bill: &Bill| format!("{} ({})", bill.price, counted(bill.nodes, "node"));
+    let bill = |bill: &Bill| format!("{} ({})", bill.price, bill.of_nodes());
     format!("now {} -> then {}: {per_cent}{} a month", bill(now), bill(then), signed(a_month(now.price, then.price)))
 }
 
@@ -117,11 +145,16 @@ mod tests {
 
     #[test]
     fn a_change_has_its_sign_its_share_and_its_month() {
-        let bill = |nodes, dollars| Bill { nodes, price: Price::from_dollars(dollars) };
+        let bill = |nodes, dollars| Bill { nodes, price: Price::from_dollars(dollars), ..Bill::default() };
         let less = change(&bill(4, 2.0), &bill(1, 0.5));
         assert_eq!(less, "now $2.0000/h (4 nodes) -> then $0.5000/h (1 node): -75 %, -$1095.00 a month");
         let first = change(&bill(0, 0.0), &bill(2, 0.1));
         assert_eq!(first, "now $0.0000/h (0 nodes) -> then $0.1000/h (2 nodes): +$73.00 a month");
         assert!(change(&bill(1, 0.1), &bill(1, 0.1)).ends_with("+0 %, +$0.00 a month"));
+        let partly = bill(2, 0.2).with(None);
+        assert_eq!(
+            change(&partly, &bill(1, 0.1)),
+            "now $0.2000/h (2 nodes and 1 of unknown price) -> then $0.1000/h (1 node): -50 %, -$73.00 a month"
+        );
     }
 }

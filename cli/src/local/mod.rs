@@ -6,7 +6,7 @@ pub mod demo;
 #[cfg(test)]
 mod disrupting;
 mod kinds;
-mod place;
+pub(crate) mod place;
 pub mod prompt;
 pub mod report;
 mod rows;

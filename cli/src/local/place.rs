@@ -14,7 +14,7 @@ pub(super) fn cluster(text: &str) -> Result<String, String> {
 }
 
 /// The name of a region, such as `us-east-1` or `us-gov-west-1`.
-pub(super) fn region(text: &str) -> Result<String, String> {
+pub(crate) fn region(text: &str) -> Result<String, String> {
     let mut parts: Vec<&str> = text.split('-').collect();
     let number = parts.pop().is_some_and(|part| part.len() == 1 && part.chars().all(|digit| digit.is_ascii_digit()));
     let words = parts.iter().all(|part| !part.is_empty() && part.chars().all(|letter| letter.is_ascii_lowercase()));

@@ -200,7 +200,7 @@ impl Prompt {
         Ok(Some(text))
     }
 
-    fn currency(&self) -> Currency {
+    pub(super) fn currency(&self) -> Currency {
         Currency::of_region(self.session.simulation.world().region.name())
     }
 

@@ -11,16 +11,13 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Whether a request means this server. A name that an attacker lets point here is none of ours: an address, or `localhost`, cannot
-    /// be pointed elsewhere.
+    /// be pointed elsewhere. Its port may be another one: that of a tunnel.
     pub(super) fn is_ours(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return false };
-        let (name, port) = match host.rsplit_once(':') {
-            Some((name, port)) if !port.ends_with(']') => (name, port.parse::<u16>().ok()),
-            _ => (host, Some(80)),
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') && port.parse::<u16>().is_ok() => name,
+            _ => host,
         };
-        if port != Some(self.bound.port()) {
-            return false;
-        }
         if name.eq_ignore_ascii_case("localhost") {
             return true;
         }
@@ -31,9 +28,9 @@ impl Guard {
         }
     }
 
-    /// Whether a page of another origin sent it. Browsers name the origin of what changes something.
-    pub(super) fn is_foreign(&self, origin: Option<&str>) -> bool {
-        origin.is_some_and(|origin| !origin.strip_prefix("http://").is_some_and(|host| self.is_ours(Some(host))))
+    /// Whether a page of another origin sent it. Browsers name the origin of what changes something: it is the host that they asked.
+    pub(super) fn is_foreign(origin: Option<&str>, host: Option<&str>) -> bool {
+        origin.is_some_and(|origin| origin.strip_prefix("http://").is_none_or(|of| Some(of) != host))
     }
 
     /// Whether a request has the token. The time that this takes says nothing about how much of it is right.

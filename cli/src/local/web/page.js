@@ -3,7 +3,7 @@
 
 import { Grid, key } from '/grid.js';
 import { Chart } from '/chart.js';
-import { age, bare, brief, called, cores, gibi, make, memory, money, percent, plural, span } from '/texts.js';
+import { age, bare, bill, brief, called, cores, gibi, make, memory, money, percent, plural, span } from '/texts.js';
 
 const $ = (id) => document.getElementById(id);
 const root = document.documentElement;
@@ -133,6 +133,7 @@ async function poll() {
 
 function take(news) {
   const { told, steps, state, ...rest } = news;
+  bill(news.sign);
   data.told.push(...told);
   if (6000 < data.told.length) data.told.splice(0, data.told.length - 4000);
   data.steps.push(...steps);

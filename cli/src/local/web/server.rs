@@ -5,21 +5,38 @@ use super::clock::Clock;
 use super::guard::Guard;
 use super::state::{Costs, State, told};
 use crate::local::prompt::{self, Prompt};
+use crate::money::Currency;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use serde_json::json;
-use std::io::{self, Cursor, Read as _};
+use std::convert::Infallible;
+use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use tiny_http::{Header, Method, Request, Response, Server};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use whittle_sim::{Line, World};
 use whittle_units::Price;
 
-/// Requests that are answered at once.
+/// Looks at the session, and actions, that are answered at once.
 const WORKERS: usize = 6;
+/// Connections at once; a browser opens six.
+const CONNECTIONS_MAX: usize = 64;
+/// The largest head of a request.
+const HEAD_MAX: usize = 16 << 10;
 /// The largest body of an action: manifests are pasted.
-const BODY_MAX: u64 = 4 << 20;
+const BODY_MAX: usize = 4 << 20;
+/// How long the head of a request, and its body, may take. Connections that are silent for longer are closed.
+const READ_MAX: Duration = Duration::from_secs(10);
+const TOKEN: HeaderName = HeaderName::from_static("x-whittle-token");
 /// How long a look at the session, and an action, wait for what uses it.
 const LOOK_PATIENCE: Duration = Duration::from_millis(150);
 const ACTION_PATIENCE: Duration = Duration::from_secs(3);
@@ -44,15 +61,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const HEADERS: [(&str, &str); 6] = [
-    ("Content-Security-Policy", POLICY),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cache-Control", "no-store"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
 ];
 
-type Answer = Response<Cursor<Vec<u8>>>;
+type Answer = Response<Full<Bytes>>;
 
 /// The session and what a page knows of it.
 pub(super) struct Desk {
@@ -92,6 +109,7 @@ struct View {
     body: String,
     version: u64,
     now: Timestamp,
+    currency: Currency,
     cost: Price,
     lines: Vec<Line>,
     costs: Costs,
@@ -124,37 +142,103 @@ impl Seen {
 
 /// Answers requests and lets time pass, in threads that end with the process.
 pub(super) fn start(listener: TcpListener, desk: &Arc<Desk>) -> io::Result<()> {
-    let server = Arc::new(Server::from_listener(listener, None).map_err(io::Error::other)?);
-    for worker in 0..WORKERS {
-        let (server, desk) = (Arc::clone(&server), Arc::clone(desk));
-        std::thread::Builder::new().name(format!("page-{worker}")).spawn(move || {
-            while let Ok(mut request) = server.recv() {
-                let answer = desk.answer(&mut request);
-                // A browser that has gone needs no answer.
-                let _ = request.respond(answer);
-            }
-        })?;
-    }
-    let desk = Arc::clone(desk);
-    std::thread::Builder::new().name("page-clock".to_owned()).spawn(move || desk.clock.run(&desk.prompt))?;
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build()?;
+    let (served, timed) = (Arc::clone(desk), Arc::clone(desk));
+    std::thread::Builder::new().name("page".to_owned()).spawn(move || runtime.block_on(accept(listener, served)))?;
+    std::thread::Builder::new().name("page-clock".to_owned()).spawn(move || timed.clock.run(&timed.prompt))?;
     Ok(())
 }
 
-/// The only header of a name.
-fn header<'a>(request: &'a Request, name: &'static str) -> Option<&'a str> {
-    let mut all = request.headers().iter().filter(|header| header.field.equiv(name));
-    let only = all.next()?;
-    all.next().is_none().then(|| only.value.as_str())
+/// Takes connections for ever.
+async fn accept(listener: TcpListener, desk: Arc<Desk>) -> io::Result<()> {
+    let (listener, room) = (tokio::net::TcpListener::from_std(listener)?, Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
+        // A connection that ended before it was taken is nobody's loss; without file descriptors the next one waits.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(LOOK_PATIENCE).await;
+            continue;
+        };
+        let desk = Arc::clone(&desk);
+        tokio::spawn(async move {
+            serve(stream, desk).await;
+            drop(place);
+        });
+    }
 }
 
-fn answer(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
-    let fields = HEADERS.iter().copied().chain([("Content-Type", kind)]);
-    let headers = fields.filter_map(|(name, value)| Header::from_bytes(name, value).ok());
-    headers.fold(Response::from_data(body).with_status_code(status), Response::with_header)
+/// Answers the requests of a connection. A browser that has gone needs no answer.
+async fn serve(stream: TcpStream, desk: Arc<Desk>) {
+    let answers = service_fn(move |request| {
+        let desk = Arc::clone(&desk);
+        async move { Ok::<_, Infallible>(answer_request(desk, request).await) }
+    });
+    let mut connection = http1::Builder::new();
+    connection.timer(TokioTimer::new()).header_read_timeout(READ_MAX).max_buf_size(HEAD_MAX);
+    let _ = connection.serve_connection(TokioIo::new(stream), answers).await;
+}
+
+/// The only header of a name.
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut all = headers.get_all(name).iter();
+    let only = all.next()?;
+    all.next().is_none().then(|| only.to_str().ok()).flatten()
+}
+
+fn answer(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in HEADERS {
+        answer.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
 }
 
 fn refused(status: u16, error: &str) -> Answer {
     answer(status, JSON, json!({ "error": error }).to_string())
+}
+
+/// What a request asks for.
+enum Asked {
+    Look(Seen),
+    Act(Vec<u8>),
+}
+
+/// Answers a request. What uses the session runs beside, so that it keeps no other request waiting; only who has the token gets there.
+async fn answer_request(desk: Arc<Desk>, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    if head.uri.authority().is_some() {
+        return refused(404, "this server is no proxy");
+    }
+    let asked = match desk.asked(&head.method, head.uri.path(), head.uri.query().unwrap_or_default(), &head.headers) {
+        Ok(None) => match read(body).await {
+            Ok(body) => Asked::Act(body),
+            Err(refusal) => return refusal,
+        },
+        Ok(Some(seen)) => Asked::Look(seen),
+        Err(answer) => return *answer,
+    };
+    let answered = tokio::task::spawn_blocking(move || match asked {
+        Asked::Look(seen) => desk.state(&seen),
+        Asked::Act(body) => desk.act(&body),
+    });
+    answered.await.unwrap_or_else(|_| refused(500, "this request failed, which is a defect of this program"))
+}
+
+/// The body of an action.
+async fn read(body: Incoming) -> Result<Vec<u8>, Answer> {
+    let too_large = || refused(413, &format!("the request is larger than {} MiB: `apply -f FILE` takes larger manifests", BODY_MAX >> 20));
+    if usize::try_from(body.size_hint().lower()).map_or(true, |length| BODY_MAX < length) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(READ_MAX, Limited::new(body, BODY_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(refused(400, &format!("the request cannot be read: {error}"))),
+        Err(_) => Err(refused(408, "the request did not arrive in time")),
+    }
 }
 
 impl Desk {
@@ -168,37 +252,38 @@ impl Desk {
         Self { prompt, stops, clock: Clock::default(), guard, sight }
     }
 
-    fn answer(&self, request: &mut Request) -> Answer {
-        if !self.guard.is_ours(header(request, "Host")) {
-            return refused(421, "this server is not the one that the request names: open the address that `whittle local` printed");
+    /// Whether a request may look at the session (what it has seen), or change it (`None`); otherwise its answer.
+    fn asked(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Result<Option<Seen>, Box<Answer>> {
+        if !self.guard.is_ours(header(headers, HOST)) {
+            let text = "this server is not the one that the request names: open the address that `whittle local` printed";
+            return Err(Box::new(refused(421, text)));
         }
-        let url = request.url().to_owned();
-        let (path, query) = url.split_once('?').unwrap_or((&url, ""));
-        let method = request.method().clone();
         let file = FILES.iter().find(|(name, ..)| *name == path);
-        let is_read = matches!(method, Method::Get | Method::Head);
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
         match (path, file) {
-            (_, Some((_, kind, text))) if is_read => answer(200, kind, *text),
-            ("/state", _) if is_read => self.known(request, |desk, _| desk.state(&Seen::of(query))),
-            ("/act", _) if method == Method::Post => self.known(request, Self::act),
+            (_, Some((_, kind, text))) if is_read => Err(Box::new(answer(200, kind, *text))),
+            ("/state", _) if is_read => self.known(headers).map(|()| Some(Seen::of(query))),
+            ("/act", _) if *method == Method::POST => self.known(headers).map(|()| None),
             ("/state" | "/act", _) | (_, Some(_)) => {
                 let allowed = if path == "/act" { "POST" } else { "GET, HEAD" };
-                let allow = Header::from_bytes("Allow", allowed).ok();
-                allow.into_iter().fold(refused(405, &format!("{path} takes {allowed}")), Response::with_header)
+                let mut answer = refused(405, &format!("{path} takes {allowed}"));
+                answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+                Err(Box::new(answer))
             }
-            _ => refused(404, "there is no such page"),
+            _ => Err(Box::new(refused(404, "there is no such page"))),
         }
     }
 
-    /// Answers a request that knows the token.
-    fn known(&self, request: &mut Request, answer: impl FnOnce(&Self, &mut Request) -> Answer) -> Answer {
-        if self.guard.is_foreign(header(request, "Origin")) {
-            return refused(403, "another page sent this request");
+    /// Whether a request knows the token, and is of the page itself.
+    fn known(&self, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+        if Guard::is_foreign(header(headers, ORIGIN), header(headers, HOST)) {
+            return Err(Box::new(refused(403, "another page sent this request")));
         }
-        if !self.guard.knows(header(request, "X-Whittle-Token")) {
-            return refused(403, "the token of this session is missing or wrong: open the address that `whittle local` printed");
+        if !self.guard.knows(header(headers, TOKEN)) {
+            let text = "the token of this session is missing or wrong: open the address that `whittle local` printed";
+            return Err(Box::new(refused(403, text)));
         }
-        answer(self, request)
+        Ok(())
     }
 
     /// The session, if nothing else uses it for longer than that.
@@ -233,6 +318,7 @@ impl Desk {
         }
         let news = json!({
             "clock": clock,
+            "sign": view.currency.sign(),
             "busy": busy,
             "now": view.now.as_millisecond(),
             "begun": view.lines.first().map_or(view.now, |line| line.at).as_millisecond(),
@@ -246,7 +332,7 @@ impl Desk {
             "steps": view.costs.steps.get(seen.costs..).unwrap_or_default(),
             "costs": view.costs.steps.len(),
         });
-        let mut text = news.to_string();
+        let mut text = view.currency.shown(news.to_string());
         if seen.version != view.version {
             text.pop();
             text.push_str(r#","state":"#);
@@ -256,19 +342,8 @@ impl Desk {
         answer(200, JSON, text)
     }
 
-    fn act(&self, request: &mut Request) -> Answer {
-        let mut body = Vec::new();
-        let too_large =
-            || refused(413, &format!("the request is larger than {} MiB: `apply -f FILE` takes larger manifests", BODY_MAX >> 20));
-        if request.body_length().is_some_and(|length| BODY_MAX < length as u64) {
-            return too_large();
-        }
-        match request.as_reader().take(BODY_MAX + 1).read_to_end(&mut body) {
-            Ok(length) if BODY_MAX < length as u64 => return too_large(),
-            Ok(_) => {}
-            Err(error) => return refused(400, &format!("the request cannot be read: {error}")),
-        }
-        let action: Action = match serde_json::from_slice(&body) {
+    fn act(&self, body: &[u8]) -> Answer {
+        let action: Action = match serde_json::from_slice(body) {
             Ok(action) => action,
             Err(error) => return refused(400, &format!("the request is no action: {error}")),
         };
@@ -281,7 +356,7 @@ impl Desk {
         };
         self.stops.store(false, Ordering::Relaxed);
         match action.run(&mut prompt, &self.clock) {
-            Ok(text) => answer(200, JSON, json!({ "text": text }).to_string()),
+            Ok(text) => answer(200, JSON, json!({ "text": prompt.currency().shown(text) }).to_string()),
             Err(error) => refused(422, &error),
         }
     }
@@ -297,9 +372,10 @@ impl View {
         }
         self.made_of = made_of;
         (self.now, self.cost) = (world.now(), world.region.cost());
+        self.currency = Currency::of_region(world.region.name());
         self.lines.extend_from_slice(lines.get(self.lines.len()..).unwrap_or_default());
         self.costs.read(lines);
-        let body = serde_json::to_string(&State::of(world)).unwrap_or_default();
+        let body = self.currency.shown(serde_json::to_string(&State::of(world)).unwrap_or_default());
         if body != self.body {
             self.body = body;
             self.version += 1;

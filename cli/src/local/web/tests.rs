@@ -135,16 +135,14 @@ fn check_host(bound: &str, host: &str, expected: bool) {
 
 #[test]
 fn only_names_that_cannot_be_pointed_elsewhere_are_ours() {
-    for ours in ["127.0.0.1:8000", "localhost:8000", "LocalHost:8000", "[::1]:8000"] {
+    for ours in ["127.0.0.1:8000", "localhost:8000", "LocalHost:8000", "[::1]:8000", "127.0.0.1", "[::1]", "localhost:9000"] {
         check_host("127.0.0.1:8000", ours, true);
     }
-    for foreign in ["127.0.0.1", "127.0.0.1:8001", "rebound.example:8000", "localhost.example:8000", "10.0.0.1:8000", "", ":8000", "[::1]"]
-    {
+    for foreign in ["rebound.example:8000", "localhost.example:8000", "10.0.0.1:8000", "", ":8000", "127.0.0.1:x", "127.0.0.1:80:80"] {
         check_host("127.0.0.1:8000", foreign, false);
     }
     check_host("0.0.0.0:8000", "10.0.0.1:8000", true);
     check_host("0.0.0.0:8000", "rebound.example:8000", false);
-    check_host("127.0.0.1:80", "127.0.0.1", true);
     assert!(!guard("127.0.0.1:8000").is_ours(None));
 }
 
@@ -155,11 +153,15 @@ fn tokens_and_origins_must_be_right() {
     for wrong in [None, Some(""), Some("0123456789abcdee"), Some("0123456789abcdef0")] {
         assert!(!guard.knows(wrong), "{wrong:?}");
     }
-    assert!(!guard.is_foreign(None), "programs name none");
-    assert!(!guard.is_foreign(Some("http://127.0.0.1:8000")));
-    for foreign in ["http://127.0.0.1:9000", "https://127.0.0.1:8000", "null", "http://rebound.example:8000"] {
-        assert!(guard.is_foreign(Some(foreign)), "{foreign}");
+    let is_foreign = |origin: Option<&str>| Guard::is_foreign(origin, Some("localhost:9000"));
+    assert!(!is_foreign(None), "programs name none");
+    assert!(!is_foreign(Some("http://localhost:9000")), "through a tunnel, too");
+    for foreign in
+        ["http://localhost:8000", "https://localhost:9000", "null", "http://rebound.example:9000", "http://localhost:9000.example"]
+    {
+        assert!(is_foreign(Some(foreign)), "{foreign}");
     }
+    assert!(Guard::is_foreign(Some("http://localhost:9000"), None));
 }
 
 /// A served session.
@@ -403,4 +405,32 @@ fn addresses_that_others_reach_are_served_only_on_demand() {
     let asked = PageArgs { web_allow_remote: true, ..everywhere };
     assert!(serve(&asked, &prompt).unwrap().unwrap().starts_with("http://0.0.0.0:"));
     assert_eq!(serve(&PageArgs::default(), &prompt), Ok(None));
+}
+
+/// A connection that has sent this much of a request, and waits.
+fn stalled(served: &Served, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(served.at).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn whoever_has_no_token_cannot_keep_the_page_from_others() {
+    let served = Served::new();
+    let at = served.at;
+    for length in ["2000", "100000000000000", "4611686018427387904", "18446744073709551615", "-1", "x"] {
+        let headers = format!("POST /act HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+        let (status, ..) = served.raw(&headers);
+        assert!([400, 403, 431].contains(&status), "{length}: {status}");
+    }
+    let waits = format!("POST /act HTTP/1.1\r\nHost: {at}\r\nContent-Length: 2000\r\n\r\n");
+    let held: Vec<TcpStream> = (0..20).flat_map(|_| [stalled(&served, &waits), stalled(&served, "GET / HT")]).collect();
+    assert_eq!(served.get("/page.css").0, 200, "{} connections wait", held.len());
+    let head = format!("GET / HTTP/1.1\r\nHost: {at}\r\nX-Long: {}\r\nConnection: close\r\n\r\n", "a".repeat(1 << 20));
+    let mut stream = TcpStream::connect(at).unwrap();
+    // It is closed, or told so, before all of it was sent.
+    let mut told = Vec::new();
+    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.read_to_end(&mut told));
+    assert!(sent.is_err() || told.is_empty() || told.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&told));
+    served.state("");
 }

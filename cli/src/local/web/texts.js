@@ -9,14 +9,19 @@ export function make(tag, properties, ...inner) {
   return made;
 }
 
+/** The sign of the currency in which the region is billed. */
+let sign = '$';
+export const bill = (given) => {
+  sign = given;
+};
 export function money(nanos) {
   const dollars = nanos / 1e9;
-  if (dollars === 0) return '$0';
+  if (dollars === 0) return sign + '0';
   const digits = dollars < 1 ? 4 : dollars < 1000 ? 2 : 0;
-  return '$' + dollars.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return sign + dollars.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 /** Axis labels and the like: as few digits as say it. */
-export const brief = (nanos) => '$' + (nanos / 1e9).toLocaleString('en-US', { maximumSignificantDigits: 3 });
+export const brief = (nanos) => sign + (nanos / 1e9).toLocaleString('en-US', { maximumSignificantDigits: 3 });
 export const cores = (milli) => (milli / 1000).toLocaleString('en-US', { maximumFractionDigits: 1 });
 export const gibi = (milli) => (milli / 1000 / 2 ** 30).toLocaleString('en-US', { maximumFractionDigits: 1 });
 /** An amount of memory with its unit. */
