@@ -26,7 +26,7 @@ pub struct CatalogArgs {
     #[arg(long = "type", value_name = "NAME")]
     pub types: Vec<String>,
     /// Name the zones after another region, for which there are no tables; its prices are to be corrected
-    #[arg(long, value_name = "REGION")]
+    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
     pub rename: Option<String>,
 }
 

@@ -91,6 +91,10 @@ pub fn run(
         }
         return Ok(ExitCode::from(2));
     }
+    if located.is_empty() && values.is_empty() && !args.environment {
+        writeln!(err, "error: there is nothing to check: no file has an object")?;
+        return Ok(ExitCode::from(2));
+    }
     let mut objects = Vec::new();
     for object in located {
         let faults = acceptance::faults(&object, acceptance::REPLICAS_MAX);

@@ -2,7 +2,7 @@
 
 use crate::money::{Bill, Currency, counted};
 use crate::plan;
-use crate::source::{Manifests, Market, PackingArg};
+use crate::source::{Manifests, Market, PackingArg, PriceList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::{Pod, PodCondition};
@@ -15,6 +15,8 @@ use whittle_units::{Price, Quantity, Resources};
 
 /// How often nodes are kept for pods that found no place, before the rest is left out.
 const ROUNDS: usize = 8;
+/// The label of Fargate's nodes.
+const FARGATE: &str = "eks.amazonaws.com/compute-type";
 
 /// Why a node is kept as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,21 +105,24 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
     let state = ClusterState::of(&read.objects);
     let mut kept = kept_from_the_start(read, market, &state);
     let mut rounds = 0;
-    let (claims, unplaced) = loop {
+    let claims = loop {
         let mut fresh = read.clone();
         fresh.objects = without_nodes(&read.objects, &state, &kept);
         let plan = plan::decide(&fresh, market.types.clone(), packing).plan;
         let homes = homes(read, &state, &plan.left_out, &kept);
         rounds += 1;
-        if homes.is_empty() || rounds == ROUNDS {
-            break (plan.claims, homes.len());
-        }
+        let ends = homes.is_empty() || rounds == ROUNDS;
+        // Also after the last round: a node that has to stay is paid for then, too.
         kept.extend(homes);
+        if ends {
+            break plan.claims;
+        }
     };
     let mut out = Comparison { currency: market.currency, kept, ..Comparison::default() };
     today(&mut out, read, market, &state);
     claims.iter().for_each(|claim| out.launch(claim, market));
-    out.caveats = caveats(read, &out, tables, unplaced);
+    out.caveats = caveats(read, &out, tables);
+    out.caveats.extend(of_nodes(read, &state));
     out
 }
 
@@ -125,7 +130,7 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
 fn kept_from_the_start(read: &Manifests, market: &Market, state: &ClusterState) -> BTreeMap<String, Kept> {
     let is_static = |name: &str| read.objects.node_pools.iter().any(|pool| pool.metadata.name == name && pool.is_static());
     let why = |node: &StateNode| {
-        if node.labels().get("eks.amazonaws.com/compute-type").is_some_and(|value| value == "fargate") {
+        if node.labels().get(FARGATE).is_some_and(|value| value == "fargate") {
             return Some(Kept::Fargate);
         }
         if market.prices.offer_of(node).price.is_none() {
@@ -195,7 +200,7 @@ fn today(out: &mut Comparison, read: &Manifests, market: &Market, state: &Cluste
     for node in &state.nodes {
         let offer = market.prices.offer_of(node);
         let kept = out.kept.contains_key(node.name());
-        let (now, price) = (Bill::default().plus(1, offer.price.unwrap_or_default()), offer.price.unwrap_or_default());
+        let (now, price) = (Bill::default().with(offer.price), offer.price.unwrap_or_default());
         let row = Row { then: if kept { now.clone() } else { Bill::default() }, now };
         out.add(owner(node), (offer.instance_type, offer.capacity_type), &row);
         if kept {
@@ -226,8 +231,8 @@ impl Comparison {
             self.by_type.entry((instance_type.to_owned(), capacity_type.to_owned())).or_default(),
         ];
         for row in rows {
-            row.now = row.now.plus(more.now.nodes, more.now.price);
-            row.then = row.then.plus(more.then.nodes, more.then.price);
+            row.now.add(&more.now);
+            row.then.add(&more.then);
         }
     }
 
@@ -246,7 +251,7 @@ impl Comparison {
 }
 
 /// What is not known, or not counted.
-fn caveats(read: &Manifests, out: &Comparison, tables: bool, unplaced: usize) -> Vec<String> {
+fn caveats(read: &Manifests, out: &Comparison, tables: bool) -> Vec<String> {
     let objects = &read.objects;
     let mut lines = Vec::new();
     if tables && [&out.used.0, &out.used.1].iter().any(|used| used.spot > Price::ZERO) {
@@ -283,8 +288,23 @@ fn caveats(read: &Manifests, out: &Comparison, tables: bool, unplaced: usize) ->
     if held > 0 {
         lines.push(format!("{} must not be disrupted: their nodes stay until they end", counted(held, "pod")));
     }
-    if unplaced > 0 {
-        lines.push(format!("pods of {} found no place in this plan, and are missing in what would be paid", counted(unplaced, "node")));
+    lines
+}
+
+/// What the labels of today's nodes do not say about their bill.
+fn of_nodes(read: &Manifests, state: &ClusterState) -> Vec<String> {
+    let mut lines = Vec::new();
+    let is_fargate = |node: &&StateNode| node.labels().get(FARGATE).is_some_and(|value| value == "fargate");
+    let unlabelled = state.nodes.iter().filter(|node| !is_fargate(node) && !PriceList::says_how_it_is_bought(node)).count();
+    if unlabelled > 0 {
+        lines.push(format!("{} without a label of the capacity type, taken for on demand", counted(unlabelled, "node")));
+    }
+    let windows = read.objects.nodes.iter().filter(|node| node.metadata.label(labels::OS) == Some("windows")).count();
+    if windows > 0 {
+        lines.push(format!("the licences of {}, on neither side", counted(windows, "Windows node")));
+    }
+    if state.nodes.iter().any(|node| is_fargate(&node)) {
+        lines.push("what Fargate costs, on neither side".to_owned());
     }
     lines
 }

@@ -6,6 +6,7 @@ mod output;
 use crate::source::{Answer, Format, PackingArg, ReadError, Source};
 use clap::Args;
 use std::process::ExitCode;
+use whittle_model::state::ClusterState;
 
 /// Compare what the nodes of a cluster cost with what Whittle would pay for their pods.
 #[derive(Args, Debug, Clone)]
@@ -18,9 +19,12 @@ Decides from files alone: nothing is read from or changed in a cluster or an acc
 group, Cluster Autoscaler or Karpenter. The files need a NodePool for the new ones; without an EC2NodeClass it has all defaults.
 
 Examples:
+  kubectl get -A -o json nodes,pods,daemonsets,pvc,pv,storageclasses,pdb > cluster.json
+  whittle compare -f cluster.json -f pools.yaml
+  whittle compare -f cluster.json -f pools.yaml --region eu-west-1 -o json
+  # Where there are NodePools already:
   kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,pdb > cluster.json
   whittle compare -f cluster.json
-  whittle compare -f cluster.json -f pools.yaml --region eu-west-1 -o json
 
 Exit code: 0 if there is an answer; 1 if it leaves out or relies on objects that are refused, which standard error names; 2 if
 there is none, because something cannot be read, or because there are no nodes or no NodePools to compare.")]
@@ -44,6 +48,11 @@ pub enum CompareError {
     /// Nothing is paid for today.
     #[error("there are no nodes among these files, so nothing is paid today: add the cluster's with `kubectl get -A -o json nodes,pods`")]
     NoNodes,
+    /// Nothing is known of what is paid today.
+    #[error(
+        "the price of none of these nodes is known: their labels name no type of this region; --region names another, --instance-types takes your prices"
+    )]
+    NoPrices,
     /// Nothing could be bought.
     #[error("there is no NodePool among these files, so nothing could be bought: add one with -f, even one that is not applied yet")]
     NoPools,
@@ -62,6 +71,10 @@ fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
     }
     if read.objects.node_pools.is_empty() {
         return Err(CompareError::NoPools);
+    }
+    let state = ClusterState::of(&read.objects);
+    if state.nodes.iter().all(|node| market.prices.offer_of(node).price.is_none()) {
+        return Err(CompareError::NoPrices);
     }
     let comparison = fresh::compare(&read, &market, args.packing, args.source.offers.instance_types.is_none());
     Ok(read.answer(match args.output {

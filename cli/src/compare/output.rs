@@ -1,7 +1,7 @@
 //! A comparison as text and as JSON.
 
 use super::fresh::{Comparison, Row, Use};
-use crate::money::{HOURS_A_MONTH, a_month, cents, counted, percentage, signed};
+use crate::money::{Bill, HOURS_A_MONTH, a_month, cents, counted, percentage, signed};
 use crate::plan::output::dollars;
 use crate::table::table;
 use serde_json::{Value, json};
@@ -18,9 +18,9 @@ pub(super) fn text(comparison: &Comparison) -> String {
     let mut out = format!(
         "You pay {} for {}; Whittle would pay {}{change} for {}, which is {} a month.\n",
         now.price,
-        counted(now.nodes, "node"),
+        now.of_nodes(),
         then.price,
-        counted(then.nodes, "node"),
+        then.of_nodes(),
         signed(a_month(now.price, then.price))
     );
     let because = because(comparison);
@@ -83,9 +83,11 @@ fn cells(names: &[&str], row: &Row) -> Vec<String> {
 }
 
 pub(super) fn json(comparison: &Comparison) -> String {
-    let side =
-        |nodes: usize, price: Price| json!({"nodes": nodes, "price": dollars(price), "monthly": cents(price.dollars() * HOURS_A_MONTH)});
-    let row = |row: &Row| json!({"now": side(row.now.nodes, row.now.price), "then": side(row.then.nodes, row.then.price)});
+    let side = |bill: &Bill| {
+        let Bill { nodes, unpriced, price } = bill;
+        json!({"nodes": nodes, "unpriced": unpriced, "price": dollars(*price), "monthly": cents(price.dollars() * HOURS_A_MONTH)})
+    };
+    let row = |row: &Row| json!({"now": side(&row.now), "then": side(&row.then)});
     let with = |mut value: Value, names: &[(&str, &str)]| {
         names.iter().for_each(|(key, name)| value[*key] = json!(name));
         value

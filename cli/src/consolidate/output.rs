@@ -15,7 +15,8 @@ pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
     let nanos = (i128::from(now.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
     let removed: usize = decision.commands.iter().map(|command| command.removals.len()).sum();
     let launched: usize = decision.commands.iter().map(|command| command.replacements.len()).sum();
-    Bill { nodes: (now.nodes + launched).saturating_sub(removed), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
+    let nodes = (now.nodes + launched).saturating_sub(removed);
+    Bill { nodes, unpriced: now.unpriced.min(nodes), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
 }
 
 pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration) -> String {

@@ -7,6 +7,7 @@ pub(crate) mod output;
 mod tests;
 pub(crate) mod text;
 
+use crate::printing;
 use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use std::process::ExitCode;
@@ -30,7 +31,7 @@ are planned as pending; standard error says so.
 
 Exit code: 0 if there is a plan, even one that places nothing; 1 if it leaves out or relies on objects that are refused, which
 standard error names; 2 if there is none, because nothing can be read. With --detailed-exitcode: 0 if there is nothing to launch,
-1 if something is refused, 2 if there are machines to launch, or no plan.")]
+1 if something is refused or there is no plan, 2 if there are machines to launch; a wrong option is 2 in any case.")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub source: Source,
@@ -40,7 +41,7 @@ pub struct PlanArgs {
     /// Whether to search for cheaper plans than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
-    /// Say with the exit code whether machines would be launched: 0 none, 1 an error, 2 some
+    /// Say with the exit code whether machines would be launched: 0 none, 2 some, 1 an error
     #[arg(long)]
     pub detailed_exitcode: bool,
 }
@@ -48,7 +49,13 @@ pub struct PlanArgs {
 /// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &PlanArgs) -> ExitCode {
-    Answer::finish(answer(args))
+    match answer(args) {
+        Err(error) if args.detailed_exitcode => {
+            printing::errors(&error);
+            ExitCode::from(1)
+        }
+        answered => Answer::finish(answered),
+    }
 }
 
 /// The output of the command.

@@ -40,6 +40,8 @@ pub(crate) struct NodeOffer<'n> {
 
 /// The label of nodes of EKS's node groups: `SPOT`, `ON_DEMAND` or `CAPACITY_BLOCK`.
 const GROUP_CAPACITY_TYPE: &str = "eks.amazonaws.com/capacityType";
+/// The label by which self-managed groups, and the tools that make them, tell spot from the rest.
+const LIFECYCLE: &str = "node.kubernetes.io/lifecycle";
 
 impl PriceList {
     /// The prices of a catalog file. An offering without a price is not in the list.
@@ -73,7 +75,9 @@ impl PriceList {
     /// A node's type and price, by its labels. Reserved capacity is billed on demand, and so is what no label calls spot.
     pub(crate) fn offer_of<'n>(&self, node: &'n StateNode) -> NodeOffer<'n> {
         let label = |key: &str| node.labels().get(key).map(String::as_str).unwrap_or_default();
-        let spot = label(labels::CAPACITY_TYPE) == labels::CAPACITY_SPOT || label(GROUP_CAPACITY_TYPE) == "SPOT";
+        let spot = label(labels::CAPACITY_TYPE) == labels::CAPACITY_SPOT
+            || label(GROUP_CAPACITY_TYPE) == "SPOT"
+            || ["spot", "Ec2Spot"].iter().any(|value| label(LIFECYCLE).eq_ignore_ascii_case(value));
         let capacity_type = if spot { labels::CAPACITY_SPOT } else { labels::CAPACITY_ON_DEMAND };
         let (instance_type, zone) = (label(labels::INSTANCE_TYPE), label(labels::ZONE));
         let listed = self.0.get(instance_type).map_or(&[][..], Vec::as_slice);
@@ -81,12 +85,17 @@ impl PriceList {
         NodeOffer { instance_type, capacity_type, price: listed.iter().find(in_zone).map(|one| one.price) }
     }
 
+    /// Whether a label says that a node is spot or on demand.
+    pub(crate) fn says_how_it_is_bought(node: &StateNode) -> bool {
+        [labels::CAPACITY_TYPE, GROUP_CAPACITY_TYPE, LIFECYCLE].iter().any(|key| node.labels().contains_key(*key))
+    }
+
     /// What the nodes of a cluster cost, and a sentence about those whose price is not known.
     pub(crate) fn bill(&self, state: &ClusterState) -> (Bill, Option<String>) {
         let (mut bill, mut unknown) = (Bill::default(), Vec::new());
         for node in &state.nodes {
             let offer = self.offer_of(node);
-            bill = bill.plus(1, offer.price.unwrap_or(Price::ZERO));
+            bill = bill.with(offer.price);
             if offer.price.is_none() {
                 unknown.push(format!("{} ({})", node.name(), if offer.instance_type.is_empty() { "no type" } else { offer.instance_type }));
             }

@@ -29,7 +29,7 @@ pub(crate) use answer::Answer;
 pub use error::ReadError;
 pub use expansion::Replicas;
 pub use manifests::{Expansion, Manifests, read, read_text};
-pub(crate) use market::Market;
+pub(crate) use market::{Market, PriceList};
 pub(crate) use offers::InstanceTypesByPool;
 pub use offers::Offers;
 pub(crate) use options::options;

@@ -357,8 +357,8 @@ fn an_unreadable_file_hides_no_other_of_its_directory() {
     let ran = run_on(&Args { filename: vec![folder.clone()], ..text() }, "");
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!((ran.code, ran.out.as_str()), (ExitCode::from(2), "NodePool \"a\": accepted\nNodePool \"d\": refused\n"));
-    for name in ["b.yaml", "c.yaml"] {
-        assert!(ran.err.contains(&format!("{name}: cannot be read")), "{}", ran.err);
+    for (name, why) in [("b.yaml", "this is no text in UTF-8"), ("c.yaml", "cannot be read")] {
+        assert!(ran.err.contains(&format!("{name}: {why}")), "{}", ran.err);
     }
 }
 

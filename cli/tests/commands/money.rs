@@ -71,6 +71,8 @@ fn the_detailed_exit_code_says_whether_machines_are_launched() {
     let refused =
         format!("{}---\n{}", cluster("us-east-1"), cluster("us-east-1").replace("name: web", "name: Web_").replace("name: n.", "name: m."));
     plan(&refused, &["--detailed-exitcode"], 1);
+    let nothing = whittle(&["plan", "-f", "there-is-no-such-file.yaml", "--detailed-exitcode"], "");
+    assert_eq!(nothing.status.code(), Some(1), "a file that cannot be read is no machine to launch");
 }
 
 #[test]
