@@ -1,7 +1,7 @@
 //! Which doorbells of Nodes this execution environment sent last: while machines join, their Nodes are written many times a second.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// At most one doorbell of a cluster's Nodes is delivered in this time, and none later than this after what it tells of.
@@ -20,7 +20,7 @@ impl Recent {
 
     /// How long the doorbell of what happens now is to be delayed; `None` if one that was sent before is delivered after it.
     pub(crate) fn delay(&self, cluster: &ClusterName, now: Timestamp) -> Option<SignedDuration> {
-        let sent = self.0.lock().ok()?.get(cluster).copied();
+        let sent = self.lock().get(cluster).copied();
         match sent {
             // A clock that was set back says nothing.
             Some(delivered) if delivered > now && delivered <= now + EVERY => None,
@@ -31,9 +31,11 @@ impl Recent {
 
     /// A doorbell was sent, and is delivered then.
     pub(crate) fn sent(&self, cluster: &ClusterName, delivered: Timestamp) {
-        if let Ok(mut all) = self.0.lock() {
-            all.insert(cluster.clone(), delivered);
-        }
+        self.lock().insert(cluster.clone(), delivered);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterName, Timestamp>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
