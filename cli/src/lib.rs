@@ -11,6 +11,7 @@ pub mod local;
 mod money;
 pub mod plan;
 pub mod printing;
+pub mod programs;
 pub mod savings;
 pub mod shell;
 pub mod sim;

@@ -1,0 +1,128 @@
+//! The programs that speak to a live account and a live cluster for us: `aws` and `kubectl`. Whoever can use these has credentials
+//! for them already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::{Command, Output, Stdio};
+
+/// A program, and the arguments that are the same for every call of it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: OsString,
+    /// Its name for messages and for what is printed to be run by hand.
+    name: &'static str,
+    fixed: Vec<String>,
+}
+
+/// Why a program gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error("the {name} command cannot be run ({error}): install it, or put it into PATH")]
+    Missing { name: &'static str, error: io::Error },
+    #[error("{said}\n  (from: {command})")]
+    Failed {
+        command: String,
+        /// What it printed on standard error, without blank lines at its ends; never empty.
+        said: String,
+    },
+    #[error("the answer is not JSON ({error})\n  (from: {command})")]
+    NotJson { command: String, error: serde_json::Error },
+}
+
+impl ProgramError {
+    /// Whether the program ran and its words contain `text`, such as AWS's name of an error.
+    #[must_use]
+    pub fn says(&self, text: &str) -> bool {
+        matches!(self, Self::Failed { said, .. } if said.contains(text))
+    }
+}
+
+impl Program {
+    /// AWS's command. Empty profile and region are its own defaults; `WHITTLE_AWS` names another program.
+    #[must_use]
+    pub fn aws(region: Option<&str>, profile: Option<&str>) -> Self {
+        Self::new("aws", "WHITTLE_AWS", [("--region", region), ("--profile", profile), ("--output", Some("json"))])
+    }
+
+    /// Kubernetes' command. Without context and file it works on the current context; `WHITTLE_KUBECTL` names another program.
+    #[must_use]
+    pub fn kubectl(context: Option<&str>, kubeconfig: Option<&str>) -> Self {
+        Self::new("kubectl", "WHITTLE_KUBECTL", [("--context", context), ("--kubeconfig", kubeconfig), ("", None)])
+    }
+
+    fn new(name: &'static str, variable: &str, options: [(&str, Option<&str>); 3]) -> Self {
+        let path = std::env::var_os(variable).filter(|path| !path.is_empty()).unwrap_or_else(|| name.into());
+        let given = options.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?.to_owned()]));
+        Self { path, name, fixed: given.flatten().collect() }
+    }
+
+    /// The same with another file for the program.
+    #[must_use]
+    pub fn at(self, path: impl Into<OsString>) -> Self {
+        Self { path: path.into(), ..self }
+    }
+
+    /// The command line, quoted for a shell.
+    #[must_use]
+    pub fn shown(&self, arguments: &[&str]) -> String {
+        let words = std::iter::once(self.name).chain(arguments.iter().copied()).chain(self.fixed.iter().map(String::as_str));
+        shlex::try_join(words.clone()).unwrap_or_else(|_| words.collect::<Vec<_>>().join(" "))
+    }
+
+    /// What it prints.
+    ///
+    /// # Errors
+    /// It cannot be run, or ends with another exit code than 0.
+    pub fn text(&self, arguments: &[&str]) -> Result<Vec<u8>, ProgramError> {
+        self.run(arguments, None)
+    }
+
+    /// What it prints, as JSON; null where it prints nothing.
+    ///
+    /// # Errors
+    /// As `text`, or it printed something else.
+    pub fn json(&self, arguments: &[&str]) -> Result<Value, ProgramError> {
+        let text = self.text(arguments)?;
+        if text.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&text).map_err(|error| ProgramError::NotJson { command: self.shown(arguments), error })
+    }
+
+    /// What it prints when `input` is its standard input.
+    ///
+    /// # Errors
+    /// As `text`.
+    pub fn feed(&self, arguments: &[&str], input: &str) -> Result<Vec<u8>, ProgramError> {
+        self.run(arguments, Some(input))
+    }
+
+    fn run(&self, arguments: &[&str], input: Option<&str>) -> Result<Vec<u8>, ProgramError> {
+        let output = self.output(arguments, input).map_err(|error| ProgramError::Missing { name: self.name, error })?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = if words.is_empty() { format!("{} ended with {}", self.name, output.status) } else { words };
+        Err(ProgramError::Failed { command: self.shown(arguments), said })
+    }
+
+    fn output(&self, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).args(&self.fixed).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Some(input) = input else {
+            return command.stdin(Stdio::null()).spawn()?.wait_with_output();
+        };
+        let mut child = command.stdin(Stdio::piped()).spawn()?;
+        let pipe = child.stdin.take();
+        std::thread::scope(|threads| {
+            // Written beside reading, because either pipe may be full. A program that does not read its input says itself what is wrong.
+            threads.spawn(move || pipe.map(|mut pipe| pipe.write_all(input.as_bytes())));
+            child.wait_with_output()
+        })
+    }
+}

@@ -1,0 +1,38 @@
+use super::*;
+
+fn shell() -> Program {
+    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new() }
+}
+
+#[test]
+fn an_answer_is_parsed_and_nothing_is_null() {
+    assert_eq!(shell().json(&["-c", r#"echo '{"a": [1]}'"#]).unwrap(), serde_json::json!({"a": [1]}));
+    assert_eq!(shell().json(&["-c", "echo"]).unwrap(), Value::Null);
+    let error = shell().json(&["-c", "echo '<html>'"]).unwrap_err();
+    assert!(matches!(&error, ProgramError::NotJson { command, .. } if command.contains("<html>")), "{error}");
+}
+
+#[test]
+fn an_error_has_the_words_of_the_program_and_the_command() {
+    let error = shell().text(&["-c", "echo 'An error occurred (AccessDenied)' >&2; exit 254"]).unwrap_err();
+    assert!(error.says("(AccessDenied)") && !error.says("NotFound"));
+    assert!(error.to_string().contains("from: aws -c"), "{error}");
+    let silent = shell().text(&["-c", "exit 3"]).unwrap_err();
+    assert!(silent.to_string().starts_with("aws ended with exit status: 3"), "{silent}");
+    let missing = shell().at("/nonexistent/aws").text(&[]).unwrap_err();
+    assert!(missing.to_string().contains("install it") && !missing.says("install"), "{missing}");
+}
+
+#[test]
+fn input_larger_than_a_pipe_is_fed_beside_reading() {
+    let input = "x".repeat(1 << 20);
+    assert_eq!(shell().feed(&["-c", "cat"], &input).unwrap().len(), input.len());
+    assert_eq!(shell().feed(&["-c", "echo done"], &input).unwrap(), b"done\n", "input that nobody reads is no failure");
+}
+
+#[test]
+fn fixed_options_follow_and_are_shown() {
+    let program = Program::new("kubectl", "WHITTLE_NONE", [("--context", Some("a b")), ("--kubeconfig", None), ("", None)]);
+    assert_eq!(program.shown(&["get", "nodes"]), "kubectl get nodes --context 'a b'");
+    assert_eq!(program.at("/bin/echo").text(&["get"]).unwrap(), b"get --context a b\n");
+}
