@@ -5,13 +5,15 @@ mod measured;
 mod poll;
 mod pool_health;
 mod tags;
+mod turn;
 #[cfg(test)]
 mod tests;
 
+use crate::turn::{Ended, Turn};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
-use whittle_api::{ClusterObjects, ConditionStatus, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, labels};
 use whittle_claims::{Claim, DecisionKind, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT, Stored};
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
@@ -33,6 +35,8 @@ const TIME_PER_BATCH: SignedDuration = SignedDuration::from_secs(1);
 /// How often a run looks at what changes while it works: in the second in which a machine joins, its kubelet and the cluster's
 /// controllers write its Node several times, and the next run may be five seconds away.
 const ROUNDS_MAX: u32 = 4;
+/// How often a run looks because somebody rang while it worked; a doorbell takes it from there.
+const LOOKS_MAX: u32 = 8;
 
 /// One run for a cluster: its ports, and the objects that it read.
 pub(crate) struct Run<'a, P> {
@@ -41,18 +45,56 @@ pub(crate) struct Run<'a, P> {
     objects: &'a ClusterObjects,
 }
 
-/// Handles every claim that waits for its Node, and every Node that waits to be initialized.
+/// Handles every claim that waits for its Node, and every Node that waits to be initialized. One run at a time does so for a cluster: a
+/// doorbell that comes while another works is left to that one, which looks again before it ends.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    let claims = ports.store().list(cluster).await?;
-    if settings.shadow || !claims.iter().any(|claim| may_need_work(&claim.value)) {
+    let mut due = claims_due(ports, cluster).await?;
+    if settings.shadow || due.is_empty() {
         return Ok(report);
     }
+    let Some(turn) = Turn::take(ports, cluster).await? else {
+        report.count("left_to_another_run");
+        return Ok(report);
+    };
     let mut work = Work::default();
-    let mut due: Vec<Stored<Claim>> = claims.into_iter().filter(|claim| may_need_work(&claim.value)).collect();
-    let mut objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    for look in 1.. {
+        let outcome = reconcile_changing(ports, cluster, due, &mut report, &mut work).await;
+        if let Err(error) = outcome {
+            turn.give_back(ports, cluster).await;
+            return Err(error);
+        }
+        if turn.end(ports, cluster).await? == Ended::Quiet {
+            break;
+        }
+        if look == LOOKS_MAX || !ports.clock().has_time_for(TIME_PER_BATCH) {
+            turn.give_back(ports, cluster).await;
+            ports.queues().send_now(Doorbell::Register { cluster: cluster.clone() }).await?;
+            break;
+        }
+        due = claims_due(ports, cluster).await?;
+    }
+    finish(ports, cluster, work, report).await
+}
+
+/// The claims of a cluster that may need work.
+async fn claims_due<P: Rights>(ports: P, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, HandleError> {
+    let mut claims = ports.store().list(cluster).await?;
+    claims.retain(|claim| may_need_work(&claim.value));
+    Ok(claims)
+}
+
+/// Handles claims, and those again that changed meanwhile.
+async fn reconcile_changing<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    mut due: Vec<Stored<Claim>>,
+    report: &mut Report,
+    work: &mut Work,
+) -> Result<(), HandleError> {
     for round in 1.. {
-        let changed = Run { ports, cluster, objects: &objects }.reconcile_all(&due, &mut report, &mut work).await?;
+        let objects = ports.cluster().read(cluster, Scope::NodesAndClaims, None).await?;
+        let changed = Run { ports, cluster, objects: &objects }.reconcile_all(&due, report, work).await?;
         if changed.is_empty() {
             break;
         }
@@ -62,19 +104,25 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             work.waiting = true;
             break;
         }
-        due = ports.store().list(cluster).await?;
-        due.retain(|claim| changed.contains(&claim.value.key.name) && may_need_work(&claim.value));
-        objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+        due = claims_due(ports, cluster).await?;
+        due.retain(|claim| changed.contains(&claim.value.key.name));
     }
-    let run = Run { ports, cluster, objects: &objects };
+    Ok(())
+}
+
+/// Stores what a run found out, and what nobody waits for.
+async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
     ports.store().append(cluster, &report.decisions).await?;
-    run.store_outcomes(&work.outcomes, &mut report).await?;
+    pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut report).await?;
+    let objects = ClusterObjects::default();
+    let run = Run { ports, cluster, objects: &objects };
     run.store_measurements(&work.measurements, &mut report).await?;
     if work.waiting {
         run.requeue().await?;
     }
     // Last: tags may take what is left of the time, and nobody waits for them.
-    if run.tag_instances(work.untagged, &mut report).await {
+    let untagged = work.untagged.into_values().collect();
+    if run.tag_instances(untagged, &mut report).await {
         run.requeue().await?;
     }
     Ok(report)
@@ -85,9 +133,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 struct Work {
     /// Whether another run should come soon.
     waiting: bool,
-    untagged: Vec<Stored<Claim>>,
-    /// By the uid of their pool.
-    outcomes: Vec<(String, LaunchOutcome)>,
+    untagged: BTreeMap<ClaimName, Stored<Claim>>,
+    /// By the NodePool of their claim.
+    outcomes: Vec<(OwnerReference, LaunchOutcome)>,
     measurements: Vec<Measurement>,
 }
 
@@ -142,12 +190,11 @@ impl<P: Rights> Run<'_, P> {
                 match outcome {
                     Ok(claim) => {
                         let outcome = pool_health::outcome(before, &claim.value);
-                        let pool = pool_health::pool_of(before, self.objects).map(|pool| pool.metadata.uid.clone());
-                        work.outcomes.extend(pool.zip(outcome));
+                        work.outcomes.extend(outcome.map(|outcome| (before.spec.owner.clone(), outcome)));
                         work.measurements.extend(measured::measurement(before, &claim.value, &self.objects.nodes));
                         work.waiting |= is_waiting(&claim.value, clock.now());
                         if wants_tags(&claim.value) {
-                            work.untagged.push(claim);
+                            work.untagged.insert(claim.value.key.name.clone(), claim);
                         }
                     }
                     Err(error) if is_race(&error) => {

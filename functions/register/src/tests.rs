@@ -147,3 +147,10 @@ fn stored_next_runs_of_every_release_stay_readable() {
     use whittle_claims::Record;
     golden::check::<NextRun>(NextRun::KIND, NextRun::VERSION);
 }
+
+#[test]
+fn stored_turns_of_every_release_stay_readable() {
+    use crate::turn::Turn;
+    use whittle_claims::Record;
+    golden::check::<Turn>(Turn::KIND, Turn::VERSION);
+}

@@ -33,6 +33,7 @@ const RECORD_KINDS: &[&str] = &[
     "verdict",
     "disruption",
     "register-poll",
+    "register-turn",
     "launch",
     "launch-again",
     "subnet-use",

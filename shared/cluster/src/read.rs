@@ -391,6 +391,20 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(objects)
     }
 
+    async fn read_nodes_and_claims(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
+        let (nodes, claims) = try_join!(self.followed::<Node>(cluster), self.list_node_claims(cluster))?;
+        let mut objects = ClusterObjects::default();
+        match claims {
+            Some(claims) => {
+                let claims = claims.into_items(&mut objects.unreadable);
+                self.convert(cluster, claims, &mut objects);
+            }
+            None => objects.absent_kinds.push(NodeClaim::KIND.to_owned()),
+        }
+        objects.nodes = nodes.into_items(&mut objects.unreadable).into_inner();
+        Ok(objects)
+    }
+
     async fn read_drain(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
         let selector = on_node(name);
         let (node, pods, disruption_budgets, attachments) = try_join!(
@@ -503,6 +517,7 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
         match (scope, node) {
             (Scope::All, _) => self.with_karpenter(cluster, Box::pin(self.read_all(cluster))).await,
             (Scope::Nodes, _) => self.with_karpenter(cluster, Box::pin(self.read_nodes(cluster))).await,
+            (Scope::NodesAndClaims, _) => Box::pin(self.read_nodes_and_claims(cluster)).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
             (Scope::Unbound, _) => self.read_unbound(cluster).await,

@@ -60,6 +60,8 @@ pub enum Scope {
     All,
     /// Nodes, NodeClaims, NodePools and node classes.
     Nodes,
+    /// Nodes and NodeClaims, which is what changes while machines join.
+    NodesAndClaims,
     /// What draining one node needs: its Node, the pods on it, the budgets of their namespaces, its volume attachments.
     Drain,
     /// The pods on one node.

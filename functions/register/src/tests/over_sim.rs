@@ -1,6 +1,7 @@
 //! The whole handler over the memory adapters, in a world where only the test acts.
 
 use super::{claim, node, ready};
+use crate::turn::Turn;
 use futures::executor::block_on;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,11 +9,11 @@ use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGI
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
-use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, mirror, step};
+use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, Revision, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, RecordReader, Report,
-    Scope, Settings, StatusWriter,
+    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, RecordReader, Records,
+    Report, Scope, Settings, StatusWriter,
 };
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
@@ -239,7 +240,7 @@ fn a_startup_taint_that_is_never_removed_ends_no_machine() {
 #[test]
 fn a_run_out_of_time_leaves_the_rest_to_the_next() {
     let simulation = still();
-    for number in 0..12 {
+    for number in 0..40 {
         let mut one = owned(claim(), &format!("c-{number}"));
         if let Phase::Launched { machine } = &mut one.phase {
             machine.instance_id = format!("i-{number}").as_str().into();
@@ -252,18 +253,57 @@ fn a_run_out_of_time_leaves_the_rest_to_the_next() {
     }
     let mut registered = 0;
     for _ in 0..4 {
-        let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_secs(4));
+        let ports = simulation.ports().with_time_left(SignedDuration::from_millis(50), SignedDuration::from_secs(4));
         let report = run_over(&ports);
         let done = report.counted("registered");
         assert!(done > 0 && ports.is_in_time(), "{done} of them until {}", ports.now());
         registered += done;
-        if registered == 12 {
+        if registered == 40 {
             return;
         }
         assert_eq!(report.counted("handed_over"), 1);
         assert_eq!(simulation.world().queues.waiting().count(), 1, "another run is scheduled");
     }
-    panic!("only {registered} of 12 registered");
+    panic!("only {registered} of 40 registered");
+}
+
+/// The turn of `owner` until `seconds` after the start of the tests.
+fn turn(simulation: &TestWorld) -> Option<serde_json::Value> {
+    let stored = block_on(RecordReader::read::<Turn>(&simulation.ports(), &ClusterName::new("c"), "turn")).unwrap();
+    stored.map(|stored| serde_json::to_value(stored.value).unwrap())
+}
+
+fn set_turn(simulation: &TestWorld, owner: &str, seconds: i64) {
+    let value = serde_json::json!({"owner": owner, "until": super::now() + SignedDuration::from_secs(seconds), "again": false});
+    let turn: Turn = serde_json::from_value(value).unwrap();
+    block_on(Records::write(&simulation.ports(), &ClusterName::new("c"), &turn, Revision::ABSENT)).unwrap();
+}
+
+#[test]
+fn a_run_leaves_its_work_to_one_that_works_already_and_tells_it_to_look_again() {
+    let mut simulation = still();
+    let own = owned(claim(), "a");
+    simulation.store(&own);
+    simulation.create(node());
+    set_turn(&simulation, "another", 10);
+    for _ in 0..2 {
+        let report = run(&simulation);
+        assert_eq!((report.counted("left_to_another_run"), report.counted("registered")), (1, 0));
+    }
+    let left = turn(&simulation).unwrap();
+    assert_eq!((left["owner"].as_str(), left["again"].as_bool()), (Some("another"), Some(true)));
+    // The other one died: nothing waits for it longer than its turn.
+    simulation.run_for(SignedDuration::from_secs(10));
+    assert_eq!(run(&simulation).counted("registered"), 1);
+    let ended = turn(&simulation).unwrap();
+    assert_eq!((ended["again"].as_bool(), ended["until"].as_str().map(|until| until <= "2027-01-15T08:00:11Z")), (Some(false), Some(true)));
+}
+
+#[test]
+fn a_run_without_work_takes_no_turn() {
+    let simulation = still();
+    run(&simulation);
+    assert_eq!(turn(&simulation), None);
 }
 
 /// The memory that is stored after a node has reported `reported` instead of `estimated`, in MiB.
@@ -452,16 +492,28 @@ fn a_claim_without_a_node_has_a_condition() {
 }
 
 /// An API server that reports a conflict for the first writes of Nodes, and remembers of which uid and version the Nodes should be.
-struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>);
+/// During each read another run is rung for, as many times as the fourth says; the fifth counts the reads.
+struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>, AtomicU32, AtomicU32);
 
 impl Contended<'_> {
     fn refuses(&self) -> bool {
-        self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        is_left(&self.1)
     }
+}
+
+/// Whether one is left, which is then used up.
+fn is_left(count: &AtomicU32) -> bool {
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
 impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
+        if scope == Scope::NodesAndClaims {
+            self.4.fetch_add(1, Ordering::Relaxed);
+            if is_left(&self.3) {
+                assert!(Turn::take(Adapters::all(self.0), cluster).await.unwrap().is_none(), "this run has the turn");
+            }
+        }
         ClusterReader::read(self.0, cluster, scope, node).await
     }
     async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
@@ -518,10 +570,36 @@ impl StatusWriter for Contended<'_> {
 /// The report of a run, and of which uid and version the Nodes that it patched should have been.
 fn patches(simulation: &TestWorld, conflicts: u32) -> (Report, Vec<(String, String)>) {
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(conflicts), Mutex::default());
-    let adapters = Adapters { store: &ports, cloud: &ports, cluster: &contended, queues: &ports, clock: &ports };
-    let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap();
-    (report, contended.2.into_inner().unwrap())
+    let contended = Contended(&ports, AtomicU32::new(conflicts), Mutex::default(), AtomicU32::new(0), AtomicU32::new(0));
+    (run_against(&contended), contended.2.into_inner().unwrap())
+}
+
+fn run_against(contended: &Contended<'_>) -> Report {
+    let ports = contended.0;
+    let adapters = Adapters { store: ports, cloud: ports, cluster: contended, queues: ports, clock: ports };
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
+}
+
+/// How often a run looks that is rung for during its first looks, and how many doorbells it sends.
+fn looks(rung: u32) -> (u32, usize) {
+    let simulation = still();
+    simulation.store(&owned(claim(), "a"));
+    let ports = simulation.ports();
+    let contended = Contended(&ports, AtomicU32::new(0), Mutex::default(), AtomicU32::new(rung), AtomicU32::new(0));
+    run_against(&contended);
+    let again = turn(&simulation).unwrap()["again"].as_bool();
+    assert!(again == Some(false) || rung >= 8, "no doorbell is lost");
+    let waiting = simulation.world().queues.waiting().count();
+    (contended.4.into_inner(), waiting)
+}
+
+#[test]
+fn whoever_rings_during_a_run_makes_it_look_again() {
+    let (quiet, polls) = looks(0);
+    assert_eq!(quiet, 1);
+    assert_eq!(looks(1), (2, polls));
+    assert_eq!(looks(3), (4, polls));
+    assert_eq!(looks(100), (8, polls + 1), "a doorbell takes it from there");
 }
 
 fn run_contended(simulation: &TestWorld, conflicts: u32) -> Report {

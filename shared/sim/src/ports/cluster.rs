@@ -98,6 +98,9 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             node_classes: all(&objects.node_classes),
             ..ClusterObjects::default()
         },
+        Scope::NodesAndClaims => {
+            ClusterObjects { nodes: all(&objects.nodes), node_claims: all(&objects.node_claims), ..ClusterObjects::default() }
+        }
         Scope::Pods => {
             let pods = node.into_iter().flat_map(|node| objects.pods_on(node)).cloned().collect();
             ClusterObjects { pods, ..ClusterObjects::default() }

@@ -3,6 +3,8 @@
 use super::{ClusterPlace, node, read};
 use crate::{ClusterReader, ObjectKind, Presence, Scope, WorkloadReader};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use whittle_api::ClusterObjects;
 use whittle_api::k8s::PodSourceKind;
 
 /// Reads, as a function with this port makes them.
@@ -74,6 +76,10 @@ async fn what_decides_about_nodes_has_no_pods(place: &impl ClusterPlace, reader:
     let seen = read(place, reader, Scope::Nodes).await;
     assert!(seen.nodes.iter().any(|node| node.metadata.name == name) && !seen.node_pools.is_empty() && !seen.node_classes.is_empty());
     assert_eq!((seen.pods.len(), seen.daemon_sets.len(), seen.node_overlays.len()), (0, 0, 0));
+    let joining = read(place, reader, Scope::NodesAndClaims).await;
+    let names = |objects: &ClusterObjects| objects.nodes.iter().map(|node| node.metadata.name.clone()).collect::<BTreeSet<_>>();
+    assert_eq!((names(&joining), &joining.node_claims), (names(&seen), &seen.node_claims));
+    assert_eq!((joining.node_pools.len(), joining.node_classes.len(), joining.unreadable.len()), (0, 0, 0));
 }
 
 async fn an_object_is_looked_up_by_name(place: &impl ClusterPlace, reader: &impl ClusterReader, name: &str) {

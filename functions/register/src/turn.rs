@@ -1,0 +1,83 @@
+//! One run at a time for a cluster: while machines join, doorbells come faster than runs end, and runs beside each other would patch the
+//! same Nodes.
+
+use crate::Rights;
+use serde::{Deserialize, Serialize};
+use whittle_claims::Record;
+use whittle_ports::{Clock, HandleError, Safeguard, Update, update_record};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// After this a run that has not ended its turn no longer keeps others away: two at once do no harm.
+const TURN_MAX: SignedDuration = SignedDuration::from_secs(10);
+/// Attempts to write the record against other runs.
+const WRITE_ATTEMPTS_MAX: usize = 5;
+
+/// Which run works for the cluster, and whether it was rung for since it began to look. Written by `register` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Turn {
+    /// Unique to a run.
+    owner: String,
+    until: Timestamp,
+    again: bool,
+}
+
+impl Record for Turn {
+    const KIND: &'static str = "register-turn";
+    fn name(&self) -> String {
+        "turn".to_owned()
+    }
+}
+
+impl Turn {
+    fn of(owner: &str, now: Timestamp) -> Self {
+        Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false }
+    }
+
+    /// Takes the turn. `None` while another run has it, which will look again. Without a turn, too, whoever loses every write works.
+    pub(crate) async fn take<P: Rights>(ports: P, cluster: &ClusterName) -> Result<Option<Self>, HandleError> {
+        let owner = ports.clock().unique();
+        let mut is_taken = false;
+        let next = |known: Option<Self>, now| {
+            let other = known.filter(|turn| Safeguard::LookRungOnce.stops(turn.until > now));
+            is_taken = other.is_some();
+            match other {
+                Some(turn) if turn.again => None,
+                Some(turn) => Some(Self { again: true, ..turn }),
+                None => Some(Self::of(&owner, now)),
+            }
+        };
+        let update = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await?;
+        let is_left_to_other = is_taken && !matches!(update, Update::Lost);
+        Ok((!is_left_to_other).then(|| Self::of(&owner, ports.clock().now())))
+    }
+
+    /// Ends the turn if nobody rang since this run looked, else keeps it: then the run has to look again.
+    pub(crate) async fn end<P: Rights>(&self, ports: P, cluster: &ClusterName) -> Result<Ended, HandleError> {
+        let mut ended = Ended::Quiet;
+        let next = |known: Option<Self>, now| {
+            let own = known.filter(|turn| turn.owner == self.owner)?;
+            ended = if own.again { Ended::RungAgain } else { Ended::Quiet };
+            Some(if own.again { Self::of(&self.owner, now) } else { Self { until: now, ..own } })
+        };
+        match update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await? {
+            Update::Lost => Ok(Ended::RungAgain),
+            Update::Written(_) | Update::Unchanged => Ok(ended),
+        }
+    }
+
+    /// Gives the turn back whoever rang, when this run cannot look again.
+    pub(crate) async fn give_back<P: Rights>(&self, ports: P, cluster: &ClusterName) {
+        let next = |known: Option<Self>, now| known.filter(|turn| turn.owner == self.owner).map(|own| Self { until: now, ..own });
+        // One that cannot be written ends by itself.
+        let _ = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await;
+    }
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nothing has changed since the run looked, as far as anybody told.
+    Quiet,
+    /// Somebody rang: the turn goes on.
+    RungAgain,
+}
