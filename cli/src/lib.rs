@@ -8,6 +8,7 @@ pub mod consolidate;
 pub mod convert;
 pub mod explain;
 pub mod local;
+pub mod look;
 mod money;
 pub mod plan;
 pub mod printing;
@@ -39,20 +40,20 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show which machines would be launched for the pending pods of some manifests, and where each pod would go
+    /// Show which machines would be launched for the pending pods of a cluster or of manifests, and where each pod would go
     Plan(plan::PlanArgs),
-    /// Show which nodes of some manifests would be removed or replaced now, what that saves, and why the others are kept
+    /// Show which nodes of a cluster or of its dump would be removed or replaced now, what that saves, and why the others are kept
     Consolidate(consolidate::ConsolidateArgs),
     /// Compare what the nodes of a cluster cost with what Whittle would pay for their pods
     Compare(compare::CompareArgs),
-    /// Explain where one pod of some manifests would go, or what would happen to one node, and why
+    /// Explain where a pod would go, or what would happen to a node, and why
     Explain(explain::ExplainArgs),
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
     /// Judge manifests as an API server with the CRDs would, without one
     Validate(validate::Args),
-    /// Check manifests and settings for what would not work, without a cluster
+    /// Check manifests and settings for what would not work
     Check(check::Args),
     /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
     #[command(after_help = "Exit code: 0 if everything came as expected, 1 if not.")]

@@ -41,6 +41,35 @@ impl ProgramError {
     }
 }
 
+/// What a program printed, whether it failed or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    pub(crate) text: Vec<u8>,
+    /// On standard error, without blank lines at its ends.
+    pub(crate) said: String,
+    command: String,
+    /// With which exit code, if it failed.
+    failed: Option<String>,
+}
+
+impl Words {
+    /// Whether it ended with another exit code than 0.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// The error of an answer that is no JSON.
+    pub(crate) fn into_not_json(self, error: serde_json::Error) -> ProgramError {
+        ProgramError::NotJson { command: self.command, error }
+    }
+
+    /// The error that its words are.
+    pub(crate) fn into_failure(self) -> ProgramError {
+        let silent = || self.failed.unwrap_or_else(|| "it gave no answer".to_owned());
+        ProgramError::Failed { command: self.command, said: if self.said.is_empty() { silent() } else { self.said } }
+    }
+}
+
 impl Program {
     /// AWS's command. Empty profile and region are its own defaults; `WHITTLE_AWS` names another program.
     #[must_use]
@@ -79,6 +108,17 @@ impl Program {
     /// It cannot be run, or ends with another exit code than 0.
     pub fn text(&self, arguments: &[&str]) -> Result<Vec<u8>, ProgramError> {
         self.run(arguments, None)
+    }
+
+    /// What it prints, even if it fails: some of what was asked for may be there.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub(crate) fn answer(&self, arguments: &[&str]) -> Result<Words, ProgramError> {
+        let output = self.output(arguments, None).map_err(|error| ProgramError::Missing { name: self.name, error })?;
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let failed = (!output.status.success()).then(|| format!("{} ended with {}", self.name, output.status));
+        Ok(Words { text: output.stdout, said, command: self.shown(arguments), failed })
     }
 
     /// What it prints, as JSON; null where it prints nothing.

@@ -1,4 +1,4 @@
-//! `whittle check`: validates manifests and settings without a cluster.
+//! `whittle check`: validates manifests, those of a cluster, and settings.
 
 mod classes;
 mod findings;
@@ -7,17 +7,18 @@ mod tests;
 mod workloads;
 
 use crate::local::Output;
+use crate::look::ClusterArgs;
 use crate::source::{self, acceptance, files};
 use crate::validate;
 use findings::{Findings, Level};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use whittle_api::k8s::ConfigMap;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
-use whittle_api::manifest::Object;
+use whittle_api::manifest::{Located, Object};
 use whittle_api::settings::{self, GlobalSettings};
 use whittle_api::{aws_auth, runtime};
 
@@ -29,6 +30,7 @@ Errors go to standard error, everything else to standard output.
 Examples:
   whittle check -f manifests/ --quiet --strict       (in CI or before a commit)
   whittle check -f aws-auth.yaml --node-role KarpenterNodeRole-shop
+  whittle check --context prod -f new.yaml --quiet   (NodePools, EC2NodeClasses and workloads that are there, or would be)
   whittle check --values values.yaml --environment -o json
 
 Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), 2 if the input
@@ -37,6 +39,8 @@ pub struct Args {
     /// Manifests: a file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename")]
     pub filename: Vec<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Helm values of an older installation, whose settings are shown
     #[arg(long, value_name = "FILE")]
     pub values: Vec<PathBuf>,
@@ -71,13 +75,21 @@ pub fn run(
 ) -> io::Result<ExitCode> {
     let mut found = Findings::default();
     let mut unreadable = Vec::new();
-    if args.filename.is_empty() && args.values.is_empty() && !args.environment {
-        unreadable.push("there is nothing to check: name manifests with -f, Helm values with --values, or use --environment".to_owned());
+    let live = args.cluster.live();
+    if args.filename.is_empty() && live.is_none() && args.values.is_empty() && !args.environment {
+        let ways = "name manifests with -f, a cluster with --context, Helm values with --values, or use --environment";
+        unreadable.push(format!("there is nothing to check: {ways}"));
     }
-    let located = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
+    let mut located = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
         unreadable.extend(errors);
         Vec::new()
     });
+    if let Some(live) = live {
+        match live.written() {
+            Ok(objects) => add_live(&mut located, objects),
+            Err(error) => unreadable.push(error.to_string()),
+        }
+    }
     let mut values = Vec::new();
     for file in &args.values {
         match std::fs::read_to_string(file) {
@@ -118,6 +130,16 @@ pub fn run(
         Output::Json => found.json(args.quiet, out)?,
     }
     Ok(if found.count(Level::Error) == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Adds the objects of a cluster, but for those that are among the files.
+fn add_live(located: &mut Vec<Located<Object>>, objects: Vec<Located<Object>>) {
+    let identity = |object: &Object| {
+        let (version, kind) = object.type_meta();
+        (version.split('/').next().unwrap_or_default().to_owned(), kind.to_owned(), object.key())
+    };
+    let given: BTreeSet<_> = located.iter().map(|one| identity(&one.value)).collect();
+    located.extend(objects.into_iter().filter(|one| !given.contains(&identity(&one.value))));
 }
 
 impl Findings {

@@ -269,7 +269,7 @@ fn caveats(read: &Manifests, out: &Comparison, tables: bool) -> Vec<String> {
     let missing: Vec<&str> =
         daemons.iter().filter(|(namespace, name)| !known.contains(&(namespace, name))).map(|(_, name)| name.as_str()).collect();
     if !missing.is_empty() {
-        lines.push(format!("new nodes have no room for the DaemonSets that are not among the files: {}; add them", missing.join(", ")));
+        lines.push(format!("new nodes have no room for the DaemonSets that are not among the objects: {}; add them", missing.join(", ")));
     }
     let runs = |architecture: &&String| objects.nodes.iter().any(|node| node.metadata.label(labels::ARCH) == Some(architecture));
     let strange: Vec<&str> = out.architectures.iter().filter(|one| !runs(one)).map(String::as_str).collect();
@@ -281,8 +281,7 @@ fn caveats(read: &Manifests, out: &Comparison, tables: bool) -> Vec<String> {
         ));
     }
     if objects.disruption_budgets.is_empty() {
-        lines
-            .push("there is no PodDisruptionBudget among the files; those of the cluster decide how fast nodes can be replaced".to_owned());
+        lines.push("there is no PodDisruptionBudget; where there are some, they decide how fast nodes can be replaced".to_owned());
     }
     let held = objects.pods.iter().filter(|pod| pods::do_not_disrupt(pod, read.settings.now) == Protection::Active).count();
     if held > 0 {

@@ -15,10 +15,12 @@ Plans all running pods afresh, as if there were no nodes. What may not move keep
 price is not known, and nodes with pods that no NodePool takes. DaemonSets run on every new node. It says where Whittle would get to,
 not how: on the way PodDisruptionBudgets, annotations and the NodePools' budgets hold.
 
-Decides from files alone: nothing is read from or changed in a cluster or an account. It does not matter who made the nodes: a node
-group, Cluster Autoscaler or Karpenter. The files need a NodePool for the new ones; without an EC2NodeClass it has all defaults.
+Decides from files, or from what --context names, which is only read: nothing is changed in a cluster or an account. It does not
+matter who made the nodes: a node group, Cluster Autoscaler or Karpenter. The new ones need a NodePool, in the cluster or in a file;
+without an EC2NodeClass it has all defaults.
 
 Examples:
+  whittle compare --context prod -f pools.yaml
   kubectl get -A -o json nodes,pods,daemonsets,pvc,pv,storageclasses,pdb > cluster.json
   whittle compare -f cluster.json -f pools.yaml
   whittle compare -f cluster.json -f pools.yaml --region eu-west-1 -o json
@@ -46,7 +48,9 @@ pub enum CompareError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// Nothing is paid for today.
-    #[error("there are no nodes among these files, so nothing is paid today: add the cluster's with `kubectl get -A -o json nodes,pods`")]
+    #[error(
+        "there are no nodes, so nothing is paid today: name a cluster with --context, or add its dump (`kubectl get -A -o json nodes,pods`) with -f"
+    )]
     NoNodes,
     /// Nothing is known of what is paid today.
     #[error(
@@ -54,7 +58,7 @@ pub enum CompareError {
     )]
     NoPrices,
     /// Nothing could be bought.
-    #[error("there is no NodePool among these files, so nothing could be bought: add one with -f, even one that is not applied yet")]
+    #[error("there is no NodePool, so nothing could be bought: add one with -f, even one that is not applied yet")]
     NoPools,
 }
 

@@ -21,11 +21,12 @@ use whittle_solver::buffers::{self, Buffer};
 /// One pass of the disruption loop over a cluster given as manifests.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "\
-Decides from files alone: nothing is read from or changed in a cluster or an account. Pods and PodDisruptionBudgets that are
-not among the manifests protect nothing, so give all of them.
+Decides from files, or from what --context names, which is only read: nothing is changed in a cluster or an account. Pods and
+PodDisruptionBudgets that are not among the files of a dump protect nothing, so give all of them.
 
 Examples:
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods,pdb -A -o yaml | whittle consolidate -f -
+  whittle consolidate --context prod
   whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json
 
 Exit code: 0 if there is a decision, even to do nothing; 1 if it leaves out or relies on objects that are refused, which

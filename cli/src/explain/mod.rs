@@ -21,10 +21,11 @@ use whittle_model::scheduling::{Plan, PodRef};
 /// Explain what would be decided about a pod, node or NodeClaim of some manifests.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "\
-Decides from files alone, as `whittle plan` does for a pod and `whittle consolidate` for a node.
+Decides from files or from what --context names, as `whittle plan` does for a pod and `whittle consolidate` for a node.
 
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml
+  whittle explain web/api-7d9f --context prod
   whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1
 
 Exit code: 0 if there is an answer, 1 if it leaves out or relies on objects that are refused, 2 if there is none.")]
@@ -48,7 +49,7 @@ pub struct ExplainArgs {
 pub enum ExplainError {
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("{0:?} is neither a pod nor a node nor a nodeclaim of these files{hint}; name one of them, or add its file with -f", hint = like(.1))]
+    #[error("{0:?} is neither a pod nor a node nor a nodeclaim of those that are given{hint}; name one of them, or add its file with -f", hint = like(.1))]
     Unknown(String, Vec<String>),
     #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
     Several(String, Vec<String>),
@@ -295,7 +296,7 @@ fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
     if out.lines().count() == 1 {
         let _ = writeln!(
             out,
-            "  nothing would be done with it: no machine of ours in these files has its provider id or label {}",
+            "  nothing would be done with it: no machine of ours among what is given has its provider id or label {}",
             labels::NODE_POOL
         );
     }

@@ -128,7 +128,7 @@ fn an_unknown_or_ambiguous_name_is_an_error_with_a_suggestion() {
     let files = Files::new("names");
     let error = |name: &str| files.explain(name, Format::Text).unwrap_err().to_string();
     assert_eq!(error("huge"), "\"huge\" may be any of pod/default/huge, pod/other/huge; write it as here");
-    let unknown = "is neither a pod nor a node nor a nodeclaim of these files";
+    let unknown = "is neither a pod nor a node nor a nodeclaim of those that are given";
     assert_eq!(error("absent"), format!("\"absent\" {unknown}; name one of them, or add its file with -f"));
     assert_eq!(error("fres"), format!("\"fres\" {unknown} (there is pod/default/fresh); name one of them, or add its file with -f"));
 }

@@ -1,4 +1,4 @@
-//! `whittle plan`: where pending pods would go, from files alone.
+//! `whittle plan`: where pending pods would go, from files or a cluster that is only read.
 
 #[cfg(test)]
 mod fuzz;
@@ -19,12 +19,14 @@ use whittle_solver::PreferenceCost;
 /// Plan machines for the pending pods of some manifests.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "\
-Decides from files alone: nothing is read from or changed in a cluster or an account.
+Decides from files, or from what --context names, which is only read: nothing is changed in a cluster or an account.
 
 Examples:
   whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
+  whittle plan --context prod                         (for what waits in that cluster now)
+  whittle plan --context prod -f new.yaml             (if that was applied there, too)
 
 Pods that a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job of the manifests has, but that are not among them,
 are planned as pending; standard error says so.

@@ -27,6 +27,8 @@ pub(crate) struct Document {
     pub(crate) faults: Vec<String>,
     /// The pod, if it is a readable one. Dumps hold many pods, so nothing else is kept of them.
     pub(crate) pod: Option<Box<Pod>>,
+    /// Whether a cluster has it.
+    pub(crate) live: bool,
 }
 
 /// An object of an API version before v1, with its position.
@@ -85,7 +87,23 @@ impl ParsedDocuments {
         out
     }
 
-    fn append(&mut self, mut other: Self) {
+    /// Adds the objects of a list of a cluster that runs.
+    pub(crate) fn add_live(&mut self, path: &str, list: Value) {
+        let mut values = Vec::new();
+        flatten_list(list, &mut values);
+        for mut value in values {
+            remove_nulls(&mut value);
+            let path = path.to_owned();
+            self.add(Document { path, number: 1, value, old_booleans: None, faults: Vec::new(), pod: None, live: true }, None);
+        }
+    }
+
+    /// Whether there is nothing, not even something that cannot be used.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.documents.is_empty() && self.legacy.is_empty() && self.refused.is_empty()
+    }
+
+    pub(crate) fn append(&mut self, mut other: Self) {
         self.documents.append(&mut other.documents);
         self.legacy.append(&mut other.legacy);
         self.refused.append(&mut other.refused);
@@ -112,7 +130,7 @@ impl ParsedDocuments {
             }
             remove_nulls(&mut value);
             let old_booleans = old_booleans.as_ref().map(|old_booleans| (Arc::clone(old_booleans), at));
-            let document = Document { path: path.to_owned(), number, value, old_booleans, faults: Vec::new(), pod: None };
+            let document = Document { path: path.to_owned(), number, value, old_booleans, faults: Vec::new(), pod: None, live: false };
             // Line numbers are those of the file, unless the object is an item of a list.
             self.add(document, is_single.then_some((lines_before, chunk)));
         }
@@ -325,8 +343,15 @@ pub(crate) fn converted(legacy: Vec<LegacyDocument>) -> Result<Vec<Document>, Re
         Object::NodeClass(class) => value_of(&*class),
         _ => None,
     });
-    let document =
-        |(value, number)| Document { path: "converted".to_owned(), number, value, old_booleans: None, faults: Vec::new(), pod: None };
+    let document = |(value, number)| Document {
+        path: "converted".to_owned(),
+        number,
+        value,
+        old_booleans: None,
+        faults: Vec::new(),
+        pod: None,
+        live: false,
+    };
     Ok(objects.zip(1..).map(document).collect())
 }
 

@@ -1,6 +1,7 @@
 //! Errors of unreadable input, with position and remedy.
 
 use super::files::FileError;
+use crate::look::LiveError;
 use whittle_api::scheduler_config::SchedulerConfigError;
 
 /// Why input could not be read.
@@ -8,9 +9,13 @@ use whittle_api::scheduler_config::SchedulerConfigError;
 pub enum ReadError {
     #[error(transparent)]
     File(#[from] FileError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
     /// All errors of a file, one line each.
     #[error("{}", .0.join("\n"))]
     Manifest(Vec<String>),
+    #[error("there is nothing to look at: name manifests with -f, as in `whittle {command} -f cluster.json`, or a cluster with --context")]
+    Nothing { command: String },
     #[error("there is no object in {}", .0.join(", "))]
     NoObjects(Vec<String>),
     /// Unreadable objects that might protect pods or nodes, so that nothing can be disrupted safely.

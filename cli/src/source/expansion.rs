@@ -22,6 +22,8 @@ pub(super) struct PodMaker {
     pub(super) selector: LabelSelector,
     /// Volumes that it makes for each pod, which are not planned.
     pub(super) claims_volumes: bool,
+    /// Whether a cluster has it, whose controllers make its pods: none is missing.
+    pub(super) live: bool,
 }
 
 /// `--replicas NAME=N`: another number of replicas for a workload.
@@ -81,6 +83,9 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &[Pod], asked: &[Replicas]
         let there =
             present.get(&(maker.metadata.namespace.clone(), maker.kind.to_owned(), maker.metadata.name.clone())).copied().unwrap_or(0);
         let wanted = usize::try_from(maker.replicas).unwrap_or(0);
+        if maker.live && !scaled.contains(&at) {
+            continue;
+        }
         if maker.metadata.is_deleting() {
             out.notes.push(format!("{what} is being deleted: no pod is planned for it"));
         } else if wanted == 0 && there == 0 {

@@ -22,7 +22,7 @@ impl Identity {
     }
 
     /// Its name for messages.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let Self { kind, namespace, name, .. } = self;
         if namespace == "default" { format!("{kind} {name:?}") } else { format!("{kind} \"{namespace}/{name}\"") }
     }

@@ -6,6 +6,7 @@ use super::error::ReadError;
 use super::expansion::Replicas;
 use super::files;
 use super::identity::tell_apart;
+use super::replacement::replace;
 use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,16 +55,33 @@ pub enum Expansion<'a> {
 /// # Errors
 /// Unreadable input, with its position.
 pub fn read(files: &[PathBuf], when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
+    read_over(None, files, when, expansion)
+}
+
+/// The same, over the objects of a cluster: those of the files count instead of those of the same names.
+///
+/// # Errors
+/// Unreadable input, with its position.
+pub(crate) fn read_over(
+    cluster: Option<ParsedDocuments>,
+    files: &[PathBuf],
+    when: When,
+    expansion: Expansion<'_>,
+) -> Result<Manifests, ReadError> {
     let mut found = ParsedDocuments::default();
     for path in files {
         for file in files::read(path, &mut std::io::stdin())? {
             found.add_text(&file.name, &file.text);
         }
     }
-    if found.documents.is_empty() && found.legacy.is_empty() && found.refused.is_empty() {
+    let is_live = cluster.is_some();
+    if found.is_empty() && !(is_live && files.is_empty()) {
         return Err(ReadError::NoObjects(files.iter().map(|path| path.display().to_string()).collect()));
     }
-    assemble(found, when, expansion)
+    let notes = cluster.map(|cluster| replace(cluster, &mut found)).unwrap_or_default();
+    let mut manifests = assemble(found, when, expansion)?;
+    manifests.expanded.splice(0..0, notes);
+    Ok(manifests)
 }
 
 impl Manifests {

@@ -1,4 +1,4 @@
-//! The input of `plan`, `consolidate` and `explain`: manifests, instance types, and the time.
+//! The input of `plan`, `consolidate` and `explain`: manifests, a cluster, instance types, and the time.
 //!
 //! Arguments are read as texts (`files`), texts split into documents (`documents`), and documents parsed as objects of a cluster (`manifests`,
 //! `workloads`), whose defaults `complete` sets; `offers` and `catalog` read the instance types.
@@ -15,6 +15,7 @@ mod workloads;
 
 mod complete;
 mod manifests;
+mod replacement;
 
 pub mod catalog;
 mod offers;
@@ -26,8 +27,10 @@ mod options;
 pub(crate) mod preferences;
 
 pub(crate) use answer::Answer;
+pub(crate) use documents::ParsedDocuments;
 pub use error::ReadError;
 pub use expansion::Replicas;
+pub(crate) use manifests::read_over;
 pub use manifests::{Expansion, Manifests, read, read_text};
 pub(crate) use market::{Market, PriceList};
 pub(crate) use offers::InstanceTypesByPool;
@@ -36,6 +39,7 @@ pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg};
 pub use settings::When;
 
+use crate::look::{ClusterArgs, Purpose};
 use crate::printing::complain;
 use crate::validate;
 use clap::Args;
@@ -53,8 +57,10 @@ use whittle_units::Price;
 pub struct Source {
     /// Manifests: a file, a directory (its *.yaml, *.yml and *.json) or - for standard input; may be given more than once. What
     /// `kubectl get -o yaml` prints will do.
-    #[arg(short = 'f', long = "filename", required = true, value_name = "MANIFESTS")]
+    #[arg(short = 'f', long = "filename", value_name = "MANIFESTS")]
     pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     #[command(flatten)]
     pub offers: Offers,
     /// The time at which to decide, such as 2026-01-01T00:00:00Z. Without it: key `now` of a ConfigMap `plan-settings` among the
@@ -92,21 +98,30 @@ impl Source {
     /// # Errors
     /// Unreadable input, with its position.
     pub(crate) fn read(&self, command: &str) -> Result<(Manifests, Market), ReadError> {
+        let live = self.cluster.live();
         let from_catalog = self.offers.instance_types.is_some();
         let when = match self.now {
             Some(now) => When::At(now),
-            None if from_catalog => When::golden_default(),
+            None if from_catalog && live.is_none() => When::golden_default(),
             None => When::Default(Timestamp::now()),
         };
-        let mut found = read(&self.files, when, self.expansion(command)?)?;
+        if live.is_none() && self.files.is_empty() {
+            return Err(ReadError::Nothing { command: command.to_owned() });
+        }
+        let expansion = self.expansion(command)?;
+        let cluster = live.as_ref().map(|live| live.read(Purpose::Decide)).transpose()?;
+        let mut found = read_over(cluster, &self.files, when, expansion)?;
         if let Some(objective) = self.objective {
             found.settings.objective = objective.objective();
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
-        let market = self.offers.read(&found)?;
+        let market = self.offers.read_of(&found, || live.as_ref()?.region())?;
         print_ignored(&found);
         for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
             complain!("warning: {missing}; here it is taken to have all defaults");
+        }
+        for class in found.node_classes.iter().filter(|class| live.is_some() && !from_catalog && class.status.subnets.is_empty()) {
+            complain!("note: EC2NodeClass {}: no subnets are in its status, so that one in every zone is assumed", class.metadata.name);
         }
         for pool in &found.objects.node_pools {
             for fault in validate::runtime::schedules(pool) {

@@ -40,6 +40,15 @@ impl Offers {
     /// # Errors
     /// A catalog that cannot be read; no region named or found; a node class whose kubelet settings cannot be read.
     pub(crate) fn read(&self, manifests: &Manifests) -> Result<Market, ReadError> {
+        self.read_of(manifests, || None)
+    }
+
+    /// The same; `elsewhere` is asked for the region if no node names it.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub(crate) fn read_of(&self, manifests: &Manifests, elsewhere: impl Fn() -> Option<String>) -> Result<Market, ReadError> {
+        let region_of = |manifests: &Manifests| region_of(manifests).or_else(&elsewhere);
         let currency = |region: Option<&str>| region.map(Currency::of_region).unwrap_or_default();
         if let Some(path) = &self.instance_types {
             let types = catalog::read(path)?;

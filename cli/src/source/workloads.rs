@@ -164,7 +164,7 @@ impl WorkloadManifests {
             return Err(document.fault("spec.replicas".to_owned(), fault));
         }
         let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();
-        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes });
+        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes, live: document.live });
         Ok(())
     }
 

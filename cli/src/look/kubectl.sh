@@ -1,0 +1,35 @@
+#!/bin/sh
+# Stands for kubectl in unit tests, for answers that no real cluster can be made to give. The context says which.
+for context; do :; done
+if [ "$1" = api-resources ]; then
+    printf '%s\n' pods nodes nodeclaims.karpenter.sh namespaces
+    [ "$context" = partly ] || exit 0
+    echo 'error: unable to retrieve the complete list of server APIs: metrics.k8s.io/v1beta1: stale GroupVersion discovery' >&2
+    exit 1
+fi
+empty='{"kind": "List", "apiVersion": "v1", "items": []}'
+node='{"kind": "List", "apiVersion": "v1", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}]}'
+case "$context $2" in
+"halfway pods")
+    echo 'Unable to connect to the server: EOF' >&2
+    exit 1
+    ;;
+"silent pods")
+    exit 1
+    ;;
+"cut pods")
+    echo '{"items": ['
+    ;;
+"hidden nodes,nodeclaims.karpenter.sh")
+    echo "$node"
+    echo 'Error from server (Forbidden): nodeclaims.karpenter.sh is forbidden: User "system:serviceaccount:ops:look" cannot list resource' >&2
+    exit 1
+    ;;
+*" nodes,nodeclaims.karpenter.sh" | *" nodes")
+    echo 'Warning: some version is deprecated' >&2
+    echo "$node"
+    ;;
+*)
+    echo "$empty"
+    ;;
+esac

@@ -1,0 +1,204 @@
+//! A cluster that runs, read with `kubectl` as files are read: with the user's own rights, and never changed (ADR 0051).
+
+mod kinds;
+mod rights;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use crate::printing::complain;
+use crate::programs::{Program, ProgramError, Words};
+use crate::source::ParsedDocuments;
+use clap::Args;
+use kinds::{GROUPS, Kind};
+use rights::Forbidden;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use whittle_api::manifest::{self, Located, Object};
+
+/// Which cluster to look at.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ClusterArgs {
+    /// Look at a cluster that runs: a context of the kubeconfig, or the current one if none is named. It is read with kubectl, with your
+    /// own rights, and not changed. An object of -f counts instead of the one in the cluster
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    pub context: Option<String>,
+    /// The kubeconfig with the context; without it kubectl's own
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// What the objects of a cluster are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To decide: what is hidden could change the answer.
+    Decide,
+    /// To show it: only what is shown matters.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no command shows a cluster yet"))]
+    Show,
+    /// To check what users write.
+    Check,
+}
+
+/// Why a cluster cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// `kubectl` cannot be run, or has no answer.
+    #[error("the cluster cannot be read: {0}")]
+    Program(#[from] ProgramError),
+    /// Objects that cannot be used.
+    #[error("{}", .0.join("\n"))]
+    Objects(Vec<String>),
+    /// Kinds that matter may not be listed.
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
+}
+
+/// The way to a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    kubectl: Program,
+}
+
+impl ClusterArgs {
+    /// The way to the cluster that is asked for, if one is.
+    pub(crate) fn live(&self) -> Option<Live> {
+        (self.context.is_some() || self.kubeconfig.is_some()).then(|| self.current())
+    }
+
+    /// The same, or to that of the current context.
+    pub(crate) fn current(&self) -> Live {
+        let context = self.context.as_deref().filter(|name| !name.is_empty());
+        let kubeconfig = self.kubeconfig.as_ref().map(|file| file.to_string_lossy());
+        Live { kubectl: Program::kubectl(context, kubeconfig.as_deref()) }
+    }
+}
+
+/// What one list gave.
+struct Listed<T> {
+    found: Option<T>,
+    /// What kubectl said about kinds that may not be listed.
+    hidden: Vec<String>,
+}
+
+impl Live {
+    /// The objects of the cluster that matter, in several lists at once. On standard error it says how far it is, and what is hidden
+    /// that does not matter much.
+    ///
+    /// # Errors
+    /// The cluster cannot be read, or something that matters must not be.
+    pub(crate) fn read(&self, purpose: Purpose) -> Result<ParsedDocuments, LiveError> {
+        let mut found = ParsedDocuments::default();
+        let lists = self.lists(purpose, |list| {
+            let mut found = ParsedDocuments::default();
+            found.add_live("the cluster", list);
+            found
+        })?;
+        lists.into_iter().for_each(|list| found.append(list));
+        Ok(found)
+    }
+
+    /// What users write.
+    ///
+    /// # Errors
+    /// As `read`, and objects that no server would accept.
+    pub(crate) fn written(&self) -> Result<Vec<Located<Object>>, LiveError> {
+        let lists = self.lists(Purpose::Check, |list| manifest::read("the cluster", &list.to_string()))?;
+        let mut objects = Vec::new();
+        for list in lists {
+            objects.extend(list.map_err(|faults| LiveError::Objects(faults.iter().map(ToString::to_string).collect()))?);
+        }
+        Ok(objects)
+    }
+
+    /// Several lists at once, each as `parse` makes it of what kubectl prints.
+    fn lists<T: Send>(&self, purpose: Purpose, parse: impl Fn(Value) -> T + Sync) -> Result<Vec<T>, LiveError> {
+        let served = self.served()?;
+        let lists: Vec<Vec<&Kind>> =
+            GROUPS.iter().map(|group| group.iter().filter(|kind| kind.is_asked(purpose, &served)).collect()).collect();
+        let lists: Vec<Vec<&Kind>> = lists.into_iter().filter(|kinds| !kinds.is_empty()).collect();
+        let listed = waiting::at_once("reading the cluster", &lists, |kinds| self.list(kinds, &parse));
+        let (mut found, mut hidden) = (Vec::new(), Vec::new());
+        for one in listed {
+            let mut one = one?;
+            found.extend(one.found);
+            hidden.append(&mut one.hidden);
+        }
+        let (matter, others): (Vec<&Kind>, Vec<&Kind>) =
+            lists.iter().flatten().filter(|kind| hidden.iter().any(|said| kind.is_meant(said))).partition(|kind| kind.matters(purpose));
+        if !matter.is_empty() {
+            return Err(Forbidden::of(&matter, &others, &hidden).into());
+        }
+        for kind in others {
+            complain!("warning: you may not list {} of this cluster: {}", kind.resource, kind.without);
+        }
+        Ok(found)
+    }
+
+    /// The kinds that the cluster serves. An API of another server that does not answer hides none of those that are read.
+    fn served(&self) -> Result<BTreeSet<String>, LiveError> {
+        let arguments = ["api-resources", "--verbs=list", "-o", "name"];
+        let answer = self.kubectl.answer(&arguments)?;
+        if answer.text.is_empty() {
+            return Err(failure(answer));
+        }
+        Ok(String::from_utf8_lossy(&answer.text).lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// One list of some kinds; kubectl prints what it may see of them.
+    fn list<T>(&self, kinds: &[&Kind], parse: impl Fn(Value) -> T) -> Result<Listed<T>, LiveError> {
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.resource).collect();
+        let answer = self.kubectl.answer(&["get", &names.join(","), "--all-namespaces", "-o", "json"])?;
+        let (hidden, wrong): (Vec<String>, Vec<String>) = answer.complaints().partition(|said| said.contains("(Forbidden)"));
+        if !wrong.is_empty() || (answer.failed() && hidden.is_empty()) {
+            return Err(failure(answer));
+        }
+        // Nothing is printed if nothing may be listed.
+        if answer.text.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Listed { found: None, hidden });
+        }
+        let found = match serde_json::from_slice(&answer.text) {
+            Ok(list) => Some(parse(list)),
+            Err(error) => return Err(answer.into_not_json(error).into()),
+        };
+        Ok(Listed { found, hidden })
+    }
+
+    /// The region in the address of an EKS cluster's API server, without asking it.
+    pub(crate) fn region(&self) -> Option<String> {
+        let config = self.kubectl.json(&["config", "view", "--minify", "-o", "json"]).ok()?;
+        region_of_server(config.pointer("/clusters/0/cluster/server")?.as_str()?).map(str::to_owned)
+    }
+}
+
+impl Words {
+    /// What it said on standard error, but for its warnings and its log.
+    fn complaints(&self) -> impl Iterator<Item = String> {
+        let is_complaint = |line: &&str| !line.is_empty() && !line.starts_with("Warning:") && !is_logged(line);
+        self.said.lines().map(str::trim).filter(is_complaint).map(|line| line.strip_prefix("error: ").unwrap_or(line).to_owned())
+    }
+}
+
+/// Whether a line is one of kubectl's log, such as `E1126 09:44:34.038176    6182 memcache.go:265] …`.
+fn is_logged(line: &str) -> bool {
+    let mut letters = line.chars();
+    letters.next().is_some_and(|level| "IWEF".contains(level)) && letters.by_ref().take(4).filter(char::is_ascii_digit).count() == 4
+}
+
+/// An answer as an error, without kubectl's log if it says anything else.
+fn failure(mut answer: Words) -> LiveError {
+    let complaints = answer.complaints().collect::<Vec<_>>().join("\n  ");
+    if !complaints.is_empty() {
+        answer.said = complaints;
+    }
+    answer.into_failure().into()
+}
+
+/// The region in `https://0123ABCD.gr7.eu-west-1.eks.amazonaws.com`.
+fn region_of_server(server: &str) -> Option<&str> {
+    let host = server.split("://").last()?.split([':', '/']).next()?;
+    let (before, _) = host.split_once(".eks.amazonaws.com").or_else(|| host.split_once(".api.aws"))?;
+    let before = before.strip_suffix(".eks-cluster").or_else(|| before.strip_suffix(".eks")).unwrap_or(before);
+    before.rsplit('.').find(|part| part.split('-').count() >= 3)
+}

@@ -1,0 +1,110 @@
+//! Objects of files over those of a cluster.
+
+use super::documents::{Document, ParsedDocuments};
+use super::identity::Identity;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Puts the objects of a cluster beside those of files, but for those that the files have too. Returns notes.
+///
+/// What `kubectl apply` leaves alone an object of a file has from the cluster: its status, its identity, and annotations that the file does
+/// not name.
+pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments) -> Vec<String> {
+    let mut given: BTreeMap<Identity, Option<&mut Document>> = BTreeMap::new();
+    given.extend(files.legacy.iter().filter_map(|document| Some((document.identity()?, None))));
+    for document in &mut files.documents {
+        if let Some(identity) = document.identity() {
+            given.insert(identity, Some(document));
+        }
+    }
+    let (mut notes, mut classes) = (Vec::new(), Vec::new());
+    cluster.documents.retain(|live| {
+        let Some(identity) = live.identity() else { return true };
+        let Some(file) = given.get_mut(&identity) else { return true };
+        notes.push(format!("{} is that of the files, instead of the cluster's", identity.shown()));
+        if let Some(file) = file {
+            inherit(&mut file.value, &live.value);
+            if file.kind() == "EC2NodeClass" {
+                classes.push(file.name());
+            }
+        }
+        false
+    });
+    cluster.legacy.retain(|live| live.identity().is_none_or(|identity| !given.contains_key(&identity)));
+    notes.extend(classes.iter().map(|name| {
+        format!("EC2NodeClass {name}: its subnets, security groups and images are those of its status in the cluster; only AWS knows those of the file")
+    }));
+    files.append(cluster);
+    notes
+}
+
+/// Copies what a server keeps when a file is applied.
+fn inherit(file: &mut Value, live: &Value) {
+    let Some(object) = file.as_object_mut() else { return };
+    if let Some(status) = live.get("status") {
+        object.entry("status").or_insert_with(|| status.clone());
+    }
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    for field in ["uid", "creationTimestamp", "annotations", "labels"] {
+        let Some(kept) = live.pointer(&format!("/metadata/{field}")) else { continue };
+        match (metadata.get_mut(field), kept) {
+            (Some(Value::Object(own)), Value::Object(kept)) => merge(own, kept),
+            (Some(_), _) => {}
+            (None, kept) => {
+                metadata.insert(field.to_owned(), kept.clone());
+            }
+        }
+    }
+}
+
+fn merge(own: &mut Map<String, Value>, kept: &Map<String, Value>) {
+    for (key, value) in kept {
+        own.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, live: bool) -> ParsedDocuments {
+        let mut found = ParsedDocuments::default();
+        if live {
+            found.add_live("the cluster", serde_json::from_str(text).unwrap());
+        } else {
+            found.add_text("new.yaml", text);
+        }
+        found
+    }
+
+    #[test]
+    fn a_file_counts_instead_of_the_cluster_and_keeps_what_the_server_keeps() {
+        let pool = r#"{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default", "uid": "u-1",
+            "annotations": {"a": "live", "b": "live"}}, "spec": {"weight": 1}, "status": {"nodes": 3}}"#;
+        let other = pool.replace("default", "other");
+        let live = of(&format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{pool}, {other}]}}"#), true);
+        let text = "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default, annotations: {a: file}}, spec: {weight: 2}}";
+        let mut files = of(text, false);
+        let notes = replace(live, &mut files);
+        assert_eq!(notes, ["NodePool \"default\" is that of the files, instead of the cluster's"]);
+        let names: Vec<(String, bool)> = files.documents.iter().map(|one| (one.name(), one.live)).collect();
+        assert_eq!(names, [("default".to_owned(), false), ("other".to_owned(), true)]);
+        let merged = &files.documents[0].value;
+        assert_eq!(merged["spec"]["weight"], 2);
+        assert_eq!(merged["status"]["nodes"], 3);
+        assert_eq!(merged["metadata"]["uid"], "u-1");
+        assert_eq!(merged["metadata"]["annotations"], serde_json::json!({"a": "file", "b": "live"}));
+    }
+
+    #[test]
+    fn a_pod_of_a_file_replaces_that_of_its_namespace_only() {
+        let pod = |namespace: &str| {
+            format!(r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "web", "namespace": "{namespace}"}}, "spec": {{}}}}"#)
+        };
+        let live = of(&format!(r#"{{"kind": "List", "apiVersion": "v1", "items": [{}, {}]}}"#, pod("default"), pod("shop")), true);
+        let mut files = of("{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {}}", false);
+        let notes = replace(live, &mut files);
+        assert_eq!(notes, ["Pod \"shop/web\" is that of the files, instead of the cluster's"]);
+        assert_eq!(files.documents.len(), 2);
+    }
+}
