@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 /// A world and the functions that run in it.
 pub struct Simulation {
@@ -89,7 +90,9 @@ impl Simulation {
     fn poll(&mut self, task: TaskId) {
         let Some(mut future) = self.tasks.remove(&task) else { return };
         // The agenda wakes tasks itself; wakers only tell combinators which futures to poll.
+        let since = Instant::now();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        self.world().metered(|meter| meter.worked(task, since.elapsed()));
         let doomed = self.world().take_crash(task);
         match polled {
             _ if doomed => {

@@ -29,6 +29,7 @@ impl World {
     /// Sends a doorbell to its queue.
     pub(crate) fn post(&mut self, doorbell: Doorbell, delay: SignedDuration) {
         let now = self.now();
+        self.metered(|meter| meter.sent(doorbell.function()));
         let Some(chain) = self.chain_on(doorbell.function()) else {
             self.counts.faults += 1;
             return;
@@ -48,6 +49,7 @@ impl World {
     /// A schedule rings a function's doorbell. Where every doorbell is lost this one
     /// is not, because it compensates for the others; a queue that refuses it makes the tick fail.
     pub(super) fn send_tick(&mut self, doorbell: Doorbell) {
+        self.metered(|meter| meter.ticked(doorbell.function()));
         if self.fault_occurs(self.faults.throttles) || self.fault_occurs(self.faults.lost_ticks) {
             self.log(LineKind::Fault, format!("a tick of {} could not send its doorbell", doorbell.function()));
         } else {
@@ -74,6 +76,9 @@ impl World {
     }
 
     pub(super) fn send(&mut self, function: Function, input: Input) {
+        if function != Function::Relay {
+            self.metered(|meter| meter.sent(function));
+        }
         for _ in 0..self.copies() {
             let late = self.lateness();
             let at = self.now().checked_add(late).unwrap_or(Timestamp::MAX);

@@ -18,6 +18,7 @@ use crate::allowance::Allowance;
 use crate::check::Foreign;
 use crate::cluster::{Cluster, ClusterEffect};
 use crate::dice::Dice;
+use crate::meter::Meter;
 use crate::monitor::Monitor;
 use crate::mutants::Mutant;
 use crate::region::{Region, RegionEffect};
@@ -134,6 +135,8 @@ pub struct World {
     pub gates: Option<Vec<Function>>,
     /// Requests to the eviction API, by second.
     pub evictions: BTreeMap<i64, Requests>,
+    /// Counts what would be billed, from when it is set.
+    pub meter: Option<Box<Meter>>,
     /// When an invocation last died.
     pub died_at: Option<Timestamp>,
     pub(crate) mutant: Option<Mutant>,
@@ -179,6 +182,7 @@ impl World {
             violations: Vec::new(),
             gates: None,
             evictions: BTreeMap::new(),
+            meter: None,
             died_at: None,
             mutant: None,
             monitor: Monitor::default(),
@@ -285,6 +289,13 @@ impl World {
         }
     }
 
+    /// Counts something, if anything is counted.
+    pub(crate) fn metered(&mut self, count: impl FnOnce(&mut Meter)) {
+        if let Some(meter) = &mut self.meter {
+            count(meter);
+        }
+    }
+
     /// Processes the next event.
     pub(crate) fn step(&mut self, limit: Timestamp) -> Option<Due> {
         let event = self.agenda.pop(limit)?;
@@ -343,10 +354,12 @@ impl World {
                 ClusterEffect::Log(text) => self.log(LineKind::Cluster, text),
                 ClusterEffect::FailedScheduling(review) => self.send(Function::Relay, Input::Review(review)),
                 ClusterEffect::NodeChanged => {
+                    self.metered(Meter::relayed);
                     let cluster = self.name();
                     self.send_doorbell(Doorbell::Register { cluster }, SignedDuration::ZERO);
                 }
                 ClusterEffect::ClassChanged => {
+                    self.metered(Meter::relayed);
                     let cluster = self.name();
                     self.send_doorbell(Doorbell::Refresh { cluster }, SignedDuration::ZERO);
                 }

@@ -26,6 +26,8 @@ impl World {
         // Messages of a group are delivered one at a time.
         let batch = (batched && group.is_none()).then_some(self.batches);
         self.counts.invocations += 1;
+        let now = self.now();
+        self.metered(|meter| meter.began(task, function, now));
         let timeout = self.time_of(function);
         let end = self.now().checked_add(timeout).unwrap_or(Timestamp::MAX);
         self.agenda.at(end, Event::Expire { task });
@@ -36,6 +38,8 @@ impl World {
 
     pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), String>) {
         let Some(running) = self.running.remove(&task) else { return };
+        let now = self.now();
+        self.metered(|meter| meter.ended(task, now));
         match outcome {
             Ok(()) => self.queues.done(task),
             Err(error) => {

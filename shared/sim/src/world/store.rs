@@ -1,5 +1,6 @@
 //! The DynamoDB table, in memory.
 
+use crate::meter;
 use jiff::{SignedDuration, Timestamp};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,6 +125,16 @@ impl Store {
     /// Names of the records of a kind, including expired ones.
     pub(crate) fn names_of<'a>(&'a self, cluster: &'a ClusterName, kind: &'a str) -> impl Iterator<Item = &'a str> {
         self.records.keys().filter(move |(of, known, _)| of == cluster && known == kind).map(|(.., name)| name.as_str())
+    }
+
+    /// The size of a record's item, and of all items of its kind: that of their keys alone if there are none.
+    pub(crate) fn record_size(&self, cluster: &ClusterName, kind: &str, name: Option<&str>) -> u64 {
+        let of = |(of, known, own): &(ClusterName, String, String)| of == cluster && known == kind && name.is_none_or(|name| name == own);
+        let pk = "RECORD##".len() + cluster.as_str().len() + kind.len();
+        let size = |((_, _, own), row): (&(ClusterName, String, String), &Row)| {
+            meter::value_size(pk, own.len(), meter::json_size(&row.value), row.expires_at.is_some())
+        };
+        self.records.iter().filter(|(key, _)| of(key)).map(size).sum()
     }
 
     /// Advances time: expired claims and pointers count as absent.
