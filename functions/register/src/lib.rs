@@ -14,7 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, labels};
-use whittle_claims::{Claim, DecisionKind, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT, Stored};
+use whittle_claims::{
+    Claim, DecisionKind, DeletionReason, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT, Stored,
+};
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
     Involved, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError,
@@ -385,6 +387,9 @@ fn is_overdue(claim: &Claim, now: Timestamp) -> bool {
 
 /// Counts the disruption of a claim that never became ready.
 fn count_disruption(report: &mut Report, claim: &Claim) {
+    if claim.deletion.as_ref().is_some_and(|deletion| deletion.reason == DeletionReason::RegistrationTimeout) {
+        report.metric(metrics::NeverJoined { nodepool: &claim.spec.node_pool });
+    }
     if let Some(reason) = claim.deletion.as_ref().and_then(|deletion| deletion.reason.metric_reason()) {
         report.metric(metrics::NodeClaimsDisrupted::of(claim, reason));
     }

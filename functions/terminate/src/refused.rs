@@ -1,7 +1,7 @@
 //! Errors of EC2 or the API server that persist until their cause is fixed: what is reported, where, and the remedy.
 
 use crate::{Rights, Run};
-use whittle_claims::Claim;
+use whittle_claims::{Claim, Function};
 use whittle_ec2::errors::CreateReason;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, metrics, publish_event};
 
@@ -50,5 +50,5 @@ pub(crate) fn report_cluster_error(claim: &Claim, error: &ClusterError, report: 
         return;
     }
     tracing::error!(claim = %claim.key, %error, "the API server blocks the termination of a NodeClaim");
-    report.metric(metrics::FailedRuns);
+    report.metric(metrics::FailedRuns { function: Function::Terminate.name() });
 }

@@ -24,6 +24,7 @@ mod report;
 mod safeguard;
 mod settings;
 mod store;
+pub mod telemetry;
 
 pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};

@@ -12,6 +12,39 @@ use std::collections::BTreeMap;
 use whittle_claims::{Claim, Function};
 use whittle_units::{Price, Quantity, SignedDuration};
 
+/// Which metrics CloudWatch gets. Everything is logged at every level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// What alarms are based on, nearly all of it absent as long as nothing is wrong, and the cost of nodes.
+    #[default]
+    Basic,
+    /// All of them.
+    Full,
+}
+
+/// The metrics of [`Level::Basic`].
+pub const BASIC: &[&str] = &[
+    FailedRuns::ENTRY.name,
+    LaunchesRefused::ENTRY.name,
+    NeverJoined::ENTRY.name,
+    TerminationsRefused::ENTRY.name,
+    NodePoolsCost::ENTRY.name,
+    HeldByKarpenter::ENTRY.name,
+    NodeClaimsStuck::ENTRY.name,
+    NodeClaimsWithoutNodePool::ENTRY.name,
+    ObjectsUnreadable::ENTRY.name,
+    KindsAbsent::ENTRY.name,
+    PodsLongestWait::ENTRY.name,
+];
+
+impl Level {
+    /// Whether CloudWatch gets a metric.
+    #[must_use]
+    pub fn has(self, metric: &str) -> bool {
+        self == Self::Full || BASIC.contains(&metric)
+    }
+}
+
 /// The dimension that all metrics have.
 pub const CLUSTER: &str = "cluster";
 
@@ -29,7 +62,7 @@ catalogue! {
         /// NodeClaim in which the API server did not respond or refused a request. Absent without failures.
         /// `FailedRunsAlarm` is based on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
         /// here within a minute
-        counter FailedRuns = "whittle_failed_runs" from every {}
+        counter FailedRuns = "whittle_failed_runs" from every { function }
     }
 
     nodes {
@@ -68,6 +101,8 @@ catalogue! {
             /// as in the NodeClaim's condition `Launched`
             reason,
         }
+        /// machines that were started, did not join their cluster in time and are terminated
+        counter NeverJoined = "whittle_nodeclaims_never_joined_total" from [Register] { nodepool }
         /// errors that EC2 reported for pools of a fleet
         counter InstanceLaunchFailures = "karpenter_cloudprovider_instance_launch_failures_total" from [Launch] {
             /// `none` if EC2 names none

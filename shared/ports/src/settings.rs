@@ -1,6 +1,7 @@
 //! What an operator sets for a deployment.
 
 use crate::fences::NamePatterns;
+use crate::metrics::Level;
 use std::collections::BTreeSet;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_api::objective::{MACHINE_COST, Objective};
@@ -27,6 +28,8 @@ pub struct Settings {
     pub act_on_rebalance: bool,
     /// Feature gate `NodeRepair`: nodes that are unhealthy for too long are replaced.
     pub node_repair: bool,
+    /// Which metrics CloudWatch gets.
+    pub metrics: Level,
     /// Instance types and families (`m7i.large`, `c7g`) whose offerings have gauges.
     pub offering_metrics: BTreeSet<String>,
     /// Whether zones that a zonal shift moves traffic away from are avoided (Karpenter: `ENABLE_ZONAL_SHIFT`).
@@ -128,6 +131,7 @@ impl Default for Settings {
             act_on_rebalance: false,
             node_repair: false,
             zonal_shift: false,
+            metrics: Level::default(),
             offering_metrics: BTreeSet::new(),
             static_capacity: true,
             scheduling: Scheduling::default(),

@@ -5,6 +5,7 @@ use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, 
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::settings::share;
 use whittle_aws::{Isolation, QueueUrls};
+use whittle_ports::metrics::Level;
 use whittle_ports::{Expressions, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -55,6 +56,8 @@ pub const ACT_ON_REBALANCE: &str = "WHITTLE_ACT_ON_REBALANCE";
 pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 /// `true` avoids the zones that a zonal shift moves traffic away from. Optional.
 pub(crate) const ZONAL_SHIFT: &str = "WHITTLE_ZONAL_SHIFT";
+/// `full` makes metrics of everything that is measured, `basic` of what alarms need. Optional.
+pub(crate) const METRICS: &str = "WHITTLE_METRICS";
 /// Instance types and families whose offerings have gauges, separated by commas. Optional.
 pub(crate) const OFFERING_METRICS: &str = "WHITTLE_OFFERING_METRICS";
 /// `false` ignores NodePools with `replicas`; `true` when unset. Optional.
@@ -211,6 +214,7 @@ impl Environment {
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
+                metrics: if switch(METRICS, "full", "basic", "basic, full")? { Level::Full } else { Level::Basic },
                 offering_metrics: names(&optional(OFFERING_METRICS).unwrap_or_default()),
                 zonal_shift: switch(ZONAL_SHIFT, "true", "false", "true, false")?,
                 static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
