@@ -6,6 +6,7 @@ pub mod check;
 pub mod compare;
 pub mod consolidate;
 pub mod convert;
+pub mod cost;
 pub mod explain;
 pub mod local;
 pub mod look;
@@ -66,6 +67,7 @@ pub enum Command {
     Uninstall(uninstall::Args),
     /// Print what a region sells, in the form of --instance-types
     Catalog(catalog::CatalogArgs),
+    Cost(cost::CostArgs),
     /// Print a completion script for a shell
     Completion(shell::CompletionArgs),
     /// Write manual pages into a directory
@@ -104,6 +106,7 @@ pub fn run(cli: &Cli) -> ExitCode {
             printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))
         }
         Command::Catalog(args) => printing::written(catalog::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
+        Command::Cost(args) => printing::written(cost::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
         Command::Completion(args) => printing::written(shell::completion(args, &mut std::io::stdout())),
         Command::Man(args) => printing::written(shell::man(args, &mut std::io::stdout(), &mut std::io::stderr())),
     }

@@ -289,6 +289,11 @@ impl World {
         }
     }
 
+    /// Bytes of the table without the decision log.
+    pub fn table_bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
     /// Counts something, if anything is counted.
     pub(crate) fn metered(&mut self, count: impl FnOnce(&mut Meter)) {
         if let Some(meter) = &mut self.meter {

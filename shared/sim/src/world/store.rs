@@ -127,6 +127,19 @@ impl Store {
         self.records.keys().filter(move |(of, known, _)| of == cluster && known == kind).map(|(.., name)| name.as_str())
     }
 
+    /// Bytes of all claims with their pointers, records and the catalog; decisions are left out.
+    pub(crate) fn bytes(&self) -> u64 {
+        let claims = self
+            .claims
+            .values()
+            .map(|stored| meter::json_size(&stored.value) + meter::value_size(0, 0, 0, true) + 2 * meter::pointer_size(&stored.value));
+        let records = self.records.iter().map(|((cluster, kind, name), row)| {
+            meter::value_size(cluster.as_str().len() + kind.len(), name.len(), meter::json_size(&row.value), true)
+        });
+        let catalog = self.catalog.as_ref().map_or(0, |stored| u64::try_from(stored.value.len()).unwrap_or(u64::MAX));
+        claims.chain(records).sum::<u64>() + catalog
+    }
+
     /// The size of a record's item, and of all items of its kind: that of their keys alone if there are none.
     pub(crate) fn record_size(&self, cluster: &ClusterName, kind: &str, name: Option<&str>) -> u64 {
         let of = |(of, known, own): &(ClusterName, String, String)| of == cluster && known == kind && name.is_none_or(|name| name == own);

@@ -1,0 +1,137 @@
+//! A month's bill, from what the hours of a cluster use.
+
+use super::metered::PLATFORM_LINES;
+use super::prices::{self, free};
+use super::stretch::{Hourly, Simulated, real};
+use super::{Size, durations};
+use crate::money::HOURS_A_MONTH;
+use whittle_sim::Function;
+
+/// Hours of a day that are busy; the others are quiet.
+pub(super) const BUSY_HOURS: f64 = 8.0;
+/// Requests a minute of Lambda to a queue in which nothing is: five pollers that wait for twenty seconds each, as AWS documents.
+const POLLS: f64 = 15.0;
+/// Queues of the template, standard and FIFO.
+pub(super) const QUEUES: (f64, f64) = (6.0, 2.0);
+/// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as nothing is
+/// wrong.
+pub(super) const WATCHED: (f64, f64) = (17.0, 63.0);
+/// How long decisions are kept.
+const DECISIONS_KEPT_HOURS: f64 = 168.0;
+/// Days for which logs are kept by default.
+const LOGS_KEPT_MONTHS: f64 = 1.0;
+const GB: f64 = 1e9;
+
+/// The processors of functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Architecture {
+    Arm,
+    X86,
+}
+
+/// A line of a bill.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) quantity: f64,
+    pub(super) unit: &'static str,
+    /// Dollars a month at list price.
+    pub(super) list: f64,
+    /// Dollars a month of an account that uses the always-free tier for nothing else.
+    pub(super) rest: f64,
+}
+
+fn line(name: &'static str, quantity: f64, unit: &'static str, price: f64, free: f64) -> Line {
+    Line { name, quantity, unit, list: quantity * price, rest: (quantity - free).max(0.0) * price }
+}
+
+/// A month of the whole deployment: what an hour uses, on average.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    gb_seconds: f64,
+    invocations: f64,
+    standard: f64,
+    fifo: f64,
+    scheduled: f64,
+    reads: f64,
+    writes: f64,
+    decision_writes: f64,
+    log_bytes: f64,
+    series: f64,
+}
+
+/// The lines of a month, in the order in which they are printed.
+pub(super) fn month(simulated: &Simulated, size: &Size, architecture: Architecture) -> Vec<Line> {
+    let (quiet, busy) = (used(&simulated.quiet, size), used(&simulated.busy, size));
+    let share = BUSY_HOURS / 24.0;
+    let of = |part: fn(&Use) -> f64| (part(&quiet) * (1.0 - share) + part(&busy) * share) * HOURS_A_MONTH;
+    let average = |part: fn(&Use) -> f64| of(part) / HOURS_A_MONTH;
+    let gb_second = if architecture == Architecture::Arm { prices::GB_SECOND_ARM } else { prices::GB_SECOND_X86 };
+    let polls = |queues: f64| POLLS * 60.0 * HOURS_A_MONTH * queues;
+    let requests = [polls(QUEUES.0), polls(QUEUES.1), of(|used| used.standard), of(|used| used.fifo)];
+    // The tier is used up by all requests alike.
+    let free_share = (free::SQS / requests.iter().sum::<f64>().max(1.0)).min(1.0);
+    let queue = |name, quantity: f64, price| line(name, quantity, "requests", price, quantity * free_share);
+    let clusters = f64::from(size.clusters);
+    let stored = (real(simulated.table_bytes) * clusters + average(|used| used.decision_writes) * DECISIONS_KEPT_HOURS * 1_024.0) / GB;
+    let log_gb = of(|used| used.log_bytes) / GB;
+    let watched = if size.all_alarms { WATCHED.1 } else { WATCHED.0 };
+    vec![
+        line("Lambda, compute", of(|used| used.gb_seconds), "GB-seconds", gb_second, free::GB_SECONDS),
+        line("Lambda, invocations", of(|used| used.invocations), "invocations", prices::INVOCATION, free::INVOCATIONS),
+        queue("SQS, polls of empty standard queues", requests[0], prices::SQS_STANDARD),
+        queue("SQS, polls of empty FIFO queues", requests[1], prices::SQS_FIFO),
+        queue("SQS, messages of standard queues", requests[2], prices::SQS_STANDARD),
+        queue("SQS, messages of FIFO queues", requests[3], prices::SQS_FIFO),
+        line("Scheduler", of(|used| used.scheduled), "invocations", prices::SCHEDULED, free::SCHEDULED),
+        line("DynamoDB, reads", of(|used| used.reads), "units", prices::READ_UNIT, 0.0),
+        line("DynamoDB, writes", of(|used| used.writes), "units", prices::WRITE_UNIT, 0.0),
+        line("DynamoDB, storage", stored, "GB", prices::TABLE_GB, free::TABLE_GB),
+        line("DynamoDB, recovery", stored, "GB", prices::RECOVERY_GB, 0.0),
+        line("CloudWatch, logs taken in", log_gb, "GB", prices::LOG_GB, free::LOG_GB),
+        line("CloudWatch, logs kept", log_gb * LOGS_KEPT_MONTHS, "GB", prices::LOG_KEPT_GB, free::LOG_GB),
+        line("CloudWatch, custom metrics", average(|used| used.series), "metrics", prices::METRIC, free::METRICS),
+        line("CloudWatch, alarms", watched, "metrics", prices::ALARM, free::ALARMS),
+    ]
+}
+
+/// What an hour of a stretch uses, for all clusters of the deployment.
+fn used(hourly: &Hourly, size: &Size) -> Use {
+    let clusters = f64::from(size.clusters);
+    let mut out = Use::default();
+    for (function, rates) in &hourly.functions {
+        let ticks_ms = rates.ticks * durations::stretched(*function, durations::TICK_MS);
+        let runs_ms = rates.runs * durations::stretched(*function, durations::processor_ms(*function, size.nodes));
+        let seconds = (rates.waited_seconds + runs_ms / 1e3) * clusters + ticks_ms / 1e3;
+        out.gb_seconds += seconds * f64::from(durations::memory(*function)) / 1_024.0;
+        // A tick is one invocation for all clusters.
+        let invocations = (rates.invocations - rates.ticks) * clusters + rates.ticks;
+        out.invocations += invocations;
+        out.scheduled += rates.ticks;
+        // Sent, received and deleted.
+        let requests = (rates.messages + 2.0 * rates.batches) * clusters;
+        *(if is_fifo(*function) { &mut out.fifo } else { &mut out.standard }) += requests;
+        out.log_bytes += rates.log_bytes * clusters + invocations * real(PLATFORM_LINES);
+    }
+    for ((function, kind), (reads, writes)) in &hourly.table {
+        // The catalog is read from EC2 once for all clusters.
+        let times = if *kind == "catalog" && *function == Function::Refresh { 1.0 } else { clusters };
+        out.reads += reads * times;
+        out.writes += writes * times;
+        if *kind == "decision" {
+            out.decision_writes += writes * times;
+        }
+    }
+    out.series = hourly.series * clusters;
+    out
+}
+
+/// Whether a function's queue is a FIFO queue.
+const fn is_fifo(function: Function) -> bool {
+    matches!(function, Function::Schedule | Function::Consolidate)
+}
+
+/// The sum of a bill.
+pub(super) fn sum(lines: &[Line], of: fn(&Line) -> f64) -> f64 {
+    lines.iter().map(of).sum()
+}

@@ -1,0 +1,98 @@
+//! The command on small clusters, and that its constants are those of the template.
+
+use super::*;
+
+fn args(nodes: Option<u32>) -> CostArgs {
+    CostArgs {
+        nodes,
+        pods: None,
+        pools: None,
+        launches_per_hour: None,
+        clusters: 1,
+        region: "us-east-1".to_owned(),
+        all_metrics: false,
+        all_alarms: false,
+        measure: false,
+        output: Output::Text,
+    }
+}
+
+fn of(args: &CostArgs) -> Computed {
+    computed(&sizes(args).unwrap(), false).unwrap().pop().unwrap()
+}
+
+fn total(computed: &Computed) -> f64 {
+    sum(&computed.bill(Architecture::Arm), |line| line.list)
+}
+
+#[test]
+fn an_idle_deployment_and_one_with_nodes_have_a_bill() {
+    let idle = of(&args(Some(0)));
+    let few = of(&CostArgs { launches_per_hour: Some(6), ..args(Some(3)) });
+    assert_eq!(few.simulated.left, (3, 30), "the nodes of the last wave are gone");
+    assert!(total(&idle) > 1.0 && total(&few) > total(&idle), "{} {}", total(&idle), total(&few));
+    let runs = |hourly: &stretch::Hourly, function| hourly.functions.get(&function).map_or(0.0, |rates| rates.runs);
+    assert_eq!(runs(&idle.simulated.quiet, Function::Launch), 0.0, "nothing is launched for nothing");
+    assert_eq!(runs(&few.simulated.quiet, Function::Launch), 0.0);
+    assert!(runs(&few.simulated.busy, Function::Launch) > 0.0 && runs(&few.simulated.busy, Function::Terminate) > 0.0);
+    assert!(idle.simulated.quiet.functions[&Function::Sweep].ticks >= 59.0, "{:?}", idle.simulated.quiet);
+    let lines = few.bill(Architecture::Arm);
+    assert!(lines.iter().all(|line| line.list >= line.rest && line.rest >= 0.0 && line.quantity > 0.0), "{lines:?}");
+    assert!(sum(&few.bill(Architecture::X86), |line| line.list) > total(&few));
+    let text = text(&[idle, few]);
+    for part in ["idle", "3 nodes", "SQS, polls of empty FIFO queues", "x86_64, after the always-free tier", "Not included"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn more_clusters_share_queues_and_alarms_only() {
+    let one = of(&args(Some(0)));
+    let (nine, simulated) = (Size { clusters: 9, ..one.size.clone() }, one.simulated.clone());
+    let many = Computed { size: nine, simulated };
+    let line = |of: &Computed, name: &str| of.bill(Architecture::Arm).into_iter().find(|line| line.name == name).unwrap().list;
+    for name in ["SQS, polls of empty standard queues", "CloudWatch, alarms", "Scheduler"] {
+        assert!((line(&one, name) - line(&many, name)).abs() < 1e-9, "{name}");
+    }
+    assert!((line(&many, "CloudWatch, custom metrics") / line(&one, "CloudWatch, custom metrics") - 9.0).abs() < 1e-9);
+    let invocations = line(&many, "Lambda, invocations") / line(&one, "Lambda, invocations");
+    assert!(invocations > 4.0 && invocations < 9.0, "a tick is one invocation for all clusters: {invocations}");
+}
+
+#[test]
+fn what_cannot_be_computed_is_said() {
+    let refused = |args: &CostArgs| {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = run(args, &mut out, &mut err).unwrap();
+        assert_eq!((format!("{code:?}"), out), (format!("{:?}", ExitCode::from(2)), Vec::new()));
+        String::from_utf8(err).unwrap()
+    };
+    assert!(refused(&CostArgs { region: "eu-north-9".to_owned(), ..args(None) }).contains("name one of us-east-1"));
+    assert!(refused(&CostArgs { pods: Some(3), ..args(Some(4)) }).starts_with("error: --pods 3: each of the 4 nodes"));
+}
+
+/// The parts of the template that a bill depends on.
+#[test]
+fn queues_memory_and_alarms_are_those_of_the_template() {
+    let template = include_str!("../../../template.yaml");
+    let section = |name: &str| {
+        let from = template.split_once(&format!("\n  {name}:\n")).unwrap().1;
+        from.lines().take_while(|line| line.starts_with("    ")).collect::<Vec<&str>>().join("\n")
+    };
+    for function in Function::ALL {
+        let mut name = function.name().to_owned();
+        name[..1].make_ascii_uppercase();
+        assert!(section(&name).contains(&format!("MemorySize: {}", durations::memory(function))), "{name}");
+    }
+    let (mut basic, mut all) = (0, 0);
+    for alarm in template.split("\n  ").filter(|part| part.trim_end().ends_with("Alarm:")) {
+        let text = section(alarm.trim_end().trim_end_matches(':'));
+        let metrics = u32::try_from(text.matches("MetricStat:").count().max(1)).unwrap();
+        all += metrics;
+        basic += if text.contains("Condition: WantsAll") { 0 } else { metrics };
+    }
+    assert_eq!(bill::WATCHED, (f64::from(basic), f64::from(all)));
+    let mapped = template.matches("Queue: !GetAtt").count();
+    let fifo = ["PlanQueue", "ConsolidateQueue"].iter().filter(|name| section(name).contains("FifoQueue: true")).count();
+    assert_eq!(bill::QUEUES, (f64::from(u32::try_from(mapped - fifo).unwrap()), f64::from(u32::try_from(fifo).unwrap())));
+}
