@@ -14,6 +14,7 @@ mod money;
 pub mod plan;
 pub mod printing;
 pub mod programs;
+mod report;
 pub mod savings;
 pub mod shell;
 pub mod sim;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use whittle_cli::consolidate::{ConsolidateArgs, render};
 use whittle_cli::source::Source;
-use whittle_cli::source::{Format, PackingArg};
+use whittle_cli::source::{PackingArg, ReportFormat};
 
 fn cases() -> Vec<PathBuf> {
     let mut out: Vec<PathBuf> = std::fs::read_dir(golden().join("consolidation")).unwrap().map(|e| e.unwrap().path()).collect();
@@ -17,7 +17,7 @@ fn cases() -> Vec<PathBuf> {
 
 fn consolidate(case: &Path, packing: PackingArg) -> Value {
     let source = Source::of_case(case.join("input.yaml"), golden().join("catalog.json"));
-    let args = ConsolidateArgs { source, output: Format::Json, packing };
+    let args = ConsolidateArgs { source, output: ReportFormat::Json, packing };
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whittle_cli::plan::{PlanArgs, render};
 use whittle_cli::source::Source;
-use whittle_cli::source::{Format, PackingArg};
+use whittle_cli::source::{PackingArg, ReportFormat};
 use whittle_units::Quantity;
 
 pub(crate) fn golden() -> PathBuf {
@@ -21,7 +21,7 @@ fn cases() -> Vec<PathBuf> {
 
 fn plan(case: &Path, packing: PackingArg) -> Value {
     let source = Source::of_case(case.join("input.yaml"), golden().join("catalog.json"));
-    let args = PlanArgs { source, output: Format::Json, packing, detailed_exitcode: false };
+    let args = PlanArgs { source, output: ReportFormat::Json, packing, detailed_exitcode: false };
     serde_json::from_str(&render(&args).unwrap()).unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use whittle_cli::plan::{PlanArgs, render};
 use whittle_cli::source::Source;
-use whittle_cli::source::{Format, PackingArg};
+use whittle_cli::source::{PackingArg, ReportFormat};
 
 /// The plans of both packings for a case of `tests/plans` with additional manifests.
 fn plans(case: &str, more: &[&str]) -> [Value; 2] {
@@ -14,7 +14,7 @@ fn plans(case: &str, more: &[&str]) -> [Value; 2] {
     [PackingArg::Best, PackingArg::Reference].map(|packing| {
         let mut source = Source::of_case(folder.join(case).join("input.yaml"), folder.join("catalog.json"));
         source.files.extend(more.iter().map(|name| folder.join(name)));
-        serde_json::from_str(&render(&PlanArgs { source, output: Format::Json, packing, detailed_exitcode: false }).unwrap()).unwrap()
+        serde_json::from_str(&render(&PlanArgs { source, output: ReportFormat::Json, packing, detailed_exitcode: false }).unwrap()).unwrap()
     })
 }
 

@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod invalid_inputs;
 pub(crate) mod output;
+mod report;
 #[cfg(test)]
 mod tests;
 
 use crate::plan::output::Costs;
-use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
+use crate::report::{html, markdown};
+use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -35,8 +37,8 @@ pub struct ConsolidateArgs {
     #[command(flatten)]
     pub source: Source,
     /// How to print the decision
-    #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
-    pub output: Format,
+    #[arg(short = 'o', long, value_enum, default_value_t = ReportFormat::Text)]
+    pub output: ReportFormat,
     /// Whether to search for commands that save more than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
@@ -68,8 +70,10 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let costs = Costs { currency, then: output::after(&now, &decision), now, unpriced };
     Ok(read.answer(match args.output {
-        Format::Json => output::json(&decision, &costs, elapsed),
-        Format::Text => currency.shown(output::text(&decision, &costs)),
+        ReportFormat::Json => output::json(&decision, &costs, elapsed),
+        ReportFormat::Text => currency.shown(output::text(&decision, &costs)),
+        ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs))),
+        ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs))),
     }))
 }
 

@@ -102,7 +102,7 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     if decision.commands.is_empty() {
         out.push_str("nothing to do\n");
     } else {
-        let saved: f64 = decision.commands.iter().map(|command| command.savings.dollars()).sum();
+        let saved = saved(decision);
         let _ = writeln!(out, "together: ${saved:.2} an hour saved, ${:.2} a month", saved * HOURS_A_MONTH);
     }
     out.push_str(&costs.text());
@@ -114,8 +114,13 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     out
 }
 
+/// Dollars an hour that the commands save together.
+pub(super) fn saved(decision: &Decision) -> f64 {
+    decision.commands.iter().map(|command| command.savings.dollars()).sum()
+}
+
 /// The other nodes of a command: its savings, which the verdict on each of its nodes names, are those of all of them.
-fn together(decision: &Decision, verdict: &Verdict) -> String {
+pub(super) fn together(decision: &Decision, verdict: &Verdict) -> String {
     let of_node = |command: &&Command| command.removals.iter().any(|removal| removal.node_claim == verdict.node_claim);
     let removals = decision.commands.iter().find(of_node).map_or(&[][..], |command| &command.removals);
     let others: Vec<&str> =

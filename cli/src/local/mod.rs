@@ -18,6 +18,7 @@ mod web;
 pub mod wiring;
 
 use crate::printing::{self, say};
+use crate::report::Kind;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,6 +83,7 @@ pub enum LocalCommand {
 Examples:
   whittle local run tests/scenarios/*.yaml
   whittle local run -o json scenario.yaml | whittle savings -
+  whittle local run --report scenario.html scenario.yaml
 
 Exit code: 0 if all expectations were met, 1 if one was not, 2 if a scenario cannot be read or played.")]
 pub struct RunArgs {
@@ -93,6 +95,10 @@ pub struct RunArgs {
     pub seed: Option<u64>,
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
+    /// Write a report as well: the cost over time, the machines, and every decision with its reason. Markdown if the name ends in .md,
+    /// one page for a browser if it ends in .html
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// Runs `whittle local`. Exit status 1: an expectation failed; 2: the input is wrong.
@@ -125,6 +131,13 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let kind = match args.report.as_deref().map(Kind::of_file).transpose() {
+        Ok(kind) => kind,
+        Err(error) => {
+            printing::errors(&error);
+            return ExitCode::from(2);
+        }
+    };
     let mut outcomes = Vec::new();
     for scenario in &scenarios {
         match scenario::run(scenario, args.seed) {
@@ -145,6 +158,12 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
     }
     if args.output == Output::Json {
         say!("{}\n", serde_json::to_string_pretty(&outcomes).unwrap_or_default());
+    }
+    if let (Some(kind), Some(path)) = (kind, &args.report)
+        && let Err(error) = std::fs::write(path, report::file(kind, &outcomes))
+    {
+        printing::errors(&format!("{}: the report cannot be written: {error}", path.display()));
+        return ExitCode::from(2);
     }
     if outcomes.iter().all(|outcome| outcome.failures.is_empty()) { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

@@ -1,8 +1,11 @@
 //! Timelines and tables for people.
 
-use super::scenario::Outcome;
-use crate::money::Currency;
+use super::scenario::{MachineSpan, Outcome};
+use crate::money::{Currency, counted};
+use crate::report::chart::{self, MACHINES_MAX, Span};
+use crate::report::{Kind, Report, Section};
 use jiff::Timestamp;
+use std::time::Duration;
 use whittle_sim::{Line, LineKind};
 use whittle_units::Price;
 
@@ -46,6 +49,58 @@ pub fn timeline(lines: &[Line], begun: Timestamp, mut cost: Price, paint: bool) 
         text.push_str(&format!("{}  {}  {}{price}\n", clock(begun, line.at), painted(line.kind, paint), line.text));
     }
     text
+}
+
+/// The report of some scenarios as a file's text.
+pub(super) fn file(kind: Kind, outcomes: &[Outcome]) -> String {
+    let failed = outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
+    let lead = match (outcomes.len(), failed) {
+        (all, 0) => format!("{}, all as expected", counted(all, "scenario")),
+        (all, failed) => format!("{}, {failed} not as expected", counted(all, "scenario")),
+    };
+    let sections = outcomes.iter().flat_map(sections).collect();
+    kind.render(&Report { title: "Scenarios".to_owned(), lead: vec![lead], sections })
+}
+
+/// The parts of a report about one scenario.
+fn sections(outcome: &Outcome) -> Vec<Section> {
+    let currency = Currency::of_region(&outcome.region);
+    let figures = &outcome.summary;
+    let mut text: Vec<String> = outcome.failures.iter().map(|failure| format!("failed: {failure}")).collect();
+    text.push(format!(
+        "{} started, {} running at the end; {} running and {} pending",
+        counted(figures.machines_started, "machine"),
+        figures.machines_running,
+        counted(figures.pods_running, "pod"),
+        figures.pods_pending
+    ));
+    let begun = outcome.lines.first().map_or(Timestamp::UNIX_EPOCH, |line| line.at);
+    let since = |at: Timestamp| at.duration_since(begun).as_secs_f64().max(0.0);
+    let end = outcome.lines.last().map_or(0.0, |line| since(line.at));
+    let steps: Vec<(f64, f64)> = outcome.lines.iter().map(|line| (since(line.at), line.cost.dollars())).collect();
+    let spans: Vec<Span> = outcome.machines.iter().map(span).collect();
+    if spans.len() > MACHINES_MAX {
+        text.push(format!("the drawing has the first {MACHINES_MAX} of {} machines", spans.len()));
+    }
+    let charts = [chart::cost(&steps, end), chart::machines(&spans, end).filter(|_| !spans.is_empty())];
+    let title = format!("{} (seed {})", outcome.name, outcome.seed);
+    let overview = Section { title, text, table: None, charts: charts.into_iter().flatten().collect() };
+    let rows = outcome.lines.iter().map(|line| {
+        let who = mark(line.kind).trim().to_owned();
+        vec![clock(begun, line.at), who, currency.shown(line.text.clone()), currency.shown(line.cost.to_string())]
+    });
+    let timeline = Section::of_table(&format!("{}: what happened", outcome.name), &["Time", "Who", "What", "Cost"], rows.collect());
+    std::iter::once(overview).chain(timeline).collect()
+}
+
+fn span(machine: &MachineSpan) -> Span {
+    let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).as_secs_f64();
+    Span {
+        name: format!("{} {} {}", machine.instance_type, machine.capacity_type, machine.zone),
+        is_spot: machine.capacity_type == "spot",
+        from: seconds(machine.from_seconds),
+        to: seconds(machine.to_seconds),
+    }
 }
 
 /// A scenario's story, its verdict and its figures.

@@ -3,12 +3,14 @@
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod output;
+mod report;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
 
 use crate::printing;
-use crate::source::{self, Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
+use crate::report::{html, markdown};
+use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,6 +26,7 @@ Decides from files, or from what --context names, which is only read: nothing is
 Examples:
   whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
+  whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 -o html > plan.html
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
   whittle plan --context prod                         (for what waits in that cluster now)
   whittle plan --context prod -f new.yaml             (if that was applied there, too)
@@ -38,8 +41,8 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub source: Source,
     /// How to print the plan
-    #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
-    pub output: Format,
+    #[arg(short = 'o', long, value_enum, default_value_t = ReportFormat::Text)]
+    pub output: ReportFormat,
     /// Whether to search for cheaper plans than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
@@ -76,8 +79,10 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let costs = output::Costs { currency, then: now.plus(plan.claims.len(), plan.price()), now, unpriced };
     let answer = read.answer(match args.output {
-        Format::Json => output::json(&plan, preference_cost.as_ref(), &costs, times),
-        Format::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
+        ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times),
+        ReportFormat::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
+        ReportFormat::Markdown => currency.shown(markdown(&report::report(&plan, preference_cost.as_ref(), &costs))),
+        ReportFormat::Html => currency.shown(html(&report::report(&plan, preference_cost.as_ref(), &costs))),
     });
     Ok(if args.detailed_exitcode { answer.detailed(!plan.claims.is_empty()) } else { answer })
 }

@@ -1,6 +1,7 @@
 //! Planning from files: only invalid objects are ignored, and everything that the functions would read is used.
 
-use super::decide;
+use super::{decide, output, report};
+use crate::report::markdown;
 use crate::source::{self, PackingArg, catalog};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -293,4 +294,16 @@ fn a_claim_lists_the_six_hundred_cheapest_types_which_must_satisfy_min_values() 
         let plan = planned(&joined(&[&demanding, &pod("it", "1", ""), best_effort]));
         assert_eq!(plan.claims[0].instance_types.len(), 600, "what is kept is not held against it again");
     }
+}
+
+#[test]
+fn a_report_names_every_machine_and_every_pod_that_is_left_out_with_its_reason() {
+    let plan = plan(&joined(&[POOL, &pod("one", "12", ""), &pod("other", "12", ""), &pod("giant", "500", "")]));
+    let text = markdown(&report::report(&plan, None, &output::Costs::default()));
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
+    assert!(text.starts_with("# Plan\n\n2 of 3 pods placed, 2 new machines, $1.6000/h"), "{text}");
+    assert!(rows.iter().any(|row| row.starts_with("| 1: default/giant | ") && row.contains("resources")), "{text}");
+    assert!(rows.iter().any(|row| row.starts_with("| 2 | default | large | on-demand | ")), "{text}");
+    let machines = rows.iter().find(|row| row.contains("default/one")).unwrap();
+    assert!(machines.starts_with("| 2 | default | large on-demand in ") && machines.contains("default/other"), "{text}");
 }

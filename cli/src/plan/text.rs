@@ -13,37 +13,14 @@ use whittle_units::Price;
 const NAMED: usize = 5;
 
 pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs) -> String {
-    let mut out = String::new();
-    let _ =
-        write!(out, "{} of {} pods placed, {}, {}", plan.scheduled(), plan.pods, counted(plan.claims.len(), "new machine"), plan.price());
-    let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
-    let _ = match besides {
-        Some(besides) => writeln!(out, "; {} with what machines cost besides", plan.price() + besides.cost),
-        None => writeln!(out),
-    };
-    out.push_str(&costs.text());
-    if let Some(bound) = plan.lower_bound {
-        let _ = match besides {
-            Some(besides) => {
-                writeln!(out, "no plan can cost less than {bound}, or than {} with what machines cost besides", besides.lower_bound)
-            }
-            None => writeln!(out, "no plan can cost less than {bound}"),
-        };
-    }
-    if let Some(cost) = preference_cost {
-        let (with, without) = cost.machines;
-        let _ = writeln!(
-            out,
-            "preferences of {} pods are respected: {with} new machines for {}; without them it would be {without} for {}",
-            cost.pods, cost.price, cost.without
-        );
-    }
+    let mut out = lead(plan, preference_cost, costs).iter().map(|line| format!("{line}\n")).collect::<String>();
     for rejection in &plan.unusable_pools {
         let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", rejection.node_pool, rejection.cause);
         ruled_out(&mut out, rejection);
     }
     if !plan.claims.is_empty() {
-        let _ = write!(out, "\n{}", to_launch(&plan.claims));
+        let (header, rows) = to_launch(&plan.claims);
+        let _ = write!(out, "\n{}", table(header, rows));
     }
     for alike in alike(&plan.claims, |claim| of_machine(claim, 1, &[])) {
         let pods: Vec<&PodRef> = alike.iter().flat_map(|claim| &claim.pods).collect();
@@ -58,8 +35,29 @@ pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
     out
 }
 
+/// What the plan is, in a few lines.
+pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs) -> Vec<String> {
+    let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
+    let with = besides.map(|besides| format!("; {} with what machines cost besides", plan.price() + besides.cost)).unwrap_or_default();
+    let machines = counted(plan.claims.len(), "new machine");
+    let mut lines = vec![format!("{} of {} pods placed, {machines}, {}{with}", plan.scheduled(), plan.pods, plan.price())];
+    lines.extend(costs.text().lines().map(str::to_owned));
+    lines.extend(plan.lower_bound.map(|bound| match besides {
+        Some(besides) => format!("no plan can cost less than {bound}, or than {} with what machines cost besides", besides.lower_bound),
+        None => format!("no plan can cost less than {bound}"),
+    }));
+    lines.extend(preference_cost.map(|cost| {
+        let (with, without) = cost.machines;
+        format!(
+            "preferences of {} pods are respected: {with} new machines for {}; without them it would be {without} for {}",
+            cost.pods, cost.price, cost.without
+        )
+    }));
+    lines
+}
+
 /// Items with the same text together, in the order of the first of each.
-fn alike<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<Vec<&T>> {
+pub(super) fn alike<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<Vec<&T>> {
     let (mut groups, mut numbers): (Vec<Vec<&T>>, BTreeMap<String, usize>) = Default::default();
     for item in items {
         let number = *numbers.entry(text(item)).or_insert(groups.len());
@@ -72,7 +70,7 @@ fn alike<T>(items: &[T], text: impl Fn(&T) -> String) -> Vec<Vec<&T>> {
 }
 
 /// What is to be launched, a row for each NodePool and offering, the dearest first.
-fn to_launch(claims: &[NewClaim]) -> String {
+pub(super) fn to_launch(claims: &[NewClaim]) -> (&'static [&'static str], Vec<Vec<String>>) {
     let mut rows: BTreeMap<[&str; 4], (usize, Price)> = BTreeMap::new();
     for claim in claims {
         let offer = claim.why.cheapest.as_ref();
@@ -88,7 +86,7 @@ fn to_launch(claims: &[NewClaim]) -> String {
         row.extend([price.to_string(), format!("${:.2}", price.dollars() * HOURS_A_MONTH)]);
         row
     };
-    table(&["LAUNCH", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "TOGETHER", "A MONTH"], rows.iter().map(cells))
+    (&["LAUNCH", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "TOGETHER", "A MONTH"], rows.iter().map(cells).collect())
 }
 
 /// An unplaced pod, with the reason.
@@ -97,7 +95,7 @@ pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
 }
 
 /// The lines with the reason why a pod is not placed.
-fn why_not(left: &LeftOut) -> String {
+pub(super) fn why_not(left: &LeftOut) -> String {
     let mut out = format!("  {}\n", left.reason);
     if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = &left.reason {
         rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection));
@@ -151,7 +149,7 @@ fn of_machine(claim: &NewClaim, machines: usize, pods: &[&PodRef]) -> String {
     out
 }
 
-fn names<'p>(pods: impl ExactSizeIterator<Item = &'p PodRef>) -> String {
+pub(super) fn names<'p>(pods: impl ExactSizeIterator<Item = &'p PodRef>) -> String {
     let more = pods.len().saturating_sub(NAMED);
     let mut list: Vec<String> = pods.take(NAMED).map(PodRef::key).collect();
     if more > 0 {

@@ -36,7 +36,7 @@ pub(crate) use market::{Market, PriceList};
 pub(crate) use offers::InstanceTypesByPool;
 pub use offers::Offers;
 pub(crate) use options::options;
-pub use options::{Format, ObjectiveArg, PackingArg};
+pub use options::{Format, ObjectiveArg, PackingArg, ReportFormat};
 pub use settings::When;
 
 use crate::look::{ClusterArgs, Purpose};

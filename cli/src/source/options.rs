@@ -14,6 +14,19 @@ pub enum Format {
     Text,
 }
 
+/// How a decision is printed that can be a report as well.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// For programs
+    Json,
+    /// For people
+    Text,
+    /// A report for a pull request or the summary of a job
+    Markdown,
+    /// A report as one file for a browser
+    Html,
+}
+
 /// `--packing`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackingArg {

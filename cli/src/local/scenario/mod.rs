@@ -5,7 +5,7 @@ mod random_events;
 mod reservations;
 mod run;
 
-pub use run::{Outcome, Play, play, play_with, run};
+pub use run::{MachineSpan, Outcome, Play, play, play_with, run};
 
 use conditions::Condition;
 pub use reservations::Reserve;

@@ -47,9 +47,25 @@ pub struct Outcome {
     /// The cost effects of executed disruptions; `whittle savings` sums them.
     pub ledger: Vec<LedgerEntry>,
     pub summary: Summary,
+    /// The machines that EC2 still knows at the end: it forgets them an hour after their end.
+    pub machines: Vec<MachineSpan>,
     /// The function at each await point, in order; only for lenient plays.
     #[serde(skip)]
     pub gates: Vec<Function>,
+}
+
+/// How long a machine ran.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpan {
+    pub instance_id: String,
+    pub instance_type: String,
+    pub capacity_type: String,
+    pub zone: String,
+    /// Seconds since the first moment.
+    pub from_seconds: i64,
+    /// The last moment, if it still runs.
+    pub to_seconds: i64,
 }
 
 /// Statistics of a run.
@@ -642,8 +658,29 @@ impl<'a> Player<'a> {
         let lines = if self.failures.is_empty() { &all_lines[..lines] } else { all_lines }.to_vec();
         let ledger = ledger_of(world.store.decisions(&world.name()));
         let (name, shows, failures) = (scenario.name.clone(), scenario.shows.clone(), self.failures.clone());
-        Outcome { name, shows, seed, region, failures, lines, ledger, summary, gates }
+        let machines = machine_spans(&world, begun);
+        Outcome { name, shows, seed, region, failures, lines, ledger, summary, machines, gates }
     }
+}
+
+/// The machines that EC2 knows, in the order of their launch.
+fn machine_spans(world: &World, begun: Timestamp) -> Vec<MachineSpan> {
+    let since = |at: Timestamp| at.duration_since(begun).as_secs();
+    let mut spans: Vec<MachineSpan> = world
+        .region
+        .machines
+        .values()
+        .map(|machine| MachineSpan {
+            instance_id: machine.instance.id.to_string(),
+            instance_type: machine.instance.instance_type.clone(),
+            capacity_type: machine.instance.capacity_type.to_string(),
+            zone: machine.instance.zone.clone(),
+            from_seconds: since(machine.instance.launched_at),
+            to_seconds: since(machine.ended_at.unwrap_or(world.now())),
+        })
+        .collect();
+    spans.sort_by(|one, other| (one.from_seconds, &one.instance_id).cmp(&(other.from_seconds, &other.instance_id)));
+    spans
 }
 
 fn pool_of(stock: &Stock) -> (String, String, String) {

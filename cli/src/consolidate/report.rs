@@ -1,0 +1,38 @@
+//! A disruption decision as a report.
+
+use super::output::{saved, together};
+use crate::money::{HOURS_A_MONTH, counted};
+use crate::plan::output::Costs;
+use crate::report::{Report, Section};
+use whittle_disruption::Decision;
+use whittle_model::disruption::Command;
+
+pub(super) fn report(decision: &Decision, costs: &Costs) -> Report {
+    let mut lead = vec![match decision.commands.len() {
+        0 => "Nothing to do".to_owned(),
+        commands => {
+            let saved = saved(decision);
+            format!("{}: ${saved:.2} an hour saved, ${:.2} a month", counted(commands, "command"), saved * HOURS_A_MONTH)
+        }
+    }];
+    lead.extend(costs.text().lines().map(str::to_owned));
+    let nodes = decision.verdicts.iter().map(|verdict| {
+        vec![verdict.name().to_owned(), verdict.node_pool.clone(), format!("{}{}", verdict.reason, together(decision, verdict))]
+    });
+    let header = ["Reason", "What", "Replacements", "Saves an hour"];
+    let sections = [
+        Section::of_table("Commands", &header, decision.commands.iter().map(command).collect()),
+        Section::of_table("In shadow mode", &header, decision.shadow.iter().map(command).collect()),
+        Section::of_table("Nodes", &["Node", "NodePool", "Verdict"], nodes.collect()),
+    ];
+    Report { title: "Consolidation".to_owned(), lead, sections: sections.into_iter().flatten().collect() }
+}
+
+fn command(command: &Command) -> Vec<String> {
+    let replacements = command.replacements.iter().map(|claim| {
+        let first = claim.instance_types.first().map_or("no type", String::as_str);
+        format!("{first} from nodepool {} at {}", claim.node_pool, claim.cheapest_price)
+    });
+    let replacements = replacements.collect::<Vec<_>>().join("; ");
+    vec![command.method.reason().to_string(), command.to_string(), replacements, command.savings.to_string()]
+}
