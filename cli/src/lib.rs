@@ -3,11 +3,13 @@
 
 pub mod catalog;
 pub mod check;
+pub mod cluster;
 pub mod compare;
 pub mod consolidate;
 pub mod convert;
 pub mod cost;
 pub mod explain;
+mod live;
 pub mod local;
 pub mod look;
 mod money;
@@ -24,6 +26,7 @@ pub mod uninstall;
 pub mod validate;
 
 use clap::{Parser, Subcommand};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 /// A node autoscaler for Amazon EKS that runs as functions
@@ -64,6 +67,8 @@ pub enum Command {
     Local(local::LocalArgs),
     /// Crash the functions at every await point, or inject random faults, and check the invariants
     Sim(sim::SimArgs),
+    /// Give a deployment access to a cluster, take it away again, or list the clusters of a deployment
+    Cluster(cluster::Args),
     /// Uninstall Whittle from a cluster: drain or keep its nodes, release its objects, delete the resources created for them
     Uninstall(uninstall::Args),
     /// Print what a region sells, in the form of --instance-types
@@ -102,6 +107,11 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Demo => local::demo::main(),
         Command::Local(args) => local::main(args),
         Command::Sim(args) => sim::main(args),
+        Command::Cluster(args) => {
+            let terminal = std::io::stdin().is_terminal();
+            let (mut stdin, mut out, mut err) = (std::io::stdin().lock(), std::io::stdout(), std::io::stderr());
+            printing::written(cluster::run(args, terminal, &mut stdin, &mut out, &mut err))
+        }
         Command::Uninstall(args) => {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
             printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))

@@ -1,0 +1,262 @@
+//! What `cluster add` and `cluster remove` look at before they plan. Reads that do not depend on each other run at once.
+
+use super::manifests;
+use crate::live::account::{Account, DISCOVERY, Eks, Entry, Role, SPOT_ROLE, Secret, Tagged};
+use crate::live::deployment::{FUNCTIONS, Stack};
+use crate::live::kubernetes::{Kubernetes, Server};
+use crate::programs::ProgramError;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::thread;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) cluster: String,
+    /// The name of the node role.
+    pub(super) node_role: String,
+    /// Chosen by the user; empty: those of the cluster.
+    pub(super) subnets: Vec<String>,
+    pub(super) security_groups: Vec<String>,
+    pub(super) webhook: bool,
+    pub(super) sample: bool,
+    /// What the stored secret is if there is none yet.
+    pub(super) new_secret: String,
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) stack: Stack,
+    pub(super) eks: Eks,
+    /// By role; those that are there.
+    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) node_role: Option<Role>,
+    pub(super) has_spot_role: bool,
+    /// The cluster's own, or those that the user chose.
+    pub(super) subnets: Vec<Tagged>,
+    pub(super) security_groups: Vec<Tagged>,
+    /// Ids that carry the discovery tag of this cluster.
+    pub(super) discovered: [Vec<Tagged>; 2],
+    pub(super) secret: Option<Secret>,
+    /// Those of our manifests' objects that the cluster has.
+    pub(super) objects: Vec<Value>,
+    /// NodePools and EC2NodeClasses, of all versions.
+    pub(super) pools: Vec<Value>,
+    pub(super) classes: Vec<Value>,
+    pub(super) claims: Vec<Value>,
+    /// Objects of the other kinds that our CRDs define.
+    pub(super) others: Vec<Value>,
+    /// Ids of machines that the deployment has in the cluster.
+    pub(super) machines: Vec<String>,
+}
+
+/// Where to look.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    pub(super) account: Account<'a>,
+    pub(super) kubernetes: Kubernetes<'a>,
+    pub(super) trust_context: bool,
+}
+
+impl Facts {
+    /// The ARN of a function's role; empty if the stack does not tell it.
+    pub(super) fn role_of(&self, output: &str) -> &str {
+        self.stack.output(output)
+    }
+
+    /// The ARN that the node role has, or will have.
+    pub(super) fn node_role_arn(&self, name: &str) -> String {
+        let made = || format!("arn:{}:iam::{}:role/{name}", self.stack.partition, self.stack.account);
+        self.node_role.as_ref().map_or_else(made, |role| role.arn.clone())
+    }
+
+    /// The cluster's object of that kind and name.
+    pub(super) fn object(&self, wanted: &Value) -> Option<&Value> {
+        self.objects.iter().find(|object| manifests::same(object, wanted))
+    }
+}
+
+fn told<T>(what: &str, answer: Result<T, ProgramError>) -> Result<T, String> {
+    answer.map_err(|error| format!("{what} cannot be read: {error}"))
+}
+
+/// Reads everything.
+///
+/// # Errors
+/// A sentence for each thing that cannot be read; then nothing is planned.
+pub(super) fn gather(from: Sources<'_>, stack: &str, wanted: &Wanted) -> Result<Facts, Vec<String>> {
+    let Sources { account, kubernetes, trust_context } = from;
+    let (stack, eks, server) = thread::scope(|threads| {
+        let eks = threads.spawn(|| told(&format!("the cluster {}", wanted.cluster), account.cluster(&wanted.cluster)));
+        let server = threads.spawn(|| told("kubectl's configuration", kubernetes.server()));
+        (Stack::read(&account, stack), joined(eks), joined(server))
+    });
+    let (stack, eks, server) = all3(stack, eks, server)?;
+    let Some(eks) = eks else {
+        return Err(vec![format!(
+            "account {} has no EKS cluster {} in {}: aws eks list-clusters shows those that it has, --region selects another region",
+            stack.account, wanted.cluster, stack.region
+        )]);
+    };
+    if !trust_context && !server.is_of(&eks) {
+        return Err(vec![wrong_context(&wanted.cluster, &server, &eks)]);
+    }
+    let (account_side, cluster_side) = thread::scope(|threads| {
+        let objects = threads.spawn(|| of_cluster(kubernetes));
+        (of_account(account, &stack, &eks, wanted), joined(objects))
+    });
+    match (account_side, cluster_side) {
+        (Ok(facts), Ok(objects)) => Ok(Facts { stack, eks, ..objects }.with(facts)),
+        (account, cluster) => Err(account.err().into_iter().chain(cluster.err()).flatten().collect()),
+    }
+}
+
+fn wrong_context(cluster: &str, server: &Server, eks: &Eks) -> String {
+    let reaches = if server.address.is_empty() { "no API server".to_owned() } else { server.address.clone() };
+    format!(
+        "kubectl's context reaches {reaches}, and the endpoint of {cluster} is {}: run aws eks update-kubeconfig --name {cluster}, or name \
+         the right context by --context; --trust-context if it is a tunnel to it",
+        eks.endpoint
+    )
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn all3<A, B, C>(a: Result<A, String>, b: Result<B, String>, c: Result<C, String>) -> Result<(A, B, C), Vec<String>> {
+    match (a, b, c) {
+        (Ok(a), Ok(b), Ok(c)) => Ok((a, b, c)),
+        (a, b, c) => Err(a.err().into_iter().chain(b.err()).chain(c.err()).collect()),
+    }
+}
+
+/// What the account knows.
+struct AccountSide {
+    entries: BTreeMap<String, Entry>,
+    node_role: Option<Role>,
+    has_spot_role: bool,
+    subnets: Vec<Tagged>,
+    security_groups: Vec<Tagged>,
+    discovered: [Vec<Tagged>; 2],
+    secret: Option<Secret>,
+    machines: Vec<String>,
+}
+
+impl Facts {
+    fn with(self, account: AccountSide) -> Self {
+        let AccountSide { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines } = account;
+        Self { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, ..self }
+    }
+}
+
+fn words(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
+}
+
+fn of_account(account: Account<'_>, stack: &Stack, eks: &Eks, wanted: &Wanted) -> Result<AccountSide, Vec<String>> {
+    let groups = if wanted.security_groups.is_empty() { vec![eks.security_group.clone()] } else { wanted.security_groups.clone() };
+    let groups: Vec<String> = groups.into_iter().filter(|id| !id.is_empty()).collect();
+    let subnets = if wanted.subnets.is_empty() { &eks.subnets } else { &wanted.subnets };
+    let discovery = [format!("Name=tag:{DISCOVERY},Values={}", wanted.cluster), format!("Name=vpc-id,Values={}", eks.vpc)];
+    let filters =
+        [&["--filters"], words(&discovery).into_iter().take(if eks.vpc.is_empty() { 1 } else { 2 }).collect::<Vec<_>>().as_slice()]
+            .concat();
+    thread::scope(|threads| {
+        let entries = threads.spawn(|| entries(account, stack, wanted));
+        let role = threads.spawn(|| told(&format!("the role {}", wanted.node_role), account.role(&wanted.node_role)));
+        let spot = threads.spawn(|| told(&format!("the role {SPOT_ROLE}"), account.has_role(SPOT_ROLE)));
+        let by_id = threads.spawn(|| {
+            let ids = [&["--subnet-ids"], words(subnets).as_slice()].concat();
+            if subnets.is_empty() { Ok(Vec::new()) } else { told("the cluster's subnets", account.subnets(&ids)) }
+        });
+        let of_groups = threads.spawn(|| {
+            let ids = [&["--group-ids"], words(&groups).as_slice()].concat();
+            if groups.is_empty() { Ok(Vec::new()) } else { told("the cluster's security group", account.security_groups(&ids)) }
+        });
+        let found = threads.spawn(|| told("subnets with the discovery tag", account.subnets(&filters)));
+        let found_groups = threads.spawn(|| told("security groups with the discovery tag", account.security_groups(&filters)));
+        let parameter = stack.secret_parameter();
+        let secret = threads.spawn(move || {
+            let read = wanted.webhook && stack.takes_webhooks();
+            if read { told(&format!("the SSM parameter {parameter}"), account.secret(parameter)) } else { Ok(None) }
+        });
+        let machines = threads.spawn(|| told("the cluster's machines", account.machines(&wanted.cluster)));
+        let mut faults = Vec::new();
+        let side = AccountSide {
+            entries: kept(joined(entries), &mut faults),
+            node_role: kept(joined(role), &mut faults),
+            has_spot_role: kept(joined(spot), &mut faults),
+            subnets: kept(joined(by_id), &mut faults),
+            security_groups: kept(joined(of_groups), &mut faults),
+            discovered: [kept(joined(found), &mut faults), kept(joined(found_groups), &mut faults)],
+            secret: kept(joined(secret), &mut faults),
+            machines: kept(joined(machines), &mut faults),
+        };
+        if faults.is_empty() { Ok(side) } else { Err(faults) }
+    })
+}
+
+fn kept<T: Default>(answer: Result<T, String>, faults: &mut Vec<String>) -> T {
+    answer.unwrap_or_else(|fault| {
+        faults.push(fault);
+        T::default()
+    })
+}
+
+fn entries(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Result<BTreeMap<String, Entry>, String> {
+    let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, wanted.node_role);
+    let functions = FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned());
+    let arns: Vec<String> = functions.chain([nodes]).filter(|arn| !arn.is_empty()).collect();
+    let cluster = wanted.cluster.as_str();
+    let answers: Vec<_> = thread::scope(|threads| {
+        let asked: Vec<_> = arns.iter().map(|arn| threads.spawn(move || account.entry(cluster, arn))).collect();
+        asked.into_iter().map(joined).collect()
+    });
+    let mut entries = BTreeMap::new();
+    for (arn, answer) in arns.into_iter().zip(answers) {
+        match answer {
+            // A cluster in mode CONFIG_MAP has no access entries.
+            Err(error) if error.says("authentication mode") => {}
+            answer => entries.extend(told(&format!("the access entry of {arn}"), answer)?.map(|entry| (arn, entry))),
+        }
+    }
+    Ok(entries)
+}
+
+/// What the API server knows.
+fn of_cluster(kubernetes: Kubernetes<'_>) -> Result<Facts, Vec<String>> {
+    let references = |objects: Vec<Value>| objects.iter().map(manifests::reference).collect::<Vec<_>>();
+    let crds = references(manifests::crds());
+    let named = references([manifests::rbac(), manifests::flow(), manifests::webhook("", "", "")].concat());
+    let guard = references(manifests::guard());
+    let get = |arguments: &[&str], what: &str| told(&format!("{what} of the cluster"), kubernetes.get(arguments));
+    thread::scope(|threads| {
+        let by_name = |references: Vec<String>, what: &'static str| {
+            threads.spawn(move || get(&[&["--show-managed-fields"], words(&references).as_slice()].concat(), what))
+        };
+        let objects = [by_name(crds, "the CRDs"), by_name(named, "roles, flow schema and webhook"), by_name(guard, "admission policies")];
+        let every = |kind: &'static str| threads.spawn(move || get(&[kind], kind));
+        let pools = [every("nodepools.karpenter.sh"), every("provisioners.karpenter.sh")];
+        let classes = [every("ec2nodeclasses.karpenter.k8s.aws"), every("awsnodetemplates.karpenter.k8s.aws")];
+        let claims = every("nodeclaims.karpenter.sh");
+        let others = [
+            every("nodeoverlays.karpenter.sh"),
+            threads.spawn(move || get(&["capacitybuffers.autoscaling.x-k8s.io", "-A"], "capacitybuffers")),
+        ];
+        let mut faults = Vec::new();
+        let facts = Facts {
+            objects: objects.map(|thread| kept(joined(thread), &mut faults)).concat(),
+            pools: pools.map(|thread| kept(joined(thread), &mut faults)).concat(),
+            classes: classes.map(|thread| kept(joined(thread), &mut faults)).concat(),
+            claims: kept(joined(claims), &mut faults),
+            others: others.map(|thread| kept(joined(thread), &mut faults)).concat(),
+            ..Facts::default()
+        };
+        // A server that cannot be reached says so for each of them.
+        faults.sort_by_key(String::len);
+        faults.truncate(1);
+        if faults.is_empty() { Ok(facts) } else { Err(faults) }
+    })
+}

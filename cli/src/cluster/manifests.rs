@@ -1,0 +1,170 @@
+//! The manifests of `infra` in the binary, and how they compare with what a cluster has.
+
+use super::step::MARK;
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// The field manager of what is applied.
+pub(super) const MANAGER: &str = "whittle";
+
+const CRDS: [&str; 7] = [
+    include_str!("../../../infra/crds/karpenter.sh_nodepools.yaml"),
+    include_str!("../../../infra/crds/karpenter.k8s.aws_ec2nodeclasses.yaml"),
+    include_str!("../../../infra/crds/karpenter.sh_nodeclaims.yaml"),
+    include_str!("../../../infra/crds/karpenter.sh_nodeoverlays.yaml"),
+    include_str!("../../../infra/crds/autoscaling.x-k8s.io_capacitybuffers.yaml"),
+    include_str!("../../../infra/crds/karpenter.sh_provisioners.yaml"),
+    include_str!("../../../infra/crds/karpenter.k8s.aws_awsnodetemplates.yaml"),
+];
+const RBAC: &str = include_str!("../../../infra/cluster/rbac.yaml");
+const GUARD: &str = include_str!("../../../infra/cluster/guard.yaml");
+const FLOW: &str = include_str!("../../../infra/cluster/flow.yaml");
+const WEBHOOK: &str = include_str!("../../../infra/cluster/webhook.yaml");
+const SAMPLE: &str = include_str!("../../../infra/sample.yaml");
+
+/// The objects of a text; those of ours are valid, which a test shows.
+fn objects(text: &str) -> Vec<Value> {
+    let documents = text.split("\n---\n");
+    documents.filter_map(|document| serde_saphyr::from_str::<Value>(document).ok()).filter(Value::is_object).collect()
+}
+
+/// The CRDs, those that nodes need first.
+pub(super) fn crds() -> Vec<Value> {
+    static PARSED: LazyLock<Vec<Value>> = LazyLock::new(|| CRDS.iter().flat_map(|text| objects(text)).collect());
+    PARSED.clone()
+}
+
+pub(super) fn rbac() -> Vec<Value> {
+    objects(RBAC)
+}
+
+pub(super) fn guard() -> Vec<Value> {
+    objects(GUARD)
+}
+
+pub(super) fn flow() -> Vec<Value> {
+    objects(FLOW)
+}
+
+/// The doorbell of a cluster. `secret` is the cluster's own, no stored one.
+pub(super) fn webhook(host: &str, secret: &str, cluster: &str) -> Vec<Value> {
+    objects(&WEBHOOK.replace("RELAY-HOST/SECRET/CLUSTER", &format!("{host}/{secret}/{cluster}")))
+}
+
+/// A node class and a pool. Without tags to go by, subnets and security groups are named by their ids.
+pub(super) fn sample(cluster: &str, role: &str, subnets: Option<&[String]>, groups: Option<&[String]>) -> Vec<Value> {
+    let mut all = objects(&SAMPLE.replace("NODE-ROLE", role).replace("CLUSTER", cluster));
+    let by_id = |ids: &[String]| ids.iter().map(|id| json!({"id": id})).collect::<Value>();
+    if let Some(class) = all.iter_mut().find(|object| object["kind"] == "EC2NodeClass") {
+        if let Some(ids) = subnets {
+            class["spec"]["subnetSelectorTerms"] = by_id(ids);
+        }
+        if let Some(ids) = groups {
+            class["spec"]["securityGroupSelectorTerms"] = by_id(ids);
+        }
+    }
+    all
+}
+
+/// Kind and name as `kubectl get` takes them.
+pub(super) fn reference(object: &Value) -> String {
+    let at = |place: &str| object.pointer(place).and_then(Value::as_str).unwrap_or_default();
+    let group = at("/apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    let group = group.split_once('/').map_or(group, |(group, _)| group);
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{}{dot}{group}/{}", at("/kind").to_ascii_lowercase(), at("/metadata/name"))
+}
+
+/// Whether two values are the same object.
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    reference(a) == reference(b)
+}
+
+/// Whether an object is one that `cluster add` made.
+pub(super) fn is_marked(object: &Value) -> bool {
+    object["metadata"]["labels"].get(MARK).is_some()
+}
+
+/// The object with our label.
+pub(super) fn marked(mut object: Value) -> Value {
+    object["metadata"]["labels"][MARK] = json!("true");
+    object
+}
+
+/// Whether an object has everything that is wanted of it; what it has besides (defaults, status) does not count.
+pub(super) fn contains(has: &Value, wanted: &Value) -> bool {
+    match (has, wanted) {
+        (Value::Object(has), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| has.get(key).map_or_else(|| is_empty(wanted), |has| contains(has, wanted)))
+        }
+        (Value::Array(has), Value::Array(wanted)) => {
+            has.len() == wanted.len() && has.iter().zip(wanted).all(|(has, wanted)| contains(has, wanted))
+        }
+        (has, wanted) => has == wanted,
+    }
+}
+
+/// What an API server does not keep.
+fn is_empty(value: &Value) -> bool {
+    matches!(value, Value::Null) || value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// Whether we applied it: such an object is ours to update.
+pub(super) fn is_applied_by_us(object: &Value) -> bool {
+    let fields = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    is_marked(object) || fields.is_some_and(|fields| fields.iter().any(|one| one["manager"] == MANAGER && one["operation"] == "Apply"))
+}
+
+/// Several objects in one.
+pub(super) fn bundle(objects: &[Value]) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_document_of_the_manifests_is_an_object_with_a_name() {
+        let all = [crds(), rbac(), guard(), flow(), webhook("h", "s", "c"), sample("c", "r", None, None)];
+        assert_eq!(all.each_ref().map(Vec::len), [7, 14, 2, 2, 1, 2]);
+        for object in all.iter().flatten() {
+            assert!(reference(object).split('/').all(|part| !part.is_empty()), "{object}");
+        }
+        assert_eq!(reference(&all[0][0]), "customresourcedefinition.apiextensions.k8s.io/nodepools.karpenter.sh");
+        let documents = |text: &str| text.lines().filter(|line| line.starts_with("kind:")).count();
+        assert_eq!([RBAC, GUARD, FLOW, WEBHOOK, SAMPLE].map(documents), [14, 2, 2, 1, 2]);
+    }
+
+    #[test]
+    fn placeholders_are_filled_in_everywhere() {
+        let hook = webhook("abc.lambda-url.aws", "5ec7e7", "shop");
+        let urls: Vec<&str> =
+            hook[0]["webhooks"].as_array().unwrap().iter().map(|one| one["clientConfig"]["url"].as_str().unwrap()).collect();
+        assert_eq!(urls, ["https://abc.lambda-url.aws/5ec7e7/shop"; 3]);
+        let tagged = sample("shop", "nodes", None, None);
+        assert_eq!(tagged[0]["spec"]["role"], "nodes");
+        assert_eq!(tagged[0]["spec"]["subnetSelectorTerms"], json!([{"tags": {"karpenter.sh/discovery": "shop"}}]));
+        let named = sample("shop", "nodes", Some(&["subnet-1".into(), "subnet-2".into()]), Some(&["sg-1".into()]));
+        assert_eq!(named[0]["spec"]["subnetSelectorTerms"], json!([{"id": "subnet-1"}, {"id": "subnet-2"}]));
+        assert_eq!(named[0]["spec"]["securityGroupSelectorTerms"], json!([{"id": "sg-1"}]));
+        let text = json!([hook, tagged, named]).to_string();
+        for placeholder in ["RELAY-HOST", "SECRET", "CLUSTER", "NODE-ROLE"] {
+            assert!(!text.contains(placeholder), "{placeholder}");
+        }
+    }
+
+    #[test]
+    fn defaults_and_empty_fields_make_no_difference_and_values_do() {
+        let has = json!({"spec": {"a": 1, "list": [{"x": 1, "default": true}]}, "status": {}});
+        for (wanted, expected) in [
+            (json!({"spec": {"a": 1}}), true),
+            (json!({"spec": {"list": [{"x": 1}]}, "metadata": {}}), true),
+            (json!({"spec": {"list": [{"x": 2}]}}), false),
+            (json!({"spec": {"list": []}}), false),
+            (json!({"spec": {"b": 1}}), false),
+        ] {
+            assert_eq!(contains(&has, &wanted), expected, "{wanted}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `whittle cluster`: gives a deployment access to a cluster, takes it away again, and lists the clusters of a deployment.
+//!
+//! A plan is made from facts alone (`plan`), from what `aws` and `kubectl` tell (`facts`), and shown before anything is changed.
+
+mod facts;
+mod list;
+mod manifests;
+mod plan;
+mod remove;
+mod step;
+
+use crate::live::account::Account;
+use crate::live::kubernetes::Kubernetes;
+use crate::live::{DeploymentArgs, ReachArgs, cluster_name};
+use crate::programs::Program;
+use clap::{Subcommand, ValueEnum};
+use facts::{Facts, Sources, Wanted, gather};
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+use step::{Outcome, State, Step, Tools};
+
+/// Arguments of `whittle cluster`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Give a deployment access to a cluster: access entries, node role, tags, CRDs, roles, webhook
+    Add(AddArgs),
+    /// Take away what cluster add made, once no machine of the deployment is left in the cluster
+    Remove(RemoveArgs),
+    /// List the clusters of a deployment, and whether its functions may enter them
+    List(list::ListArgs),
+}
+
+/// Whether and how a plan is carried out.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MannerArgs {
+    /// Show what would be done, with its commands, and change nothing
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Do it without asking
+    #[arg(short, long)]
+    pub yes: bool,
+    /// How to print; json never asks
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What tells the functions of pods without a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Relay {
+    /// A webhook of the cluster's API server
+    #[default]
+    Webhook,
+    /// Nothing that this command makes: a watcher (infra/README.md), or the tick, once a minute
+    None,
+}
+
+/// Arguments of `whittle cluster add`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  whittle cluster add shop --dry-run                        what would be done, with the commands
+  whittle cluster add shop                                  asks before it does it
+  whittle cluster add shop --context shop-admin --yes -o json
+
+What is there already is left as it is, and a second run does only what is still to do. What it makes has the tag, or the label,
+whittle.dev/cluster-add: whittle cluster remove takes exactly that away. It works by the commands aws and kubectl, with your rights.
+
+Exit code: 0 if all is done or there, 1 if something is blocked, failed or was not done, 2 if it could not look.")]
+pub struct AddArgs {
+    /// Name of the EKS cluster
+    #[arg(value_name = "NAME", value_parser = cluster_name)]
+    pub name: String,
+    #[command(flatten)]
+    pub deployment: DeploymentArgs,
+    #[command(flatten)]
+    pub reach: ReachArgs,
+    /// IAM role of the nodes, made if it is not there; KarpenterNodeRole-NAME if not given
+    #[arg(long, value_name = "ROLE", value_parser = role_name)]
+    pub node_role: Option<String>,
+    /// Subnets of the nodes, comma separated; the cluster's private ones if not given
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = |id: &str| resource_id("subnet-", id))]
+    pub subnets: Vec<String>,
+    /// Security groups of the nodes, comma separated; the cluster's own if not given
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = |id: &str| resource_id("sg-", id))]
+    pub security_groups: Vec<String>,
+    /// What rings for pods without a node
+    #[arg(long, value_enum, default_value_t)]
+    pub relay: Relay,
+    /// Apply no NodePool and no node class, also where there are none
+    #[arg(long)]
+    pub no_sample: bool,
+    #[command(flatten)]
+    pub manner: MannerArgs,
+}
+
+/// Arguments of `whittle cluster remove`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  whittle cluster remove shop --dry-run       what would go, with the commands
+  whittle cluster remove shop
+
+Only what has the tag, or the label, whittle.dev/cluster-add goes: what was there before cluster add stays, and so do the relay's secret,
+the service-linked role of EC2 Spot, and CRDs of which you have objects. While the deployment has machines in the cluster nothing is
+done: whittle uninstall drains or keeps them first.
+
+Exit code: 0 if all is gone, 1 if something is blocked, failed or was not done, 2 if it could not look.")]
+pub struct RemoveArgs {
+    /// Name of the EKS cluster
+    #[arg(value_name = "NAME", value_parser = cluster_name)]
+    pub name: String,
+    #[command(flatten)]
+    pub deployment: DeploymentArgs,
+    #[command(flatten)]
+    pub reach: ReachArgs,
+    /// IAM role of the nodes; KarpenterNodeRole-NAME if not given
+    #[arg(long, value_name = "ROLE", value_parser = role_name)]
+    pub node_role: Option<String>,
+    #[command(flatten)]
+    pub manner: MannerArgs,
+}
+
+fn role_name(name: &str) -> Result<String, String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "+=.@_-".contains(letter);
+    if (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(plain) {
+        return Ok(name.to_owned());
+    }
+    Err("it is the name of an IAM role, of 1 to 64 letters, digits and +=.@_-, without path or ARN".to_owned())
+}
+
+fn resource_id(prefix: &str, id: &str) -> Result<String, String> {
+    let digits = id.strip_prefix(prefix).unwrap_or_default();
+    if !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Ok(id.to_owned());
+    }
+    Err(format!("it is an id such as {prefix}0123456789abcdef0"))
+}
+
+/// The node role that Karpenter's guide and the stack's default expect.
+fn usual_role(cluster: &str) -> String {
+    format!("KarpenterNodeRole-{cluster}")
+}
+
+/// Runs the command. `terminal` is whether somebody can be asked on `stdin`.
+///
+/// # Errors
+/// Only when `out` or `err` cannot be written.
+pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+    match &args.command {
+        Command::Add(add) => {
+            let mut random = [0; 32];
+            if getrandom::fill(&mut random).is_err() {
+                writeln!(err, "error: the system has no random numbers, which the relay's secret needs")?;
+                return Ok(ExitCode::from(2));
+            }
+            let wanted = Wanted {
+                cluster: add.name.clone(),
+                node_role: add.node_role.clone().unwrap_or_else(|| usual_role(&add.name)),
+                subnets: add.subnets.clone(),
+                security_groups: add.security_groups.clone(),
+                webhook: add.relay == Relay::Webhook,
+                sample: !add.no_sample,
+                new_secret: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            };
+            let job = Job { deployment: &add.deployment, reach: &add.reach, manner: &add.manner, wanted, plan: plan::add };
+            job.run(terminal, stdin, out, err)
+        }
+        Command::Remove(remove) => {
+            let node_role = remove.node_role.clone().unwrap_or_else(|| usual_role(&remove.name));
+            let wanted = Wanted { cluster: remove.name.clone(), node_role, ..Wanted::default() };
+            let (deployment, reach, manner) = (&remove.deployment, &remove.reach, &remove.manner);
+            Job { deployment, reach, manner, wanted, plan: remove::remove }.run(terminal, stdin, out, err)
+        }
+        Command::List(list) => list::run(list, out, err),
+    }
+}
+
+/// A plan to make, to show and to carry out.
+struct Job<'a> {
+    deployment: &'a DeploymentArgs,
+    reach: &'a ReachArgs,
+    manner: &'a MannerArgs,
+    wanted: Wanted,
+    plan: fn(&Facts, &Wanted) -> Vec<Step>,
+}
+
+impl Job<'_> {
+    fn run(&self, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+        let (aws, kubectl) = (self.deployment.program(), self.reach.program());
+        let account = Account(&aws);
+        let sources = Sources { account, kubernetes: Kubernetes(&kubectl), trust_context: self.reach.trust_context };
+        let facts = match gather(sources, &self.deployment.stack, &self.wanted) {
+            Ok(facts) => facts,
+            Err(faults) => {
+                for fault in faults {
+                    writeln!(err, "error: {fault}")?;
+                }
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let steps = (self.plan)(&facts, &self.wanted);
+        self.carry_out(&facts, &steps, (&aws, &kubectl), terminal, stdin, out)
+    }
+
+    fn carry_out(
+        &self,
+        facts: &Facts,
+        steps: &[Step],
+        (aws, kubectl): (&Program, &Program),
+        terminal: bool,
+        stdin: &mut dyn BufRead,
+        out: &mut dyn Write,
+    ) -> io::Result<ExitCode> {
+        let tools = Tools { aws, kubectl };
+        let to_do = step::count(steps, "to do");
+        let is_text = self.manner.output == Output::Text;
+        if is_text {
+            step::text(steps, tools, self.manner.dry_run, out)?;
+        }
+        let go = 0 < to_do && !self.manner.dry_run && (self.manner.yes || (is_text && terminal && agreed(stdin, out)?));
+        let hidden = self.hidden(facts);
+        let outcomes = if go {
+            step::execute(steps, tools, &hidden, &mut |step, outcome| if is_text { step::tell(step, outcome, out) } else { Ok(()) })?
+        } else {
+            Vec::new()
+        };
+        if !is_text {
+            writeln!(out, "{:#}", step::as_json(&self.wanted.cluster, steps, tools, &outcomes))?;
+        } else if go {
+            writeln!(out, "{}", step::summary(&outcomes, steps))?;
+        } else if 0 < to_do {
+            writeln!(out, "Nothing was changed.{}", if self.manner.dry_run || terminal { "" } else { " Add --yes to do it." })?;
+        }
+        let blocked = steps.iter().any(|step| matches!(step.state, State::Blocked { .. }));
+        let undone = outcomes.iter().any(|(_, outcome)| *outcome != Outcome::Done) || (0 < to_do && !go && !self.manner.dry_run);
+        Ok(if blocked || undone { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    }
+
+    /// What no message may contain.
+    fn hidden(&self, facts: &Facts) -> Vec<String> {
+        let stored = facts.secret.as_ref().map_or(&self.wanted.new_secret, |secret| &secret.0);
+        vec![whittle_relay::cluster_secret(stored, &self.wanted.cluster), stored.clone(), self.wanted.new_secret.clone()]
+    }
+}
+
+/// Whether the user agrees.
+fn agreed(stdin: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<bool> {
+    write!(out, "Do it? [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    // Whoever cannot be asked has not agreed.
+    let read = stdin.read_line(&mut answer).is_ok();
+    Ok(read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}

@@ -1,0 +1,253 @@
+use super::*;
+use crate::cluster::step::Tool;
+use crate::live::account::{Eks, Entry, Secret};
+use crate::live::deployment::Stack;
+use std::collections::BTreeMap;
+
+fn wanted() -> Wanted {
+    Wanted {
+        cluster: "shop".into(),
+        node_role: "KarpenterNodeRole-shop".into(),
+        webhook: true,
+        sample: true,
+        new_secret: "5ec7e7".into(),
+        ..Wanted::default()
+    }
+}
+
+fn pairs(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// An account with a deployment for the cluster, in which nothing else is.
+fn bare() -> Facts {
+    let mut outputs: BTreeMap<String, String> =
+        FUNCTIONS.iter().map(|(name, output, _)| ((*output).to_owned(), format!("arn:aws:iam::1:role/{name}"))).collect();
+    outputs.insert("RelayUrl".into(), "https://abc.lambda-url.on.aws/".into());
+    Facts {
+        stack: Stack {
+            name: "whittle".into(),
+            status: "CREATE_COMPLETE".into(),
+            partition: "aws".into(),
+            region: "eu-west-1".into(),
+            account: "1".into(),
+            parameters: pairs(&[("Clusters", "shop"), ("NodeRoles", "KarpenterNodeRole-*")]),
+            outputs,
+        },
+        eks: Eks { version: "1.34".into(), authentication: "API".into(), ..Eks::default() },
+        subnets: vec![subnet("subnet-1", false, &[]), subnet("subnet-2", true, &[])],
+        security_groups: vec![subnet("sg-1", false, &[])],
+        ..Facts::default()
+    }
+}
+
+fn subnet(id: &str, public: bool, tags: &[(&str, &str)]) -> Tagged {
+    Tagged { id: id.into(), tags: pairs(tags), public, free: 100 }
+}
+
+fn role(policies: &[&str], tags: &[(&str, &str)]) -> Role {
+    Role {
+        arn: "arn:aws:iam::1:role/KarpenterNodeRole-shop".into(),
+        trusts_ec2: true,
+        policies: policies.iter().map(|name| (*name).to_owned()).collect(),
+        tags: pairs(tags),
+        profiles: Vec::new(),
+    }
+}
+
+/// What the plan's actions would have made of the facts.
+fn complete() -> Facts {
+    let mut facts = bare();
+    for (_, output, groups) in FUNCTIONS {
+        let entry = Entry { groups: groups.iter().map(|group| (*group).to_owned()).collect(), kind: "STANDARD".into(), ..Entry::default() };
+        facts.entries.insert(facts.stack.output(output).to_owned(), entry);
+    }
+    facts.entries.insert("arn:aws:iam::1:role/KarpenterNodeRole-shop".into(), Entry { kind: "EC2_LINUX".into(), ..Entry::default() });
+    facts.node_role = Some(role(&NODE_POLICIES, &[(MARK, "shop")]));
+    facts.has_spot_role = true;
+    facts.discovered = [vec![facts.subnets[0].clone()], vec![facts.security_groups[0].clone()]];
+    facts.secret = Some(Secret("stored".into()));
+    for action in add(&bare(), &Wanted { new_secret: "stored".into(), ..wanted() }).iter().flat_map(|step| &step.actions) {
+        let Some(input) = action.input.as_ref().filter(|_| action.tool == Tool::Kubectl) else { continue };
+        let list: Value = serde_json::from_str(&input.text).unwrap();
+        let objects = list["items"].as_array().unwrap().clone();
+        for object in objects {
+            match object["kind"].as_str().unwrap() {
+                "NodePool" => facts.pools.push(object),
+                "EC2NodeClass" => facts.classes.push(object),
+                _ => facts.objects.push(object),
+            }
+        }
+    }
+    facts
+}
+
+fn state(steps: &[Step], id: &str) -> State {
+    steps.iter().find(|step| step.id == id).unwrap_or_else(|| panic!("no step {id}")).state.clone()
+}
+
+fn commands(steps: &[Step], id: &str) -> String {
+    let step = steps.iter().find(|step| step.id == id).unwrap();
+    step.actions.iter().map(|action| action.arguments.join(" ")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_bare_cluster_needs_everything_and_a_complete_one_nothing() {
+    let steps = add(&bare(), &wanted());
+    let there: Vec<&str> = steps.iter().filter(|step| step.state != State::ToDo).map(|step| step.id.as_str()).collect();
+    assert_eq!(there, ["stack", "authentication"]);
+    assert_eq!(steps.len(), 28);
+    let done = add(&complete(), &wanted());
+    let open: Vec<_> = done.iter().filter(|step| step.state != State::Exists).map(|step| (&step.id, &step.state)).collect();
+    assert_eq!(open, []);
+}
+
+#[test]
+fn what_is_needed_comes_first() {
+    let steps = add(&bare(), &wanted());
+    for (at, step) in steps.iter().enumerate() {
+        for need in &step.needs {
+            assert!(steps[..at].iter().any(|earlier| earlier.id == *need), "{} needs {need}", step.id);
+        }
+    }
+}
+
+/// A change of the complete installation, and what becomes of one step.
+#[track_caller]
+fn after(change: impl FnOnce(&mut Facts, &mut Wanted), id: &str) -> (State, String) {
+    let (mut facts, mut wanted) = (complete(), wanted());
+    change(&mut facts, &mut wanted);
+    let steps = add(&facts, &wanted);
+    (state(&steps, id), commands(&steps, id))
+}
+
+#[track_caller]
+fn blocked(change: impl FnOnce(&mut Facts, &mut Wanted), id: &str, why: &str, remedy: &str) {
+    match after(change, id).0 {
+        State::Blocked { why: is, remedy: by } => assert!(is.contains(why) && by.contains(remedy), "{is} / {by}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn left_alone(change: impl FnOnce(&mut Facts, &mut Wanted), id: &str, words: &str) {
+    match after(change, id).0 {
+        State::LeftAlone(why) => assert!(why.contains(words), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_the_user_has_to_do_blocks_with_the_remedy() {
+    let no_cluster = |facts: &mut Facts, _: &mut Wanted| drop(facts.stack.parameters.insert("Clusters".into(), "a, b".into()));
+    blocked(no_cluster, "stack", "a, b", "sam deploy --region eu-west-1 --parameter-overrides Clusters=a,b,shop");
+    blocked(|facts, _| facts.stack.status = "ROLLBACK_COMPLETE".into(), "stack", "ROLLBACK_COMPLETE", "repair");
+    blocked(|facts, _| facts.stack.status = "UPDATE_IN_PROGRESS".into(), "stack", "IN_PROGRESS", "wait");
+    blocked(
+        |facts, _| facts.eks.authentication = "CONFIG_MAP".into(),
+        "authentication",
+        "CONFIG_MAP",
+        "authenticationMode=API_AND_CONFIG_MAP",
+    );
+    blocked(|facts, _| facts.eks.authentication.clear(), "authentication", "CONFIG_MAP", "update-cluster-config");
+    blocked(|facts, _| drop(facts.stack.outputs.remove("SweepRoleArn")), "access/sweep", "SweepRoleArn", "deploy");
+    blocked(|facts, _| drop(facts.stack.outputs.remove("RelayUrl")), "webhook", "RelayUrl", "deploy");
+    blocked(|facts, _| facts.node_role.as_mut().unwrap().trusts_ec2 = false, "node-role", "may not assume", "ec2.amazonaws.com");
+    blocked(|_, wanted| wanted.node_role = "web".into(), "node-role", "NodeRoles", "NodeRoles=KarpenterNodeRole-*,web");
+    let standard = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.kind = "STANDARD".into());
+    blocked(standard, "node-entry", "STANDARD", "delete-access-entry");
+    blocked(|facts, _| (facts.subnets, facts.discovered) = Default::default(), "subnets", "no subnets", "--subnets");
+}
+
+#[test]
+fn what_was_there_before_is_left_alone() {
+    let unmark = |facts: &mut Facts| facts.objects.iter_mut().for_each(|object| object["metadata"]["labels"] = json!({}));
+    let karpenters = |facts: &mut Facts, _: &mut Wanted| {
+        unmark(facts);
+        facts.objects.iter_mut().for_each(|object| object["spec"]["names"] = json!({}));
+    };
+    left_alone(karpenters, "crd/nodepools.karpenter.sh", "not overwritten");
+    let by_us = |facts: &mut Facts, _: &mut Wanted| {
+        unmark(facts);
+        for object in &mut facts.objects {
+            object["spec"]["names"] = json!({});
+            object["metadata"]["managedFields"] = json!([{"manager": "whittle", "operation": "Apply"}]);
+        }
+    };
+    let (is, command) = after(by_us, "crd/nodepools.karpenter.sh");
+    assert_eq!(is, State::ToDo);
+    assert!(!command.contains("force"), "CRDs are never forced: {command}");
+    left_alone(|facts, _| facts.node_role = Some(role(&NODE_POLICIES[1..], &[])), "node-role", "AmazonEKSWorkerNodePolicy");
+    left_alone(|facts, _| facts.pools.iter_mut().for_each(|pool| pool["metadata"] = json!({"name": "mine"})), "sample", "already");
+    left_alone(|facts, _| facts.eks.version = "1.29".into(), "guard", "1.29");
+    left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "AWS_IAM".into())), "webhook", "watcher");
+    let tags = |facts: &mut Facts, _: &mut Wanted| {
+        facts.discovered = Default::default();
+        facts.subnets = vec![subnet("subnet-1", false, &[(DISCOVERY, "other")])];
+    };
+    left_alone(tags, "subnets", "another cluster");
+}
+
+#[test]
+fn what_is_not_as_it_should_be_is_done_again() {
+    let no_groups = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.groups = ["x".to_owned()].into());
+    let (is, command) = after(no_groups, "access/terminate");
+    assert_eq!(is, State::ToDo);
+    let expected = "eks update-access-entry --cluster-name shop --principal-arn arn:aws:iam::1:role/terminate \
+                    --kubernetes-groups x whittle:read whittle:terminate";
+    assert_eq!(command, expected, "other groups stay");
+    let half = |facts: &mut Facts, _: &mut Wanted| facts.node_role = Some(role(&NODE_POLICIES[1..], &[(MARK, "shop")]));
+    let (is, command) = after(half, "node-role");
+    assert_eq!(is, State::ToDo);
+    assert_eq!(
+        command,
+        "iam attach-role-policy --role-name KarpenterNodeRole-shop --policy-arn arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
+    );
+    let rotated = |facts: &mut Facts, _: &mut Wanted| facts.secret = Some(Secret("other".into()));
+    assert_eq!(after(rotated, "webhook").0, State::ToDo);
+    let moved = |facts: &mut Facts, _: &mut Wanted| drop(facts.stack.outputs.insert("RelayUrl".into(), "https://new/".into()));
+    assert_eq!(after(moved, "webhook").0, State::ToDo);
+    let lost = |facts: &mut Facts, _: &mut Wanted| facts.objects.retain(|object| object["metadata"]["name"] != "whittle-evict");
+    let (mut facts, wanted) = (complete(), wanted());
+    lost(&mut facts, &mut Wanted::default());
+    let steps = add(&facts, &wanted);
+    let rbac = steps.iter().find(|step| step.id == "rbac").unwrap();
+    assert_eq!(
+        rbac.actions[0].input.as_ref().unwrap().text.matches("\"name\":\"whittle-evict\"").count(),
+        3,
+        "only what is missing is applied"
+    );
+}
+
+#[test]
+fn private_subnets_are_tagged_unless_there_are_none() {
+    let steps = add(&bare(), &wanted());
+    let tags = "--tags Key=karpenter.sh/discovery,Value=shop Key=whittle.dev/cluster-add,Value=shop";
+    assert_eq!(commands(&steps, "subnets"), format!("ec2 create-tags --resources subnet-1 {tags}"));
+    let mut public = bare();
+    public.subnets[0].public = true;
+    assert_eq!(commands(&add(&public, &wanted()), "subnets"), format!("ec2 create-tags --resources subnet-1 subnet-2 {tags}"));
+}
+
+#[test]
+fn with_tags_of_another_cluster_the_sample_class_names_ids() {
+    let mut facts = bare();
+    facts.subnets[0] = subnet("subnet-1", false, &[(DISCOVERY, "other")]);
+    let steps = add(&facts, &wanted());
+    let text = &steps.iter().find(|step| step.id == "sample").unwrap().actions[1].input.as_ref().unwrap().text;
+    assert!(text.contains(r#""subnetSelectorTerms":[{"id":"subnet-1"}]"#), "{text}");
+    assert!(text.contains(r#""securityGroupSelectorTerms":[{"tags":{"karpenter.sh/discovery":"shop"}}]"#), "{text}");
+}
+
+#[test]
+fn no_secret_is_in_a_command_line_or_a_debug_text() {
+    let facts = Facts { secret: Some(Secret("5ec7e7".into())), ..bare() };
+    for steps in [add(&bare(), &wanted()), add(&facts, &wanted())] {
+        let own = whittle_relay::cluster_secret("5ec7e7", "shop");
+        let shown = format!("{steps:?} {facts:?}");
+        assert!(!shown.contains("5ec7e7") && !shown.contains(&own));
+        let hook = steps.iter().find(|step| step.id == "webhook").unwrap();
+        let text = &hook.actions[0].input.as_ref().unwrap().text;
+        assert_eq!(text.matches(&format!("https://abc.lambda-url.on.aws/{own}/shop")).count(), 3);
+    }
+}

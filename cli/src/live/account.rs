@@ -1,0 +1,193 @@
+//! What an account says of a cluster: EKS, IAM, EC2 and SSM.
+
+use crate::programs::{Program, ProgramError};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The policies that a node's role needs.
+pub(crate) const NODE_POLICIES: [&str; 4] =
+    ["AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore"];
+
+/// The role with which EC2 starts spot instances.
+pub(crate) const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
+
+/// The tag by which a node class usually finds subnets and security groups.
+pub(crate) const DISCOVERY: &str = "karpenter.sh/discovery";
+
+/// Reads by way of `aws`.
+#[derive(Clone, Copy)]
+pub(crate) struct Account<'a>(pub(crate) &'a Program);
+
+/// A cluster as `describe-cluster` tells it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Eks {
+    pub(crate) status: String,
+    pub(crate) version: String,
+    pub(crate) endpoint: String,
+    pub(crate) certificate: String,
+    /// Empty where EKS does not say; then it is one from before access entries.
+    pub(crate) authentication: String,
+    pub(crate) vpc: String,
+    pub(crate) subnets: Vec<String>,
+    pub(crate) security_group: String,
+}
+
+/// An access entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) groups: BTreeSet<String>,
+    pub(crate) kind: String,
+    pub(crate) tags: BTreeMap<String, String>,
+}
+
+/// A node's role.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Role {
+    pub(crate) arn: String,
+    /// Whether EC2 may assume it.
+    pub(crate) trusts_ec2: bool,
+    /// Names of attached policies.
+    pub(crate) policies: BTreeSet<String>,
+    pub(crate) tags: BTreeMap<String, String>,
+    /// Instance profiles that contain it.
+    pub(crate) profiles: Vec<String>,
+}
+
+/// A subnet or a security group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tagged {
+    pub(crate) id: String,
+    pub(crate) tags: BTreeMap<String, String>,
+    /// Whether machines in this subnet get public addresses.
+    pub(crate) public: bool,
+    /// Free addresses of this subnet.
+    pub(crate) free: u64,
+}
+
+/// The relay's stored secret. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// The text at a place of an answer; empty if there is none.
+pub(crate) fn text<'a>(value: &'a Value, at: &str) -> &'a str {
+    value.pointer(at).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The list at a place of an answer; empty if there is none.
+pub(crate) fn list<'a>(value: &'a Value, at: &str) -> &'a [Value] {
+    value.pointer(at).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn texts(value: &Value, at: &str) -> Vec<String> {
+    list(value, at).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn pairs(tags: &[Value]) -> BTreeMap<String, String> {
+    tags.iter().map(|tag| (text(tag, "/Key").to_owned(), text(tag, "/Value").to_owned())).collect()
+}
+
+fn none_if<T>(answer: Result<T, ProgramError>, words: &str) -> Result<Option<T>, ProgramError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.says(words) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Account<'_> {
+    /// An answer of `aws`.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Result<Value, ProgramError> {
+        self.0.json(arguments)
+    }
+
+    pub(crate) fn cluster(&self, name: &str) -> Result<Option<Eks>, ProgramError> {
+        let answer = none_if(self.ask(&["eks", "describe-cluster", "--name", name]), "ResourceNotFoundException")?;
+        Ok(answer.map(|answer| {
+            let at = |place: &str| text(&answer, &format!("/cluster/{place}")).to_owned();
+            Eks {
+                status: at("status"),
+                version: at("version"),
+                endpoint: at("endpoint"),
+                certificate: at("certificateAuthority/data"),
+                authentication: at("accessConfig/authenticationMode"),
+                vpc: at("resourcesVpcConfig/vpcId"),
+                subnets: texts(&answer, "/cluster/resourcesVpcConfig/subnetIds"),
+                security_group: at("resourcesVpcConfig/clusterSecurityGroupId"),
+            }
+        }))
+    }
+
+    pub(crate) fn entry(&self, cluster: &str, arn: &str) -> Result<Option<Entry>, ProgramError> {
+        let asked = self.ask(&["eks", "describe-access-entry", "--cluster-name", cluster, "--principal-arn", arn]);
+        Ok(none_if(asked, "ResourceNotFoundException")?.map(|answer| {
+            let tags = answer.pointer("/accessEntry/tags").and_then(Value::as_object).cloned().unwrap_or_default();
+            Entry {
+                groups: texts(&answer, "/accessEntry/kubernetesGroups").into_iter().collect(),
+                kind: text(&answer, "/accessEntry/type").to_owned(),
+                tags: tags.into_iter().map(|(key, value)| (key, value.as_str().unwrap_or_default().to_owned())).collect(),
+            }
+        }))
+    }
+
+    pub(crate) fn role(&self, name: &str) -> Result<Option<Role>, ProgramError> {
+        let Some(answer) = none_if(self.ask(&["iam", "get-role", "--role-name", name]), "NoSuchEntity")? else { return Ok(None) };
+        let attached = self.ask(&["iam", "list-attached-role-policies", "--role-name", name])?;
+        let profiles = self.ask(&["iam", "list-instance-profiles-for-role", "--role-name", name])?;
+        let trust = answer.pointer("/Role/AssumeRolePolicyDocument").map(Value::to_string).unwrap_or_default();
+        let names =
+            |answer: &Value, at: &str, name: &str| list(answer, at).iter().map(|one| text(one, name).to_owned()).collect::<Vec<_>>();
+        Ok(Some(Role {
+            arn: text(&answer, "/Role/Arn").to_owned(),
+            trusts_ec2: trust.contains("ec2.amazonaws.com"),
+            policies: names(&attached, "/AttachedPolicies", "/PolicyName").into_iter().collect(),
+            tags: pairs(list(&answer, "/Role/Tags")),
+            profiles: names(&profiles, "/InstanceProfiles", "/InstanceProfileName"),
+        }))
+    }
+
+    pub(crate) fn has_role(&self, name: &str) -> Result<bool, ProgramError> {
+        Ok(none_if(self.ask(&["iam", "get-role", "--role-name", name]), "NoSuchEntity")?.is_some())
+    }
+
+    pub(crate) fn subnets(&self, select: &[&str]) -> Result<Vec<Tagged>, ProgramError> {
+        let answer = self.ask(&[&["ec2", "describe-subnets"], select].concat())?;
+        let subnet = |one: &Value| Tagged {
+            id: text(one, "/SubnetId").to_owned(),
+            tags: pairs(list(one, "/Tags")),
+            public: one.get("MapPublicIpOnLaunch").and_then(Value::as_bool).unwrap_or_default(),
+            free: one.get("AvailableIpAddressCount").and_then(Value::as_u64).unwrap_or_default(),
+        };
+        Ok(list(&answer, "/Subnets").iter().map(subnet).collect())
+    }
+
+    pub(crate) fn security_groups(&self, select: &[&str]) -> Result<Vec<Tagged>, ProgramError> {
+        let answer = self.ask(&[&["ec2", "describe-security-groups"], select].concat())?;
+        let group = |one: &Value| Tagged { id: text(one, "/GroupId").to_owned(), tags: pairs(list(one, "/Tags")), ..Tagged::default() };
+        Ok(list(&answer, "/SecurityGroups").iter().map(group).collect())
+    }
+
+    /// The stored secret as the relay reads it; none if it is not there, or empty.
+    pub(crate) fn secret(&self, parameter: &str) -> Result<Option<Secret>, ProgramError> {
+        let answer = none_if(self.ask(&["ssm", "get-parameter", "--name", parameter, "--with-decryption"]), "ParameterNotFound")?;
+        let value = answer.map(|answer| text(&answer, "/Parameter/Value").trim().to_owned());
+        Ok(value.filter(|value| !value.is_empty()).map(Secret))
+    }
+
+    /// Machines of the deployment in a cluster that are not ended.
+    pub(crate) fn machines(&self, cluster: &str) -> Result<Vec<String>, ProgramError> {
+        let name = format!("Name=tag:eks:eks-cluster-name,Values={cluster}");
+        let states = "Name=instance-state-name,Values=pending,running,stopping,stopped";
+        let ours = "Name=tag-key,Values=whittle.dev/launch";
+        let answer = self.ask(&["ec2", "describe-instances", "--filters", &name, states, ours])?;
+        let of =
+            |reservation: &Value| list(reservation, "/Instances").iter().map(|one| text(one, "/InstanceId").to_owned()).collect::<Vec<_>>();
+        Ok(list(&answer, "/Reservations").iter().flat_map(of).collect())
+    }
+}
