@@ -8,6 +8,7 @@ pub mod compare;
 pub mod consolidate;
 pub mod convert;
 pub mod cost;
+pub mod doctor;
 pub mod explain;
 mod live;
 pub mod local;
@@ -69,6 +70,8 @@ pub enum Command {
     Sim(sim::SimArgs),
     /// Give a deployment access to a cluster, take it away again, or list the clusters of a deployment
     Cluster(cluster::Args),
+    /// Look at an installation, from the account to the pods: what is wrong, and what mends it
+    Doctor(doctor::Args),
     /// Uninstall Whittle from a cluster: drain or keep its nodes, release its objects, delete the resources created for them
     Uninstall(uninstall::Args),
     /// Print what a region sells, in the form of --instance-types
@@ -112,6 +115,7 @@ pub fn run(cli: &Cli) -> ExitCode {
             let (mut stdin, mut out, mut err) = (std::io::stdin().lock(), std::io::stdout(), std::io::stderr());
             printing::written(cluster::run(args, terminal, &mut stdin, &mut out, &mut err))
         }
+        Command::Doctor(args) => printing::written(doctor::run(args, &mut std::io::stdout())),
         Command::Uninstall(args) => {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
             printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))

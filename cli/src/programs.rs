@@ -70,6 +70,19 @@ impl Words {
     }
 }
 
+/// What a program said, without the log lines of kubectl's client library, if it said anything else.
+fn without_log(words: &str) -> String {
+    let is_log = |line: &&str| {
+        let mut letters = line.chars();
+        letters.next().is_some_and(|first| "IWEF".contains(first))
+            && letters.by_ref().take(4).all(|digit| digit.is_ascii_digit())
+            && line.contains(".go:")
+    };
+    let kept: Vec<&str> = words.lines().filter(|line| !is_log(line)).collect();
+    let kept = kept.join("\n").trim().to_owned();
+    if kept.is_empty() { words.trim().to_owned() } else { kept }
+}
+
 impl Program {
     /// AWS's command. Empty profile and region are its own defaults; `WHITTLE_AWS` names another program.
     #[must_use]
@@ -146,7 +159,7 @@ impl Program {
         if output.status.success() {
             return Ok(output.stdout);
         }
-        let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let words = without_log(&String::from_utf8_lossy(&output.stderr));
         let said = if words.is_empty() { format!("{} ended with {}", self.name, output.status) } else { words };
         Err(ProgramError::Failed { command: self.shown(arguments), said })
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::sync::LazyLock;
 
 /// The field manager of what is applied.
-pub(super) const MANAGER: &str = "whittle";
+pub(crate) const MANAGER: &str = "whittle";
 
 const CRDS: [&str; 7] = [
     include_str!("../../../infra/crds/karpenter.sh_nodepools.yaml"),
@@ -29,30 +29,30 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 /// The CRDs, those that nodes need first.
-pub(super) fn crds() -> Vec<Value> {
+pub(crate) fn crds() -> Vec<Value> {
     static PARSED: LazyLock<Vec<Value>> = LazyLock::new(|| CRDS.iter().flat_map(|text| objects(text)).collect());
     PARSED.clone()
 }
 
-pub(super) fn rbac() -> Vec<Value> {
+pub(crate) fn rbac() -> Vec<Value> {
     objects(RBAC)
 }
 
-pub(super) fn guard() -> Vec<Value> {
+pub(crate) fn guard() -> Vec<Value> {
     objects(GUARD)
 }
 
-pub(super) fn flow() -> Vec<Value> {
+pub(crate) fn flow() -> Vec<Value> {
     objects(FLOW)
 }
 
 /// The doorbell of a cluster. `secret` is the cluster's own, no stored one.
-pub(super) fn webhook(host: &str, secret: &str, cluster: &str) -> Vec<Value> {
+pub(crate) fn webhook(host: &str, secret: &str, cluster: &str) -> Vec<Value> {
     objects(&WEBHOOK.replace("RELAY-HOST/SECRET/CLUSTER", &format!("{host}/{secret}/{cluster}")))
 }
 
 /// A node class and a pool. Without tags to go by, subnets and security groups are named by their ids.
-pub(super) fn sample(cluster: &str, role: &str, subnets: Option<&[String]>, groups: Option<&[String]>) -> Vec<Value> {
+pub(crate) fn sample(cluster: &str, role: &str, subnets: Option<&[String]>, groups: Option<&[String]>) -> Vec<Value> {
     let mut all = objects(&SAMPLE.replace("NODE-ROLE", role).replace("CLUSTER", cluster));
     let by_id = |ids: &[String]| ids.iter().map(|id| json!({"id": id})).collect::<Value>();
     if let Some(class) = all.iter_mut().find(|object| object["kind"] == "EC2NodeClass") {
@@ -67,7 +67,7 @@ pub(super) fn sample(cluster: &str, role: &str, subnets: Option<&[String]>, grou
 }
 
 /// Kind and name as `kubectl get` takes them.
-pub(super) fn reference(object: &Value) -> String {
+pub(crate) fn reference(object: &Value) -> String {
     let at = |place: &str| object.pointer(place).and_then(Value::as_str).unwrap_or_default();
     let group = at("/apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
     let group = group.split_once('/').map_or(group, |(group, _)| group);
@@ -76,23 +76,23 @@ pub(super) fn reference(object: &Value) -> String {
 }
 
 /// Whether two values are the same object.
-pub(super) fn same(a: &Value, b: &Value) -> bool {
+pub(crate) fn same(a: &Value, b: &Value) -> bool {
     reference(a) == reference(b)
 }
 
 /// Whether an object is one that `cluster add` made.
-pub(super) fn is_marked(object: &Value) -> bool {
+pub(crate) fn is_marked(object: &Value) -> bool {
     object["metadata"]["labels"].get(MARK).is_some()
 }
 
 /// The object with our label.
-pub(super) fn marked(mut object: Value) -> Value {
+pub(crate) fn marked(mut object: Value) -> Value {
     object["metadata"]["labels"][MARK] = json!("true");
     object
 }
 
 /// Whether an object has everything that is wanted of it; what it has besides (defaults, status) does not count.
-pub(super) fn contains(has: &Value, wanted: &Value) -> bool {
+pub(crate) fn contains(has: &Value, wanted: &Value) -> bool {
     match (has, wanted) {
         (Value::Object(has), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| has.get(key).map_or_else(|| is_empty(wanted), |has| contains(has, wanted)))
@@ -110,13 +110,13 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Whether we applied it: such an object is ours to update.
-pub(super) fn is_applied_by_us(object: &Value) -> bool {
+pub(crate) fn is_applied_by_us(object: &Value) -> bool {
     let fields = object.pointer("/metadata/managedFields").and_then(Value::as_array);
     is_marked(object) || fields.is_some_and(|fields| fields.iter().any(|one| one["manager"] == MANAGER && one["operation"] == "Apply"))
 }
 
 /// Several objects in one.
-pub(super) fn bundle(objects: &[Value]) -> String {
+pub(crate) fn bundle(objects: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 

@@ -4,7 +4,7 @@
 
 mod facts;
 mod list;
-mod manifests;
+pub(crate) mod manifests;
 mod plan;
 mod remove;
 mod step;
@@ -133,7 +133,7 @@ pub struct RemoveArgs {
     pub manner: MannerArgs,
 }
 
-fn role_name(name: &str) -> Result<String, String> {
+pub(crate) fn role_name(name: &str) -> Result<String, String> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "+=.@_-".contains(letter);
     if (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(plain) {
         return Ok(name.to_owned());
@@ -150,7 +150,7 @@ fn resource_id(prefix: &str, id: &str) -> Result<String, String> {
 }
 
 /// The node role that Karpenter's guide and the stack's default expect.
-fn usual_role(cluster: &str) -> String {
+pub(crate) fn usual_role(cluster: &str) -> String {
     format!("KarpenterNodeRole-{cluster}")
 }
 
@@ -230,7 +230,7 @@ impl Job<'_> {
         if is_text {
             step::text(steps, tools, self.manner.dry_run, out)?;
         }
-        let go = 0 < to_do && !self.manner.dry_run && (self.manner.yes || (is_text && terminal && agreed(stdin, out)?));
+        let go = step::is_possible(steps) && !self.manner.dry_run && (self.manner.yes || (is_text && terminal && agreed(stdin, out)?));
         let hidden = self.hidden(facts);
         let outcomes = if go {
             step::execute(steps, tools, &hidden, &mut |step, outcome| if is_text { step::tell(step, outcome, out) } else { Ok(()) })?

@@ -36,3 +36,11 @@ fn fixed_options_follow_and_are_shown() {
     assert_eq!(program.shown(&["get", "nodes"]), "kubectl get nodes --context 'a b'");
     assert_eq!(program.at("/bin/echo").text(&["get"]).unwrap(), b"get --context a b\n");
 }
+
+#[test]
+fn log_lines_of_a_client_library_are_left_out_unless_there_is_nothing_else() {
+    let log = "E1126 10:17:42.495925    5379 memcache.go:381] \"Couldn't get current server API group list\"";
+    assert_eq!(without_log(&format!("{log}\n{log}\nUnable to connect to the server\n")), "Unable to connect to the server");
+    assert_eq!(without_log(&format!("{log}\n")), log);
+    assert_eq!(without_log("Error from server (NotFound)\n"), "Error from server (NotFound)");
+}

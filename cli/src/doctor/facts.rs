@@ -1,0 +1,288 @@
+//! What `whittle doctor` looks at. What cannot be read is told with the reason, and the rest is read all the same.
+
+use crate::cluster::manifests;
+use crate::live::account::{Account, DISCOVERY, Eks, Entry, Role, SPOT_ROLE, Secret, Tagged, list, text};
+use crate::live::deployment::{FUNCTIONS, Stack};
+use crate::live::kubernetes::{Kubernetes, Server};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::thread;
+
+/// A thing that was read, or why it could not be.
+pub(super) type Known<T> = Result<T, String>;
+
+/// How many requests are made at once: each of them is a process.
+const AT_ONCE: usize = 8;
+
+/// A function of the deployment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Function {
+    pub(super) name: String,
+    pub(super) state: String,
+    pub(super) update: String,
+    /// Why state or update are not as they should be.
+    pub(super) reason: String,
+    /// The clusters that it was told to serve.
+    pub(super) clusters: String,
+}
+
+/// A queue of the deployment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    pub(super) name: String,
+    pub(super) messages: u64,
+}
+
+/// An alarm that is raised.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alarm {
+    pub(super) name: String,
+    pub(super) description: String,
+}
+
+/// What a deployment has, by name.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) functions: Known<Vec<Function>>,
+    pub(super) queues: Known<Vec<Queue>>,
+    /// Names of rules and schedules that are not enabled.
+    pub(super) disabled: Known<Vec<String>>,
+    pub(super) alarms: Known<Vec<Alarm>>,
+}
+
+/// What the account has for the cluster.
+#[derive(Clone, Debug)]
+pub(super) struct InAccount {
+    pub(super) entries: Known<BTreeMap<String, Entry>>,
+    pub(super) node_role: Known<Option<Role>>,
+    pub(super) has_spot_role: Known<bool>,
+    /// Those that carry the discovery tag.
+    pub(super) subnets: Known<Vec<Tagged>>,
+    pub(super) security_groups: Known<Vec<Tagged>>,
+    pub(super) secret: Known<Option<Secret>>,
+}
+
+/// What the cluster's API server has.
+#[derive(Clone, Debug)]
+pub(super) struct InCluster {
+    pub(super) crds: Known<Vec<Value>>,
+    pub(super) objects: Known<Vec<Value>>,
+    pub(super) watchers: Known<Vec<Value>>,
+    pub(super) pools: Known<Vec<Value>>,
+    pub(super) classes: Known<Vec<Value>>,
+    /// Leases and Deployments of Karpenter.
+    pub(super) karpenter: Known<Vec<Value>>,
+    /// Events that say that EC2 refused a launch.
+    pub(super) refusals: Known<Vec<Value>>,
+}
+
+/// Everything.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) cluster: String,
+    pub(super) node_role_name: String,
+    pub(super) now: jiff::Timestamp,
+    pub(super) caller: Known<String>,
+    pub(super) stack: Known<Stack>,
+    /// How many functions the account may run at once.
+    pub(super) concurrency: Known<u64>,
+    /// None if EKS has no such cluster.
+    pub(super) eks: Known<Option<Eks>>,
+    /// Names of the region's clusters.
+    pub(super) names: Known<Vec<String>>,
+    pub(super) running: Known<Running>,
+    pub(super) account: Known<InAccount>,
+    pub(super) inside: Known<InCluster>,
+}
+
+/// Where to look, and for what.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    pub(super) account: Account<'a>,
+    pub(super) kubernetes: Kubernetes<'a>,
+    pub(super) trust_context: bool,
+    pub(super) stack: &'a str,
+    pub(super) cluster: &'a str,
+    pub(super) node_role: &'a str,
+}
+
+fn told<T, E: Display>(answer: Result<T, E>) -> Known<T> {
+    answer.map_err(|error| error.to_string())
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Asks for each of several things, a few at once. The first that fails is told.
+fn each<T: Sync, R: Send>(things: &[T], ask: impl Fn(&T) -> Known<R> + Sync) -> Known<Vec<R>> {
+    let ask = &ask;
+    let mut all = Vec::new();
+    for some in things.chunks(AT_ONCE) {
+        let answers: Vec<Known<R>> = thread::scope(|threads| {
+            let asked: Vec<_> = some.iter().map(|thing| threads.spawn(move || ask(thing))).collect();
+            asked.into_iter().map(joined).collect()
+        });
+        for answer in answers {
+            all.push(answer?);
+        }
+    }
+    Ok(all)
+}
+
+/// Reads everything.
+pub(super) fn gather(from: Sources<'_>) -> Facts {
+    let Sources { account, kubernetes, cluster, .. } = from;
+    let (caller, stack, concurrency, eks, names, server) = thread::scope(|threads| {
+        let caller = threads.spawn(|| told(account.ask(&["sts", "get-caller-identity"])).map(|answer| text(&answer, "/Arn").to_owned()));
+        let stack = threads.spawn(|| Stack::read(&account, from.stack));
+        let concurrency = threads.spawn(|| {
+            let answer = told(account.ask(&["lambda", "get-account-settings"]))?;
+            let limit = answer.pointer("/AccountLimit/ConcurrentExecutions").and_then(Value::as_u64);
+            limit.ok_or_else(|| "the answer of lambda get-account-settings has no limit".to_owned())
+        });
+        let eks = threads.spawn(|| told(account.cluster(cluster)));
+        let names = threads.spawn(|| {
+            let answer = told(account.ask(&["eks", "list-clusters"]))?;
+            Ok(list(&answer, "/clusters").iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        });
+        let server = threads.spawn(|| told(kubernetes.server()));
+        (joined(caller), joined(stack), joined(concurrency), joined(eks), joined(names), joined(server))
+    });
+    let unknown = "the stack cannot be read".to_owned();
+    let (running, in_account, inside) = thread::scope(|threads| {
+        let running = threads.spawn(|| running(account, stack.as_ref().map_err(|_| unknown.clone())?));
+        let in_account = threads.spawn(|| in_account(from, stack.as_ref().map_err(|_| unknown.clone())?, &eks));
+        let inside = threads.spawn(|| inside(from, &server, &eks));
+        (joined(running), joined(in_account), joined(inside))
+    });
+    Facts {
+        cluster: cluster.to_owned(),
+        node_role_name: from.node_role.to_owned(),
+        now: jiff::Timestamp::now(),
+        caller,
+        stack,
+        concurrency,
+        eks,
+        names,
+        running,
+        account: in_account,
+        inside,
+    }
+}
+
+fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
+    let answer = told(account.ask(&["cloudformation", "list-stack-resources", "--stack-name", &stack.name]))?;
+    let of = |kind: &str| -> Vec<(String, String)> {
+        let all = list(&answer, "/StackResourceSummaries").iter().filter(|one| text(one, "/ResourceType") == kind);
+        all.map(|one| (text(one, "/LogicalResourceId").to_owned(), text(one, "/PhysicalResourceId").to_owned())).collect()
+    };
+    let functions = each(&of("AWS::Lambda::Function"), |(name, id)| {
+        let answer = told(account.ask(&["lambda", "get-function-configuration", "--function-name", id]))?;
+        let at = |place: &str| text(&answer, place).to_owned();
+        let reasons = [at("/StateReason"), at("/LastUpdateStatusReason")];
+        Ok(Function {
+            name: name.clone(),
+            state: at("/State"),
+            update: at("/LastUpdateStatus"),
+            reason: reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_default(),
+            clusters: at("/Environment/Variables/WHITTLE_CLUSTERS"),
+        })
+    });
+    let queues = each(&of("AWS::SQS::Queue"), |(name, url)| {
+        let asked = ["sqs", "get-queue-attributes", "--queue-url", url, "--attribute-names", "ApproximateNumberOfMessages"];
+        let answer = told(account.ask(&asked))?;
+        let messages = text(&answer, "/Attributes/ApproximateNumberOfMessages").parse().unwrap_or_default();
+        Ok(Queue { name: name.clone(), messages })
+    });
+    let (rules, schedules, alarms) = (of("AWS::Events::Rule"), of("AWS::Scheduler::Schedule"), of("AWS::CloudWatch::Alarm"));
+    let prefix = format!("{}-", stack.name);
+    let disabled = (|| {
+        let found = told(account.ask(&["events", "list-rules", "--name-prefix", &prefix]))?;
+        let ticks = told(account.ask(&["scheduler", "list-schedules", "--name-prefix", &prefix]))?;
+        let off = list(&found, "/Rules").iter().chain(list(&ticks, "/Schedules")).filter(|one| text(one, "/State") != "ENABLED");
+        let off: Vec<&str> = off.map(|one| text(one, "/Name")).collect();
+        let ours = rules.iter().chain(&schedules);
+        Ok(ours
+            .filter(|(_, id)| off.iter().any(|name| id == name || id.ends_with(&format!("|{name}"))))
+            .map(|(name, _)| name.clone())
+            .collect())
+    })();
+    let raised = told(account.ask(&["cloudwatch", "describe-alarms", "--state-value", "ALARM", "--alarm-name-prefix", &prefix]));
+    let alarms = raised.map(|raised| {
+        let ours = list(&raised, "/MetricAlarms").iter().filter_map(|one| {
+            let (name, _) = alarms.iter().find(|(_, id)| id == text(one, "/AlarmName"))?;
+            Some(Alarm { name: name.clone(), description: text(one, "/AlarmDescription").to_owned() })
+        });
+        ours.collect()
+    });
+    Ok(Running { functions, queues, disabled, alarms })
+}
+
+fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Known<InAccount> {
+    let Sources { account, cluster, .. } = from;
+    let vpc = eks.as_ref().ok().and_then(Option::as_ref).map(|eks| eks.vpc.clone()).filter(|vpc| !vpc.is_empty());
+    let filters: Vec<String> = std::iter::once(format!("Name=tag:{DISCOVERY},Values={cluster}"))
+        .chain(vpc.map(|vpc| format!("Name=vpc-id,Values={vpc}")))
+        .collect();
+    let select: Vec<&str> = std::iter::once("--filters").chain(filters.iter().map(String::as_str)).collect();
+    let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, from.node_role);
+    let node_role = told(account.role(from.node_role));
+    let nodes = node_role.as_ref().ok().and_then(Option::as_ref).map_or(nodes, |role| role.arn.clone());
+    let arns: Vec<String> =
+        FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned()).chain([nodes]).filter(|arn| !arn.is_empty()).collect();
+    let entries = each(&arns, |arn| Ok(told(account.entry(cluster, arn))?.map(|entry| (arn.clone(), entry))));
+    Ok(thread::scope(|threads| {
+        let spot = threads.spawn(|| told(account.has_role(SPOT_ROLE)));
+        let subnets = threads.spawn(|| told(account.subnets(&select)));
+        let groups = threads.spawn(|| told(account.security_groups(&select)));
+        let secret = threads.spawn(|| if stack.takes_webhooks() { told(account.secret(stack.secret_parameter())) } else { Ok(None) });
+        InAccount {
+            entries: entries.map(|all| all.into_iter().flatten().collect()),
+            node_role,
+            has_spot_role: joined(spot),
+            subnets: joined(subnets),
+            security_groups: joined(groups),
+            secret: joined(secret),
+        }
+    }))
+}
+
+fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -> Known<InCluster> {
+    let server = server.clone()?;
+    let is_it = eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| server.is_of(eks));
+    if !is_it && !from.trust_context {
+        return Err(format!(
+            "kubectl's context reaches {:?}, which is not known to be the cluster's endpoint: run aws eks update-kubeconfig --name {}, or name \
+             the right context by --context; --trust-context if it is a tunnel to it",
+            server.address, from.cluster
+        ));
+    }
+    let get = |arguments: &[&str]| told(from.kubernetes.get(arguments));
+    let named = |objects: Vec<Value>| {
+        let references: Vec<String> = objects.iter().map(manifests::reference).collect();
+        get(&references.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    Ok(thread::scope(|threads| {
+        let crds = threads.spawn(|| named(manifests::crds()));
+        let objects = threads.spawn(|| named([manifests::rbac(), manifests::flow(), manifests::webhook("", "", "")].concat()));
+        let watchers = threads.spawn(|| get(&["deployments.apps", "whittle-watcher", "-n", "whittle"]));
+        let pools = threads.spawn(|| get(&["nodepools.karpenter.sh"]));
+        let classes = threads.spawn(|| get(&["ec2nodeclasses.karpenter.k8s.aws"]));
+        let leases =
+            threads.spawn(|| get(&["leases.coordination.k8s.io", "-A", "--field-selector", "metadata.name=karpenter-leader-election"]));
+        let deployments = threads.spawn(|| get(&["deployments.apps", "-A", "-l", "app.kubernetes.io/name=karpenter"]));
+        let refusals = threads.spawn(|| get(&["events", "-A", "--field-selector", "reason=LaunchRefused"]));
+        let (leases, deployments) = (joined(leases), joined(deployments));
+        InCluster {
+            crds: joined(crds),
+            objects: joined(objects),
+            watchers: joined(watchers),
+            pools: joined(pools),
+            classes: joined(classes),
+            karpenter: leases.and_then(|leases| Ok([leases, deployments?].concat())),
+            refusals: joined(refusals),
+        }
+    }))
+}

@@ -1,0 +1,75 @@
+//! What is wrong with an installation, and what would mend it: facts in, findings out.
+
+mod account;
+mod cluster;
+mod deployment;
+
+use super::facts::{Facts, Known};
+use serde::Serialize;
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    Ok,
+    /// It works, though hardly as it is meant.
+    Warning,
+    Problem,
+    /// It could not be looked at.
+    Unknown,
+}
+
+/// What one check says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) status: Status,
+    pub(super) what: String,
+    /// What mends it; empty if nothing is to mend.
+    pub(super) remedy: String,
+}
+
+impl Finding {
+    fn ok(check: &'static str, what: impl Into<String>) -> Self {
+        Self { check, status: Status::Ok, what: what.into(), remedy: String::new() }
+    }
+
+    fn warning(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, status: Status::Warning, what: what.into(), remedy: remedy.into() }
+    }
+
+    fn problem(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, status: Status::Problem, what: what.into(), remedy: remedy.into() }
+    }
+
+    fn unknown(check: &'static str, why: impl Into<String>) -> Self {
+        let remedy = "let aws and kubectl read it, then run this again".to_owned();
+        Self { check, status: Status::Unknown, what: why.into(), remedy }
+    }
+}
+
+/// The finding of a thing that was read, or that it is unknown.
+fn known<T>(check: &'static str, fact: &Known<T>, judge: impl FnOnce(&T) -> Finding) -> Finding {
+    match fact {
+        Ok(fact) => judge(fact),
+        Err(why) => Finding::unknown(check, why.clone()),
+    }
+}
+
+/// The command that puts a cluster's side right.
+fn add(facts: &Facts) -> String {
+    let stack = facts.stack.as_ref().map_or("whittle", |stack| stack.name.as_str());
+    let stack = if stack == "whittle" { String::new() } else { format!(" --stack {stack}") };
+    format!("whittle cluster add {}{stack}", facts.cluster)
+}
+
+/// All findings, in the order of the way from the account to the pods.
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut all = deployment::findings(facts);
+    all.extend(account::findings(facts));
+    all.extend(cluster::findings(facts));
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What the account has for the cluster: access, roles, subnets.
+
+use super::super::facts::{Facts, InAccount};
+use super::{Finding, add, known};
+use crate::live::account::{NODE_POLICIES, SPOT_ROLE, Tagged};
+use crate::live::deployment::FUNCTIONS;
+use crate::money::counted;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut all = vec![cluster(facts)];
+    match &facts.account {
+        Err(why) => all.push(Finding::unknown("access", why.clone())),
+        Ok(account) => {
+            all.extend([access(facts, account), node_role(facts, account), node_entry(facts, account), spot(account)]);
+            all.extend([subnets(facts, account), security_groups(facts, account)]);
+        }
+    }
+    all
+}
+
+fn cluster(facts: &Facts) -> Finding {
+    known("cluster", &facts.eks, |eks| match eks {
+        None => {
+            let others = facts.names.as_ref().map(|names| names.join(", ")).unwrap_or_default();
+            let what = format!("EKS has no cluster {} in this account and region; it has: {others}", facts.cluster);
+            Finding::problem("cluster", what, "name another cluster, or its region by --region")
+        }
+        Some(eks) if eks.status != "ACTIVE" => {
+            Finding::problem("cluster", format!("{} is in state {}", facts.cluster, eks.status), "wait until EKS has it ACTIVE")
+        }
+        Some(eks) if !eks.authentication.contains("API") => Finding::problem(
+            "cluster",
+            "its authentication mode is CONFIG_MAP, which knows no access entries",
+            format!("aws eks update-cluster-config --name {} --access-config authenticationMode=API_AND_CONFIG_MAP", facts.cluster),
+        ),
+        Some(eks) => {
+            Finding::ok("cluster", format!("{}, Kubernetes {}, authentication {}", facts.cluster, eks.version, eks.authentication))
+        }
+    })
+}
+
+fn access(facts: &Facts, account: &InAccount) -> Finding {
+    let check = "access";
+    known(check, &account.entries, |entries| {
+        let Ok(stack) = &facts.stack else { return Finding::unknown(check, "the stack cannot be read") };
+        let fault = |&(function, output, groups): &(&str, &str, [&'static str; 2])| match entries.get(stack.output(output)) {
+            None => Some(format!("{function} has no access entry")),
+            Some(entry) => {
+                let missing: Vec<&str> = groups.iter().copied().filter(|group| !entry.groups.contains(*group)).collect();
+                (!missing.is_empty()).then(|| format!("{function} is not in {}", missing.join(", ")))
+            }
+        };
+        let faults: Vec<String> = FUNCTIONS.iter().filter_map(fault).collect();
+        if faults.is_empty() {
+            return Finding::ok(check, format!("{} functions have access entries with their groups", FUNCTIONS.len()));
+        }
+        Finding::problem(check, faults.join("; "), add(facts))
+    })
+}
+
+fn node_role(facts: &Facts, account: &InAccount) -> Finding {
+    let name = &facts.node_role_name;
+    known("node role", &account.node_role, |role| match role {
+        None => Finding::warning(
+            "node role",
+            format!("there is no role {name}"),
+            format!("{}, or name the role that your node classes have by --node-role", add(facts)),
+        ),
+        Some(role) if !role.trusts_ec2 => Finding::problem(
+            "node role",
+            format!("EC2 may not assume {name}"),
+            format!("let ec2.amazonaws.com assume it: aws iam update-assume-role-policy --role-name {name}"),
+        ),
+        Some(role) => {
+            let older = role.policies.contains("AmazonEC2ContainerRegistryReadOnly");
+            let has = |policy: &str| role.policies.contains(policy) || (older && policy == "AmazonEC2ContainerRegistryPullOnly");
+            let missing: Vec<&str> = NODE_POLICIES.iter().copied().filter(|policy| !has(policy)).collect();
+            if missing.is_empty() {
+                return Finding::ok("node role", format!("{name} with its policies"));
+            }
+            let remedy = format!(
+                "aws iam attach-role-policy --role-name {name} --policy-arn arn:aws:iam::aws:policy/{}",
+                missing.join(" (and so on) ")
+            );
+            Finding::warning("node role", format!("{name} lacks {}, unless other policies allow the same", missing.join(", ")), remedy)
+        }
+    })
+}
+
+fn node_entry(facts: &Facts, account: &InAccount) -> Finding {
+    let check = "node access";
+    known(check, &account.entries, |entries| {
+        let Some(arn) = account.node_role.as_ref().ok().and_then(Option::as_ref).map(|role| &role.arn) else {
+            return Finding::unknown(check, format!("the role {} was not found", facts.node_role_name));
+        };
+        match entries.get(arn) {
+            Some(entry) if entry.kind.starts_with("EC2") => {
+                Finding::ok(check, format!("{} may join ({})", facts.node_role_name, entry.kind))
+            }
+            Some(entry) => Finding::problem(
+                check,
+                format!("the access entry of {} is of type {}, with which nodes cannot join", facts.node_role_name, entry.kind),
+                format!("aws eks delete-access-entry --cluster-name {} --principal-arn {arn}, then {}", facts.cluster, add(facts)),
+            ),
+            None => {
+                let only_entries = facts.eks.as_ref().ok().and_then(Option::as_ref).is_none_or(|eks| eks.authentication == "API");
+                let what = format!("{} has no access entry: nodes with it start and never join", facts.node_role_name);
+                if only_entries {
+                    Finding::problem(check, what, add(facts))
+                } else {
+                    Finding::warning(check, format!("{what}, unless the ConfigMap aws-auth has it"), add(facts))
+                }
+            }
+        }
+    })
+}
+
+fn spot(account: &InAccount) -> Finding {
+    known("spot role", &account.has_spot_role, |has| {
+        if *has {
+            return Finding::ok("spot role", SPOT_ROLE);
+        }
+        let what = format!("the account has no role {SPOT_ROLE}: EC2 refuses every spot instance");
+        Finding::problem("spot role", what, "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com")
+    })
+}
+
+/// Whether node classes of the cluster go by the discovery tag; so do those to come, if there are none.
+fn go_by_tag(facts: &Facts, terms: &str) -> bool {
+    let Some(classes) = facts.inside.as_ref().ok().and_then(|inside| inside.classes.as_ref().ok()) else { return true };
+    let by_tag = |class: &serde_json::Value| {
+        let terms = class.pointer(&format!("/spec/{terms}")).map(ToString::to_string).unwrap_or_default();
+        terms.contains(crate::live::account::DISCOVERY)
+    };
+    classes.is_empty() || classes.iter().any(by_tag)
+}
+
+fn untagged(facts: &Facts, check: &'static str, what: &str, terms: &str) -> Finding {
+    let tag = format!("karpenter.sh/discovery={}", facts.cluster);
+    if go_by_tag(facts, terms) {
+        return Finding::problem(check, format!("none has the tag {tag}, by which node classes find {what}"), add(facts));
+    }
+    Finding::ok(check, format!("none has the tag {tag}, and no node class goes by it"))
+}
+
+fn subnets(facts: &Facts, account: &InAccount) -> Finding {
+    let check = "subnets";
+    known(check, &account.subnets, |subnets| {
+        if subnets.is_empty() {
+            return untagged(facts, check, "subnets", "subnetSelectorTerms");
+        }
+        let shown = |one: &Tagged| format!("{} has {} free {}", one.id, one.free, if one.free == 1 { "address" } else { "addresses" });
+        let short: Vec<String> = subnets.iter().filter(|one| one.free < 16).map(shown).collect();
+        if short.is_empty() {
+            let free: u64 = subnets.iter().map(|one| one.free).sum();
+            return Finding::ok(check, format!("{} with the discovery tag, {free} free addresses", counted(subnets.len(), "subnet")));
+        }
+        let remedy = "tag a larger subnet as well, or free addresses: each pod takes one";
+        if short.len() == subnets.len() {
+            Finding::problem(check, short.join("; "), remedy)
+        } else {
+            Finding::warning(check, short.join("; "), remedy)
+        }
+    })
+}
+
+fn security_groups(facts: &Facts, account: &InAccount) -> Finding {
+    let check = "security groups";
+    known(check, &account.security_groups, |groups| match groups.len() {
+        0 => untagged(facts, check, "security groups", "securityGroupSelectorTerms"),
+        some => Finding::ok(check, format!("{} with the discovery tag", counted(some, "security group"))),
+    })
+}

@@ -1,0 +1,295 @@
+use super::super::facts::{Alarm, Function, InAccount, InCluster, Queue, Running};
+use super::*;
+use crate::cluster::manifests;
+use crate::live::account::{Eks, Entry, NODE_POLICIES, Role, Secret, Tagged};
+use crate::live::deployment::{FUNCTIONS, Stack};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const NODES: &str = "arn:aws:iam::1:role/KarpenterNodeRole-shop";
+
+fn stack() -> Stack {
+    let roles = FUNCTIONS.iter().map(|(name, output, _)| ((*output).to_owned(), format!("arn:aws:iam::1:role/{name}")));
+    let more = [("RelayUrl", "https://abc.on.aws/"), ("Version", env!("CARGO_PKG_VERSION"))];
+    Stack {
+        name: "whittle".into(),
+        status: "UPDATE_COMPLETE".into(),
+        partition: "aws".into(),
+        region: "eu-west-1".into(),
+        account: "1".into(),
+        parameters: [("Clusters".to_owned(), "shop,dev".to_owned())].into(),
+        outputs: roles.chain(more.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect(),
+    }
+}
+
+fn ready(mut object: Value) -> Value {
+    object["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+    object
+}
+
+/// An installation in which nothing is wrong.
+fn healthy() -> Facts {
+    let stack = stack();
+    let function = |name: &&str| Function {
+        name: (*name).to_owned(),
+        state: "Active".into(),
+        update: "Successful".into(),
+        clusters: "shop,dev".into(),
+        ..Function::default()
+    };
+    let names = ["Relay", "Schedule", "Launch", "Register", "Consolidate", "Interrupt", "Terminate", "Refresh", "Sweep"];
+    let queues = ["PlanQueue", "PlanDeadLetters", "LaunchQueue", "LaunchDeadLetters"];
+    let entries: BTreeMap<String, Entry> = FUNCTIONS
+        .iter()
+        .map(|(_, output, groups)| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            (stack.output(output).to_owned(), Entry { groups, kind: "STANDARD".into(), ..Entry::default() })
+        })
+        .chain([(NODES.to_owned(), Entry { kind: "EC2_LINUX".into(), ..Entry::default() })])
+        .collect();
+    let tagged = |id: &str| vec![Tagged { id: id.into(), free: 4000, ..Tagged::default() }];
+    let [class, pool] = manifests::sample("shop", "KarpenterNodeRole-shop", None, None).try_into().unwrap();
+    let hook = manifests::webhook("abc.on.aws", &whittle_relay::cluster_secret("stored", "shop"), "shop");
+    Facts {
+        cluster: "shop".into(),
+        node_role_name: "KarpenterNodeRole-shop".into(),
+        now: "2026-01-01T12:00:00Z".parse().unwrap(),
+        caller: Ok("arn:aws:iam::1:user/me".into()),
+        concurrency: Ok(1000),
+        eks: Ok(Some(Eks { status: "ACTIVE".into(), version: "1.34".into(), authentication: "API".into(), ..Eks::default() })),
+        names: Ok(vec!["shop".into(), "dev".into()]),
+        running: Ok(Running {
+            functions: Ok(names.iter().map(function).collect()),
+            queues: Ok(queues.iter().map(|name| Queue { name: (*name).to_owned(), messages: 0 }).collect()),
+            disabled: Ok(Vec::new()),
+            alarms: Ok(Vec::new()),
+        }),
+        account: Ok(InAccount {
+            entries: Ok(entries),
+            node_role: Ok(Some(Role {
+                arn: NODES.into(),
+                trusts_ec2: true,
+                policies: NODE_POLICIES.iter().map(|policy| (*policy).to_owned()).collect(),
+                ..Role::default()
+            })),
+            has_spot_role: Ok(true),
+            subnets: Ok(tagged("subnet-1")),
+            security_groups: Ok(tagged("sg-1")),
+            secret: Ok(Some(Secret("stored".into()))),
+        }),
+        inside: Ok(InCluster {
+            crds: Ok(manifests::crds()),
+            objects: Ok([manifests::rbac(), manifests::flow(), hook].concat()),
+            watchers: Ok(Vec::new()),
+            pools: Ok(vec![ready(pool)]),
+            classes: Ok(vec![ready(class)]),
+            karpenter: Ok(Vec::new()),
+            refusals: Ok(Vec::new()),
+        }),
+        stack: Ok(stack),
+    }
+}
+
+impl Facts {
+    fn stack(&mut self) -> &mut Stack {
+        self.stack.as_mut().unwrap()
+    }
+
+    fn running(&mut self) -> &mut Running {
+        self.running.as_mut().unwrap()
+    }
+
+    fn account(&mut self) -> &mut InAccount {
+        self.account.as_mut().unwrap()
+    }
+
+    fn inside(&mut self) -> &mut InCluster {
+        self.inside.as_mut().unwrap()
+    }
+}
+
+#[test]
+fn nothing_is_wrong_with_a_healthy_installation() {
+    let found = findings(&healthy());
+    let bad: Vec<_> = found.iter().filter(|finding| finding.status != Status::Ok || !finding.remedy.is_empty()).collect();
+    assert_eq!(bad, Vec::<&Finding>::new());
+    assert_eq!(found.len(), 24);
+}
+
+/// After a change of the healthy installation one check, and no other, tells these words with this remedy.
+#[track_caller]
+fn found(status: Status, change: impl FnOnce(&mut Facts), check: &str, what: &str, remedy: &str) {
+    let mut facts = healthy();
+    change(&mut facts);
+    let all = findings(&facts);
+    let bad: Vec<&Finding> = all.iter().filter(|finding| finding.status != Status::Ok).collect();
+    assert_eq!(bad.len(), 1, "{bad:?}");
+    let Finding { check: is, status: how, what: told, remedy: by } = bad[0];
+    assert_eq!((*is, *how), (check, status), "{told}");
+    assert!(told.contains(what) && by.contains(remedy), "{told} / {by}");
+}
+
+#[test]
+fn each_of_ten_broken_installations_is_named_with_its_remedy() {
+    use Status::Problem;
+    let add = "whittle cluster add shop";
+    let no_entry = |facts: &mut Facts| drop(facts.account().entries.as_mut().unwrap().remove("arn:aws:iam::1:role/launch"));
+    found(Problem, no_entry, "access", "launch has no access entry", add);
+    let rotated = |facts: &mut Facts| facts.account().secret = Ok(Some(Secret("other".into())));
+    found(Problem, rotated, "doorbell", "does not follow from the SSM parameter /whittle/relay-secret", add);
+    found(Problem, |facts| facts.account().subnets = Ok(Vec::new()), "subnets", "none has the tag karpenter.sh/discovery=shop", add);
+    let no_crd =
+        |facts: &mut Facts| facts.inside().crds.as_mut().unwrap().retain(|crd| crd["metadata"]["name"] != "nodepools.karpenter.sh");
+    found(Problem, no_crd, "CRDs", "missing: nodepools.karpenter.sh", add);
+    let misnamed = |facts: &mut Facts| drop(facts.stack().parameters.insert("Clusters".into(), "shopp,dev".into()));
+    let line = "sam deploy --region eu-west-1 --parameter-overrides Clusters=dev,shop";
+    found(Problem, misnamed, "clusters", "names shopp, not shop", line);
+    let denied = |facts: &mut Facts| {
+        let message = "EC2 refuses CreateFleet: UnauthorizedOperation: You are not authorized to perform this operation";
+        let about = json!({"kind": "NodePool", "name": "default"});
+        let event =
+            |at: &str, text: &str| json!({"reason": "LaunchRefused", "involvedObject": about, "lastTimestamp": at, "message": text});
+        facts.inside().refusals = Ok(vec![event("2026-01-01T11:50:00Z", message), event("2026-01-01T11:20:00Z", "older")]);
+    };
+    found(Problem, denied, "launches", "NodePool default: EC2 refuses CreateFleet: UnauthorizedOperation", "service control policy");
+    found(
+        Problem,
+        |facts| facts.account().has_spot_role = Ok(false),
+        "spot role",
+        "AWSServiceRoleForEC2Spot",
+        "aws iam create-service-linked-role",
+    );
+    let beside = |facts: &mut Facts| {
+        let lease = json!({"kind": "Lease", "metadata": {"name": "karpenter-leader-election", "namespace": "kube-system"},
+            "spec": {"holderIdentity": "karpenter-1", "renewTime": "2026-01-01T11:59:50.000000Z"}});
+        facts.inside().karpenter = Ok(vec![lease]);
+    };
+    found(Problem, beside, "Karpenter", "in namespace kube-system", "kubectl -n kube-system scale deployment karpenter --replicas=0");
+    found(
+        Problem,
+        |facts| drop(facts.stack().outputs.insert("Version".into(), "0.0.9".into())),
+        "version",
+        "release 0.0.9",
+        "sam build, sam deploy",
+    );
+    let full = |facts: &mut Facts| facts.running().queues.as_mut().unwrap()[3].messages = 7;
+    found(Problem, full, "dead letters", "7 messages in LaunchDeadLetters", "purge-queue");
+}
+
+#[test]
+fn the_deployment_is_judged() {
+    use Status::{Problem, Warning};
+    found(Problem, |facts| facts.stack().status = "UPDATE_ROLLBACK_FAILED".into(), "stack", "ROLLBACK_FAILED", "continue-update-rollback");
+    found(Problem, |facts| facts.stack().status = "ROLLBACK_COMPLETE".into(), "stack", "ROLLBACK_COMPLETE", "delete the stack");
+    found(Problem, |facts| facts.stack().status = "UPDATE_IN_PROGRESS".into(), "stack", "IN_PROGRESS", "wait");
+    found(Warning, |facts| facts.stack().status = "UPDATE_ROLLBACK_COMPLETE".into(), "stack", "taken back", "sam deploy");
+    found(Problem, |facts| drop(facts.stack().outputs.remove("Version")), "version", "no output Version", "sam build");
+    found(Warning, |facts| drop(facts.stack().outputs.insert("Version".into(), "9.0.0".into())), "version", "9.0.0", "9.0.0");
+    found(Warning, |facts| facts.names = Ok(vec!["shop".into()]), "clusters", "names dev", "correct the name");
+    found(Warning, |facts| drop(facts.stack().parameters.insert("Mode".into(), "shadow".into())), "mode", "shadow", "Mode=active");
+    found(Warning, |facts| facts.concurrency = Ok(10), "concurrency", "10 functions", "SmallAccount=true");
+    let failed = |facts: &mut Facts| {
+        let function = &mut facts.running().functions.as_mut().unwrap()[2];
+        (function.update, function.reason) = ("Failed".into(), "the image is gone".into());
+    };
+    found(Problem, failed, "functions", "Launch is in state Active, its last update Failed: the image is gone", "deploy again");
+    let behind = |facts: &mut Facts| facts.running().functions.as_mut().unwrap()[4].clusters = "dev".into();
+    found(Problem, behind, "functions", "Consolidate was told to serve \"dev\"", "deploy again");
+    found(Problem, |facts| drop(facts.running().functions.as_mut().unwrap().pop()), "functions", "8 functions, not 9", "deploy");
+    found(Problem, |facts| facts.running().disabled = Ok(vec!["ScheduleTick".into()]), "rules and ticks", "ScheduleTick", "enable");
+    let alarm = Alarm { name: "PodsWaitAlarm".into(), description: "A pod has waited.".into() };
+    found(Problem, |facts| facts.running().alarms = Ok(vec![alarm]), "alarms", "PodsWaitAlarm (A pod has waited)", "docs/runbooks.md");
+}
+
+#[test]
+fn the_account_is_judged() {
+    use Status::{Problem, Warning};
+    let mode = |facts: &mut Facts| facts.eks.as_mut().unwrap().as_mut().unwrap().authentication = "CONFIG_MAP".into();
+    found(Problem, mode, "cluster", "CONFIG_MAP", "update-cluster-config");
+    let groups = |facts: &mut Facts| {
+        let entry = facts.account().entries.as_mut().unwrap().get_mut("arn:aws:iam::1:role/terminate").unwrap();
+        entry.groups.remove("whittle:terminate");
+    };
+    found(Problem, groups, "access", "terminate is not in whittle:terminate", "cluster add");
+    found(Problem, |facts| drop(facts.account().entries.as_mut().unwrap().remove(NODES)), "node access", "never join", "cluster add");
+    let standard = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "STANDARD".into();
+    found(Problem, standard, "node access", "type STANDARD", "delete-access-entry");
+    let lacking = |facts: &mut Facts| {
+        let role = facts.account().node_role.as_mut().unwrap().as_mut().unwrap();
+        role.policies.remove("AmazonEKS_CNI_Policy");
+    };
+    found(Warning, lacking, "node role", "AmazonEKS_CNI_Policy", "attach-role-policy");
+    let closed = |facts: &mut Facts| facts.account().node_role.as_mut().unwrap().as_mut().unwrap().trusts_ec2 = false;
+    found(Problem, closed, "node role", "may not assume", "ec2.amazonaws.com");
+    let full = |facts: &mut Facts| facts.account().subnets.as_mut().unwrap()[0].free = 3;
+    found(Problem, full, "subnets", "subnet-1 has 3 free addresses", "larger subnet");
+    found(Problem, |facts| facts.account().security_groups = Ok(Vec::new()), "security groups", "none has the tag", "cluster add");
+}
+
+#[test]
+fn the_cluster_is_judged() {
+    use Status::{Problem, Warning};
+    let old =
+        |facts: &mut Facts| facts.inside().crds.as_mut().unwrap()[0]["spec"]["versions"] = json!([{"name": "v1beta1", "served": true}]);
+    found(Problem, old, "CRDs", "nodepools.karpenter.sh does not serve v1", "upgrade");
+    let fewer = |facts: &mut Facts| drop(facts.inside().crds.as_mut().unwrap().pop());
+    found(Warning, fewer, "CRDs", "awsnodetemplates", "cluster add");
+    let changed = |facts: &mut Facts| facts.inside().objects.as_mut().unwrap()[0]["rules"] = json!([]);
+    found(Problem, changed, "rights in the cluster", "ClusterRole whittle-read", "cluster add");
+    let hookless = |facts: &mut Facts| drop(facts.inside().objects.as_mut().unwrap().pop());
+    found(Warning, hookless, "doorbell", "neither a webhook nor a watcher", "cluster add");
+    let host = |facts: &mut Facts| drop(facts.stack().outputs.insert("RelayUrl".into(), "https://new.on.aws/".into()));
+    found(Problem, host, "doorbell", "calls abc.on.aws, and the host of the relay is new.on.aws", "cluster add");
+    found(Problem, |facts| facts.account().secret = Ok(None), "doorbell", "relay cannot start", "cluster add");
+    let down = |facts: &mut Facts| {
+        hookless(facts);
+        facts.inside().watchers = Ok(vec![json!({"status": {"replicas": 2}})]);
+    };
+    found(Problem, down, "doorbell", "no pod of the watcher is ready", "describe deployment");
+    let unready = |facts: &mut Facts| {
+        let conditions = json!([{"type": "Ready", "status": "False", "message": ""},
+            {"type": "SubnetsReady", "status": "False", "message": "no subnet matches"}]);
+        facts.inside().classes.as_mut().unwrap()[0]["status"]["conditions"] = conditions;
+    };
+    found(Problem, unready, "node classes", "default is not ready: SubnetsReady no subnet matches", "message");
+    found(Warning, |facts| facts.inside().pools = Ok(Vec::new()), "NodePools", "none", "cluster add");
+}
+
+#[test]
+fn what_is_past_or_elsewhere_is_no_fault() {
+    let mut facts = healthy();
+    let event = json!({"lastTimestamp": "2026-01-01T10:00:00Z", "message": "UnauthorizedOperation"});
+    facts.inside().refusals = Ok(vec![event]);
+    let lease = |holder: &str, at: &str| json!({"kind": "Lease", "metadata": {}, "spec": {"holderIdentity": holder, "renewTime": at}});
+    let stopped = json!({"kind": "Deployment", "metadata": {"name": "karpenter"}, "status": {}});
+    facts.inside().karpenter = Ok(vec![lease("a", "2026-01-01T11:57:00Z"), lease("", "2026-01-01T12:00:00Z"), stopped]);
+    facts.account().subnets = Ok(Vec::new());
+    facts.inside().classes.as_mut().unwrap()[0]["spec"]["subnetSelectorTerms"] = json!([{"id": "subnet-1"}]);
+    let bad: Vec<Finding> = findings(&facts).into_iter().filter(|finding| finding.status != Status::Ok).collect();
+    assert_eq!(bad, []);
+}
+
+#[test]
+fn what_cannot_be_read_is_unknown_with_the_reason() {
+    let mut facts = healthy();
+    facts.running().queues = Err("AccessDenied: sqs:GetQueueAttributes".into());
+    facts.account().has_spot_role = Err("AccessDenied: iam:GetRole".into());
+    facts.inside = Err("the server cannot be reached".into());
+    let bad: Vec<Finding> = findings(&facts).into_iter().filter(|finding| finding.status != Status::Ok).collect();
+    let told: Vec<_> = bad.iter().map(|finding| (finding.check, finding.what.as_str())).collect();
+    let expected = [
+        ("dead letters", "AccessDenied: sqs:GetQueueAttributes"),
+        ("spot role", "AccessDenied: iam:GetRole"),
+        ("inside the cluster", "the server cannot be reached"),
+    ];
+    assert_eq!(told, expected);
+    assert!(bad.iter().all(|finding| finding.status == Status::Unknown && !finding.remedy.is_empty()));
+}
+
+#[test]
+fn the_template_says_the_version_of_this_command() {
+    let template = include_str!("../../../../template.yaml");
+    let outputs = template.split("\nOutputs:\n").nth(1).unwrap();
+    let value = outputs.split("  Version:\n").nth(1).and_then(|rest| rest.lines().find_map(|line| line.trim().strip_prefix("Value: ")));
+    assert_eq!(value, Some(env!("CARGO_PKG_VERSION")), "template.yaml, output Version");
+}
