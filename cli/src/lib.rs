@@ -23,6 +23,7 @@ pub mod shell;
 pub mod sim;
 pub mod source;
 mod table;
+pub mod top;
 pub mod uninstall;
 pub mod validate;
 
@@ -54,6 +55,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Explain where a pod would go, or what would happen to a node, and why
     Explain(explain::ExplainArgs),
+    /// Show the nodes of a cluster: what is requested of them, what they cost, in which state they are, and which pods wait
+    Top(top::TopArgs),
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
@@ -91,6 +94,7 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Consolidate(args) => consolidate::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Top(args) => top::run(args),
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());

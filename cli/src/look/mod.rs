@@ -4,6 +4,7 @@ mod kinds;
 mod rights;
 #[cfg(test)]
 mod tests;
+pub(crate) mod view;
 mod waiting;
 
 use crate::printing::complain;
@@ -35,7 +36,6 @@ pub(crate) enum Purpose {
     /// To decide: what is hidden could change the answer.
     Decide,
     /// To show it: only what is shown matters.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no command shows a cluster yet"))]
     Show,
     /// To check what users write.
     Check,
@@ -59,6 +59,8 @@ pub enum LiveError {
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     kubectl: Program,
+    /// Whether nothing is said on standard error, because a screen is shown there.
+    quiet: bool,
 }
 
 impl ClusterArgs {
@@ -71,7 +73,7 @@ impl ClusterArgs {
     pub(crate) fn current(&self) -> Live {
         let context = self.context.as_deref().filter(|name| !name.is_empty());
         let kubeconfig = self.kubeconfig.as_ref().map(|file| file.to_string_lossy());
-        Live { kubectl: Program::kubectl(context, kubeconfig.as_deref()) }
+        Live { kubectl: Program::kubectl(context, kubeconfig.as_deref()), quiet: false }
     }
 }
 
@@ -83,6 +85,11 @@ struct Listed<T> {
 }
 
 impl Live {
+    /// The same, silent.
+    pub(crate) fn quiet(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
     /// The objects of the cluster that matter, in several lists at once. On standard error it says how far it is, and what is hidden
     /// that does not matter much.
     ///
@@ -118,7 +125,7 @@ impl Live {
         let lists: Vec<Vec<&Kind>> =
             GROUPS.iter().map(|group| group.iter().filter(|kind| kind.is_asked(purpose, &served)).collect()).collect();
         let lists: Vec<Vec<&Kind>> = lists.into_iter().filter(|kinds| !kinds.is_empty()).collect();
-        let listed = waiting::at_once("reading the cluster", &lists, |kinds| self.list(kinds, &parse));
+        let listed = waiting::at_once((!self.quiet).then_some("reading the cluster"), &lists, |kinds| self.list(kinds, &parse));
         let (mut found, mut hidden) = (Vec::new(), Vec::new());
         for one in listed {
             let mut one = one?;
@@ -130,7 +137,7 @@ impl Live {
         if !matter.is_empty() {
             return Err(Forbidden::of(&matter, &others, &hidden).into());
         }
-        for kind in others {
+        for kind in others.iter().filter(|_| !self.quiet) {
             complain!("warning: you may not list {} of this cluster: {}", kind.resource, kind.without);
         }
         Ok(found)

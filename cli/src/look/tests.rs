@@ -4,7 +4,7 @@ use super::*;
 
 fn live(context: &str) -> Live {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/look/kubectl.sh");
-    Live { kubectl: Program::kubectl(Some(context), None).at(script) }
+    Live { kubectl: Program::kubectl(Some(context), None).at(script), quiet: false }
 }
 
 fn names(found: &ParsedDocuments) -> Vec<String> {

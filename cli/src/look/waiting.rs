@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// How long nothing is said.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks all questions, each on a thread of its own. On a terminal it says after a second how many are answered.
-pub(crate) fn at_once<Q: Sync, A: Send>(what: &str, questions: &[Q], ask: impl Fn(&Q) -> A + Sync) -> Vec<A> {
-    let shown = std::io::stderr().is_terminal();
+/// Asks all questions, each on a thread of its own. On a terminal it says after a second how many are answered to `what`.
+pub(crate) fn at_once<Q: Sync, A: Send>(what: Option<&str>, questions: &[Q], ask: impl Fn(&Q) -> A + Sync) -> Vec<A> {
+    let what = what.filter(|_| std::io::stderr().is_terminal());
     let started = Instant::now();
     let (sender, answers) = mpsc::channel();
     let mut drawn = false;
@@ -33,7 +33,7 @@ pub(crate) fn at_once<Q: Sync, A: Send>(what: &str, questions: &[Q], ask: impl F
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if shown && started.elapsed() >= PATIENCE {
+            if let Some(what) = what.filter(|_| started.elapsed() >= PATIENCE) {
                 printing::draw(&format!("{what}: {answered} of {} lists, {} s", questions.len(), started.elapsed().as_secs()));
                 drawn = true;
             }

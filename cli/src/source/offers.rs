@@ -74,6 +74,24 @@ impl Offers {
 }
 
 impl Offers {
+    /// What any type costs, for nodes that run. Where no region is known, or it has no tables, no price is.
+    ///
+    /// # Errors
+    /// A catalog that cannot be read, and a region that was asked for and has no tables.
+    pub(crate) fn prices(&self, manifests: &Manifests, elsewhere: impl Fn() -> Option<String>) -> Result<(PriceList, Currency), ReadError> {
+        let found = || region_of(manifests).or_else(&elsewhere);
+        if let Some(path) = &self.instance_types {
+            return Ok((PriceList::of_types(&catalog::read(path)?), found().as_deref().map(Currency::of_region).unwrap_or_default()));
+        }
+        let Some(region) = self.region.clone().or_else(found) else { return Ok(Default::default()) };
+        let currency = Currency::of_region(&region);
+        match offline::catalog(&region) {
+            Some(tables) => Ok((PriceList::of_tables(&tables), currency)),
+            None if self.region.is_some() => Err(ReadError::NoTables { region, known: offline::REGIONS }),
+            None => Ok((PriceList::default(), currency)),
+        }
+    }
+
     /// What the tables of a region have, as nodes of a class with all defaults.
     ///
     /// # Errors
