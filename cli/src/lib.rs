@@ -22,6 +22,7 @@ pub mod savings;
 pub mod shell;
 pub mod sim;
 pub mod source;
+pub mod status;
 mod table;
 pub mod top;
 pub mod uninstall;
@@ -55,6 +56,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Explain where a pod would go, or what would happen to a node, and why
     Explain(explain::ExplainArgs),
+    /// Show a cluster and the deployment that serves it at a glance, and what needs a person
+    Status(status::StatusArgs),
     /// Show the nodes of a cluster: what is requested of them, what they cost, in which state they are, and which pods wait
     Top(top::TopArgs),
     Savings(savings::SavingsArgs),
@@ -94,6 +97,7 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Consolidate(args) => consolidate::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Status(args) => printing::written(status::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
         Command::Top(args) => top::run(args),
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {

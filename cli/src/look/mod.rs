@@ -1,5 +1,6 @@
 //! A cluster that runs, read with `kubectl` as files are read: with the user's own rights, and never changed (ADR 0051).
 
+pub mod deployment;
 mod kinds;
 mod rights;
 #[cfg(test)]
@@ -174,8 +175,30 @@ impl Live {
 
     /// The region in the address of an EKS cluster's API server, without asking it.
     pub(crate) fn region(&self) -> Option<String> {
+        region_of_server(&self.setting("/clusters/0/cluster/server")?).map(str::to_owned)
+    }
+
+    /// What the kubeconfig calls the cluster of the context: with EKS its ARN.
+    pub(crate) fn cluster_entry(&self) -> Option<String> {
+        self.setting("/contexts/0/context/cluster")
+    }
+
+    /// A text of the kubeconfig, as far as the context uses it.
+    fn setting(&self, at: &str) -> Option<String> {
         let config = self.kubectl.json(&["config", "view", "--minify", "-o", "json"]).ok()?;
-        region_of_server(config.pointer("/clusters/0/cluster/server")?.as_str()?).map(str::to_owned)
+        config.pointer(at)?.as_str().map(str::to_owned)
+    }
+
+    /// The Events that Whittle wrote; clusters keep them for an hour. Without them an answer lacks only these.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let asked = self.kubectl.json(&["get", "events", "--all-namespaces", "--field-selector", "source=whittle", "-o", "json"]);
+        match asked {
+            Ok(mut list) => list.get_mut("items").map(Value::take).and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default(),
+            Err(error) => {
+                complain!("warning: Events cannot be read, so that none are shown: {error}");
+                Vec::new()
+            }
+        }
     }
 }
 

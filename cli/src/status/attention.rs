@@ -1,0 +1,91 @@
+//! What needs a person, with what to do about it.
+
+use super::Deployed;
+use crate::look::view::{State, View};
+use crate::money::counted;
+use crate::source::Manifests;
+use jiff::{SignedDuration, Timestamp};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{Condition, conditions};
+
+/// How long pods may wait: launching a machine takes a minute or two.
+const WAITING_MAX: SignedDuration = SignedDuration::from_mins(10);
+/// How long a machine may take to join; Whittle gives up after fifteen minutes.
+const JOINING_MAX: SignedDuration = SignedDuration::from_mins(15);
+
+/// Everything that should not be left as it is.
+pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, now: Timestamp) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(Deployed { deployment, alarms, .. }) = deployed {
+        out.extend(alarms.iter().map(|alarm| format!("alarm {}: {} (docs/runbooks.md)", alarm.name, alarm.description)));
+        let (stack, status) = (&deployment.stack, &deployment.status);
+        // Such as ROLLBACK_COMPLETE and UPDATE_ROLLBACK_FAILED; after UPDATE_ROLLBACK_COMPLETE the version before runs on.
+        if status.ends_with("FAILED") || (status.contains("ROLLBACK") && status != "UPDATE_ROLLBACK_COMPLETE") {
+            out.push(format!("stack {stack} is {status}: `aws cloudformation describe-stack-events --stack-name {stack}` says why"));
+        }
+    }
+    out.extend(view.refused.iter().map(|refused| format!("an object cannot be read: {refused}")));
+    let pools = read.objects.node_pools.iter().filter(|pool| !pool.metadata.is_deleting());
+    out.extend(pools.filter_map(|pool| {
+        let why = unready(&pool.status.conditions)?;
+        Some(format!(
+            "NodePool {} is not ready ({why}): `kubectl describe nodepool` and its EC2NodeClass say more",
+            NodePool::given_name(&pool.metadata.name)
+        ))
+    }));
+    out.extend(waiting(view, now));
+    out.extend(machines(view, now));
+    out
+}
+
+/// Why something is not ready, if it says that it is not.
+fn unready(all: &[Condition]) -> Option<String> {
+    let ready = conditions::find(all, conditions::READY)?;
+    if conditions::is_true(all, conditions::READY) {
+        return None;
+    }
+    Some(if ready.message.is_empty() { ready.reason.clone() } else { ready.message.clone() })
+}
+
+/// Pods that wait for too long.
+fn waiting(view: &View, now: Timestamp) -> Option<String> {
+    let late = view.waiting.iter().filter(|group| group.since.is_some_and(|since| now.duration_since(since) > WAITING_MAX));
+    let late: Vec<_> = late.collect();
+    let first = late.first()?;
+    let count = late.iter().map(|group| group.count).sum();
+    Some(format!(
+        "{} waited for more than {} minutes: `whittle explain {} --context` says why",
+        counted(count, "pod"),
+        WAITING_MAX.as_mins(),
+        first.pod
+    ))
+}
+
+/// Machines that do not get on.
+fn machines(view: &View, now: Timestamp) -> Vec<String> {
+    let named = |state: &dyn Fn(State) -> bool, since: SignedDuration| {
+        let is_late = |created: Option<Timestamp>| created.is_some_and(|created| now.duration_since(created) > since);
+        let found = view.machines.iter().filter(|machine| state(machine.state) && is_late(machine.created));
+        found.map(|machine| machine.name.as_str()).collect::<Vec<_>>()
+    };
+    let list = |names: &[&str]| match names {
+        [one, two, three, _, ..] => format!("{one}, {two}, {three} and {} more", names.len() - 3),
+        few => few.join(", "),
+    };
+    let mut out = Vec::new();
+    let late = named(&|state| matches!(state, State::Launching | State::Joining | State::Starting), JOINING_MAX);
+    if !late.is_empty() {
+        out.push(format!(
+            "{} for more than {} minutes: {}; `kubectl describe nodeclaim` says how far they are",
+            if late.len() == 1 { "1 machine did not join" } else { "machines did not join" },
+            JOINING_MAX.as_mins(),
+            list(&late)
+        ));
+    }
+    let unready = named(&|state| state == State::NotReady, SignedDuration::ZERO);
+    if !unready.is_empty() {
+        let verb = if unready.len() == 1 { "is" } else { "are" };
+        out.push(format!("{} {verb} not ready: {}; `kubectl describe node` says why", counted(unready.len(), "node"), list(&unready)));
+    }
+    out
+}

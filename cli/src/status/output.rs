@@ -1,0 +1,128 @@
+//! A status as text and as JSON.
+
+use super::{Decided, Status};
+use crate::look::deployment::shown;
+use crate::look::view::{State, View};
+use crate::money::{HOURS_A_MONTH, cents, counted};
+use crate::plan::output::dollars;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The most groups of waiting pods that are shown.
+const WAITING_MAX: usize = 10;
+
+fn states(view: &View) -> BTreeMap<State, usize> {
+    let mut counts = BTreeMap::new();
+    for machine in &view.machines {
+        *counts.entry(machine.state).or_insert(0) += 1;
+    }
+    counts
+}
+
+/// Without what could act on a terminal.
+fn tame(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+/// For people.
+pub(super) fn text(status: &Status, paint: bool) -> String {
+    let mut out = String::new();
+    let bold = |text: &str| if paint { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() };
+    if let Some(deployed) = &status.deployed {
+        let deployment = &deployed.deployment;
+        let head = format!("deployment {}: {}, {}", deployment.stack, deployment.mode, deployment.status);
+        let _ = writeln!(out, "{}\n  clusters: {}", bold(&head), deployment.clusters.join(", "));
+        if deployed.alarms.is_empty() {
+            let _ = writeln!(out, "  no alarm");
+        }
+        for alarm in &deployed.alarms {
+            let since = if alarm.since.is_empty() { String::new() } else { format!(" since {}", tame(&alarm.since)) };
+            let _ = writeln!(out, "  ALARM {}{since}", tame(&alarm.name));
+        }
+    }
+    cluster(&mut out, &status.view, &bold);
+    if !status.decisions.is_empty() {
+        let _ = writeln!(out, "{}", bold("last decisions (UTC)"));
+    }
+    for Decided { at, about, message } in &status.decisions {
+        let _ = writeln!(out, "  {}  {}: {}", shown(*at), tame(about), tame(message));
+    }
+    let head = match status.attention.len() {
+        0 => "nothing needs attention".to_owned(),
+        1 => "1 thing needs attention".to_owned(),
+        many => format!("{many} things need attention"),
+    };
+    let _ = writeln!(out, "{}", bold(&head));
+    for line in &status.attention {
+        let _ = writeln!(out, "  {}", tame(line));
+    }
+    out
+}
+
+fn cluster(out: &mut String, view: &View, bold: &dyn Fn(&str) -> String) {
+    let bill = &view.bill;
+    let money = format!("{} (${:.2} a month)", bill.price, bill.price.dollars() * HOURS_A_MONTH);
+    let unpriced =
+        if bill.unpriced == 0 { String::new() } else { format!(", without {} of unknown price", counted(bill.unpriced, "node")) };
+    let head = format!(
+        "cluster: {}, {}, {}{unpriced}",
+        counted(view.machines.len(), "node"),
+        counted(view.pods, "pod"),
+        view.currency.shown(money)
+    );
+    let _ = writeln!(out, "{}", bold(&head));
+    let states: Vec<String> = states(view).iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
+    if !states.is_empty() {
+        let _ = writeln!(out, "  nodes: {}", states.join(", "));
+    }
+    match view.pending() {
+        0 => {
+            let _ = writeln!(out, "  no pod waits");
+        }
+        1 => {
+            let _ = writeln!(out, "  1 pod waits");
+        }
+        many => {
+            let _ = writeln!(out, "  {many} pods wait");
+        }
+    }
+    for group in view.waiting.iter().take(WAITING_MAX) {
+        let _ = writeln!(out, "    {} of {}: {}", group.count, tame(&group.owner), tame(&group.reason));
+    }
+    let more = view.waiting.len().saturating_sub(WAITING_MAX);
+    if more > 0 {
+        let _ = writeln!(out, "    and {more} other reasons");
+    }
+}
+
+/// For programs.
+pub(super) fn json(status: &Status) -> Value {
+    let view = &status.view;
+    let states: BTreeMap<&str, usize> = states(view).into_iter().map(|(state, count)| (state.as_str(), count)).collect();
+    let waiting = |group: &crate::look::view::Waiting| json!({"pod": group.pod, "owner": group.owner, "count": group.count, "since": group.since, "reason": group.reason});
+    json!({
+        "at": status.now,
+        "deployment": status.deployed.as_ref().map(|deployed| json!({
+            "stack": deployed.deployment.stack,
+            "status": deployed.deployment.status,
+            "mode": deployed.deployment.mode,
+            "clusters": deployed.deployment.clusters,
+            "alarms": deployed.alarms.iter().map(|alarm| json!({
+                "name": alarm.name, "description": alarm.description, "since": alarm.since,
+            })).collect::<Vec<_>>(),
+        })),
+        "cluster": {
+            "nodes": view.machines.len(),
+            "states": states,
+            "pods": view.pods,
+            "waiting": view.waiting.iter().map(waiting).collect::<Vec<_>>(),
+            "currency": view.currency.code(),
+            "price": dollars(view.bill.price),
+            "monthly": cents(view.bill.price.dollars() * HOURS_A_MONTH),
+            "unpriced": view.bill.unpriced,
+        },
+        "decisions": status.decisions,
+        "attention": status.attention,
+    })
+}

@@ -1,0 +1,69 @@
+use super::*;
+use crate::money::Currency;
+use crate::source::PriceList;
+
+const NOW: &str = "2026-01-02T00:00:00Z";
+
+const CLUSTER: &str = r#"
+{apiVersion: v1, kind: Node, metadata: {name: a}, spec: {}, status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady}]}}
+---
+{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: default-2, creationTimestamp: "2026-01-01T00:00:00Z"},
+  spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []},
+  status: {conditions: [{type: Launched, status: Unknown}]}}
+---
+{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default},
+  spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}},
+  status: {conditions: [{type: Ready, status: "False", reason: NodeClassNotFound, message: "no EC2NodeClass default"}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, creationTimestamp: "2026-01-01T23:00:00Z"}, spec: {containers: [{}]},
+  status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: "0/1\e[2J nodes"}]}}
+"#;
+
+fn status_of(text: &str, deployed: Option<Deployed>) -> Status {
+    let now = NOW.parse().unwrap();
+    let read = source::read_text("cluster.yaml", text).unwrap();
+    let view = View::of(&read, &PriceList::default(), Currency::default());
+    let attention = attention::of(&read, &view, deployed.as_ref(), now);
+    let decisions = deployed.as_ref().map(|deployed| deployed.decisions.clone()).unwrap_or_default();
+    Status { now, view, deployed, decisions, attention }
+}
+
+#[test]
+fn what_does_not_get_on_needs_a_person_and_says_what_to_do() {
+    let status = status_of(CLUSTER, None);
+    let expected = [
+        "NodePool default is not ready (no EC2NodeClass default): `kubectl describe nodepool` and its EC2NodeClass say more",
+        "1 pod waited for more than 10 minutes: `whittle explain default/web --context` says why",
+        "1 machine did not join for more than 15 minutes: default-2; `kubectl describe nodeclaim` says how far they are",
+        "1 node is not ready: a; `kubectl describe node` says why",
+    ];
+    assert_eq!(status.attention, expected);
+    let text = output::text(&status, false);
+    assert!(text.contains("nodes: 1 launching, 1 not ready\n  1 pod waits\n    1 of Pod default/web: 0/1 [2J nodes"), "{text}");
+    assert!(text.contains("4 things need attention") && !text.contains('\u{1b}'), "{text:?}");
+    let json = output::json(&status);
+    assert_eq!(json["cluster"]["states"]["launching"], 1);
+    assert_eq!(json["attention"].as_array().unwrap().len(), 4);
+    assert!(json["deployment"].is_null());
+}
+
+#[test]
+fn a_quiet_cluster_needs_nobody() {
+    let quiet = CLUSTER.split("---").next().unwrap().replace("\"False\"", "\"True\"");
+    let status = status_of(&quiet, None);
+    assert_eq!(status.attention, Vec::<String>::new());
+    assert!(output::text(&status, false).ends_with("nothing needs attention\n"));
+}
+
+#[test]
+fn an_event_is_a_decision_about_its_object() {
+    let event = serde_json::json!({
+        "lastTimestamp": "2026-01-01T00:00:00Z", "reason": "Nominated", "message": "Pod should schedule on: a",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web"}, "metadata": {"namespace": "default"},
+    });
+    let found = decided(&event).unwrap();
+    assert_eq!((&*found.about, &*found.message), ("pod/default/web", "Nominated: Pod should schedule on: a"));
+    let about_a_node = serde_json::json!({"eventTime": NOW, "involvedObject": {"kind": "Node", "name": "a", "namespace": "default"}});
+    assert_eq!(decided(&about_a_node).unwrap().about, "node/a");
+    assert!(decided(&serde_json::json!({"reason": "Nominated"})).is_none(), "without a time");
+}
