@@ -212,10 +212,10 @@ impl Job<'_> {
             }
         };
         let steps = (self.plan)(&facts, &self.wanted);
-        self.carry_out(&facts, &steps, (&aws, &kubectl), terminal, stdin, out)
+        self.execute(&facts, &steps, (&aws, &kubectl), terminal, stdin, out)
     }
 
-    fn carry_out(
+    fn execute(
         &self,
         facts: &Facts,
         steps: &[Step],
