@@ -87,7 +87,8 @@ pub(super) fn run(args: &ListArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
             let rows: Vec<_> = rows
                 .iter()
                 .map(|row| {
-                    json!({"name": row.name, "status": row.status, "version": row.version, "functionsWithAccess": row.open_to, "error": row.fault})
+                    let Row { name, status, version, open_to, fault } = row;
+                    json!({"name": name, "status": status, "version": version, "functionsWithAccess": open_to, "error": fault})
                 })
                 .collect();
             writeln!(out, "{:#}", json!({"stack": stack.name, "region": stack.region, "functions": all, "clusters": rows}))?;

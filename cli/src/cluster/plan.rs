@@ -54,8 +54,8 @@ fn authentication(facts: &Facts, wanted: &Wanted) -> Step {
         State::Exists
     } else {
         let change = format!(
-            "aws eks update-cluster-config --name {} --access-config authenticationMode=API_AND_CONFIG_MAP --region {} (it cannot be undone; \
-             aws-auth stays valid)",
+            "aws eks update-cluster-config --name {} --access-config authenticationMode=API_AND_CONFIG_MAP --region {} (it cannot \
+             be undone; aws-auth stays valid)",
             wanted.cluster, facts.stack.region
         );
         State::blocked("the cluster knows no access entries (authentication mode CONFIG_MAP)", change)
@@ -112,9 +112,9 @@ fn role_is_refused(facts: &Facts, wanted: &Wanted) -> Option<State> {
     let permitted = settings.permits_node_role(&ClusterName::new(&wanted.cluster), &wanted.node_role);
     (!permitted).then(|| {
         State::blocked(
-            format!("the stack's parameters NodeRoles and ClusterNodeRoles do not let nodes of this cluster have role {}", wanted.node_role),
+            format!("the stack's NodeRoles and ClusterNodeRoles do not let nodes of this cluster have role {}", wanted.node_role),
             format!(
-                "deploy with NodeRoles={},{} and name the role for this cluster in ClusterNodeRoles (infra/README.md), or leave --node-role out",
+                "deploy with NodeRoles={},{} and the role for this cluster in ClusterNodeRoles (infra/README.md), or leave --node-role out",
                 facts.stack.parameter("NodeRoles"),
                 wanted.node_role
             ),

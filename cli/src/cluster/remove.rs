@@ -129,8 +129,8 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
         Some(role) if !role.profiles.is_empty() => State::blocked(
             format!("instance profiles contain it: {}", role.profiles.join(", ")),
             format!(
-                "whittle uninstall deletes those of Whittle; delete others by aws iam remove-role-from-instance-profile --role-name {role_name} \
-                 --instance-profile-name NAME and aws iam delete-instance-profile"
+                "whittle uninstall deletes those of Whittle; delete others by aws iam remove-role-from-instance-profile --role-name \
+                 {role_name} --instance-profile-name NAME and aws iam delete-instance-profile"
             ),
         ),
         Some(role) => {

@@ -254,8 +254,8 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
     let is_it = eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| server.is_of(eks));
     if !is_it && !from.trust_context {
         return Err(format!(
-            "kubectl's context reaches {:?}, which is not known to be the cluster's endpoint: run aws eks update-kubeconfig --name {}, or name \
-             the right context by --context; --trust-context if it is a tunnel to it",
+            "kubectl's context reaches {:?}, which is not known to be the cluster's endpoint: run aws eks update-kubeconfig --name {}, \
+             or name the right context by --context; --trust-context if it is a tunnel to it",
             server.address, from.cluster
         ));
     }

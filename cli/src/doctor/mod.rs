@@ -22,7 +22,8 @@ Examples:
 
 It only reads, by the commands aws and kubectl, with your rights.
 
-Exit code: 0 if nothing is wrong (there may be warnings), 1 if there is a problem, 2 if there is none and something could not be looked at.")]
+Exit code: 0 if nothing is wrong (there may be warnings), 1 if there is a problem, 2 if there is none and
+something could not be looked at.")]
 pub struct Args {
     /// Name of the EKS cluster
     #[arg(value_name = "NAME", value_parser = cluster_name)]

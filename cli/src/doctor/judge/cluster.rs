@@ -9,6 +9,10 @@ use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+/// What mends a refusal for want of rights.
+const DENIED: &str = "allow it: a service control policy, a permissions boundary or the role of launch denies it (docs/runbooks.md, \
+                      \"EC2 refuses launches\")";
+
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     match &facts.inside {
         Err(why) => vec![Finding::unknown("inside the cluster", why.clone())],
@@ -149,7 +153,7 @@ fn classes(facts: &Facts, inside: &InCluster) -> Finding {
         }
         let denied = faults.iter().any(|fault| is_denied(fault));
         let remedy = if denied {
-            "allow it: a service control policy, a permissions boundary or the role of launch denies it (docs/runbooks.md, \"EC2 refuses launches\")"
+            DENIED
         } else {
             "correct what the message names; refresh looks every five minutes, its log (function refresh) says what it tried"
         };
@@ -189,11 +193,7 @@ fn launches(facts: &Facts, inside: &InCluster) -> Finding {
         };
         let message = text(event, "/message");
         let of = format!("{} {}", text(event, "/involvedObject/kind"), text(event, "/involvedObject/name"));
-        let remedy = if is_denied(message) {
-            "allow it: a service control policy, a permissions boundary or the role of launch denies it (docs/runbooks.md, \"EC2 refuses launches\")"
-        } else {
-            "docs/runbooks.md, \"EC2 refuses launches\", has what to do for each reason"
-        };
+        let remedy = if is_denied(message) { DENIED } else { "docs/runbooks.md, \"EC2 refuses launches\", has what to do for each reason" };
         Finding::problem(check, format!("EC2 refused launches for {of}: {message}"), remedy)
     })
 }

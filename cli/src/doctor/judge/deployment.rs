@@ -173,8 +173,8 @@ fn dead_letters(running: &Running) -> Finding {
             );
         }
         let remedy = format!(
-            "the function's log says what failed; once that is mended, aws sqs purge-queue: ticks do the work again ({RUNBOOKS}, \"A message is in \
-             the dead-letter queue\")"
+            "the function's log says what failed; once that is mended, aws sqs purge-queue: ticks do the work again ({RUNBOOKS}, \
+             \"A message is in the dead-letter queue\")"
         );
         Finding::problem(check, full.join(", "), remedy)
     })
@@ -185,7 +185,7 @@ fn rules(running: &Running) -> Finding {
         if disabled.is_empty() {
             return Finding::ok("rules and ticks", "all enabled");
         }
-        let remedy = "enable them: aws events enable-rule, or for ticks the console of EventBridge Scheduler; without them nothing lost is found again";
+        let remedy = "enable them: aws events enable-rule, or for ticks the console of EventBridge Scheduler; they find again what is lost";
         Finding::problem("rules and ticks", format!("disabled: {}", disabled.join(", ")), remedy)
     })
 }
