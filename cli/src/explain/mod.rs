@@ -1,9 +1,13 @@
-//! `whittle explain`: what would be decided about one pod, node or NodeClaim, from files alone.
+//! `whittle explain`: what would be decided about a pod, a machine, a workload or a NodePool, and what was decided about it before.
+
+mod groups;
+mod history;
 
 #[cfg(test)]
 mod tests;
 
 use crate::consolidate;
+use crate::look::deployment::{DeploymentError, StackArgs};
 use crate::plan::{self, output, text};
 use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
@@ -12,6 +16,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, labels};
 use whittle_disruption::Decision;
 use whittle_model::disruption::Command;
@@ -23,19 +28,25 @@ use whittle_model::scheduling::{Plan, PodRef};
 #[command(after_help = "\
 Decides from files or from what --context names, as `whittle plan` does for a pod and `whittle consolidate` for a node.
 
+With --stack it tells what was decided before, as long as the table keeps decisions (seven days): also of a node that is gone.
+
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml
   whittle explain web/api-7d9f --context prod
+  whittle explain deployment/web --context prod
+  whittle explain ip-10-0-1-7.ec2.internal --context prod --stack whittle      (why did it go at 03:12?)
   whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1
 
 Exit code: 0 if there is an answer, 1 if it leaves out or relies on objects that are refused, 2 if there is none.")]
 pub struct ExplainArgs {
-    /// What to explain: a pod (NAME or NAMESPACE/NAME), a node or a NodeClaim. If several objects have the name, write
-    /// pod/, node/ or nodeclaim/ before it.
-    #[arg(value_name = "POD|NODE")]
+    /// What to explain: a pod (NAME or NAMESPACE/NAME), a node, a NodeClaim, a NodePool or a workload. If several objects have the name,
+    /// write pod/, node/, nodeclaim/, nodepool/ or its kind, such as deployment/, before it.
+    #[arg(value_name = "POD|NODE|NODECLAIM|NODEPOOL|WORKLOAD")]
     pub name: String,
     #[command(flatten)]
     pub source: Source,
+    #[command(flatten)]
+    pub stack: StackArgs,
     /// How to print the answer
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -49,8 +60,12 @@ pub struct ExplainArgs {
 pub enum ExplainError {
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("{0:?} is neither a pod nor a node nor a nodeclaim of those that are given{hint}; name one of them, or add its file with -f", hint = like(.1))]
+    #[error(transparent)]
+    Deployment(#[from] DeploymentError),
+    #[error("{0:?} is no pod, node, nodeclaim, nodepool or workload of those that are given{hint}; name one of them, or add its file with -f", hint = like(.1))]
     Unknown(String, Vec<String>),
+    #[error("{0:?} is not there{hint}, and no decision of the stack names it: decisions are kept for seven days", hint = like(.1))]
+    Forgotten(String, Vec<String>),
     #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
     Several(String, Vec<String>),
 }
@@ -74,6 +89,33 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
 }
 
 fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
+    let history = history::of(args)?;
+    let asked_of_stack_alone = history.is_some() && args.source.files.is_empty() && args.source.cluster.live().is_none();
+    let answered = if asked_of_stack_alone { Err(ExplainError::Unknown(args.name.clone(), Vec::new())) } else { present(args) };
+    let Some(history) = history else { return answered };
+    let json_wanted = args.output == Format::Json;
+    match answered {
+        Ok(answer) if history.is_empty() => Ok(answer),
+        Ok(answer) if json_wanted => {
+            let mut value: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+            value["history"] = history.json();
+            Ok(answer.with(format!("{value:#}\n")))
+        }
+        Ok(answer) => {
+            let text = format!("{}\n{}", answer.text, history.text(&args.name, false));
+            Ok(answer.with(text))
+        }
+        Err(ExplainError::Unknown(..)) if !history.is_empty() && json_wanted => {
+            Ok(Answer::of(format!("{:#}\n", json!({"name": args.name, "history": history.json()}))))
+        }
+        Err(ExplainError::Unknown(..)) if !history.is_empty() => Ok(Answer::of(history.text(&args.name, true))),
+        Err(ExplainError::Unknown(name, near)) => Err(ExplainError::Forgotten(name, near)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What would be decided now.
+fn present(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     let (mut read, Market { types: offered, currency, .. }) = args.source.read("explain")?;
     let json_wanted = args.output == Format::Json;
     let name = match subject(&read.objects, &args.name)? {
@@ -89,6 +131,14 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
             };
             return Ok(read.answer(currency.shown(text)));
         }
+        Subject::NodePool(pool) => {
+            let text = groups::pool_text(pool, &read, &plan::decide(&read, offered, args.packing).plan);
+            return Ok(read.answer(group_answer(&args.name, currency.shown(text), json_wanted)));
+        }
+        Subject::Workload(name, pods) => {
+            let text = groups::workload_text(&name, &pods, &plan::decide(&read, offered, args.packing).plan);
+            return Ok(read.answer(group_answer(&args.name, currency.shown(text), json_wanted)));
+        }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
             return Err(ReadError::BlocksDisruption(read.blocks_disruption.clone()).into());
         }
@@ -103,6 +153,11 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     } else {
         currency.shown(machine_text(&name, &plan, &decision))
     }))
+}
+
+/// The answer about several objects, which is a text for programs too.
+fn group_answer(name: &str, text: String, json_wanted: bool) -> String {
+    if json_wanted { format!("{:#}\n", json!({"name": name, "message": text})) } else { text }
 }
 
 /// Where a running pod goes when its node is removed.
@@ -165,6 +220,9 @@ enum Subject<'a> {
     Pod(&'a Pod),
     Node(&'a str),
     NodeClaim(&'a str),
+    NodePool(&'a NodePool),
+    /// Its kind, namespace and name, and its pods.
+    Workload(String, Vec<&'a Pod>),
 }
 
 impl Subject<'_> {
@@ -174,6 +232,8 @@ impl Subject<'_> {
             Subject::Pod(pod) => format!("pod/{}", pod.metadata.key()),
             Subject::Node(name) => format!("node/{name}"),
             Subject::NodeClaim(name) => format!("nodeclaim/{name}"),
+            Subject::NodePool(pool) => format!("nodepool/{}", NodePool::given_name(&pool.metadata.name)),
+            Subject::Workload(name, _) => name.clone(),
         }
     }
 }
@@ -182,12 +242,19 @@ fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>,
     let pods = objects.pods.iter().map(Subject::Pod);
     let nodes = objects.nodes.iter().map(|node| Subject::Node(&node.metadata.name));
     let claims = objects.node_claims.iter().map(|claim| Subject::NodeClaim(&claim.metadata.name));
-    let all: Vec<Subject<'a>> = pods.chain(nodes).chain(claims).collect();
+    let pools = objects.node_pools.iter().map(Subject::NodePool);
+    let workloads = groups::workloads(&objects.pods).into_iter().map(|(name, pods)| Subject::Workload(name, pods));
+    let all: Vec<Subject<'a>> = pods.chain(nodes).chain(claims).chain(pools).chain(workloads).collect();
     let means = |subject: &Subject<'_>| {
         let written = subject.written();
         // Written with its kind, without it, or by its name alone.
         let (_, bare) = written.split_once('/').unwrap_or(("", &written));
         let short = match subject {
+            Subject::Workload(name, _) => {
+                let mut parts = name.split('/');
+                let (kind, _, own) = (parts.next().unwrap_or_default(), parts.next(), parts.next().unwrap_or_default());
+                own == wanted || wanted.split_once('/') == Some((kind, own))
+            }
             Subject::Pod(pod) => pod.metadata.name == wanted || format!("pod/{}", pod.metadata.name) == wanted,
             _ => false,
         };
@@ -197,7 +264,7 @@ fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>,
     let near: Vec<String> = all.iter().map(Subject::written).filter(|w| !name.is_empty() && w.contains(name)).take(5).collect();
     let mut found: Vec<Subject<'a>> = all.into_iter().filter(means).collect();
     // A node and its claim of the same name are one machine.
-    if found.iter().all(|subject| !matches!(subject, Subject::Pod(_))) {
+    if found.iter().all(|subject| matches!(subject, Subject::Node(_) | Subject::NodeClaim(_))) {
         found.truncate(1);
     }
     match found.len() {

@@ -74,6 +74,7 @@ impl Files {
         let at = |file: &str| Path::new(&self.0).join(file);
         render(&ExplainArgs {
             name: name.into(),
+            stack: StackArgs::default(),
             source: Source::of_case(at("cluster.yaml"), at("catalog.json")),
             output,
             packing: PackingArg::Best,
@@ -128,7 +129,7 @@ fn an_unknown_or_ambiguous_name_is_an_error_with_a_suggestion() {
     let files = Files::new("names");
     let error = |name: &str| files.explain(name, Format::Text).unwrap_err().to_string();
     assert_eq!(error("huge"), "\"huge\" may be any of pod/default/huge, pod/other/huge; write it as here");
-    let unknown = "is neither a pod nor a node nor a nodeclaim of those that are given";
+    let unknown = "is no pod, node, nodeclaim, nodepool or workload of those that are given";
     assert_eq!(error("absent"), format!("\"absent\" {unknown}; name one of them, or add its file with -f"));
     assert_eq!(error("fres"), format!("\"fres\" {unknown} (there is pod/default/fresh); name one of them, or add its file with -f"));
 }
@@ -164,4 +165,22 @@ fn a_pod_and_its_node_are_explained_alike() {
     assert!(files.explain("first", Format::Text).unwrap().contains("it runs on n1, and stays there"));
     let value: Value = serde_json::from_str(&files.explain("second", Format::Json).unwrap()).unwrap();
     assert_eq!((&value["outcome"], &value["move"]["to"]["node"]), (&json!("notToBePlaced"), &json!("n1")));
+}
+
+#[test]
+fn workloads_and_pools_are_told_as_a_whole() {
+    let owned = "\n---\n{apiVersion: v1, kind: Pod, metadata: {name: web-1, namespace: shop, ownerReferences: [{kind: StatefulSet, name: web, uid: u, \
+                 apiVersion: apps/v1, controller: true}]}, spec: {containers: [{name: c, resources: {requests: {cpu: 500m}}}]}}";
+    let read = crate::source::read_text("cluster.yaml", &format!("{CLUSTER}{owned}")).unwrap();
+    for name in ["web", "shop/web", "statefulset/web", "statefulset/shop/web"] {
+        let found = subject(&read.objects, name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(matches!(found, Subject::Workload(name, pods) if name == "statefulset/shop/web" && pods.len() == 1), "{name}");
+    }
+    assert!(matches!(subject(&read.objects, "nodepool/default"), Ok(Subject::NodePool(_))));
+    assert!(matches!(subject(&read.objects, "deployment/web"), Err(ExplainError::Unknown(..))));
+    let Ok(Subject::Workload(name, pods)) = subject(&read.objects, "web") else { panic!("no workload") };
+    let text = groups::workload_text(&name, &pods, &Plan::default());
+    assert!(text.starts_with("statefulset/shop/web: 1 pod\n\n1 pod: shop/web-1\neach is not to be placed"), "{text}");
+    let text = groups::pool_text(&read.objects.node_pools[0], &read, &Plan::default());
+    assert!(text.starts_with("nodepool default\n  ready\n  1 node\n") && text.contains("0 machines would be launched"), "{text}");
 }

@@ -64,7 +64,6 @@ pub(crate) enum Asked<'a> {
     /// The last ones.
     Last(usize),
     /// All that name one of these.
-    #[expect(dead_code, reason = "no command asks for it yet")]
     About(&'a [String]),
 }
 

@@ -229,7 +229,7 @@ fn waiting(pods: &[Pod]) -> Vec<Waiting> {
 }
 
 /// What owns a pod: a Deployment by the name that its ReplicaSet begins with.
-fn owner_of(pod: &Pod) -> String {
+pub(crate) fn owner_of(pod: &Pod) -> String {
     let namespace = &pod.metadata.namespace;
     let Some(owner) = pod.metadata.controller() else { return format!("Pod {}", pod.metadata.key()) };
     let hash = pod.metadata.label("pod-template-hash").filter(|_| owner.kind == "ReplicaSet");

@@ -21,6 +21,16 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// The same with another text.
+    pub(crate) fn with(self, text: String) -> Self {
+        Self { text, ..self }
+    }
+
+    /// An answer for which no objects are needed.
+    pub(crate) fn of(text: String) -> Self {
+        Self { text, refused: false, launches: None }
+    }
+
     /// Its exit code says whether machines would be launched.
     pub(crate) fn detailed(self, launches: bool) -> Self {
         Self { launches: Some(launches), ..self }

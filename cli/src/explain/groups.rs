@@ -1,0 +1,89 @@
+//! What would be decided about the pods of a workload, and about a NodePool.
+
+use super::pod_text;
+use crate::look::view::owner_of;
+use crate::money::counted;
+use crate::source::Manifests;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use whittle_api::conditions;
+use whittle_api::k8s::Pod;
+use whittle_api::karpenter::NodePool;
+use whittle_model::scheduling::{Plan, Reason};
+
+/// How many nodes or pods are named.
+const NAMED: usize = 5;
+
+/// The workloads that own pods, as `deployment/default/web`.
+pub(super) fn workloads(pods: &[Pod]) -> BTreeMap<String, Vec<&Pod>> {
+    let mut out: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.metadata.controller().is_some() && !pod.is_terminal()) {
+        if let Some((kind, key)) = owner_of(pod).split_once(' ') {
+            out.entry(format!("{}/{key}", kind.to_lowercase())).or_default().push(pod);
+        }
+    }
+    out
+}
+
+fn named(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+/// Where the pods of a workload are, and where the others would go.
+pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan) -> String {
+    let (bound, waiting): (Vec<&Pod>, Vec<&Pod>) = pods.iter().copied().partition(|pod| pod.is_bound());
+    let mut nodes: Vec<String> = bound.iter().map(|pod| pod.spec.node_name.clone()).collect();
+    nodes.sort();
+    nodes.dedup();
+    let mut out = format!("{name}: {}\n", counted(pods.len(), "pod"));
+    if !bound.is_empty() {
+        let _ = writeln!(out, "  {} on {}: {}", counted(bound.len(), "pod"), counted(nodes.len(), "node"), named(&nodes));
+    }
+    // Pods that get the same answer are told once.
+    let mut answers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pod in waiting {
+        let key = pod.metadata.key();
+        answers.entry(pod_text(pod, plan).replacen(&key, "each", 1)).or_default().push(key);
+    }
+    for (answer, pods) in answers {
+        let _ = write!(out, "\n{}: {}\n{answer}", counted(pods.len(), "pod"), named(&pods));
+    }
+    out
+}
+
+/// The state of a NodePool, what would be launched from it, and why it takes other pods not.
+pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> String {
+    let name = &pool.metadata.name;
+    let mut out = format!("nodepool {}\n", NodePool::given_name(name));
+    let ready = conditions::find(&pool.status.conditions, conditions::READY);
+    let unready = ready.filter(|_| !conditions::is_true(&pool.status.conditions, conditions::READY));
+    let _ = match unready {
+        Some(condition) => writeln!(out, "  not ready, so that nothing is launched from it: {} {}", condition.reason, condition.message),
+        None => writeln!(out, "  ready"),
+    };
+    let nodes = read.objects.nodes.iter().filter(|node| node.metadata.label(whittle_api::labels::NODE_POOL) == Some(name)).count();
+    let _ = writeln!(out, "  {}", counted(nodes, "node"));
+    for (resource, limit) in pool.spec.limits.iter() {
+        let used = pool.status.resources.get(resource).text_of(resource);
+        let _ = writeln!(out, "  limit of {resource}: {used} of {}", limit.text_of(resource));
+    }
+    for rejection in plan.unusable_pools.iter().filter(|rejection| rejection.node_pool == *name) {
+        let _ = writeln!(out, "  it has nothing to buy: {}", rejection.cause);
+    }
+    let claims: Vec<_> = plan.claims.iter().filter(|claim| claim.node_pool == *name).collect();
+    let taken: usize = claims.iter().map(|claim| claim.pods.len()).sum();
+    let _ = writeln!(out, "  {} would be launched from it, for {}", counted(claims.len(), "machine"), counted(taken, "pending pod"));
+    let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for left in &plan.left_out {
+        let (Reason::Pools(rejections) | Reason::NoTemplates(rejections)) = &left.reason else { continue };
+        for rejection in rejections.iter().filter(|rejection| rejection.node_pool == *name) {
+            refused.entry(rejection.cause.to_string()).or_default().push(left.pod.key());
+        }
+    }
+    for (cause, pods) in refused {
+        let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), named(&pods));
+    }
+    out
+}
