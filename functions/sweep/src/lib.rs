@@ -58,9 +58,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value, &shifted).await?);
     }
     // Instances first: one that is launched while we read is then not seen without its claim.
-    let instances = ports.cloud().of_cluster(cluster).await?;
-    let templates = ports.cloud().launch_templates(cluster).await?;
-    let statuses = failing(ports, &mut report).await;
+    let cloud = ports.cloud();
+    let (instances, templates, statuses) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster), failing(ports));
+    let (instances, templates) = (instances?, templates?);
+    if statuses.is_none() {
+        report.count("checks_unseen");
+    }
+    let statuses = statuses.unwrap_or_default();
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
@@ -116,16 +120,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     outcome.and(stored_drift).map(|()| report)
 }
 
-/// Results of EC2's status checks. If they are unavailable, the sweep continues without them.
-async fn failing<P: Rights>(ports: P, report: &mut Report) -> Vec<InstanceStatus> {
-    match ports.cloud().failing().await {
-        Ok(statuses) => statuses,
-        Err(error) => {
-            tracing::warn!(%error, "EC2's status checks are unavailable");
-            report.count("checks_unseen");
-            Vec::new()
-        }
-    }
+/// Results of EC2's status checks; `None` if they are unavailable: the sweep continues without them.
+async fn failing<P: Rights>(ports: P) -> Option<Vec<InstanceStatus>> {
+    ports.cloud().failing().await.inspect_err(|error| tracing::warn!(%error, "EC2's status checks are unavailable")).ok()
 }
 
 /// Stores drift conditions on claims; a claim that was changed meanwhile is checked again by the next sweep.
