@@ -21,6 +21,10 @@ const DECISIONS_KEPT_HOURS: f64 = 168.0;
 /// Days for which logs are kept by default.
 const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;
+/// How often spot prices are read, by default. Some differ each time, so that the catalog is written again.
+pub(super) const SPOT_PRICE_MINUTES: f64 = 30.0;
+/// Units of that: 65 kB are written, and those of before deleted.
+const CATALOG_WRITE_UNITS: f64 = 2.0 * 64.0;
 
 /// The processors of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +126,8 @@ fn used(hourly: &Hourly, size: &Size) -> Use {
             out.decision_writes += writes * times;
         }
     }
+    // Prices of the simulated region never change.
+    out.writes += 60.0 / SPOT_PRICE_MINUTES * CATALOG_WRITE_UNITS;
     out.series = hourly.series * clusters;
     out
 }

@@ -197,7 +197,8 @@ spec:
     spec:
       requirements:
         - {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}
-        - {{key: karpenter.k8s.aws/instance-family, operator: In, values: [m5]}}
+        - {{key: karpenter.k8s.aws/instance-category, operator: In, values: [c, m, r]}}
+        - {{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: [\"4\"]}}
         - {{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"8\"]}}
       nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}
       expireAfter: Never

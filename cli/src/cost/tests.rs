@@ -84,6 +84,7 @@ fn queues_memory_and_alarms_are_those_of_the_template() {
         name[..1].make_ascii_uppercase();
         assert!(section(&name).contains(&format!("MemorySize: {}", durations::memory(function))), "{name}");
     }
+    assert!(section("SpotPriceRefreshMinutes").contains(&format!("Default: {}\n", bill::SPOT_PRICE_MINUTES)));
     let (mut basic, mut all) = (0, 0);
     for alarm in template.split("\n  ").filter(|part| part.trim_end().ends_with("Alarm:")) {
         let text = section(alarm.trim_end().trim_end_matches(':'));
