@@ -13,8 +13,8 @@ pub(super) const BUSY_HOURS: f64 = 8.0;
 const POLLS: f64 = 15.0;
 /// Queues of the template, standard and FIFO.
 pub(super) const QUEUES: (f64, f64) = (6.0, 2.0);
-/// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as nothing is
-/// wrong.
+/// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as
+/// nothing is wrong.
 pub(super) const WATCHED: (f64, f64) = (17.0, 63.0);
 /// How long decisions are kept.
 const DECISIONS_KEPT_HOURS: f64 = 168.0;

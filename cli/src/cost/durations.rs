@@ -6,16 +6,19 @@ use whittle_sim::Function;
 pub(super) const SIZES: [u32; 4] = [0, 10, 100, 1_000];
 
 /// Milliseconds of a whole processor that a run takes, on average over the quiet and the busy stretch: `whittle cost --measure`.
+///
+/// Measured on 26 November 2026 with the simulated services in the same process, optimized (`opt-level` 2), on a busy machine of two
+/// cores by the clock: upper bounds. The last column is extrapolated from the one before, as are launches of an idle deployment.
 const PROCESSOR_MS: [(Function, [f64; 4]); 9] = [
-    (Function::Relay, [0.3, 0.3, 0.3, 0.3]),
-    (Function::Schedule, [1.0, 1.0, 3.0, 30.0]),
-    (Function::Launch, [2.0, 2.0, 5.0, 30.0]),
-    (Function::Register, [1.0, 1.0, 3.0, 20.0]),
-    (Function::Consolidate, [1.0, 2.0, 20.0, 200.0]),
-    (Function::Interrupt, [1.0, 1.0, 1.0, 1.0]),
-    (Function::Terminate, [1.0, 1.0, 2.0, 10.0]),
-    (Function::Refresh, [20.0, 20.0, 20.0, 20.0]),
-    (Function::Sweep, [1.0, 2.0, 10.0, 100.0]),
+    (Function::Relay, [0.5, 0.5, 0.5, 0.5]),
+    (Function::Schedule, [0.1, 2.0, 44.3, 443.0]),
+    (Function::Launch, [60.0, 60.1, 61.6, 62.0]),
+    (Function::Register, [0.1, 1.0, 22.7, 227.0]),
+    (Function::Consolidate, [0.9, 20.5, 239.2, 2_392.0]),
+    (Function::Interrupt, [0.2, 0.2, 0.2, 0.2]),
+    (Function::Terminate, [1.5, 1.5, 2.6, 26.0]),
+    (Function::Refresh, [4.9, 4.9, 35.9, 359.0]),
+    (Function::Sweep, [0.4, 5.3, 56.9, 569.0]),
 ];
 
 /// Milliseconds of a processor that the invocation of a schedule takes, and one of the relay.

@@ -67,7 +67,8 @@ impl Printed {
 
 /// A decision as the functions log it.
 fn logged(subject: &str, message: &str) -> Value {
-    json!({ "level": "INFO", "fields": { "message": message, "subject": subject, "kind": "Consolidated" }, "target": "whittle_runtime::serve" })
+    let fields = json!({ "message": message, "subject": subject, "kind": "Consolidated" });
+    json!({ "level": "INFO", "fields": fields, "target": "whittle_runtime::serve" })
 }
 
 /// The length of a line with its end.

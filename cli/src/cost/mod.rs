@@ -91,7 +91,7 @@ pub(crate) enum Interrupted {
     NotFilled { nodes: u32, minutes: u32 },
     #[error("--pods {pods}: each of the {nodes} nodes needs one at least; leave --pods out, or ask for fewer nodes")]
     FewPods { nodes: u32, pods: u32 },
-    #[error("--region {region}: the prices of Lambda, SQS, DynamoDB and CloudWatch there are not built in; name one of {}", prices::REGIONS.join(", "))]
+    #[error("--region {region}: AWS's prices there are not built in; name one of {}", prices::REGIONS.join(", "))]
     Region { region: String },
     #[error("the simulation broke an invariant, so its figures mean nothing: {0}")]
     Violated(String),
@@ -258,7 +258,10 @@ fn document(computed: &[Computed]) -> Value {
         let lines = one.bill(architecture);
         let rows: Vec<Value> = lines
             .iter()
-            .map(|line| json!({ "name": line.name, "quantity": line.quantity, "unit": line.unit, "list": line.list, "afterFreeTier": line.rest }))
+            .map(|line| {
+                let Line { name, quantity, unit, list, rest } = line;
+                json!({ "name": name, "quantity": quantity, "unit": unit, "list": list, "afterFreeTier": rest })
+            })
             .collect();
         json!({ "lines": rows, "list": sum(&lines, |line| line.list), "afterFreeTier": sum(&lines, |line| line.rest) })
     };
