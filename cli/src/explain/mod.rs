@@ -62,7 +62,10 @@ pub enum ExplainError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Deployment(#[from] DeploymentError),
-    #[error("{0:?} is no pod, node, nodeclaim, nodepool or workload of those that are given{hint}; name one of them, or add its file with -f", hint = like(.1))]
+    #[error(
+        "{0:?} is no pod, node, nodeclaim, nodepool or workload of those that are given{hint}; name one of them, or add its file with -f",
+        hint = like(.1)
+    )]
     Unknown(String, Vec<String>),
     #[error("{0:?} is not there{hint}, and no decision of the stack names it: decisions are kept for seven days", hint = like(.1))]
     Forgotten(String, Vec<String>),

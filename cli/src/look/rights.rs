@@ -45,7 +45,8 @@ impl fmt::Display for Forbidden {
         let user = self.user.as_deref().unwrap_or("you");
         write!(
             f,
-            "{user} may not list {names}{more} of this cluster, and without that the answer would be wrong; who administers it can allow it:\n  \
+            "{user} may not list {names}{more} of this cluster, and without that the answer would be wrong; \
+             who administers it can allow it:\n  \
              kubectl create clusterrole whittle-look --verb=get,list --resource={all}\n  \
              kubectl create clusterrolebinding whittle-look --clusterrole=whittle-look {}",
             self.subject()

@@ -2,7 +2,7 @@
 
 use super::{Decided, Status};
 use crate::look::deployment::shown;
-use crate::look::view::{State, View};
+use crate::look::view::{State, View, Waiting};
 use crate::money::{HOURS_A_MONTH, cents, counted};
 use crate::plan::output::dollars;
 use serde_json::{Value, json};
@@ -100,7 +100,10 @@ fn cluster(out: &mut String, view: &View, bold: &dyn Fn(&str) -> String) {
 pub(super) fn json(status: &Status) -> Value {
     let view = &status.view;
     let states: BTreeMap<&str, usize> = states(view).into_iter().map(|(state, count)| (state.as_str(), count)).collect();
-    let waiting = |group: &crate::look::view::Waiting| json!({"pod": group.pod, "owner": group.owner, "count": group.count, "since": group.since, "reason": group.reason});
+    let waiting = |group: &Waiting| {
+        let Waiting { pod, owner, count, since, reason } = group;
+        json!({"pod": pod, "owner": owner, "count": count, "since": since, "reason": reason})
+    };
     json!({
         "at": status.now,
         "deployment": status.deployed.as_ref().map(|deployed| json!({
