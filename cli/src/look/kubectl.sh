@@ -9,7 +9,9 @@ if [ "$1" = api-resources ]; then
 fi
 empty='{"kind": "List", "apiVersion": "v1", "items": []}'
 node='{"kind": "List", "apiVersion": "v1", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}]}'
-case "$context $2" in
+kinds=$2
+[ "$2" != --raw ] || kinds=${3##*/}
+case "$context $kinds" in
 "halfway pods")
     echo 'Unable to connect to the server: EOF' >&2
     exit 1
