@@ -171,7 +171,7 @@ pub(super) fn count(steps: &[Step], word: &str) -> usize {
 /// Whether something is to do that nothing blocks.
 pub(super) fn is_possible(steps: &[Step]) -> bool {
     let is_blocked = |need: &&str| steps.iter().any(|step| step.id == **need && matches!(step.state, State::Blocked { .. }));
-    steps.iter().any(|step| step.state == State::ToDo && !step.needs.iter().any(|need| is_blocked(need)))
+    steps.iter().any(|step| step.state == State::ToDo && !step.needs.iter().any(&is_blocked))
 }
 
 /// A plan as text: what is to do with its commands, the rest in short.

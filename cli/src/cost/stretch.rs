@@ -121,7 +121,7 @@ impl Cluster<'_> {
             if waves && minute % (WAVE_MINUTES / 2) == 0 {
                 let up = minute % WAVE_MINUTES == 0;
                 for pool in 0..self.size.pools {
-                    let all = self.size.launches * WAVE_MINUTES / 60 + u32::from(self.size.launches * WAVE_MINUTES % 60 > 0);
+                    let all = (self.size.launches * WAVE_MINUTES).div_ceil(60);
                     let replicas = if up { share(all, pool, self.size.pools) } else { 0 };
                     self.session.scale(&format!("wave-{pool}"), i32::try_from(replicas).unwrap_or(i32::MAX))?;
                 }

@@ -52,7 +52,7 @@ fn charts_are_drawn_at_every_size() {
         let svg = chart::cost(&steps, steps.last().map_or(0.0, |(at, _)| *at)).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
     }
-    let span = |number: usize| Span { name: format!("<m{number}>"), is_spot: number % 2 == 0, from: 10.0, to: 5.0 };
+    let span = |number: usize| Span { name: format!("<m{number}>"), is_spot: number.is_multiple_of(2), from: 10.0, to: 5.0 };
     for machines in [0, 1, MACHINES_MAX + 50] {
         let svg = chart::machines(&(0..machines).map(span).collect::<Vec<_>>(), 60.0).unwrap();
         assert!(!svg.contains("<m0>") && !svg.contains(&format!("m{MACHINES_MAX}")), "names are escaped, and those beyond are left out");
