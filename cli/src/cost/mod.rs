@@ -27,7 +27,7 @@ use whittle_sim::Function;
 /// month of 730 hours, eight of each day busy. It needs no access to an account.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without arguments: an idle deployment, and clusters of 10, 100 and 1,000 nodes, which takes minutes.
+Without arguments: an idle deployment, and clusters of 10 and 100 nodes. Larger ones take many minutes.
 Prices are list prices; what the always-free tier leaves is printed as well, for an account that uses it for nothing else.
 docs/cost.md says how everything is counted, and what is left out.
 
@@ -68,6 +68,9 @@ pub struct CostArgs {
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
+
+/// Nodes of the clusters whose costs are printed unless others are asked for.
+const USUAL: [u32; 3] = [0, 10, 100];
 
 /// A cluster whose costs are computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +149,7 @@ fn sizes(args: &CostArgs) -> Result<Vec<Size>, Interrupted> {
             all_alarms: args.all_alarms,
         })
     };
-    args.nodes.map_or_else(|| durations::SIZES.to_vec(), |nodes| vec![nodes]).into_iter().map(size).collect()
+    args.nodes.map_or_else(|| USUAL.to_vec(), |nodes| vec![nodes]).into_iter().map(size).collect()
 }
 
 /// A cluster with what it makes the functions do.

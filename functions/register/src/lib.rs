@@ -55,17 +55,35 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if settings.shadow || due.is_empty() {
         return Ok(report);
     }
-    let Some(turn) = Turn::take(ports, cluster).await? else {
+    let Some(turn) = Turn::take(ports, cluster).await else {
         report.count("left_to_another_run");
         return Ok(report);
     };
+    if turn.is_taken_over() {
+        // Whoever rang for the run before has changed what was listed here.
+        due = claims_due(ports, cluster).await?;
+    }
     let mut work = Work::default();
+    let looked = look_while_rung(ports, cluster, &turn, due, &mut report, &mut work).await;
+    if looked.is_err() {
+        turn.give_back(ports, cluster).await;
+    }
+    // What was done is stored whatever came then: claims that went on do not go on again.
+    let finished = finish(ports, cluster, work, report).await;
+    looked.and(finished)
+}
+
+/// Handles claims, and again as long as somebody rings meanwhile.
+async fn look_while_rung<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    turn: &Turn,
+    mut due: Vec<Stored<Claim>>,
+    report: &mut Report,
+    work: &mut Work,
+) -> Result<(), HandleError> {
     for look in 1.. {
-        let outcome = reconcile_changing(ports, cluster, due, &mut report, &mut work).await;
-        if let Err(error) = outcome {
-            turn.give_back(ports, cluster).await;
-            return Err(error);
-        }
+        reconcile_changing(ports, cluster, due, report, work).await?;
         if turn.end(ports, cluster).await? == Ended::Quiet {
             break;
         }
@@ -76,7 +94,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         }
         due = claims_due(ports, cluster).await?;
     }
-    finish(ports, cluster, work, report).await
+    Ok(())
 }
 
 /// The claims of a cluster that may need work.

@@ -15,10 +15,13 @@ const WRITE_ATTEMPTS_MAX: usize = 5;
 /// Which run works for the cluster, and whether it was rung for since it began to look. Written by `register` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Turn {
-    /// Unique to a run.
+    /// Unique to a run; empty once it has ended its turn.
     owner: String,
     until: Timestamp,
     again: bool,
+    /// Whether the run before did not end its turn. Not stored.
+    #[serde(skip)]
+    taken_over: bool,
 }
 
 impl Record for Turn {
@@ -30,25 +33,36 @@ impl Record for Turn {
 
 impl Turn {
     fn of(owner: &str, now: Timestamp) -> Self {
-        Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false }
+        Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false, taken_over: false }
     }
 
-    /// Takes the turn. `None` while another run has it, which will look again. Without a turn, too, whoever loses every write works.
-    pub(crate) async fn take<P: Rights>(ports: P, cluster: &ClusterName) -> Result<Option<Self>, HandleError> {
+    /// Takes the turn. `None` while another run has it, which will look again. A run that cannot write works without one: two at once do
+    /// no harm.
+    pub(crate) async fn take<P: Rights>(ports: P, cluster: &ClusterName) -> Option<Self> {
         let owner = ports.clock().unique();
-        let mut is_taken = false;
+        let (mut is_others, mut taken_over) = (false, false);
         let next = |known: Option<Self>, now| {
-            let other = known.filter(|turn| Safeguard::LookRungOnce.stops(turn.until > now));
-            is_taken = other.is_some();
-            match other {
-                Some(turn) if turn.again => None,
-                Some(turn) => Some(Self { again: true, ..turn }),
-                None => Some(Self::of(&owner, now)),
+            is_others = Safeguard::LookRungOnce.stops(known.as_ref().is_some_and(|turn| !turn.owner.is_empty() && turn.until > now));
+            taken_over = known.as_ref().is_some_and(|turn| !turn.owner.is_empty());
+            match known {
+                Some(turn) if is_others => (!turn.again).then_some(Self { again: true, ..turn }),
+                _ => Some(Self::of(&owner, now)),
             }
         };
-        let update = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await?;
-        let is_left_to_other = is_taken && !matches!(update, Update::Lost);
-        Ok((!is_left_to_other).then(|| Self::of(&owner, ports.clock().now())))
+        let is_told = match update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await {
+            Ok(update) => !matches!(update, Update::Lost),
+            Err(error) => {
+                tracing::warn!(%cluster, %error, "the turn cannot be written: working without one");
+                false
+            }
+        };
+        let is_left = is_others && is_told;
+        (!is_left).then(|| Self { taken_over, ..Self::of(&owner, ports.clock().now()) })
+    }
+
+    /// Whether the run before did not end its turn, so that whoever rang for it may not have been heard.
+    pub(crate) const fn is_taken_over(&self) -> bool {
+        self.taken_over
     }
 
     /// Ends the turn if nobody rang since this run looked, else keeps it: then the run has to look again.
@@ -57,7 +71,7 @@ impl Turn {
         let next = |known: Option<Self>, now| {
             let own = known.filter(|turn| turn.owner == self.owner)?;
             ended = if own.again { Ended::RungAgain } else { Ended::Quiet };
-            Some(if own.again { Self::of(&self.owner, now) } else { Self { until: now, ..own } })
+            Some(if own.again { Self::of(&self.owner, now) } else { Self::of("", now) })
         };
         match update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await? {
             Update::Lost => Ok(Ended::RungAgain),
@@ -67,7 +81,7 @@ impl Turn {
 
     /// Gives the turn back whoever rang, when this run cannot look again.
     pub(crate) async fn give_back<P: Rights>(&self, ports: P, cluster: &ClusterName) {
-        let next = |known: Option<Self>, now| known.filter(|turn| turn.owner == self.owner).map(|own| Self { until: now, ..own });
+        let next = |known: Option<Self>, now| known.filter(|turn| turn.owner == self.owner).map(|_| Self::of("", now));
         // One that cannot be written ends by itself.
         let _ = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await;
     }

@@ -12,8 +12,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, Revision, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, Mirrors, NodePatch, Nodes, ObjectKind, Presence, RecordReader, Records,
-    Report, Scope, Settings, StatusWriter,
+    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, HandleError, Mirrors, NodePatch, Nodes, ObjectKind, Presence, RecordReader,
+    Records, Report, Scope, Settings, StatusWriter,
 };
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
@@ -296,7 +296,7 @@ fn a_run_leaves_its_work_to_one_that_works_already_and_tells_it_to_look_again() 
     simulation.run_for(SignedDuration::from_secs(10));
     assert_eq!(run(&simulation).counted("registered"), 1);
     let ended = turn(&simulation).unwrap();
-    assert_eq!((ended["again"].as_bool(), ended["until"].as_str().map(|until| until <= "2027-01-15T08:00:11Z")), (Some(false), Some(true)));
+    assert_eq!((ended["again"].as_bool(), ended["owner"].as_str()), (Some(false), Some("")));
 }
 
 #[test]
@@ -492,8 +492,8 @@ fn a_claim_without_a_node_has_a_condition() {
 }
 
 /// An API server that reports a conflict for the first writes of Nodes, and remembers of which uid and version the Nodes should be.
-/// During each read another run is rung for, as many times as the fourth says; the fifth counts the reads.
-struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>, AtomicU32, AtomicU32);
+/// During each read another run is rung for, as many times as the fourth says; the fifth counts the reads, and those beyond the sixth fail.
+struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>, AtomicU32, AtomicU32, u32);
 
 impl Contended<'_> {
     fn refuses(&self) -> bool {
@@ -509,9 +509,11 @@ fn is_left(count: &AtomicU32) -> bool {
 impl ClusterReader for Contended<'_> {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         if scope == Scope::NodesAndClaims {
-            self.4.fetch_add(1, Ordering::Relaxed);
+            if self.4.fetch_add(1, Ordering::Relaxed) >= self.5 {
+                return Err(ClusterError::Unavailable { cluster: cluster.clone(), what: "Nodes".into(), message: "it restarts".into() });
+            }
             if is_left(&self.3) {
-                assert!(Turn::take(Adapters::all(self.0), cluster).await.unwrap().is_none(), "this run has the turn");
+                assert!(Turn::take(Adapters::all(self.0), cluster).await.is_none(), "this run has the turn");
             }
         }
         ClusterReader::read(self.0, cluster, scope, node).await
@@ -570,14 +572,31 @@ impl StatusWriter for Contended<'_> {
 /// The report of a run, and of which uid and version the Nodes that it patched should have been.
 fn patches(simulation: &TestWorld, conflicts: u32) -> (Report, Vec<(String, String)>) {
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(conflicts), Mutex::default(), AtomicU32::new(0), AtomicU32::new(0));
+    let contended = Contended(&ports, AtomicU32::new(conflicts), Mutex::default(), AtomicU32::new(0), AtomicU32::new(0), u32::MAX);
     (run_against(&contended), contended.2.into_inner().unwrap())
 }
 
 fn run_against(contended: &Contended<'_>) -> Report {
+    try_run_against(contended).unwrap()
+}
+
+fn try_run_against(contended: &Contended<'_>) -> Result<Report, HandleError> {
     let ports = contended.0;
     let adapters = Adapters { store: ports, cloud: ports, cluster: contended, queues: ports, clock: ports };
-    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
+    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c")))
+}
+
+#[test]
+fn what_a_run_did_is_stored_although_it_fails_later() {
+    let simulation = still();
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(node());
+    let ports = simulation.ports();
+    let contended = Contended(&ports, AtomicU32::new(0), Mutex::default(), AtomicU32::new(1), AtomicU32::new(0), 1);
+    assert!(try_run_against(&contended).is_err(), "the message is tried again");
+    assert_eq!(simulation.claim(&planned("a").key).phase.name(), "Registered");
+    assert_eq!(health(&simulation).unwrap().0, ConditionStatus::True, "nobody would tell the pool later");
+    assert_eq!(turn(&simulation).unwrap()["owner"], "", "nobody waits for the run that failed");
 }
 
 /// How often a run looks that is rung for during its first looks, and how many doorbells it sends.
@@ -585,7 +604,7 @@ fn looks(rung: u32) -> (u32, usize) {
     let simulation = still();
     simulation.store(&owned(claim(), "a"));
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(0), Mutex::default(), AtomicU32::new(rung), AtomicU32::new(0));
+    let contended = Contended(&ports, AtomicU32::new(0), Mutex::default(), AtomicU32::new(rung), AtomicU32::new(0), u32::MAX);
     run_against(&contended);
     let again = turn(&simulation).unwrap()["again"].as_bool();
     assert!(again == Some(false) || rung >= 8, "no doorbell is lost");
