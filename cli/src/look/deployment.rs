@@ -103,6 +103,9 @@ impl Deployment {
         let answer = self.aws.json(&arguments).map_err(self.failed("the alarms"))?;
         let text = |alarm: &Value, key: &str| alarm.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let alarms = answer.get("MetricAlarms").and_then(Value::as_array).into_iter().flatten();
+        let own = self.alarm_names()?;
+        // The names of another stack may begin with the name of this one.
+        let alarms = alarms.filter(|alarm| own.contains(&text(alarm, "AlarmName")));
         let alarm = |alarm: &Value| {
             let full = text(alarm, "AlarmName");
             let name = full.strip_prefix(&prefix).unwrap_or(&full);
@@ -110,6 +113,16 @@ impl Deployment {
             Alarm { name: name.to_owned(), description: text(alarm, "AlarmDescription"), since: text(alarm, "StateTransitionedTimestamp") }
         };
         Ok(alarms.map(alarm).collect())
+    }
+
+    /// The names of the stack's alarms.
+    fn alarm_names(&self) -> Result<BTreeSet<String>, DeploymentError> {
+        let answer = self.aws.json(&["cloudformation", "list-stack-resources", "--stack-name", &self.stack]);
+        let answer = answer.map_err(self.failed("the resources"))?;
+        let resources = answer.get("StackResourceSummaries").and_then(Value::as_array).into_iter().flatten();
+        let text = |resource: &Value, key: &str| resource.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let alarms = resources.filter(|resource| text(resource, "ResourceType") == "AWS::CloudWatch::Alarm");
+        Ok(alarms.map(|alarm| text(alarm, "PhysicalResourceId")).collect())
     }
 
     /// Decisions of some clusters, the oldest first; all partitions at once. Those that cannot be read are left out and counted.

@@ -22,6 +22,11 @@ case "$context $kinds" in
 "cut pods")
     echo '{"items": ['
     ;;
+"unclear nodes,nodeclaims.karpenter.sh")
+    echo "$node"
+    echo 'Error from server (Forbidden): something is hidden' >&2
+    exit 1
+    ;;
 "hidden nodes,nodeclaims.karpenter.sh")
     echo "$node"
     echo 'Error from server (Forbidden): nodeclaims.karpenter.sh is forbidden: User "system:serviceaccount:ops:look" cannot list resource' >&2

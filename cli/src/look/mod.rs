@@ -133,6 +133,11 @@ impl Live {
             found.extend(one.found);
             hidden.append(&mut one.hidden);
         }
+        // Words of kubectl that name no kind could be about one that protects pods.
+        let is_understood = |said: &&String| lists.iter().flatten().any(|kind| kind.is_meant(said));
+        if let Some(said) = hidden.iter().find(|said| !is_understood(said)) {
+            return Err(LiveError::Objects(vec![format!("the cluster cannot be read: {said}")]));
+        }
         let (matter, others): (Vec<&Kind>, Vec<&Kind>) =
             lists.iter().flatten().filter(|kind| hidden.iter().any(|said| kind.is_meant(said))).partition(|kind| kind.matters(purpose));
         if !matter.is_empty() {

@@ -25,6 +25,14 @@ fn what_is_hidden_and_matters_is_an_error_with_the_commands_that_allow_it() {
 }
 
 #[test]
+fn a_refusal_that_names_no_kind_is_no_empty_list() {
+    for purpose in [Purpose::Decide, Purpose::Show] {
+        let error = live("unclear").read(purpose).unwrap_err().to_string();
+        assert!(error.contains("something is hidden"), "{error}");
+    }
+}
+
+#[test]
 fn what_fails_halfway_is_no_empty_cluster() {
     for (context, says) in [("halfway", "EOF"), ("silent", "exit status: 1"), ("cut", "not JSON")] {
         let error = live(context).read(Purpose::Decide).unwrap_err().to_string();

@@ -28,6 +28,7 @@ impl Terminal {
         // Ctrl-C is a key as any other: so it ends the screen and restores the terminal.
         changed.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
         termios::tcsetattr(&tty, OptionalActions::Now, &changed)?;
+        restore_on_panic(tty.try_clone()?, before.clone());
         let mut terminal = Self { tty, before };
         terminal.write(ENTER)?;
         Ok(terminal)
@@ -55,6 +56,16 @@ impl Terminal {
     fn write(&mut self, text: &str) -> io::Result<()> {
         self.tty.write_all(text.as_bytes()).and_then(|()| self.tty.flush())
     }
+}
+
+/// A panic ends the process without dropping anything; its message is for a terminal as it was.
+fn restore_on_panic(tty: File, before: Termios) {
+    let message = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = tty.try_clone().and_then(|mut tty| tty.write_all(LEAVE.as_bytes()));
+        let _ = termios::tcsetattr(&tty, OptionalActions::Flush, &before);
+        message(panic);
+    }));
 }
 
 impl Drop for Terminal {

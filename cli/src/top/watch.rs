@@ -6,7 +6,7 @@ use super::{Looking, Sort};
 use crate::look::view::View;
 use crate::printing;
 use jiff::Timestamp;
-use signal_hook::consts::{SIGHUP, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 use std::io::{self, IsTerminal as _, Read as _};
 use std::os::unix::net::UnixStream;
@@ -64,7 +64,7 @@ fn watch(looking: Looking, first: View, sort: Sort, every: Duration) -> io::Resu
     let (keys, of_keys) = (terminal.keys()?, sender.clone());
     // These threads wait for what may never come; they end with the process.
     std::thread::spawn(move || keys.map(Happening::Key).chain([Happening::Ended]).try_for_each(|one| of_keys.send(one)));
-    on_signals(&[SIGTERM, SIGHUP], sender.clone(), || Happening::Ended)?;
+    on_signals(&[SIGTERM, SIGHUP, SIGINT, SIGQUIT], sender.clone(), || Happening::Ended)?;
     on_signals(&[SIGWINCH], sender.clone(), || Happening::Resized)?;
     let (asking, asked) = mpsc::channel();
     std::thread::spawn(move || look_when_asked(&looking, &asked, &sender));
