@@ -68,7 +68,12 @@ pub enum Command {
     /// Check manifests and settings for what would not work
     Check(check::Args),
     /// The getting-started walkthrough in a simulated region, from pending pods to nodes and back
-    #[command(after_help = "Exit code: 0 if everything came as expected, 1 if not.")]
+    #[command(after_help = "\
+Examples:
+  whittle demo
+  whittle demo | less -R
+
+Exit code: 0 if everything came as expected, 1 if not.")]
     Demo,
     /// The whole system in one process against a simulated region: a prompt, or scenarios
     Local(local::LocalArgs),

@@ -81,6 +81,27 @@ fn pages(directory: &Path) -> io::Result<usize> {
 mod tests {
     use super::*;
 
+    /// The commands that do something themselves.
+    fn leaves(command: &clap::Command, path: &str, into: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        if command.get_subcommands().next().is_none() {
+            into.push((path.clone(), command.clone().render_long_help().to_string()));
+        }
+        command.get_subcommands().for_each(|one| leaves(one, &path, into));
+    }
+
+    #[test]
+    fn every_help_has_an_example_of_its_command_and_the_exit_codes() {
+        let mut helps = Vec::new();
+        leaves(&Cli::command(), "", &mut helps);
+        assert!(helps.len() > 25, "{}", helps.len());
+        for (command, help) in helps {
+            let examples = help.split_once("Examples:\n").map(|(_, rest)| rest).unwrap_or_default();
+            assert!(examples.lines().any(|line| line.contains(&command)), "{command}: no example");
+            assert!(help.contains("xit code"), "{command}: no exit codes");
+        }
+    }
+
     #[test]
     fn a_script_of_each_shell_knows_every_command() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

@@ -12,9 +12,12 @@ use std::thread;
 
 /// Arguments of `whittle cluster list`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    after_help = "Exit code: 0 if it could look, 1 if a cluster cannot be read or is not open to all functions, 2 if there is no stack."
-)]
+#[command(after_help = "\
+Examples:
+  whittle cluster list
+  whittle cluster list --stack whittle --region eu-west-1 -o json
+
+Exit code: 0 if it could look, 1 if a cluster cannot be read or is not open to all functions, 2 if there is no stack.")]
 pub struct ListArgs {
     #[command(flatten)]
     pub deployment: DeploymentArgs,

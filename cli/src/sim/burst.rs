@@ -11,6 +11,11 @@ use whittle_sim::World;
 
 /// `whittle sim burst`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle sim burst --pods 2000
+
+Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
 pub struct BurstArgs {
     /// Pods that are created at once
     #[arg(long, default_value_t = 14_800)]

@@ -9,6 +9,11 @@ use whittle_sim::world::Requests;
 
 /// `whittle sim drain`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle sim drain --nodes 100
+
+Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
 pub struct DrainArgs {
     /// Nodes that are drained together
     #[arg(long, default_value_t = 200)]

@@ -59,6 +59,12 @@ pub enum SimCommand {
 
 /// `whittle sim crash`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle sim crash tests/scenarios/faults/scale_up.yaml
+  whittle sim crash --every 31 tests/scenarios/faults/*.yaml
+
+Exit code: 0 if every invariant held, 1 if one was violated, 2 if the input is invalid.")]
 pub struct CrashArgs {
     /// Scenario files
     #[arg(required = true)]
@@ -70,6 +76,12 @@ pub struct CrashArgs {
 
 /// `whittle sim storm`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle sim storm --seeds 1000 tests/scenarios/faults/*.yaml
+  whittle sim storm --seeds 1 --from 457 --story tests/scenarios/faults/consolidation.yaml
+
+Exit code: 0 if every invariant held, 1 if one was violated, 2 if the input is invalid.")]
 pub struct StormArgs {
     /// Scenario files, played in turn
     #[arg(required = true)]

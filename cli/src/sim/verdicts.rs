@@ -12,6 +12,11 @@ use whittle_sim::World;
 
 /// `whittle sim verdicts`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  whittle sim verdicts --nodes 200
+
+Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
 pub struct VerdictsArgs {
     /// Nodes of the cluster
     #[arg(long, default_value_t = 1_000)]
