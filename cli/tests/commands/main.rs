@@ -4,6 +4,7 @@
 mod compare;
 mod endings;
 mod legacy_pools;
+mod live;
 mod money;
 mod negative_files;
 mod order;
