@@ -92,7 +92,7 @@ fn daemons_and_waiting_pods_are_not_planned_and_said_so() {
     documents.push(pod("waits", "", "7", ""));
     let (text, _) = compare(&documents, "text", 0);
     for line in
-        ["1 pending pod left out on both sides", "DaemonSets that are not among the files: agent", "no PodDisruptionBudget among the files"]
+        ["1 pending pod left out on both sides", "DaemonSets that are not among the objects: agent", "there is no PodDisruptionBudget"]
     {
         assert!(text.contains(line), "{text}");
     }
@@ -104,6 +104,6 @@ fn daemons_and_waiting_pods_are_not_planned_and_said_so() {
 
 #[test]
 fn without_nodes_or_pools_there_is_nothing_to_compare() {
-    assert!(compare(&[POOL.to_owned()], "text", 2).1.contains("no nodes among these files"));
-    assert!(compare(&idle()[..8], "text", 2).1.contains("no NodePool among these files"));
+    assert!(compare(&[POOL.to_owned()], "text", 2).1.contains("there are no nodes, so nothing is paid today"));
+    assert!(compare(&idle()[..8], "text", 2).1.contains("there is no NodePool, so nothing could be bought"));
 }
