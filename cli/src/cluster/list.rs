@@ -1,9 +1,10 @@
 //! `whittle cluster list`: the clusters of a deployment, and whether its functions may enter them.
 
 use super::Output;
-use crate::live::account::Account;
+use crate::live::account::{Account, Entry};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::{DeploymentArgs, cluster_name};
+use crate::programs::ProgramError;
 use crate::table::table;
 use serde_json::json;
 use std::io::{self, Write};
@@ -31,8 +32,8 @@ struct Row {
     name: String,
     status: String,
     version: String,
-    /// Functions that have an access entry with their groups.
-    open_to: usize,
+    /// Functions that have an access entry with their groups; none if it is not known.
+    open_to: Option<usize>,
     fault: Option<String>,
 }
 
@@ -41,7 +42,7 @@ fn row(account: Account<'_>, stack: &Stack, name: String) -> Row {
         name: name.clone(),
         status: status.to_owned(),
         version: "-".to_owned(),
-        open_to: 0,
+        open_to: None,
         fault,
     };
     if let Err(why) = cluster_name(&name) {
@@ -56,14 +57,34 @@ fn row(account: Account<'_>, stack: &Stack, name: String) -> Row {
         let ask = |output: &'static str, groups: [&'static str; 2]| {
             let name = &name;
             threads.spawn(move || {
-                let entry = account.entry(name, stack.output(output)).ok().flatten();
-                entry.is_some_and(|entry| groups.iter().all(|group| entry.groups.contains(*group)))
+                // A stack of an older release may have no such role.
+                let arn = stack.output(output);
+                let entry = if arn.is_empty() { Ok(None) } else { account.entry(name, arn) };
+                is_open(entry, groups)
             })
         };
         let asked: Vec<_> = FUNCTIONS.iter().map(|(_, output, groups)| ask(output, *groups)).collect();
-        asked.into_iter().map(|thread| thread.join().unwrap_or_default()).filter(|open| *open).count()
+        let answers = asked.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        how_many(answers.collect::<Vec<_>>())
     });
-    Row { name, status: cluster.status, version: cluster.version, open_to: entries, fault: None }
+    let (open_to, fault) = entries.map_or_else(|fault| (None, Some(fault)), |open| (Some(open), None));
+    Row { name, status: cluster.status, version: cluster.version, open_to, fault }
+}
+
+/// Whether an access entry lets a function in, with its groups.
+fn is_open(entry: Result<Option<Entry>, ProgramError>, groups: [&str; 2]) -> Result<bool, String> {
+    match entry {
+        // A cluster in mode CONFIG_MAP has no access entries.
+        Err(error) if error.says("authentication mode") => Ok(false),
+        Err(error) => Err(format!("its access entries cannot be read: {error}")),
+        Ok(entry) => Ok(entry.is_some_and(|entry| groups.iter().all(|group| entry.groups.contains(*group)))),
+    }
+}
+
+/// How many functions are let in. One entry that cannot be read makes it unknown.
+fn how_many(answers: Vec<Result<bool, String>>) -> Result<usize, String> {
+    let open = answers.into_iter().collect::<Result<Vec<bool>, String>>()?;
+    Ok(open.into_iter().filter(|open| *open).count())
 }
 
 /// Lists them.
@@ -97,17 +118,44 @@ pub(super) fn run(args: &ListArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
             writeln!(out, "{:#}", json!({"stack": stack.name, "region": stack.region, "functions": all, "clusters": rows}))?;
         }
         Output::Text => {
-            let cells = |row: &Row| vec![row.name.clone(), row.status.clone(), row.version.clone(), format!("{} of {all}", row.open_to)];
+            let open = |row: &Row| row.open_to.map_or_else(|| "unknown".to_owned(), |open| format!("{open} of {all}"));
+            let cells = |row: &Row| vec![row.name.clone(), row.status.clone(), row.version.clone(), open(row)];
             write!(out, "{}", table(&["NAME", "STATUS", "VERSION", "FUNCTIONS WITH ACCESS"], rows.iter().map(cells)))?;
         }
     }
     for row in &rows {
         if let Some(fault) = &row.fault {
             writeln!(err, "error: cluster {}: {fault}", row.name)?;
-        } else if row.open_to < all {
+        } else if row.open_to.is_some_and(|open| open < all) {
             writeln!(err, "warning: cluster {} is not open to all functions: whittle cluster add {}", row.name, row.name)?;
         }
     }
-    let fine = rows.iter().all(|row| row.fault.is_none() && row.open_to == all);
+    let fine = rows.iter().all(|row| row.fault.is_none() && row.open_to == Some(all));
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_a_fault_and_no_missing_access() {
+        let failed = |said: &str| Err(ProgramError::Failed { command: "aws eks describe-access-entry".into(), said: said.into() });
+        let groups = ["whittle:read", "whittle:plan"];
+        let entry = |of: &[&str]| Ok(Some(Entry { groups: of.iter().map(|group| (*group).to_owned()).collect(), ..Entry::default() }));
+        for (answer, expected) in [
+            (Ok(None), Ok(false)),
+            (entry(&groups), Ok(true)),
+            (entry(&groups[..1]), Ok(false)),
+            (failed("The cluster's authentication mode must be set to one of [API]"), Ok(false)),
+            (failed("AccessDeniedException: eks:DescribeAccessEntry"), Err("AccessDeniedException")),
+        ] {
+            match (is_open(answer, groups), expected) {
+                (Err(fault), Err(words)) => assert!(fault.contains(words), "{fault}"),
+                (is, expected) => assert_eq!(is, expected.map_err(str::to_owned)),
+            }
+        }
+        assert_eq!(how_many(vec![Ok(true), Ok(false), Ok(true)]), Ok(2));
+        assert_eq!(how_many(vec![Ok(true), Err("first".into()), Err("second".into())]), Err("first".into()));
+    }
 }
