@@ -1,7 +1,7 @@
 //! What `cluster add` and `cluster remove` look at before they plan. Reads that do not depend on each other run at once.
 
 use super::manifests;
-use crate::live::account::{Account, DISCOVERY, Eks, Entry, Role, SPOT_ROLE, Secret, Tagged};
+use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use crate::programs::ProgramError;
@@ -208,7 +208,8 @@ fn kept<T: Default>(answer: Result<T, String>, faults: &mut Vec<String>) -> T {
 fn entries(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Result<BTreeMap<String, Entry>, String> {
     let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, wanted.node_role);
     let functions = FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned());
-    let arns: Vec<String> = functions.chain([nodes]).filter(|arn| !arn.is_empty()).collect();
+    let nodes = Some(nodes).filter(|_| wanted.node_role.len() <= ROLE_NAME_MAX);
+    let arns: Vec<String> = functions.chain(nodes).filter(|arn| !arn.is_empty()).collect();
     let cluster = wanted.cluster.as_str();
     let answers: Vec<_> = thread::scope(|threads| {
         let asked: Vec<_> = arns.iter().map(|arn| threads.spawn(move || account.entry(cluster, arn))).collect();

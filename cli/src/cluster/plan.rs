@@ -3,7 +3,7 @@
 use super::facts::{Facts, Wanted};
 use super::manifests::{self, MANAGER, bundle, contains, is_applied_by_us, is_marked, marked, reference};
 use super::step::{Action, MARK, State, Step};
-use crate::live::account::{DISCOVERY, NODE_POLICIES, Role, Tagged};
+use crate::live::account::{DISCOVERY, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged};
 use crate::live::deployment::FUNCTIONS;
 use serde_json::{Value, json};
 use whittle_ports::{NamePatterns, Settings, names_of};
@@ -132,7 +132,7 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
     let missing = |role: &Role| NODE_POLICIES.iter().copied().filter(|policy| !has_policy(role, policy)).collect::<Vec<_>>();
     let mut actions = Vec::new();
     let state = match &facts.node_role {
-        _ if 64 < name.len() => {
+        _ if ROLE_NAME_MAX < name.len() => {
             State::blocked("a role's name has at most 64 letters", "name a role by --node-role, and let the stack's NodeRoles have it")
         }
         None => {
@@ -178,7 +178,14 @@ fn node_entry(facts: &Facts, wanted: &Wanted) -> Step {
     let at = ["--cluster-name", &wanted.cluster, "--principal-arn", &arn];
     let mut change = None;
     let state = match facts.entries.get(&arn) {
-        Some(entry) if entry.kind.starts_with("EC2") => State::Exists,
+        Some(entry) if entry.lets_nodes_join() => State::Exists,
+        Some(entry) if entry.kind == "EC2" => State::blocked(
+            format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which nodes of others cannot join", wanted.node_role),
+            format!(
+                "name another role by --node-role; or, if Auto Mode does not use this one, aws eks delete-access-entry {}, then run this again",
+                at.join(" ")
+            ),
+        ),
         Some(entry) => State::blocked(
             format!("the access entry of {} is of type {}, with which nodes cannot join", wanted.node_role, entry.kind),
             format!("aws eks delete-access-entry {}; then run this again", at.join(" ")),
@@ -207,6 +214,8 @@ struct Found {
     what: &'static str,
     option: &'static str,
     of: for<'a> fn(&'a Facts) -> (&'a [Tagged], &'a [Tagged]),
+    /// Those that the user named.
+    asked: fn(&Wanted) -> &[String],
 }
 
 const SUBNETS: Found = Found {
@@ -214,46 +223,48 @@ const SUBNETS: Found = Found {
     what: "subnets",
     option: "--subnets",
     of: |facts| (&facts.subnets, facts.discovered.first().map_or(&[], Vec::as_slice)),
+    asked: |wanted| &wanted.subnets,
 };
 const GROUPS: Found = Found {
     id: "security-groups",
     what: "security groups",
     option: "--security-groups",
     of: |facts| (&facts.security_groups, facts.discovered.last().map_or(&[], Vec::as_slice)),
+    asked: |wanted| &wanted.security_groups,
 };
 
 impl Found {
-    /// Those that nodes are to get: private subnets, if there are some.
-    fn chosen<'a>(&self, facts: &'a Facts) -> Vec<&'a Tagged> {
+    /// Those that nodes are to get: the ones that the user named, or else private subnets, if there are some.
+    fn chosen<'a>(&self, facts: &'a Facts, wanted: &Wanted) -> Vec<&'a Tagged> {
         let (all, _) = (self.of)(facts);
-        let private: Vec<&Tagged> = all.iter().filter(|one| !one.public).collect();
+        let private: Vec<&Tagged> = all.iter().filter(|one| !one.public || !(self.asked)(wanted).is_empty()).collect();
         if private.is_empty() { all.iter().collect() } else { private }
     }
 
     /// Whether they carry the tag for another cluster, or cannot be found by it for other reasons.
-    fn is_anothers(&self, facts: &Facts, cluster: &str) -> bool {
-        self.chosen(facts).iter().any(|one| one.tags.get(DISCOVERY).is_some_and(|other| other != cluster))
+    fn is_anothers(&self, facts: &Facts, wanted: &Wanted) -> bool {
+        self.chosen(facts, wanted).iter().any(|one| one.tags.get(DISCOVERY).is_some_and(|other| *other != wanted.cluster))
     }
 
     /// The ids for a node class that cannot go by tags.
-    fn ids(&self, facts: &Facts, cluster: &str) -> Option<Vec<String>> {
+    fn ids(&self, facts: &Facts, wanted: &Wanted) -> Option<Vec<String>> {
         let (_, found) = (self.of)(facts);
-        let by_id = found.is_empty() && self.is_anothers(facts, cluster);
-        by_id.then(|| self.chosen(facts).iter().map(|one| one.id.clone()).collect())
+        let by_id = (found.is_empty() || !(self.asked)(wanted).is_empty()) && self.is_anothers(facts, wanted);
+        by_id.then(|| self.chosen(facts, wanted).iter().map(|one| one.id.clone()).collect())
     }
 }
 
 fn discovery(facts: &Facts, wanted: &Wanted, kind: &Found) -> Step {
     let (_, found) = (kind.of)(facts);
-    let chosen = kind.chosen(facts);
-    let asked = if kind.id == "subnets" { &wanted.subnets } else { &wanted.security_groups };
+    let chosen = kind.chosen(facts, wanted);
+    let asked = (kind.asked)(wanted);
     let untagged: Vec<&str> = chosen.iter().filter(|one| !one.tags.contains_key(DISCOVERY)).map(|one| one.id.as_str()).collect();
     let mut change = None;
     let state = if chosen.is_empty() && found.is_empty() {
         State::blocked(format!("EKS names no {} of the cluster", kind.what), format!("name them by {}", kind.option))
-    } else if (asked.is_empty() && !found.is_empty()) || untagged.is_empty() && !kind.is_anothers(facts, &wanted.cluster) {
+    } else if (asked.is_empty() && !found.is_empty()) || untagged.is_empty() && !kind.is_anothers(facts, wanted) {
         State::Exists
-    } else if kind.is_anothers(facts, &wanted.cluster) {
+    } else if kind.is_anothers(facts, wanted) {
         State::LeftAlone(format!("some carry {DISCOVERY} of another cluster; the sample node class names them by id, and so should yours"))
     } else {
         let tags = [format!("Key={DISCOVERY},Value={}", wanted.cluster), format!("Key={MARK},Value={}", wanted.cluster)];
@@ -358,7 +369,7 @@ fn webhook(facts: &Facts, wanted: &Wanted) -> Step {
 
 fn sample(facts: &Facts, wanted: &Wanted) -> Step {
     let (what, why) = ("node class and NodePool \"default\"", "a beginning: without any, no pod gets a node");
-    let [subnets, groups] = [&SUBNETS, &GROUPS].map(|kind| kind.ids(facts, &wanted.cluster));
+    let [subnets, groups] = [&SUBNETS, &GROUPS].map(|kind| kind.ids(facts, wanted));
     let objects = manifests::sample(&wanted.cluster, &wanted.node_role, subnets.as_deref(), groups.as_deref());
     let is_there = |object: &Value| facts.pools.iter().chain(&facts.classes).any(|one| reference(one) == reference(object));
     let missing: Vec<Value> = objects.iter().filter(|object| !is_there(object)).cloned().map(marked).collect();

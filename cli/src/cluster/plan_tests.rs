@@ -156,6 +156,10 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
     blocked(|_, wanted| wanted.node_role = "web".into(), "node-role", "NodeRoles", "NodeRoles=KarpenterNodeRole-*,web");
     let standard = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.kind = "STANDARD".into());
     blocked(standard, "node-entry", "STANDARD", "delete-access-entry");
+    let auto = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.kind = "EC2".into());
+    blocked(auto, "node-entry", "Auto Mode", "--node-role");
+    let long = |facts: &mut Facts, wanted: &mut Wanted| (facts.node_role, wanted.node_role) = (None, "r".repeat(65));
+    blocked(long, "node-role", "", "NodeRoles");
     blocked(|facts, _| (facts.subnets, facts.discovered) = Default::default(), "subnets", "no subnets", "--subnets");
 }
 
@@ -237,6 +241,21 @@ fn with_tags_of_another_cluster_the_sample_class_names_ids() {
     let text = &steps.iter().find(|step| step.id == "sample").unwrap().actions[1].input.as_ref().unwrap().text;
     assert!(text.contains(r#""subnetSelectorTerms":[{"id":"subnet-1"}]"#), "{text}");
     assert!(text.contains(r#""securityGroupSelectorTerms":[{"tags":{"karpenter.sh/discovery":"shop"}}]"#), "{text}");
+}
+
+#[test]
+fn subnets_that_were_named_are_named_by_id_if_one_is_of_another_cluster() {
+    let of = |id: &str, cluster: &str| subnet(id, true, &[(DISCOVERY, cluster)]);
+    for (asked, of_first, by_id) in [(true, "other", true), (true, "shop", false), (false, "other", false)] {
+        let mut facts = bare();
+        facts.subnets = vec![of("subnet-1", of_first), subnet("subnet-2", false, &[])];
+        facts.discovered = [vec![of("subnet-3", "shop")], Vec::new()];
+        let wanted = Wanted { subnets: if asked { vec!["subnet-1".into(), "subnet-2".into()] } else { Vec::new() }, ..wanted() };
+        let steps = add(&facts, &wanted);
+        let text = &steps.iter().find(|step| step.id == "sample").unwrap().actions[1].input.as_ref().unwrap().text;
+        let named = text.contains(r#""subnetSelectorTerms":[{"id":"subnet-1"},{"id":"subnet-2"}]"#);
+        assert_eq!(named, by_id, "{asked} {of_first}: {text}");
+    }
 }
 
 #[test]

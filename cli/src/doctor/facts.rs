@@ -1,7 +1,7 @@
 //! What `whittle doctor` looks at. What cannot be read is told with the reason, and the rest is read all the same.
 
 use crate::cluster::manifests;
-use crate::live::account::{Account, DISCOVERY, Eks, Entry, Role, SPOT_ROLE, Secret, Tagged, list, text};
+use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, list, text};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use serde_json::Value;
@@ -230,8 +230,9 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
     let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, from.node_role);
     let node_role = told(account.role(from.node_role));
     let nodes = node_role.as_ref().ok().and_then(Option::as_ref).map_or(nodes, |role| role.arn.clone());
+    let nodes = Some(nodes).filter(|_| from.node_role.len() <= ROLE_NAME_MAX);
     let arns: Vec<String> =
-        FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned()).chain([nodes]).filter(|arn| !arn.is_empty()).collect();
+        FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned()).chain(nodes).filter(|arn| !arn.is_empty()).collect();
     let entries = each(&arns, |arn| Ok(told(account.entry(cluster, arn))?.map(|entry| (arn.clone(), entry))));
     Ok(thread::scope(|threads| {
         let spot = threads.spawn(|| told(account.has_role(SPOT_ROLE)));

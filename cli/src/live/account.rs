@@ -41,6 +41,16 @@ pub(crate) struct Entry {
     pub(crate) tags: BTreeMap<String, String>,
 }
 
+impl Entry {
+    /// Whether nodes with the role join by it. Type EC2 is that of EKS Auto Mode, and gives no group by which a kubelet could.
+    pub(crate) fn lets_nodes_join(&self) -> bool {
+        matches!(self.kind.as_str(), "EC2_LINUX" | "EC2_WINDOWS")
+    }
+}
+
+/// The most letters of a role's name.
+pub(crate) const ROLE_NAME_MAX: usize = 64;
+
 /// A node's role.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Role {
@@ -136,7 +146,11 @@ impl Account<'_> {
         }))
     }
 
+    /// A role; none also for a name that is too long for one, of which IAM would only say that it is no name.
     pub(crate) fn role(&self, name: &str) -> Result<Option<Role>, ProgramError> {
+        if ROLE_NAME_MAX < name.len() {
+            return Ok(None);
+        }
         let Some(answer) = none_if(self.ask(&["iam", "get-role", "--role-name", name]), "NoSuchEntity")? else { return Ok(None) };
         let attached = self.ask(&["iam", "list-attached-role-policies", "--role-name", name])?;
         let profiles = self.ask(&["iam", "list-instance-profiles-for-role", "--role-name", name])?;
@@ -189,5 +203,33 @@ impl Account<'_> {
         let of =
             |reservation: &Value| list(reservation, "/Instances").iter().map(|one| text(one, "/InstanceId").to_owned()).collect::<Vec<_>>();
         Ok(list(&answer, "/Reservations").iter().flat_map(of).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_join_by_entries_of_their_own_types_only() {
+        for (kind, expected) in [
+            ("EC2_LINUX", true),
+            ("EC2_WINDOWS", true),
+            ("EC2", false),
+            ("STANDARD", false),
+            ("FARGATE_LINUX", false),
+            ("HYBRID_LINUX", false),
+            ("", false),
+        ] {
+            assert_eq!(Entry { kind: kind.into(), ..Entry::default() }.lets_nodes_join(), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn iam_is_not_asked_about_a_name_that_no_role_can_have() {
+        let aws = Program::aws(None, None).at("/nonexistent/aws");
+        let ask = |letters: usize| Account(&aws).role(&"r".repeat(letters)).map(|role| role.is_none());
+        assert!(matches!(ask(ROLE_NAME_MAX + 1), Ok(true)));
+        assert!(ask(ROLE_NAME_MAX).is_err(), "a name that fits is asked about");
     }
 }

@@ -94,9 +94,12 @@ fn node_entry(facts: &Facts, account: &InAccount) -> Finding {
             return Finding::unknown(check, format!("the role {} was not found", facts.node_role_name));
         };
         match entries.get(arn) {
-            Some(entry) if entry.kind.starts_with("EC2") => {
-                Finding::ok(check, format!("{} may join ({})", facts.node_role_name, entry.kind))
-            }
+            Some(entry) if entry.lets_nodes_join() => Finding::ok(check, format!("{} may join ({})", facts.node_role_name, entry.kind)),
+            Some(entry) if entry.kind == "EC2" => Finding::problem(
+                check,
+                format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which other nodes cannot join", facts.node_role_name),
+                "give the node classes another role, or, if Auto Mode does not use this one, aws eks delete-access-entry and whittle cluster add",
+            ),
             Some(entry) => Finding::problem(
                 check,
                 format!("the access entry of {} is of type {}, with which nodes cannot join", facts.node_role_name, entry.kind),

@@ -214,6 +214,12 @@ fn the_account_is_judged() {
     found(Problem, |facts| drop(facts.account().entries.as_mut().unwrap().remove(NODES)), "node access", "never join", "cluster add");
     let standard = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "STANDARD".into();
     found(Problem, standard, "node access", "type STANDARD", "delete-access-entry");
+    let auto = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "EC2".into();
+    found(Problem, auto, "node access", "EKS Auto Mode's", "another role");
+    let windows = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "EC2_WINDOWS".into();
+    let mut healthy = healthy();
+    windows(&mut healthy);
+    assert!(findings(&healthy).iter().all(|finding| finding.status == Status::Ok));
     let lacking = |facts: &mut Facts| {
         let role = facts.account().node_role.as_mut().unwrap().as_mut().unwrap();
         role.policies.remove("AmazonEKS_CNI_Policy");
