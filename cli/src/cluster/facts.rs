@@ -1,6 +1,7 @@
 //! What `cluster add` and `cluster remove` look at before they plan. Reads that do not depend on each other run at once.
 
 use super::manifests;
+use super::step::MARK;
 use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
@@ -22,6 +23,10 @@ pub(super) struct Wanted {
     pub(super) sample: bool,
     /// What the stored secret is if there is none yet.
     pub(super) new_secret: String,
+    /// Everything is to go.
+    pub(super) removes: bool,
+    /// The cluster, or the stack, may be deleted already.
+    pub(super) gone: bool,
 }
 
 /// What is there.
@@ -49,6 +54,12 @@ pub(super) struct Facts {
     pub(super) others: Vec<Value>,
     /// Ids of machines that the deployment has in the cluster.
     pub(super) machines: Vec<String>,
+    /// EKS has no such cluster.
+    pub(super) is_cluster_gone: bool,
+    /// CloudFormation has no such stack.
+    pub(super) is_stack_gone: bool,
+    /// Why it is not known whether machines are left.
+    pub(super) unread: Option<String>,
 }
 
 /// Where to look.
@@ -90,25 +101,70 @@ pub(super) fn gather(from: Sources<'_>, stack: &str, wanted: &Wanted) -> Result<
     let (stack, eks, server) = thread::scope(|threads| {
         let eks = threads.spawn(|| told(&format!("the cluster {}", wanted.cluster), account.cluster(&wanted.cluster)));
         let server = threads.spawn(|| told("kubectl's configuration", kubernetes.server()));
-        (Stack::read(&account, stack), joined(eks), joined(server))
+        (stack_or_none(account, stack, wanted), joined(eks), joined(server))
     });
-    let (stack, eks, server) = all3(stack, eks, server)?;
-    let Some(eks) = eks else {
-        return Err(vec![format!(
-            "account {} has no EKS cluster {} in {}: aws eks list-clusters shows those that it has, --region selects another region",
-            stack.account, wanted.cluster, stack.region
-        )]);
-    };
-    if !trust_context && !server.is_of(&eks) {
+    // Without the cluster it does not matter what kubectl reaches.
+    let server = if matches!(eks, Ok(None)) { Ok(Server::default()) } else { server };
+    let ((stack, is_stack_gone), eks, server) = all3(stack, eks, server)?;
+    let is_cluster_gone = eks.is_none();
+    if is_cluster_gone && !wanted.gone {
+        return Err(vec![no_cluster(&stack, wanted)]);
+    }
+    let eks = eks.unwrap_or_default();
+    if !is_cluster_gone && !trust_context && !server.is_of(&eks) {
         return Err(vec![wrong_context(&wanted.cluster, &server, &eks)]);
     }
     let (account_side, cluster_side) = thread::scope(|threads| {
-        let objects = threads.spawn(|| of_cluster(kubernetes));
-        (of_account(account, &stack, &eks, wanted), joined(objects))
+        let objects = threads.spawn(|| if is_cluster_gone { Ok(Facts::default()) } else { of_cluster(kubernetes) });
+        let entries = |stack: &Stack| match (is_cluster_gone, is_stack_gone) {
+            (true, _) => Ok(BTreeMap::new()),
+            (false, true) => marked_entries(account, &wanted.cluster),
+            (false, false) => entries(account, stack, wanted),
+        };
+        (of_account(account, &stack, &eks, wanted, entries), joined(objects))
     });
     match (account_side, cluster_side) {
-        (Ok(facts), Ok(objects)) => Ok(Facts { stack, eks, ..objects }.with(facts)),
+        (Ok(facts), Ok(objects)) => Ok(Facts { stack, eks, is_stack_gone, is_cluster_gone, ..objects }.with(facts)),
         (account, cluster) => Err(account.err().into_iter().chain(cluster.err()).flatten().collect()),
+    }
+}
+
+/// The stack, and whether it was deleted, where that may be.
+fn stack_or_none(account: Account<'_>, name: &str, wanted: &Wanted) -> Result<(Stack, bool), String> {
+    if !wanted.removes {
+        return Ok((Stack::read(&account, name)?, false));
+    }
+    match Stack::find(&account, name)? {
+        Ok(stack) => Ok((stack, false)),
+        Err(_) if wanted.gone => Ok((Stack::deleted(&account, name)?, true)),
+        Err(error) => Err(format!(
+            "there is no stack {name}: name another one by --stack, or its region by --region; if it was deleted, add --gone: {error}"
+        )),
+    }
+}
+
+fn no_cluster(stack: &Stack, wanted: &Wanted) -> String {
+    let region = if stack.region.is_empty() { "this region" } else { stack.region.as_str() };
+    let gone = if wanted.removes { "; if it was deleted, add --gone" } else { "" };
+    format!(
+        "account {} has no EKS cluster {} in {region}: aws eks list-clusters shows those that it has, --region selects another region{gone}",
+        stack.account, wanted.cluster
+    )
+}
+
+/// The facts with what is left in the cluster read again: a machine may have been started since.
+pub(super) fn again(from: Sources<'_>, facts: &Facts, wanted: &Wanted) -> Facts {
+    let (machines, claims) = thread::scope(|threads| {
+        let machines = threads.spawn(|| told("the cluster's machines", from.account.machines(&wanted.cluster)));
+        let claims = threads.spawn(|| {
+            let read = || told("the cluster's NodeClaims", from.kubernetes.get(&["nodeclaims.karpenter.sh"]));
+            if facts.is_cluster_gone { Ok(Vec::new()) } else { read() }
+        });
+        (joined(machines), joined(claims))
+    });
+    match (machines, claims) {
+        (Ok(machines), Ok(claims)) => Facts { machines, claims, ..facts.clone() },
+        (Err(fault), _) | (_, Err(fault)) => Facts { unread: Some(fault), ..facts.clone() },
     }
 }
 
@@ -155,7 +211,21 @@ fn words(all: &[String]) -> Vec<&str> {
     all.iter().map(String::as_str).collect()
 }
 
-fn of_account(account: Account<'_>, stack: &Stack, eks: &Eks, wanted: &Wanted) -> Result<AccountSide, Vec<String>> {
+/// The node role. What is written into it matters only where it is to go.
+fn role(account: Account<'_>, wanted: &Wanted) -> Result<Option<Role>, String> {
+    let what = format!("the role {}", wanted.node_role);
+    let Some(role) = told(&what, account.role(&wanted.node_role))? else { return Ok(None) };
+    let inline = if wanted.removes { told(&what, account.inline_policies(&wanted.node_role))? } else { Vec::new() };
+    Ok(Some(Role { inline, ..role }))
+}
+
+fn of_account(
+    account: Account<'_>,
+    stack: &Stack,
+    eks: &Eks,
+    wanted: &Wanted,
+    entries: impl FnOnce(&Stack) -> Result<BTreeMap<String, Entry>, String> + Send,
+) -> Result<AccountSide, Vec<String>> {
     let groups = if wanted.security_groups.is_empty() { vec![eks.security_group.clone()] } else { wanted.security_groups.clone() };
     let groups: Vec<String> = groups.into_iter().filter(|id| !id.is_empty()).collect();
     let subnets = if wanted.subnets.is_empty() { &eks.subnets } else { &wanted.subnets };
@@ -164,8 +234,8 @@ fn of_account(account: Account<'_>, stack: &Stack, eks: &Eks, wanted: &Wanted) -
         [&["--filters"], words(&discovery).into_iter().take(if eks.vpc.is_empty() { 1 } else { 2 }).collect::<Vec<_>>().as_slice()]
             .concat();
     thread::scope(|threads| {
-        let entries = threads.spawn(|| entries(account, stack, wanted));
-        let role = threads.spawn(|| told(&format!("the role {}", wanted.node_role), account.role(&wanted.node_role)));
+        let entries = threads.spawn(move || entries(stack));
+        let role = threads.spawn(|| role(account, wanted));
         let spot = threads.spawn(|| told(&format!("the role {SPOT_ROLE}"), account.has_role(SPOT_ROLE)));
         let by_id = threads.spawn(|| {
             let ids = [&["--subnet-ids"], words(subnets).as_slice()].concat();
@@ -222,6 +292,21 @@ fn entries(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Result<BTree
             Err(error) if error.says("authentication mode") => {}
             answer => entries.extend(told(&format!("the access entry of {arn}"), answer)?.map(|entry| (arn, entry))),
         }
+    }
+    Ok(entries)
+}
+
+/// Those that `cluster add` made for a stack that is gone, with the roles of its functions.
+fn marked_entries(account: Account<'_>, cluster: &str) -> Result<BTreeMap<String, Entry>, String> {
+    let arns = match account.principals(cluster) {
+        // A cluster in mode CONFIG_MAP has no access entries.
+        Err(error) if error.says("authentication mode") => Vec::new(),
+        answer => told("the access entries", answer)?,
+    };
+    let mut entries = BTreeMap::new();
+    for arn in arns {
+        let entry = told(&format!("the access entry of {arn}"), account.entry(cluster, &arn))?;
+        entries.extend(entry.filter(|entry| entry.tags.get(MARK).is_some_and(|of| of == cluster)).map(|entry| (arn, entry)));
     }
     Ok(entries)
 }

@@ -85,6 +85,11 @@ pub(crate) fn is_marked(object: &Value) -> bool {
     object["metadata"]["labels"].get(MARK).is_some()
 }
 
+/// Whether an object is one that `cluster add` made of the sample. A copy under another name has the label too, and is the user's.
+pub(crate) fn is_made_of_sample(object: &Value) -> bool {
+    is_marked(object) && sample("", "", None, None).iter().any(|one| same(one, object))
+}
+
 /// The object with our label.
 pub(crate) fn marked(mut object: Value) -> Value {
     object["metadata"]["labels"][MARK] = json!("true");

@@ -12,9 +12,8 @@ mod step;
 use crate::live::account::Account;
 use crate::live::kubernetes::Kubernetes;
 use crate::live::{DeploymentArgs, ReachArgs, cluster_name};
-use crate::programs::Program;
 use clap::{Subcommand, ValueEnum};
-use facts::{Facts, Sources, Wanted, gather};
+use facts::{Facts, Sources, Wanted, again, gather};
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use step::{Outcome, State, Step, Tools};
@@ -113,9 +112,12 @@ Examples:
   whittle cluster remove shop --dry-run       what would go, with the commands
   whittle cluster remove shop
 
+  whittle cluster remove shop --gone          the cluster, or the stack, is deleted already
+
 Only what has the tag, or the label, whittle.dev/cluster-add goes: what was there before cluster add stays, and so do the relay's secret,
-the service-linked role of EC2 Spot, and CRDs of which you have objects. While the deployment has machines in the cluster nothing is
-done: whittle uninstall drains or keeps them first.
+the service-linked role of EC2 Spot, NodePools and node classes that you wrote, and CRDs of which you have objects. While the deployment
+has machines in the cluster, or still serves it, nothing is done: whittle uninstall drains or keeps them first, and then a deployment
+without the cluster in its parameter Clusters. With --gone, look well at --region and --stack: what is not found is taken as deleted.
 
 Exit code: 0 if all is gone, 1 if something is blocked, failed or was not done, 2 if it could not look.")]
 pub struct RemoveArgs {
@@ -129,6 +131,9 @@ pub struct RemoveArgs {
     /// IAM role of the nodes; KarpenterNodeRole-NAME if not given
     #[arg(long, value_name = "ROLE", value_parser = role_name)]
     pub node_role: Option<String>,
+    /// The cluster, or the stack, may be deleted already: take away what is left of the rest
+    #[arg(long)]
+    pub gone: bool,
     #[command(flatten)]
     pub manner: MannerArgs,
 }
@@ -174,13 +179,14 @@ pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn W
                 webhook: add.relay == Relay::Webhook,
                 sample: !add.no_sample,
                 new_secret: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+                ..Wanted::default()
             };
             let job = Job { deployment: &add.deployment, reach: &add.reach, manner: &add.manner, wanted, plan: plan::add };
             job.run(terminal, stdin, out, err)
         }
         Command::Remove(remove) => {
             let node_role = remove.node_role.clone().unwrap_or_else(|| usual_role(&remove.name));
-            let wanted = Wanted { cluster: remove.name.clone(), node_role, ..Wanted::default() };
+            let wanted = Wanted { cluster: remove.name.clone(), node_role, removes: true, gone: remove.gone, ..Wanted::default() };
             let (deployment, reach, manner) = (&remove.deployment, &remove.reach, &remove.manner);
             Job { deployment, reach, manner, wanted, plan: remove::remove }.run(terminal, stdin, out, err)
         }
@@ -199,9 +205,19 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn run(&self, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
-        let (aws, kubectl) = (self.deployment.program(), self.reach.program());
-        let account = Account(&aws);
-        let sources = Sources { account, kubernetes: Kubernetes(&kubectl), trust_context: self.reach.trust_context };
+        self.by(Tools { aws: &self.deployment.program(), kubectl: &self.reach.program() }, terminal, stdin, out, err)
+    }
+
+    fn by(
+        &self,
+        tools: Tools<'_>,
+        terminal: bool,
+        stdin: &mut dyn BufRead,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> io::Result<ExitCode> {
+        let (account, kubernetes) = (Account(tools.aws), Kubernetes(tools.kubectl));
+        let sources = Sources { account, kubernetes, trust_context: self.reach.trust_context };
         let facts = match gather(sources, &self.deployment.stack, &self.wanted) {
             Ok(facts) => facts,
             Err(faults) => {
@@ -212,25 +228,35 @@ impl Job<'_> {
             }
         };
         let steps = (self.plan)(&facts, &self.wanted);
-        self.execute(&facts, &steps, (&aws, &kubectl), terminal, stdin, out)
+        self.execute(&facts, steps, sources, terminal, stdin, out)
     }
 
     fn execute(
         &self,
         facts: &Facts,
-        steps: &[Step],
-        (aws, kubectl): (&Program, &Program),
+        mut steps: Vec<Step>,
+        sources: Sources<'_>,
         terminal: bool,
         stdin: &mut dyn BufRead,
         out: &mut dyn Write,
     ) -> io::Result<ExitCode> {
-        let tools = Tools { aws, kubectl };
-        let to_do = step::count(steps, "to do");
+        let tools = Tools { aws: sources.account.0, kubectl: sources.kubernetes.0 };
         let is_text = self.manner.output == Output::Text;
         if is_text {
-            step::text(steps, tools, self.manner.dry_run, out)?;
+            step::text(&steps, tools, self.manner.dry_run, out)?;
         }
-        let go = step::is_possible(steps) && !self.manner.dry_run && (self.manner.yes || (is_text && terminal && agreed(stdin, out)?));
+        let may = step::is_possible(&steps) && !self.manner.dry_run;
+        let mut go = may && (self.manner.yes || (is_text && terminal && agreed(stdin, out)?));
+        if go && self.wanted.removes {
+            let now = (self.plan)(&again(sources, facts, &self.wanted), &self.wanted);
+            go = now == steps;
+            if !go && is_text {
+                writeln!(out, "It is not any more as it was:")?;
+                step::text(&now, tools, false, out)?;
+            }
+            steps = now;
+        }
+        let (steps, to_do) = (steps.as_slice(), step::count(&steps, "to do"));
         let hidden = self.hidden(facts);
         let outcomes = if go {
             step::execute(steps, tools, &hidden, &mut |step, outcome| if is_text { step::tell(step, outcome, out) } else { Ok(()) })?
@@ -242,7 +268,11 @@ impl Job<'_> {
         } else if go {
             writeln!(out, "{}", step::summary(&outcomes, steps))?;
         } else if 0 < to_do {
-            writeln!(out, "Nothing was changed.{}", if self.manner.dry_run || terminal { "" } else { " Add --yes to do it." })?;
+            writeln!(
+                out,
+                "Nothing was changed.{}",
+                if self.manner.dry_run || self.manner.yes || terminal { "" } else { " Add --yes to do it." }
+            )?;
         }
         let blocked = steps.iter().any(|step| matches!(step.state, State::Blocked { .. }));
         let undone = outcomes.iter().any(|(_, outcome)| *outcome != Outcome::Done) || (0 < to_do && !go && !self.manner.dry_run);
@@ -265,3 +295,6 @@ fn agreed(stdin: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<bool> {
     let read = stdin.read_line(&mut answer).is_ok();
     Ok(read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,7 @@ fn role(policies: &[&str], tags: &[(&str, &str)]) -> Role {
         trusts_ec2: true,
         policies: policies.iter().map(|name| (*name).to_owned()).collect(),
         tags: pairs(tags),
-        profiles: Vec::new(),
+        ..Role::default()
     }
 }
 

@@ -1,17 +1,22 @@
 //! What `cluster remove` would do: the marks in the facts say what `cluster add` made, and nothing else goes.
 
 use super::facts::{Facts, Wanted};
-use super::manifests::{crds, flow, guard, is_marked, rbac, reference, webhook};
+use super::manifests::{crds, flow, guard, is_made_of_sample, is_marked, rbac, reference, webhook};
 use super::step::{Action, MARK, State, Step};
-use crate::live::account::{DISCOVERY, Tagged};
+use crate::live::account::{DISCOVERY, NODE_POLICIES, Role, Tagged};
 use crate::live::deployment::FUNCTIONS;
 use crate::live::kubernetes::name;
 use crate::money::counted;
 use serde_json::Value;
+use whittle_api::labels::NODE_CLASS_FINALIZER;
 
 /// All steps, in the order in which they are done: first what needs the functions' access, then the access.
 pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
-    let mut steps = vec![emptied(facts, wanted), sample(facts)];
+    let emptied = emptied(facts, wanted);
+    let served = served(facts, wanted, &emptied);
+    let mut steps = vec![emptied, served];
+    steps.extend(gone(facts, wanted));
+    steps.push(sample(facts, wanted));
     let webhook = webhook("", "", "");
     steps.push(objects(facts, "webhook", "webhook", "nothing rings the relay for the cluster any more", &webhook));
     steps.extend(crds().into_iter().map(|crd| of_crd(facts, &crd)));
@@ -20,10 +25,7 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
         objects(facts, "guard", "admission policy of node classes", "it is for the functions alone", &guard()),
         objects(facts, "rbac", "roles and bindings of the functions", "the functions may do nothing more in the cluster", &rbac()),
     ]);
-    let functions = FUNCTIONS.iter().map(|(function, output, _)| (*function, facts.role_of(output).to_owned()));
-    let arn = facts.node_role_arn(&wanted.node_role);
-    let entries = functions.chain([("the nodes", arn)]).map(|(of, arn)| entry(facts, wanted, of, &arn));
-    steps.extend(entries.collect::<Vec<_>>());
+    steps.extend(entries(facts, wanted));
     steps.extend([node_role(facts, wanted), tags(facts, wanted)]);
     steps.retain(|step| step.id == "emptied" || step.state != State::Exists);
     steps
@@ -32,22 +34,98 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
 /// What is there and has no mark, or is not there: nothing is to do, and nothing to be said of it.
 const NOTHING: State = State::Exists;
 
+/// What comes before everything, and before what the sample's objects need.
+const FIRST: [&str; 2] = ["emptied", "stack"];
+const THEN: [&str; 3] = ["emptied", "stack", "sample"];
+
+fn serves(facts: &Facts, wanted: &Wanted) -> bool {
+    facts.stack.clusters().contains(&wanted.cluster)
+}
+
+/// The node class of the sample, while the functions hold it: they delete its instance profile before they let it go.
+fn held(facts: &Facts) -> Option<&str> {
+    let is_held = |class: &&Value| {
+        let finalizers = class.pointer("/metadata/finalizers").and_then(Value::as_array);
+        is_made_of_sample(class) && finalizers.is_some_and(|all| all.iter().any(|one| one == NODE_CLASS_FINALIZER))
+    };
+    facts.classes.iter().find(is_held).map(name)
+}
+
 fn emptied(facts: &Facts, wanted: &Wanted) -> Step {
     let (claims, machines) = (facts.claims.len(), facts.machines.len());
-    let state = if claims + machines == 0 {
-        State::Exists
+    let state = if let Some(fault) = &facts.unread {
+        State::blocked(fault.clone(), "let aws and kubectl read it, then run this again")
+    } else if 0 < claims + machines {
+        let what = format!("it has {} and {} of the deployment", counted(claims, "NodeClaim"), counted(machines, "machine"));
+        State::blocked(what, emptying(facts, wanted))
+    } else if let Some(class) = held(facts).filter(|_| serves(facts, wanted)) {
+        let what = format!("node class {class} has an instance profile, and the functions hold the class until they have deleted it");
+        State::blocked(what, emptying(facts, wanted))
     } else {
-        State::blocked(
-            format!("it has {} and {} of the deployment", counted(claims, "NodeClaim"), counted(machines, "machine")),
-            format!(
-                "whittle uninstall --cluster {} --function {} --region {} --yes, until it says that nothing is left; then run this again",
-                wanted.cluster,
-                facts.stack.output("SweepFunction"),
-                facts.stack.region
-            ),
-        )
+        State::Exists
     };
     Step::new("emptied", "the cluster without machines of the deployment", "without access nobody drains and ends them", state)
+}
+
+/// What drains and ends the machines.
+fn emptying(facts: &Facts, wanted: &Wanted) -> String {
+    let stack = &facts.stack;
+    if facts.is_stack_gone || facts.is_cluster_gone {
+        let machines = facts.machines.join(" ");
+        let end = if machines.is_empty() { String::new() } else { format!("aws ec2 terminate-instances --instance-ids {machines}; ") };
+        return format!(
+            "{end}without cluster or stack nobody drains them: docs/runbooks.md, \"Uninstall from a cluster\", has what takes off the \
+             finalizers; then run this again"
+        );
+    }
+    let uninstall = format!(
+        "whittle uninstall --cluster {} --function {} --region {} --yes, until it says that nothing is left; then run this again",
+        wanted.cluster,
+        stack.output("SweepFunction"),
+        stack.region
+    );
+    if serves(facts, wanted) {
+        return uninstall;
+    }
+    let clusters: Vec<String> = stack.clusters().into_iter().chain([wanted.cluster.clone()]).collect();
+    format!("{} (the functions empty only what they serve); then {uninstall}", stack.deploy_line(&clusters))
+}
+
+/// A stack that serves a cluster without access fails at every tick.
+fn served(facts: &Facts, wanted: &Wanted, emptied: &Step) -> Step {
+    let stack = &facts.stack;
+    let others: Vec<String> = stack.clusters().into_iter().filter(|name| *name != wanted.cluster).collect();
+    let state = if serves(facts, wanted) {
+        let deploy = if others.is_empty() {
+            let region = &stack.region;
+            format!("it serves no other: sam delete --stack-name {} --region {region}, then run this again with --gone", stack.name)
+        } else {
+            format!("{}; then run this again", stack.deploy_line(&others))
+        };
+        let first = if matches!(emptied.state, State::Blocked { .. }) { "once the cluster is empty: " } else { "" };
+        State::blocked(format!("the parameter Clusters of stack {} names it", stack.name), format!("{first}{deploy}"))
+    } else {
+        NOTHING
+    };
+    // What is left of a cluster that is gone goes all the same.
+    let id = if facts.is_cluster_gone { "clusters" } else { "stack" };
+    Step::new(id, "the cluster out of the stack's parameter Clusters", "without access every tick of the functions fails", state)
+}
+
+/// What could not be looked at.
+fn gone(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if facts.is_cluster_gone {
+        let why = "EKS does not have it: its access entries and objects are gone with it, and were not looked at";
+        let what = format!("cluster {}", wanted.cluster);
+        steps.push(Step::new("gone/cluster", what, "it is deleted", State::LeftAlone(why.to_owned())));
+    }
+    if facts.is_stack_gone {
+        let why = "it does not exist: its functions were not looked at, and their access entries go by the tag alone";
+        let what = format!("stack {}", facts.stack.name);
+        steps.push(Step::new("gone/stack", what, "it is deleted", State::LeftAlone(why.to_owned())));
+    }
+    steps
 }
 
 /// `kubectl delete` of what has our label.
@@ -57,9 +135,9 @@ fn delete(of: &[&Value]) -> Action {
     Action::kubectl(&[&["delete", "--ignore-not-found", "--timeout=60s"], words.as_slice()].concat())
 }
 
-fn sample(facts: &Facts) -> Step {
-    let marked: Vec<&Value> = facts.pools.iter().chain(&facts.classes).filter(|object| is_marked(object)).collect();
-    let used = facts.pools.iter().filter(|pool| !is_marked(pool)).any(|pool| {
+fn sample(facts: &Facts, wanted: &Wanted) -> Step {
+    let marked: Vec<&Value> = facts.pools.iter().chain(&facts.classes).filter(|object| is_made_of_sample(object)).collect();
+    let used = facts.pools.iter().filter(|pool| !is_made_of_sample(pool)).any(|pool| {
         let class = pool.pointer("/spec/template/spec/nodeClassRef/name").and_then(Value::as_str);
         marked.iter().any(|object| object["kind"] == "EC2NodeClass" && class == Some(name(object)))
     });
@@ -67,11 +145,19 @@ fn sample(facts: &Facts) -> Step {
         NOTHING
     } else if used {
         State::LeftAlone("another NodePool names the node class".to_owned())
+    } else if let Some(class) = held(facts).filter(|_| !serves(facts, wanted)) {
+        State::blocked(
+            format!("a finalizer holds node class {class}, and the functions, which take it off, do not serve the cluster"),
+            format!(
+                "kubectl delete ec2nodeclass {class} if Karpenter runs there; otherwise kubectl patch ec2nodeclass {class} --type=json -p \
+                 '[{{\"op\":\"remove\",\"path\":\"/metadata/finalizers\"}}]'; then run this again"
+            ),
+        )
     } else {
         State::ToDo
     };
     let what = "node class and NodePool that cluster add made";
-    Step::new("sample", what, "nothing answers to them any more", state).needs(&["emptied"]).by([delete(&marked)])
+    Step::new("sample", what, "nothing answers to them any more", state).needs(&FIRST).by([delete(&marked)])
 }
 
 fn objects(facts: &Facts, id: &str, what: &str, why: &'static str, wanted: &[Value]) -> Step {
@@ -84,14 +170,14 @@ fn objects(facts: &Facts, id: &str, what: &str, why: &'static str, wanted: &[Val
     } else {
         State::LeftAlone("cluster add did not make it".to_owned())
     };
-    Step::new(id, what, why, state).needs(&["emptied", "sample"]).by([delete(&marked)])
+    Step::new(id, what, why, state).needs(&THEN).by([delete(&marked)])
 }
 
 /// A CRD takes all objects of its kind with it.
 fn of_crd(facts: &Facts, crd: &Value) -> Step {
     let kind = crd.pointer("/spec/names/kind").and_then(Value::as_str).unwrap_or_default();
     let all = facts.pools.iter().chain(&facts.classes).chain(&facts.claims).chain(&facts.others);
-    let of_user = all.filter(|object| object["kind"] == kind && !is_marked(object)).count();
+    let of_user = all.filter(|object| object["kind"] == kind && !is_made_of_sample(object)).count();
     let state = match facts.object(crd) {
         None => NOTHING,
         Some(has) if !is_marked(has) => State::LeftAlone("cluster add did not make it".to_owned()),
@@ -101,9 +187,16 @@ fn of_crd(facts: &Facts, crd: &Value) -> Step {
         Some(_) => State::ToDo,
     };
     let file = name(crd);
-    Step::new(format!("crd/{file}"), format!("CRD {file}"), "no object of the kind is left", state)
-        .needs(&["emptied", "sample"])
-        .by([delete(&[crd])])
+    Step::new(format!("crd/{file}"), format!("CRD {file}"), "no object of the kind is left", state).needs(&THEN).by([delete(&[crd])])
+}
+
+/// The access entries of the functions and of the nodes; those that are there by the tag if nothing says which are the functions'.
+fn entries(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
+    let nodes = facts.node_role_arn(&wanted.node_role);
+    let named = FUNCTIONS.iter().map(|(function, output, _)| (*function, facts.role_of(output)));
+    let found = facts.entries.keys().filter(|arn| **arn != nodes).map(|arn| (arn.rsplit('/').next().unwrap_or_default(), arn.as_str()));
+    let functions: Vec<_> = if facts.is_stack_gone { found.collect() } else { named.collect() };
+    functions.into_iter().chain([("the nodes", nodes.as_str())]).map(|(of, arn)| entry(facts, wanted, of, arn)).collect()
 }
 
 fn entry(facts: &Facts, wanted: &Wanted, of: &str, arn: &str) -> Step {
@@ -114,8 +207,15 @@ fn entry(facts: &Facts, wanted: &Wanted, of: &str, arn: &str) -> Step {
     };
     let away = Action::aws(&["eks", "delete-access-entry", "--cluster-name", &wanted.cluster, "--principal-arn", arn]);
     Step::new(format!("access/{of}"), format!("access entry of {of}"), "the cluster lets them in no more", state)
-        .needs(&["emptied", "sample"])
+        .needs(&THEN)
         .by([away.done_if("ResourceNotFoundException")])
+}
+
+/// The role's policies that `cluster add` does not attach: attached ones by ARN, others by name.
+fn others_policies(role: &Role) -> Vec<&str> {
+    let partition = role.arn.split(':').nth(1).unwrap_or("aws");
+    let ours = NODE_POLICIES.map(|policy| format!("arn:{partition}:iam::aws:policy/{policy}"));
+    role.attached.iter().filter(|arn| !ours.contains(arn)).chain(&role.inline).map(String::as_str).collect()
 }
 
 fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
@@ -129,21 +229,26 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
         Some(role) if !role.profiles.is_empty() => State::blocked(
             format!("instance profiles contain it: {}", role.profiles.join(", ")),
             format!(
-                "whittle uninstall deletes those of Whittle; delete others by aws iam remove-role-from-instance-profile --role-name \
+                "those of Whittle go with their node classes, some minutes after whittle uninstall says that nothing is left: run this again \
+                 then; delete others by aws iam remove-role-from-instance-profile --role-name \
                  {role_name} --instance-profile-name NAME and aws iam delete-instance-profile"
             ),
         ),
+        Some(role) if !others_policies(role).is_empty() => State::blocked(
+            format!("it has policies that cluster add did not give it: {}", others_policies(role).join(", ")),
+            format!(
+                "aws iam detach-role-policy --role-name {role_name} --policy-arn ARN, or delete-role-policy --policy-name NAME for one that \
+                 is written into it, then run this again; or keep the role"
+            ),
+        ),
         Some(role) => {
-            let partition = &facts.stack.partition;
-            actions.extend(role.policies.iter().map(|policy| {
-                let arn = format!("arn:{partition}:iam::aws:policy/{policy}");
-                Action::aws(&["iam", "detach-role-policy", "--role-name", role_name, "--policy-arn", &arn])
-            }));
+            let detach = |arn: &String| Action::aws(&["iam", "detach-role-policy", "--role-name", role_name, "--policy-arn", arn]);
+            actions.extend(role.attached.iter().map(detach));
             actions.push(Action::aws(&["iam", "delete-role", "--role-name", role_name]).done_if("NoSuchEntity"));
             State::ToDo
         }
     };
-    Step::new("node-role", format!("node role {role_name}"), "no node needs it", state).needs(&["emptied", "sample"]).by(actions)
+    Step::new("node-role", format!("node role {role_name}"), "no node needs it", state).needs(&THEN).by(actions)
 }
 
 fn tags(facts: &Facts, wanted: &Wanted) -> Step {
@@ -154,7 +259,7 @@ fn tags(facts: &Facts, wanted: &Wanted) -> Step {
     let away = Action::aws(&[&["ec2", "delete-tags", "--resources"], ids.as_slice(), &["--tags", &keys[0], &keys[1]]].concat());
     let state = if ids.is_empty() { NOTHING } else { State::ToDo };
     let what = format!("{DISCOVERY}={} on {}", wanted.cluster, ids.join(" "));
-    Step::new("tags", what, "no node class goes by them", state).needs(&["emptied", "sample"]).by([away])
+    Step::new("tags", what, "no node class goes by them", state).needs(&THEN).by([away])
 }
 
 #[cfg(test)]
@@ -194,7 +299,7 @@ mod tests {
             entries: arns.map(|arn| (arn, Entry { tags: mark(by), ..Entry::default() })).collect(),
             node_role: Some(Role {
                 arn: "arn:aws:iam::1:role/KarpenterNodeRole-shop".into(),
-                policies: ["AmazonEKS_CNI_Policy".to_owned()].into(),
+                attached: vec!["arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy".to_owned()],
                 tags: mark(by),
                 ..Role::default()
             }),
@@ -209,6 +314,17 @@ mod tests {
 
     fn states<'a>(steps: &'a [Step], word: &str) -> Vec<&'a str> {
         steps.iter().filter(|step| step.state.word() == word).map(|step| step.id.as_str()).collect()
+    }
+
+    fn blocked<'a>(steps: &'a [Step], id: &str) -> (&'a str, &'a str) {
+        match &steps.iter().find(|step| step.id == id).unwrap().state {
+            State::Blocked { why, remedy } => (why, remedy),
+            other => panic!("{id}: {other:?}"),
+        }
+    }
+
+    fn commands(steps: &[Step], id: &str) -> Vec<String> {
+        steps.iter().filter(|step| step.id == id).flat_map(|step| &step.actions).map(|action| action.arguments.join(" ")).collect()
     }
 
     #[test]
@@ -238,7 +354,13 @@ mod tests {
             let steps = remove(&facts, &wanted());
             assert_eq!(states(&steps, "blocked"), ["emptied"]);
             assert!(steps.iter().skip(1).all(|step| step.needs.contains(&"emptied")));
-            assert!(matches!(&steps[0].state, State::Blocked { remedy, .. } if remedy.contains("whittle uninstall --cluster shop")));
+            assert!(matches!(&steps[0].state, State::Blocked { remedy, .. } if remedy.contains("Clusters=shop (the")
+                && remedy.contains("whittle uninstall --cluster shop")));
+            facts.stack.parameters.insert("Clusters".into(), "dev,shop".into());
+            let steps = remove(&facts, &wanted());
+            assert_eq!(states(&steps, "blocked"), ["emptied", "stack"]);
+            assert!(blocked(&steps, "emptied").1.starts_with("whittle uninstall --cluster shop"));
+            assert!(blocked(&steps, "stack").1.starts_with("once the cluster is empty: sam deploy"));
         }
     }
 
@@ -258,5 +380,113 @@ mod tests {
         facts.node_role.as_mut().unwrap().profiles.push("web".into());
         let steps = remove(&facts, &wanted());
         assert_eq!(states(&steps, "blocked"), ["node-role"]);
+    }
+
+    #[test]
+    fn copies_of_the_sample_are_the_users() {
+        let renamed = |object: &Value| {
+            let mut copy = object.clone();
+            copy["metadata"]["name"] = json!("batch");
+            copy
+        };
+        let mut facts = facts(Some("shop"));
+        let (pool, class) = (renamed(&facts.pools[0]), renamed(&facts.classes[0]));
+        facts.pools.push(pool);
+        facts.classes.push(class);
+        facts.pools[1]["spec"]["template"]["spec"]["nodeClassRef"]["name"] = json!("batch");
+        let steps = remove(&facts, &wanted());
+        let line = "delete --ignore-not-found --timeout=60s nodepool.karpenter.sh/default ec2nodeclass.karpenter.k8s.aws/default";
+        assert_eq!(commands(&steps, "sample"), [line]);
+        assert_eq!(states(&steps, "left alone"), ["crd/nodepools.karpenter.sh", "crd/ec2nodeclasses.karpenter.k8s.aws"]);
+        assert!(!steps.iter().filter(|step| step.state == State::ToDo).any(|step| format!("{:?}", step.actions).contains("batch")));
+        // One that goes by the sample's class keeps it.
+        facts.pools[1]["spec"]["template"]["spec"]["nodeClassRef"]["name"] = json!("default");
+        assert!(states(&remove(&facts, &wanted()), "left alone").contains(&"sample"));
+    }
+
+    #[test]
+    fn a_role_goes_only_with_the_policies_that_add_attached() {
+        let ours = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy";
+        for (attached, inline, other) in [
+            (vec![ours], vec![], None),
+            (vec![], vec![], None),
+            (vec![ours, "arn:aws:iam::1:policy/mine"], vec![], Some("arn:aws:iam::1:policy/mine")),
+            (vec![ours, "arn:aws:iam::1:policy/AmazonEKS_CNI_Policy"], vec![], Some("arn:aws:iam::1:policy/AmazonEKS_CNI_Policy")),
+            (vec!["arn:aws:iam::aws:policy/service-role/AmazonX"], vec![], Some("arn:aws:iam::aws:policy/service-role/AmazonX")),
+            (vec![ours], vec!["written"], Some("written")),
+        ] {
+            let mut facts = facts(Some("shop"));
+            let role = facts.node_role.as_mut().unwrap();
+            role.attached = attached.iter().map(|arn| (*arn).to_owned()).collect();
+            role.inline = inline.iter().map(|name| (*name).to_owned()).collect();
+            let steps = remove(&facts, &wanted());
+            let Some(other) = other else {
+                let detached =
+                    attached.iter().map(|arn| format!("iam detach-role-policy --role-name KarpenterNodeRole-shop --policy-arn {arn}"));
+                let all: Vec<String> = detached.chain(["iam delete-role --role-name KarpenterNodeRole-shop".to_owned()]).collect();
+                assert_eq!(commands(&steps, "node-role"), all);
+                continue;
+            };
+            let (why, remedy) = blocked(&steps, "node-role");
+            assert!(why.ends_with(other) && remedy.contains("detach-role-policy --role-name KarpenterNodeRole-shop"), "{why} / {remedy}");
+            assert_eq!(commands(&steps, "node-role"), [""; 0], "nothing of it is done");
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_the_stack_serves_is_taken_out_of_it_first() {
+        for (clusters, remedy) in [
+            ("dev, shop", "sam deploy --region eu-west-1 --parameter-overrides Clusters=dev; then run this again"),
+            ("shop", "it serves no other: sam delete --stack-name whittle --region eu-west-1, then run this again with --gone"),
+        ] {
+            let mut facts = facts(Some("shop"));
+            facts.stack.name = "whittle".into();
+            facts.stack.parameters.insert("Clusters".into(), clusters.into());
+            let steps = remove(&facts, &wanted());
+            assert_eq!(states(&steps, "blocked"), ["stack"]);
+            assert_eq!(blocked(&steps, "stack").1, remedy);
+            let todo: Vec<_> = steps.iter().filter(|step| step.state == State::ToDo).collect();
+            assert!(20 < todo.len() && todo.iter().all(|step| step.needs.contains(&"stack")));
+            assert!(!crate::cluster::step::is_possible(&steps));
+        }
+    }
+
+    #[test]
+    fn a_class_that_the_functions_hold_is_theirs_to_let_go() {
+        for (clusters, id, remedy) in
+            [("dev,shop", "emptied", "whittle uninstall"), ("dev", "sample", "kubectl patch ec2nodeclass default")]
+        {
+            let mut facts = facts(Some("shop"));
+            facts.stack.parameters.insert("Clusters".into(), clusters.into());
+            facts.classes[0]["metadata"]["finalizers"] = json!([NODE_CLASS_FINALIZER]);
+            let steps = remove(&facts, &wanted());
+            assert!(blocked(&steps, id).1.starts_with(remedy) || blocked(&steps, id).1.contains(remedy), "{steps:?}");
+            assert!(!crate::cluster::step::is_possible(&steps));
+        }
+    }
+
+    #[test]
+    fn of_a_stack_that_is_gone_entries_go_by_their_tag() {
+        let mut facts = facts(Some("shop"));
+        (facts.stack.outputs, facts.is_stack_gone) = (BTreeMap::new(), true);
+        let steps = remove(&facts, &wanted());
+        assert_eq!(states(&steps, "left alone"), ["gone/stack"]);
+        let line = "eks delete-access-entry --cluster-name shop --principal-arn arn:aws:iam::1:role/terminate";
+        assert_eq!(commands(&steps, "access/terminate"), [line]);
+        assert_eq!(steps.iter().filter(|step| step.id.starts_with("access/") && step.state == State::ToDo).count(), 9);
+        facts.machines.push("i-1".into());
+        assert!(blocked(&remove(&facts, &wanted()), "emptied").1.contains("terminate-instances --instance-ids i-1"));
+    }
+
+    #[test]
+    fn of_a_cluster_that_is_gone_role_and_tags_go_even_if_the_stack_names_it() {
+        let whole = facts(Some("shop"));
+        let mut facts = Facts { stack: whole.stack, node_role: whole.node_role, discovered: whole.discovered, ..Facts::default() };
+        facts.is_cluster_gone = true;
+        facts.stack.parameters.insert("Clusters".into(), "dev,shop".into());
+        let steps = remove(&facts, &wanted());
+        assert_eq!(states(&steps, "to do"), ["node-role", "tags"]);
+        assert_eq!((states(&steps, "blocked"), states(&steps, "left alone")), (vec!["clusters"], vec!["gone/cluster"]));
+        assert!(crate::cluster::step::is_possible(&steps));
     }
 }

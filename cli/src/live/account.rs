@@ -59,6 +59,10 @@ pub(crate) struct Role {
     pub(crate) trusts_ec2: bool,
     /// Names of attached policies.
     pub(crate) policies: BTreeSet<String>,
+    /// Their ARNs.
+    pub(crate) attached: Vec<String>,
+    /// Names of policies that are written into it; known only where they are asked for.
+    pub(crate) inline: Vec<String>,
     pub(crate) tags: BTreeMap<String, String>,
     /// Instance profiles that contain it.
     pub(crate) profiles: Vec<String>,
@@ -161,9 +165,22 @@ impl Account<'_> {
             arn: text(&answer, "/Role/Arn").to_owned(),
             trusts_ec2: trust.contains("ec2.amazonaws.com"),
             policies: names(&attached, "/AttachedPolicies", "/PolicyName").into_iter().collect(),
+            attached: names(&attached, "/AttachedPolicies", "/PolicyArn"),
+            inline: Vec::new(),
             tags: pairs(list(&answer, "/Role/Tags")),
             profiles: names(&profiles, "/InstanceProfiles", "/InstanceProfileName"),
         }))
+    }
+
+    /// Names of the policies that are written into a role.
+    pub(crate) fn inline_policies(&self, role: &str) -> Result<Vec<String>, ProgramError> {
+        Ok(texts(&self.ask(&["iam", "list-role-policies", "--role-name", role])?, "/PolicyNames"))
+    }
+
+    /// The roles and users that have an access entry.
+    pub(crate) fn principals(&self, cluster: &str) -> Result<Vec<String>, ProgramError> {
+        let answer = none_if(self.ask(&["eks", "list-access-entries", "--cluster-name", cluster]), "ResourceNotFoundException")?;
+        Ok(answer.map(|answer| texts(&answer, "/accessEntries")).unwrap_or_default())
     }
 
     pub(crate) fn has_role(&self, name: &str) -> Result<bool, ProgramError> {

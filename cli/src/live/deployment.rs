@@ -1,6 +1,7 @@
 //! The stack of a deployment: its parameters and what it made.
 
 use super::account::{Account, list, text};
+use crate::programs::ProgramError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -31,16 +32,29 @@ pub(crate) struct Stack {
 impl Stack {
     /// Reads it.
     pub(crate) fn read(account: &Account<'_>, name: &str) -> Result<Self, String> {
-        let answer = account.ask(&["cloudformation", "describe-stacks", "--stack-name", name]).map_err(|error| {
-            let hint = if error.says("does not exist") {
-                ": deploy it first (sam build, sam deploy), or name another one by --stack, or its region by --region"
-            } else {
-                ""
-            };
-            format!("the stack {name} cannot be read{hint}: {error}")
-        })?;
+        Self::find(account, name)?.map_err(|error| {
+            let hint = "deploy it first (sam build, sam deploy), or name another one by --stack, or its region by --region";
+            format!("the stack {name} cannot be read: {hint}: {error}")
+        })
+    }
+
+    /// Reads it; inside, what CloudFormation says of a stack that does not exist.
+    pub(crate) fn find(account: &Account<'_>, name: &str) -> Result<Result<Self, ProgramError>, String> {
+        let answer = match account.ask(&["cloudformation", "describe-stacks", "--stack-name", name]) {
+            Ok(answer) => answer,
+            Err(error) if error.says("does not exist") => return Ok(Err(error)),
+            Err(error) => return Err(format!("the stack {name} cannot be read: {error}")),
+        };
         let stack = list(&answer, "/Stacks").first().ok_or_else(|| format!("the stack {name} cannot be read: the answer has none"))?;
-        Self::of(stack).ok_or_else(|| format!("the stack {name} cannot be read: its ARN is {:?}", text(stack, "/StackId")))
+        let read = Self::of(stack).ok_or_else(|| format!("the stack {name} cannot be read: its ARN is {:?}", text(stack, "/StackId")));
+        read.map(Ok)
+    }
+
+    /// A stack that was deleted: what is known of it is the account that it was in.
+    pub(crate) fn deleted(account: &Account<'_>, name: &str) -> Result<Self, String> {
+        let caller = account.ask(&["sts", "get-caller-identity"]).map_err(|error| format!("the account cannot be read: {error}"))?;
+        let partition = text(&caller, "/Arn").split(':').nth(1).unwrap_or("aws").to_owned();
+        Ok(Self { name: name.to_owned(), partition, account: text(&caller, "/Account").to_owned(), ..Self::default() })
     }
 
     fn of(stack: &Value) -> Option<Self> {
