@@ -59,6 +59,11 @@ pub(crate) fn policies(root: &Path) -> Result<PathBuf> {
     python::set_up(root, &cache()?, "policies")
 }
 
+/// The Python environment with AWS's command line and an emulated account, and the binaries of the control plane.
+pub(crate) fn installation(root: &Path) -> Result<(PathBuf, PathBuf)> {
+    Ok((python::set_up(root, &cache()?, "installation")?, control_plane::set_up(root, &cache()?)?))
+}
+
 /// cargo-machete.
 pub(crate) fn machete(root: &Path) -> Result<PathBuf> {
     machete::set_up(root, &cache()?)

@@ -13,6 +13,7 @@ mod edges;
 mod environment;
 mod fuzz;
 mod image;
+mod installation;
 mod licences;
 mod metric_alarms;
 mod metrics;
@@ -53,6 +54,8 @@ enum Command {
     },
     /// Plans and consolidates random clusters, and checks the properties of the results.
     Fuzz(fuzz::Fuzz),
+    /// Installs into an emulated account and a real cluster, breaks that in ten ways, mends and removes it.
+    Installation,
     /// Makes the watcher's container image as an OCI layout, without a daemon.
     Image(image::Image),
     /// Writes the tables of docs/metrics.md from the catalogue of metrics.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Bench { what } => bench::run(&what),
         Command::E2e { what } => e2e::run(&what),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz),
+        Command::Installation => installation::run(),
         Command::Image(options) => image::run(&options),
         Command::Metrics => metrics::write(),
         Command::Env => print_environment(),
