@@ -48,6 +48,11 @@ fn health(simulation: &TestWorld) -> Option<(ConditionStatus, String)> {
     conditions::find(&pool.status.conditions, NODE_REGISTRATION_HEALTHY).map(|shown| (shown.status, shown.reason.clone()))
 }
 
+/// What the metric of machines that never joined counts.
+fn never_joined(report: &Report) -> u64 {
+    report.metrics.iter().filter(|one| one.metric == "whittle_nodeclaims_never_joined_total").map(|one| one.by).sum()
+}
+
 fn planned(name: &str) -> Claim {
     let fresh = claim();
     owned(Claim::planned(fresh.key, "uid".into(), fresh.spec, super::now()), name)
@@ -61,7 +66,8 @@ fn two_launch_timeouts_make_the_pool_unhealthy() {
     simulation.run_for(SignedDuration::from_secs(299));
     assert_eq!(run(&simulation).counted("given_up"), 0);
     simulation.run_for(SignedDuration::from_secs(1));
-    assert_eq!(run(&simulation).counted("given_up"), 1);
+    let report = run(&simulation);
+    assert_eq!((report.counted("given_up"), never_joined(&report)), (1, 0), "there was no machine that could have joined");
     assert_eq!(simulation.claim(&planned("a").key).deletion.unwrap().reason, DeletionReason::LaunchTimeout);
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::Unknown, "one failure proves nothing");
     run(&simulation);
@@ -85,7 +91,8 @@ fn registration_timeouts_make_the_pool_unhealthy_and_one_success_does_not_heal_i
         simulation.store(&silent);
     }
     simulation.run_for(SignedDuration::from_mins(15));
-    run(&simulation);
+    let report = run(&simulation);
+    assert_eq!(never_joined(&report), 2, "an alarm is based on it");
     assert_eq!(simulation.claim(&planned("a").key).deletion.unwrap().reason, DeletionReason::RegistrationTimeout);
     assert_eq!(health(&simulation).unwrap(), (ConditionStatus::False, "RegistrationFailed".into()));
     let mut joins = owned(claim(), "c");
