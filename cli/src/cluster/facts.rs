@@ -2,7 +2,7 @@
 
 use super::manifests;
 use super::step::MARK;
-use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged};
+use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use crate::programs::ProgramError;
@@ -54,6 +54,8 @@ pub(super) struct Facts {
     pub(super) others: Vec<Value>,
     /// Ids of machines that the deployment has in the cluster.
     pub(super) machines: Vec<String>,
+    /// What blocks an addition: that Whittle was uninstalled, and how it is taken back; or why that is not known.
+    pub(super) uninstalled: Option<Result<[String; 2], String>>,
     /// EKS has no such cluster.
     pub(super) is_cluster_gone: bool,
     /// CloudFormation has no such stack.
@@ -198,12 +200,14 @@ struct AccountSide {
     discovered: [Vec<Tagged>; 2],
     secret: Option<Secret>,
     machines: Vec<String>,
+    uninstalled: Option<Result<[String; 2], String>>,
 }
 
 impl Facts {
     fn with(self, account: AccountSide) -> Self {
-        let AccountSide { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines } = account;
-        Self { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, ..self }
+        let AccountSide { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled } =
+            account;
+        Self { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled, ..self }
     }
 }
 
@@ -217,6 +221,19 @@ fn role(account: Account<'_>, wanted: &Wanted) -> Result<Option<Role>, String> {
     let Some(role) = told(&what, account.role(&wanted.node_role))? else { return Ok(None) };
     let inline = if wanted.removes { told(&what, account.inline_policies(&wanted.node_role))? } else { Vec::new() };
     Ok(Some(Role { inline, ..role }))
+}
+
+/// Whether Whittle was uninstalled from the cluster. Whoever may not read the deployment's table can add a cluster all the same.
+fn uninstalled(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Option<Result<[String; 2], String>> {
+    if wanted.removes {
+        return None;
+    }
+    let (table, cluster) = (stack.output("TableName"), wanted.cluster.as_str());
+    let record = match account.uninstalled(table, cluster) {
+        Ok(record) => record?,
+        Err(error) => return Some(Err(format!("the table {table} cannot be read: {error}"))),
+    };
+    Some(Ok([record.told(cluster), Uninstalled::remedy(account.0, table, cluster)]))
 }
 
 fn of_account(
@@ -253,6 +270,7 @@ fn of_account(
             if read { told(&format!("the SSM parameter {parameter}"), account.secret(parameter)) } else { Ok(None) }
         });
         let machines = threads.spawn(|| told("the cluster's machines", account.machines(&wanted.cluster)));
+        let uninstalled = threads.spawn(|| uninstalled(account, stack, wanted));
         let mut faults = Vec::new();
         let side = AccountSide {
             entries: kept(joined(entries), &mut faults),
@@ -263,6 +281,7 @@ fn of_account(
             discovered: [kept(joined(found), &mut faults), kept(joined(found_groups), &mut faults)],
             secret: kept(joined(secret), &mut faults),
             machines: kept(joined(machines), &mut faults),
+            uninstalled: joined(uninstalled),
         };
         if faults.is_empty() { Ok(side) } else { Err(faults) }
     })

@@ -12,6 +12,7 @@ use whittle_units::ClusterName;
 /// All steps, in the order in which they are done.
 pub(super) fn add(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     let mut steps = vec![in_stack(facts, wanted), authentication(facts, wanted)];
+    steps.extend(uninstalled(facts));
     steps.extend(access(facts, wanted));
     steps.extend([node_role(facts, wanted), node_entry(facts, wanted), spot_role(facts)]);
     steps.extend([discovery(facts, wanted, &SUBNETS), discovery(facts, wanted, &GROUPS)]);
@@ -46,6 +47,15 @@ fn in_stack(facts: &Facts, wanted: &Wanted) -> Step {
         )
     };
     Step::new("stack", "the cluster in the stack's parameter Clusters", "the functions work on no other", state)
+}
+
+/// Something is to say of it only if there is a record, or if that is not known.
+fn uninstalled(facts: &Facts) -> Option<Step> {
+    let state = match facts.uninstalled.clone()? {
+        Ok([why, remedy]) => State::blocked(why, remedy),
+        Err(fault) => State::LeftAlone(fault),
+    };
+    Some(Step::new("uninstalled", "no record of an uninstallation", "while it is there, nothing is launched for the cluster", state))
 }
 
 fn authentication(facts: &Facts, wanted: &Wanted) -> Step {

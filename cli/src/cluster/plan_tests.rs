@@ -149,6 +149,8 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
         "CONFIG_MAP",
         "authenticationMode=API_AND_CONFIG_MAP",
     );
+    let uninstalled = |facts: &mut Facts, _: &mut Wanted| facts.uninstalled = Some(Ok(["it was uninstalled".into(), "delete-item".into()]));
+    blocked(uninstalled, "uninstalled", "it was uninstalled", "delete-item");
     blocked(|facts, _| facts.eks.authentication.clear(), "authentication", "CONFIG_MAP", "update-cluster-config");
     blocked(|facts, _| drop(facts.stack.outputs.remove("SweepRoleArn")), "access/sweep", "SweepRoleArn", "deploy");
     blocked(|facts, _| drop(facts.stack.outputs.remove("RelayUrl")), "webhook", "RelayUrl", "deploy");
@@ -183,6 +185,7 @@ fn what_was_there_before_is_left_alone() {
     assert!(!command.contains("force"), "CRDs are never forced: {command}");
     left_alone(|facts, _| facts.node_role = Some(role(&NODE_POLICIES[1..], &[])), "node-role", "AmazonEKSWorkerNodePolicy");
     left_alone(|facts, _| facts.pools.iter_mut().for_each(|pool| pool["metadata"] = json!({"name": "mine"})), "sample", "already");
+    left_alone(|facts, _| facts.uninstalled = Some(Err("AccessDenied".into())), "uninstalled", "AccessDenied");
     left_alone(|facts, _| facts.eks.version = "1.29".into(), "guard", "1.29");
     left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "AWS_IAM".into())), "webhook", "watcher");
     let tags = |facts: &mut Facts, _: &mut Wanted| {

@@ -1,7 +1,7 @@
 //! What `whittle doctor` looks at. What cannot be read is told with the reason, and the rest is read all the same.
 
 use crate::cluster::manifests;
-use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, list, text};
+use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled, list, text};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use serde_json::Value;
@@ -61,6 +61,8 @@ pub(super) struct InAccount {
     pub(super) subnets: Known<Vec<Tagged>>,
     pub(super) security_groups: Known<Vec<Tagged>>,
     pub(super) secret: Known<Option<Secret>>,
+    /// That Whittle was uninstalled from the cluster, and how it is taken back.
+    pub(super) uninstalled: Known<Option<[String; 2]>>,
 }
 
 /// What the cluster's API server has.
@@ -239,6 +241,11 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
         let subnets = threads.spawn(|| told(account.subnets(&select)));
         let groups = threads.spawn(|| told(account.security_groups(&select)));
         let secret = threads.spawn(|| if stack.takes_webhooks() { told(account.secret(stack.secret_parameter())) } else { Ok(None) });
+        let table = stack.output("TableName");
+        let uninstalled = threads.spawn(|| {
+            let record = told(account.uninstalled(table, cluster))?;
+            Ok(record.map(|record| [record.told(cluster), Uninstalled::remedy(account.0, table, cluster)]))
+        });
         InAccount {
             entries: entries.map(|all| all.into_iter().flatten().collect()),
             node_role,
@@ -246,6 +253,7 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
             subnets: joined(subnets),
             security_groups: joined(groups),
             secret: joined(secret),
+            uninstalled: joined(uninstalled),
         }
     }))
 }

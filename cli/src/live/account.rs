@@ -1,9 +1,10 @@
 //! What an account says of a cluster: EKS, IAM, EC2 and SSM.
 
 use crate::programs::{Program, ProgramError};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use whittle_claims::{Record as _, Uninstall};
 
 /// The policies that a node's role needs.
 pub(crate) const NODE_POLICIES: [&str; 4] =
@@ -86,6 +87,45 @@ pub(crate) struct Secret(pub(crate) String);
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+/// A record that Whittle was uninstalled from a cluster: while it is there, nothing is launched for the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Uninstalled {
+    /// When it was asked for; none if the record cannot be read.
+    pub(crate) at: Option<jiff::Timestamp>,
+    pub(crate) until: Option<jiff::Timestamp>,
+}
+
+impl Uninstalled {
+    /// The record's key in the deployment's table.
+    fn key(cluster: &str) -> String {
+        let key = format!("RECORD#{cluster}#{}", Uninstall::KIND);
+        json!({"pk": {"S": key}, "sk": {"S": Uninstall::NAME}}).to_string()
+    }
+
+    /// The record of an item; none of one that the table has still to delete.
+    fn of(item: &Value, now: jiff::Timestamp) -> Option<Self> {
+        item.pointer("/Item/pk")?;
+        let record: Option<Uninstall> = serde_json::from_str(text(item, "/Item/data/S")).ok();
+        let until = text(item, "/Item/ttl/N").parse().ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+        let is_over = until.is_some_and(|until| until <= now);
+        (!is_over).then(|| Self { at: record.map(|record| record.asked_at), until })
+    }
+
+    /// What it means, for a person.
+    pub(crate) fn told(&self, cluster: &str) -> String {
+        let at =
+            |at: Option<jiff::Timestamp>, word: &str| at.map(|at| format!(" {word} {}", at.strftime("%F %H:%M UTC"))).unwrap_or_default();
+        let (at, until) = (at(self.at, "on"), at(self.until, "until"));
+        format!("Whittle was uninstalled from {cluster}{at}: nothing is launched for it{until}")
+    }
+
+    /// How it is taken back.
+    pub(crate) fn remedy(aws: &Program, table: &str, cluster: &str) -> String {
+        let delete = aws.shown(&["dynamodb", "delete-item", "--table-name", table, "--key", &Self::key(cluster)]);
+        format!("once whittle uninstall says that nothing is left of it, delete its record: {delete}")
     }
 }
 
@@ -211,6 +251,16 @@ impl Account<'_> {
         Ok(value.filter(|value| !value.is_empty()).map(Secret))
     }
 
+    /// Whether Whittle was uninstalled from a cluster. Without a table, as in a stack of an older release, it is not known, and none.
+    pub(crate) fn uninstalled(&self, table: &str, cluster: &str) -> Result<Option<Uninstalled>, ProgramError> {
+        if table.is_empty() {
+            return Ok(None);
+        }
+        let key = Uninstalled::key(cluster);
+        let answer = self.ask(&["dynamodb", "get-item", "--table-name", table, "--key", &key, "--consistent-read"])?;
+        Ok(Uninstalled::of(&answer, jiff::Timestamp::now()))
+    }
+
     /// Machines of the deployment in a cluster that are not ended.
     pub(crate) fn machines(&self, cluster: &str) -> Result<Vec<String>, ProgramError> {
         let name = format!("Name=tag:eks:eks-cluster-name,Values={cluster}");
@@ -240,6 +290,25 @@ mod tests {
         ] {
             assert_eq!(Entry { kind: kind.into(), ..Entry::default() }.lets_nodes_join(), expected, "{kind}");
         }
+    }
+
+    #[test]
+    fn a_record_counts_until_it_is_over_and_its_key_is_the_tables() {
+        let now = "2026-01-10T00:00:00Z".parse::<jiff::Timestamp>().unwrap();
+        let record = Uninstall { asked_at: "2026-01-01T12:30:00Z".parse().unwrap(), nodes: whittle_claims::LeftNodes::Drain };
+        let data = serde_json::to_string(&record).unwrap();
+        let until = |second: i64| json!({"Item": {"pk": {"S": "x"}, "data": {"S": data}, "ttl": {"N": second.to_string()}}});
+        let second = now.as_second();
+        let told = |item: Value| Uninstalled::of(&item, now).map(|found| found.told("shop"));
+        let is = "Whittle was uninstalled from shop on 2026-01-01 12:30 UTC: nothing is launched for it until 2026-01-10 00:01 UTC";
+        assert_eq!(told(until(second + 60)).as_deref(), Some(is));
+        assert_eq!(told(until(second)), None);
+        assert_eq!(told(Value::Null), None, "no item");
+        let odd = "Whittle was uninstalled from shop: nothing is launched for it";
+        assert_eq!(told(json!({"Item": {"pk": {"S": "x"}, "data": {"S": "?"}}})).as_deref(), Some(odd));
+        assert_eq!(Uninstalled::key("shop"), r#"{"pk":{"S":"RECORD#shop#uninstall"},"sk":{"S":"uninstall"}}"#);
+        let keys = include_str!("../../../shared/dynamo/src/keys.rs");
+        assert!(keys.contains(r##"format!("RECORD#{cluster}#{kind}")"##), "the adapter's keys have changed");
     }
 
     #[test]

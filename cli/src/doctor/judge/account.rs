@@ -11,6 +11,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     match &facts.account {
         Err(why) => all.push(Finding::unknown("access", why.clone())),
         Ok(account) => {
+            all.push(uninstalled(account));
             all.extend([access(facts, account), node_role(facts, account), node_entry(facts, account), spot(account)]);
             all.extend([subnets(facts, account), security_groups(facts, account)]);
         }
@@ -36,6 +37,14 @@ fn cluster(facts: &Facts) -> Finding {
         Some(eks) => {
             Finding::ok("cluster", format!("{}, Kubernetes {}, authentication {}", facts.cluster, eks.version, eks.authentication))
         }
+    })
+}
+
+fn uninstalled(account: &InAccount) -> Finding {
+    let check = "uninstallation";
+    known(check, &account.uninstalled, |record| match record {
+        Some([what, remedy]) => Finding::problem(check, what.clone(), remedy.clone()),
+        None => Finding::ok(check, "the table has no record of one"),
     })
 }
 

@@ -76,6 +76,7 @@ fn healthy() -> Facts {
             subnets: Ok(tagged("subnet-1")),
             security_groups: Ok(tagged("sg-1")),
             secret: Ok(Some(Secret("stored".into()))),
+            uninstalled: Ok(None),
         }),
         inside: Ok(InCluster {
             crds: Ok(manifests::crds()),
@@ -113,7 +114,7 @@ fn nothing_is_wrong_with_a_healthy_installation() {
     let found = findings(&healthy());
     let bad: Vec<_> = found.iter().filter(|finding| finding.status != Status::Ok || !finding.remedy.is_empty()).collect();
     assert_eq!(bad, Vec::<&Finding>::new());
-    assert_eq!(found.len(), 24);
+    assert_eq!(found.len(), 25);
 }
 
 /// After a change of the healthy installation one check, and no other, tells these words with this remedy.
@@ -206,6 +207,8 @@ fn the_account_is_judged() {
     use Status::{Problem, Warning};
     let mode = |facts: &mut Facts| facts.eks.as_mut().unwrap().as_mut().unwrap().authentication = "CONFIG_MAP".into();
     found(Problem, mode, "cluster", "CONFIG_MAP", "update-cluster-config");
+    let record = |facts: &mut Facts| facts.account().uninstalled = Ok(Some(["nothing is launched".into(), "delete-item".into()]));
+    found(Problem, record, "uninstallation", "nothing is launched", "delete-item");
     let groups = |facts: &mut Facts| {
         let entry = facts.account().entries.as_mut().unwrap().get_mut("arn:aws:iam::1:role/terminate").unwrap();
         entry.groups.remove("whittle:terminate");
