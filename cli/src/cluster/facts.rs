@@ -149,7 +149,7 @@ fn no_cluster(stack: &Stack, wanted: &Wanted) -> String {
     let region = if stack.region.is_empty() { "this region" } else { stack.region.as_str() };
     let gone = if wanted.removes { "; if it was deleted, add --gone" } else { "" };
     format!(
-        "account {} has no EKS cluster {} in {region}: aws eks list-clusters shows those that it has, --region selects another region{gone}",
+        "account {} has no EKS cluster {} in {region}: aws eks list-clusters shows what it has, --region selects another region{gone}",
         stack.account, wanted.cluster
     )
 }

@@ -192,7 +192,7 @@ fn node_entry(facts: &Facts, wanted: &Wanted) -> Step {
         Some(entry) if entry.kind == "EC2" => State::blocked(
             format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which nodes of others cannot join", wanted.node_role),
             format!(
-                "name another role by --node-role; or, if Auto Mode does not use this one, aws eks delete-access-entry {}, then run this again",
+                "name another role by --node-role; or, if Auto Mode does not use it, aws eks delete-access-entry {}, then run this again",
                 at.join(" ")
             ),
         ),

@@ -229,16 +229,16 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
         Some(role) if !role.profiles.is_empty() => State::blocked(
             format!("instance profiles contain it: {}", role.profiles.join(", ")),
             format!(
-                "those of Whittle go with their node classes, some minutes after whittle uninstall says that nothing is left: run this again \
-                 then; delete others by aws iam remove-role-from-instance-profile --role-name \
+                "those of Whittle go with their node classes, before whittle uninstall says that nothing is left: run it first; \
+                 delete others by aws iam remove-role-from-instance-profile --role-name \
                  {role_name} --instance-profile-name NAME and aws iam delete-instance-profile"
             ),
         ),
         Some(role) if !others_policies(role).is_empty() => State::blocked(
             format!("it has policies that cluster add did not give it: {}", others_policies(role).join(", ")),
             format!(
-                "aws iam detach-role-policy --role-name {role_name} --policy-arn ARN, or delete-role-policy --policy-name NAME for one that \
-                 is written into it, then run this again; or keep the role"
+                "aws iam detach-role-policy --role-name {role_name} --policy-arn ARN, or delete-role-policy --policy-name NAME for one \
+                 that is written into it, then run this again; or keep the role"
             ),
         ),
         Some(role) => {

@@ -107,7 +107,7 @@ fn node_entry(facts: &Facts, account: &InAccount) -> Finding {
             Some(entry) if entry.kind == "EC2" => Finding::problem(
                 check,
                 format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which other nodes cannot join", facts.node_role_name),
-                "give the node classes another role, or, if Auto Mode does not use this one, aws eks delete-access-entry and whittle cluster add",
+                "give the node classes another role, or, if Auto Mode does not use it, aws eks delete-access-entry and whittle cluster add",
             ),
             Some(entry) => Finding::problem(
                 check,
