@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`whittle cluster` and `whittle doctor` from an empty account and an empty cluster to an installation, ten ways of breaking it, and back, against
+"""`whittle cluster` and `whittle doctor` from an empty account and an empty cluster to an installation, eleven ways of breaking it, and back, against
 the real `aws` and `kubectl`, moto's account (account.py) and a real API server.
 
     run.py WHITTLE CONTROL_PLANE    the command, and the folder with etcd, kube-apiserver, kube-controller-manager and kubectl
@@ -83,7 +83,7 @@ def template():
         resources[name] = {"Type": "AWS::Lambda::Function", "Properties": {
             "Runtime": "python3.11", "Handler": "index.x", "Role": {"Fn::GetAtt": [f"{name}Role", "Arn"]}, "Code": {"ZipFile": "pass"},
             "Environment": {"Variables": {"WHITTLE_CLUSTERS": {"Ref": "Clusters"}}}}}
-    outputs = {"RelayUrl": "https://abc123.lambda-url.eu-west-1.on.aws/", "Version": real["Outputs"]["Version"]["Value"], "SweepFunction": {"Ref": "Sweep"}}
+    outputs = {"RelayUrl": "https://abc123.lambda-url.eu-west-1.on.aws/", "Version": real["Outputs"]["Version"]["Value"], "SweepFunction": {"Ref": "Sweep"}, "TableName": "whittle"}
     outputs |= {f"{name}RoleArn": {"Fn::GetAtt": [f"{name}Role", "Arn"]} for name in FUNCTIONS if name != "Relay"}
     assert set(outputs) <= set(real["Outputs"]), "outputs of the template"
     return {"Parameters": parameters, "Resources": resources, "Outputs": {name: {"Value": value} for name, value in outputs.items()}}
@@ -110,6 +110,9 @@ def empty_account(state):
     state.write_text(json.dumps({"shop": {"endpoint": os.environ["CP_SERVER"], "certificate": authority, "network": network}}))
     # moto calls this one by another name if it is made by the service's.
     aws("iam", "create-role", "--role-name", "AWSServiceRoleForEC2Spot", "--assume-role-policy-document", "{}")
+    aws("dynamodb", "create-table", "--table-name", "whittle", "--billing-mode", "PAY_PER_REQUEST",
+        "--attribute-definitions", "AttributeName=pk,AttributeType=S", "AttributeName=sk,AttributeType=S",
+        "--key-schema", "AttributeName=pk,KeyType=HASH", "AttributeName=sk,KeyType=RANGE")
     deploy("shop", again=False)
 
 
@@ -156,7 +159,7 @@ def lease():
                        "spec": {"holderIdentity": "karpenter-1", "renewTime": now, "leaseDurationSeconds": 15}})
 
 
-def ten_broken():
+def eleven_broken():
     """All at once: the tests of the command have them one by one."""
     add, role = "whittle cluster add shop", "AWSServiceRoleForEC2Spot"
     stack = {output["OutputKey"]: output["OutputValue"] for output in aws("cloudformation", "describe-stacks", "--stack-name", "whittle")["Stacks"][0]["Outputs"]}
@@ -172,6 +175,10 @@ def ten_broken():
     aws("iam", "delete-role", "--role-name", role)
     aws("sqs", "send-message", "--queue-url", url, "--message-body", "{}")
     kubectl("create", "-f", "-", stdin=lease())
+    key = {"pk": {"S": "RECORD#shop#uninstall"}, "sk": {"S": "uninstall"}}
+    record = json.dumps({"asked_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "nodes": "drain"})
+    item = {**key, "v": {"N": "1"}, "rev": {"N": "1"}, "data": {"S": record}, "ttl": {"N": str(int(time.time()) + 30 * 24 * 3600)}}
+    aws("dynamodb", "put-item", "--table-name", "whittle", "--item", json.dumps(item))
     found, _ = problems()
     expected = [
         ("a role without access entry", "access", add),
@@ -184,6 +191,7 @@ def ten_broken():
         ("Karpenter beside it", "Karpenter", "--replicas=0"),
         ("functions of an older release", "version", "sam deploy"),
         ("a message in a dead-letter queue", "dead letters", "purge-queue"),
+        ("a record that Whittle was uninstalled", "uninstallation", "aws dynamodb delete-item --table-name whittle"),
     ]
     for what, check, remedy in expected:
         claim(f"doctor names: {what} (remedy: {remedy})", remedy in found.get(check, {}).get("remedy", ""), json.dumps(found.get(check)))
@@ -193,6 +201,7 @@ def ten_broken():
     kubectl("delete", "event", "refused")
     kubectl("delete", "lease", "-n", "kube-system", "karpenter-leader-election")
     aws("sqs", "purge-queue", "--queue-url", url)
+    run("sh", "-c", found.get("uninstallation", {}).get("remedy", "").rpartition(": ")[2])
     aws("iam", "create-role", "--role-name", role, "--assume-role-policy-document", "{}")
     code, answer, _ = whittle("cluster", "add", "shop", "--yes")
     done = sorted(outcomes(answer, "to do"))
@@ -209,9 +218,23 @@ def uninstall():
     code, answer, _ = whittle("cluster", "remove", "shop", "--yes")
     claim("cluster remove does nothing while a NodeClaim is left", code == 1 and answer["summary"]["done"] == 0 and "emptied" in outcomes(answer, "blocked"), answer)
     kubectl("delete", "nodeclaim", "a")
+    code, answer, _ = whittle("cluster", "remove", "shop", "--yes")
+    claim("nor while the stack serves the cluster", code == 1 and answer["summary"]["done"] == 0 and outcomes(answer, "blocked") == ["stack"], answer)
+    deploy("dev")
+    for kind in ("nodepool", "ec2nodeclass"):
+        copied = json.loads(kubectl("get", kind, "default", "-o", "json"))
+        copied = {**copied, "metadata": {"name": "batch", "labels": copied["metadata"]["labels"]}}
+        if kind == "nodepool":
+            copied["spec"]["template"]["spec"]["nodeClassRef"]["name"] = "batch"
+        kubectl("create", "-f", "-", stdin=json.dumps(copied))
     kubectl("create", "clusterrole", "mine", "--verb=get", "--resource=pods")
     code, answer, seconds = whittle("cluster", "remove", "shop", "--yes")
     claim(f"cluster remove takes everything ({answer['summary']['done']} steps, {seconds:.0f} s)", code == 0 and answer["summary"]["done"] > 20, answer)
+    left = kubectl("get", "nodepools,ec2nodeclasses", "-o", "name").split()
+    claim("but copies of the sample, and their CRDs", left == ["nodepool.karpenter.sh/batch", "ec2nodeclass.karpenter.k8s.aws/batch"], left)
+    kubectl("delete", *left)
+    code, answer, _ = whittle("cluster", "remove", "shop", "--yes")
+    claim("which go as soon as nobody uses them", code == 0 and answer["summary"]["done"] == 2, answer)
     left = kubectl("get", "crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,flowschema,validatingadmissionpolicy", "-o", "name")
     claim("of the cluster's objects those of others are left", "mine" in left and not re.search("whittle|karpenter", left), left)
     tags = [tag for tag in aws("ec2", "describe-tags")["Tags"] if "karpenter" in tag["Key"] or "whittle" in tag["Key"]]
@@ -253,7 +276,7 @@ def main():
             claim(f"doctor finds no problem ({seconds:.0f} s)", not any(finding["status"] == "problem" for finding in odd), json.dumps(odd, indent=1))
             for finding in odd:
                 print(f"     {finding['status']}: {finding['check']}: {finding['what'][:160]}")
-            ten_broken()
+            eleven_broken()
             uninstall()
         finally:
             account.terminate()
