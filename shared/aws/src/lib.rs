@@ -21,7 +21,7 @@ pub use access::EksAccess;
 pub use batches::{BegunBatch, InstanceCalls};
 pub use discovery::{Ec2Discovery, Isolation};
 pub use machines::Machines;
-pub use queues::{QueueUrls, SqsQueues};
+pub use queues::{Accepted, QueueUrls, SqsQueues};
 pub use secret::{SecretVersion, read_secret};
 
 #[cfg(test)]

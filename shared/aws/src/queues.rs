@@ -1,7 +1,8 @@
 //! Doorbells through SQS.
 
 use aws_sdk_sqs::error::DisplayErrorContext;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Sending};
 use whittle_ports::{Clock, QueueError, Queues};
 use whittle_units::SignedDuration;
@@ -44,11 +45,27 @@ impl QueueUrls {
     }
 }
 
+/// The deduplication id that each FIFO queue accepted last, by URL and cluster. What has it once more, the queue would drop, so that it
+/// need not be sent: a burst of pods is a burst of doorbells. An environment that forgets only sends more of them.
+#[derive(Debug, Default)]
+pub struct Accepted(Mutex<BTreeMap<(String, String), String>>);
+
+impl Accepted {
+    fn has(&self, place: &(String, String), id: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(place).is_some_and(|last| last == id)
+    }
+
+    fn remember(&self, place: (String, String), id: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(place, id);
+    }
+}
+
 /// Sends doorbells as SQS messages.
 #[derive(Clone)]
 pub struct SqsQueues {
     sqs: aws_sdk_sqs::Client,
     urls: QueueUrls,
+    accepted: Arc<Accepted>,
     clock: Arc<dyn Clock + Send>,
 }
 
@@ -58,7 +75,13 @@ const DELAY_MAX: i64 = 900;
 impl SqsQueues {
     /// The client may be shared by all invocations; the clock belongs to one.
     pub fn new(sqs: aws_sdk_sqs::Client, urls: QueueUrls, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { sqs, urls, clock }
+        Self { sqs, urls, accepted: Arc::default(), clock }
+    }
+
+    /// The same with what earlier invocations of the execution environment have sent.
+    #[must_use]
+    pub fn remembering(self, accepted: Arc<Accepted>) -> Self {
+        Self { accepted, ..self }
     }
 }
 
@@ -71,6 +94,7 @@ impl SqsQueues {
         }
         let body = serde_json::to_string(&doorbell).map_err(|error| failed(error.to_string()))?;
         let request = self.sqs.send_message().queue_url(url).message_body(body);
+        let mut merged = None;
         let request = match doorbell.sending(delay) {
             Sending::SkipUntilTick => return Ok(()),
             Sending::InTurn => {
@@ -79,13 +103,23 @@ impl SqsQueues {
                     Some(seen) => doorbell.deduplication_id_of(seen, queue_delay, now),
                     None => doorbell.deduplication_id(queue_delay, now, || self.clock.unique()),
                 };
+                let place = (url.to_owned(), doorbell.cluster().to_string());
+                if self.accepted.has(&place, &id) {
+                    return Ok(());
+                }
+                // Without a delay an id says what was seen, and is valid for minutes: that is for SQS to remember.
+                merged = (queue_delay > SignedDuration::ZERO).then(|| (place, id.clone()));
                 request.message_group_id(doorbell.cluster().as_str()).message_deduplication_id(id)
             }
             Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
         };
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
         let sent = request.customize().config_override(aws_sdk_sqs::config::Builder::new().timeout_config(limits)).send().await;
-        sent.map(|_| ()).map_err(|error| failed(DisplayErrorContext(&error).to_string()))
+        sent.map_err(|error| failed(DisplayErrorContext(&error).to_string()))?;
+        if let Some((place, id)) = merged {
+            self.accepted.remember(place, id);
+        }
+        Ok(())
     }
 }
 

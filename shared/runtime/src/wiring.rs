@@ -6,7 +6,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
+use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, CloudError, Settings};
@@ -36,6 +36,7 @@ pub(crate) struct Connections {
     region: Region,
     dynamo: aws_sdk_dynamodb::Client,
     sqs: aws_sdk_sqs::Client,
+    accepted: Arc<Accepted>,
     clusters: Clusters<EksAccess>,
 }
 
@@ -55,6 +56,7 @@ impl Connections {
         Ok(Self {
             dynamo: aws_sdk_dynamodb::Client::new(&config),
             sqs: aws_sdk_sqs::Client::new(&config),
+            accepted: Arc::default(),
             clusters: Clusters::new(access, convert, clock),
             region,
             config,
@@ -79,7 +81,7 @@ impl Connections {
         Shell {
             store: DynamoStore::new(self.dynamo.clone(), &self.environment.table, shared.clone()),
             cluster: self.clusters.with_clock(shared.clone()),
-            queues: SqsQueues::new(self.sqs.clone(), self.environment.queues.clone(), shared),
+            queues: SqsQueues::new(self.sqs.clone(), self.environment.queues.clone(), shared).remembering(Arc::clone(&self.accepted)),
             settings: self.environment.settings.clone(),
             clock,
             config: self.config.clone(),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Ec2Discovery, EksAccess, Isolation, QueueUrls, SqsQueues};
+use crate::{Accepted, Ec2Discovery, EksAccess, Isolation, QueueUrls, SqsQueues};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -212,6 +212,29 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     assert_eq!(body, doorbell);
     let without_queue = run(queues.send(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
     assert!(without_queue.reason.contains("no queue"), "{without_queue}");
+}
+
+#[test]
+fn what_a_queue_would_drop_is_not_sent_and_what_failed_is_sent_again() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    let denied = json!({"__type": "AccessDenied", "message": "no"}).to_string();
+    let wire = Wire::answering([(400, &denied), (200, &sent), (200, &sent), (200, &sent)]);
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), plan_delay: SignedDuration::from_secs(1), ..QueueUrls::default() };
+    let accepted = Arc::new(Accepted::default());
+    let ring = |milliseconds, cluster: &str| {
+        let later = Arc::new(Later(SignedDuration::from_millis(milliseconds)));
+        let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls.clone(), later).remembering(Arc::clone(&accepted));
+        run(queues.send_now(Doorbell::Schedule { cluster: cluster.into() }))
+    };
+    ring(100, "demo").unwrap_err();
+    ring(100, "demo").unwrap();
+    ring(400, "demo").unwrap();
+    ring(400, "other").unwrap();
+    ring(500, "demo").unwrap();
+    let ids = wire.bodies().into_iter().map(|body| serde_json::from_str::<Value>(&body).unwrap()["MessageDeduplicationId"].clone());
+    let ids: Vec<Value> = ids.collect();
+    assert_eq!((&ids[0], ids.len()), (&ids[1], 4), "{ids:?}");
+    assert!(ids[2] != ids[1] && ids[3] != ids[1], "{ids:?}");
 }
 
 #[test]

@@ -116,6 +116,21 @@ fn clock() -> Arc<dyn Clock + Send> {
     Arc::new(StoppedClock { left: SignedDuration::from_secs(60) })
 }
 
+/// The tests' clock, some time later.
+struct Later(SignedDuration);
+
+impl Clock for Later {
+    fn now(&self) -> Timestamp {
+        clock().now() + self.0
+    }
+    fn deadline(&self) -> Deadline {
+        Deadline(self.now() + SignedDuration::from_mins(1))
+    }
+    fn unique(&self) -> String {
+        clock().unique()
+    }
+}
+
 /// An error response of EC2.
 fn refusal(code: &str) -> String {
     format!("<Response><Errors><Error><Code>{code}</Code><Message>text</Message></Error></Errors><RequestID>r-1</RequestID></Response>")

@@ -8,10 +8,10 @@ use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName
 use std::sync::Arc;
 use whittle_backends::ministack::Ministack;
 use whittle_claims::Doorbell;
-use whittle_ports::{Clock, Deadline, Queues};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_ports::Queues;
+use whittle_units::SignedDuration;
 
-use super::{clock, credentials};
+use super::{Later, clock, credentials};
 
 fn client(ministack: &Ministack) -> Client {
     let config = SdkConfig::builder()
@@ -21,21 +21,6 @@ fn client(ministack: &Ministack) -> Client {
         .credentials_provider(SharedCredentialsProvider::new(credentials()))
         .build();
     Client::new(&config)
-}
-
-/// The tests' clock plus this many seconds.
-struct Later(i64);
-
-impl Clock for Later {
-    fn now(&self) -> Timestamp {
-        clock().now() + SignedDuration::from_secs(self.0)
-    }
-    fn deadline(&self) -> Deadline {
-        Deadline(self.now() + SignedDuration::from_mins(1))
-    }
-    fn unique(&self) -> String {
-        clock().unique()
-    }
 }
 
 /// Creates a queue and returns its URL.
@@ -83,7 +68,7 @@ async fn doorbells_of_one_cluster_are_processed_one_at_a_time_and_clusters_concu
     let plan = fifo(&sqs, "plan.fifo").await;
     let plan_delay = SignedDuration::from_secs(1);
     let urls = QueueUrls { plan: plan.clone(), plan_delay, ..QueueUrls::default() };
-    let at = |second: i64| SqsQueues::new(sqs.clone(), urls.clone(), Arc::new(Later(second)));
+    let at = |second: i64| SqsQueues::new(sqs.clone(), urls.clone(), Arc::new(Later(SignedDuration::from_secs(second))));
     for second in [0, 0, 1] {
         at(second).send(schedule("prod"), SignedDuration::ZERO).await.unwrap();
     }
