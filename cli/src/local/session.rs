@@ -11,7 +11,7 @@ use std::sync::Arc;
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
-use whittle_ports::Settings;
+use whittle_ports::{Batching, Settings};
 use whittle_sim::cluster::Applied;
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
 use whittle_units::InstanceId;
@@ -92,6 +92,7 @@ impl Session {
             default_instance_profile: Some(profile),
             relay_secrets: vec!["simulated".to_owned()],
             clusters: vec![place.cluster.as_str().into()],
+            batching: Batching::STANDARD,
             ..Settings::default()
         };
         let handlers = Arc::new(Handlers::new(settings));

@@ -1,5 +1,6 @@
 //! Plans NodeClaims for pending pods: under the cluster's lease, read everything, solve, check, store.
 
+mod arrivals;
 mod state;
 mod status_writes;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors,
-    Queues, RecordRemoval, Records, RegionStore, Report, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
+    Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
     lease_held_report, publish_event, release_lease, rights, write_planned_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
@@ -54,8 +55,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
 
 impl<P: Rights> Run<'_, P> {
     async fn under_lease(&self, lease: &Lease) -> Result<Report, HandleError> {
-        if self.nothing_waits().await? {
+        let unbound = self.ports.cluster().read(self.cluster, Scope::Unbound, None).await?;
+        if self.nothing_waits(&unbound).await? {
             return self.finish_empty().await;
+        }
+        let mut waiting = Report::default();
+        if self.waits_for_more(&unbound.pods, &mut waiting).await? {
+            return Ok(waiting);
         }
         let snapshot = load(self.ports, self.settings, self.cluster).await?;
         if let Some(why) = snapshot.held(self.settings) {

@@ -11,8 +11,8 @@ use whittle_ports::{RecordRemoval, Records, Report};
 use whittle_solver::Memory;
 use whittle_units::{ClusterName, fnv1a};
 
-/// There is one record of unscheduled pods in a cluster.
-const NAME: &str = "current";
+/// The name of a record of which a cluster has one.
+pub(crate) const NAME: &str = "current";
 /// Pods on one page: 16 bytes each, well below the size limit of an item.
 const PODS_PER_PAGE: usize = 16_000;
 

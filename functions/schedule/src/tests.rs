@@ -19,7 +19,7 @@ fn now() -> Timestamp {
     whittle_testkit::at(0)
 }
 
-fn pod(name: &str, cpu: i64) -> Pod {
+pub(crate) fn pod(name: &str, cpu: i64) -> Pod {
     let requests = Resources::from([("cpu", Quantity::from_units(cpu))]);
     let mut pod = Pod { metadata: ObjectMeta { uid: name.into(), ..ObjectMeta::namespaced("default", name) }, ..Pod::default() };
     let resources = ResourceRequirements { requests, ..ResourceRequirements::default() };
@@ -265,8 +265,10 @@ mod golden;
 
 #[test]
 fn stored_state_of_every_release_stays_readable() {
+    use crate::arrivals::Burst;
     use crate::state::{RoundPage, Unplaced};
     use whittle_claims::Record;
     golden::check::<Unplaced>(Unplaced::KIND, Unplaced::VERSION);
     golden::check::<RoundPage>(RoundPage::KIND, RoundPage::VERSION);
+    golden::check::<Burst>(Burst::KIND, Burst::VERSION);
 }

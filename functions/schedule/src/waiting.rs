@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, conditions};
 use whittle_claims::{Claim, ExpectedPage, Phase, expected_after};
 use whittle_model::scheduling::Plan;
-use whittle_ports::{ClaimStore, Clock, ClusterReader, HandleError, Listing, Report, Scope};
+use whittle_ports::{ClaimStore, Clock, HandleError, Listing, Report};
 use whittle_units::SignedDuration;
 
 impl<P: Rights> Run<'_, P> {
     /// Whether a plan would be empty: no pod is unbound, nothing asks for spare capacity, and no machine is about to go whose pods
     /// need another.
-    pub(crate) async fn nothing_waits(&self) -> Result<bool, HandleError> {
-        if !is_empty(&self.ports.cluster().read(self.cluster, Scope::Unbound, None).await?) {
+    pub(crate) async fn nothing_waits(&self, unbound: &ClusterObjects) -> Result<bool, HandleError> {
+        if !is_empty(unbound) {
             return Ok(false);
         }
         let Listing { claims, unreadable } = self.ports.store().listing(self.cluster).await?;

@@ -69,15 +69,18 @@ pub(crate) fn gauges(report: &mut Report, plan: &Plan, took: SignedDuration) {
     report.gauge(metrics::SchedulingDuration { controller }, took);
 }
 
+/// Since when a pod has been waiting: since the scheduler first failed on it, for before that no machine could have helped.
+pub(crate) fn waiting_since(pod: &Pod) -> Option<Timestamp> {
+    pod.condition(POD_SCHEDULED).and_then(|found| found.last_transition_time).or(pod.metadata.creation_timestamp)
+}
+
 /// Emits the longest wait of the pods in the plan, if any is pending.
 pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan) {
     let left = plan.left_out.iter().filter(|left| left.reason.category() != "ignored").map(|left| &left.pod);
     let placed = plan.claims.iter().flat_map(|new| &new.pods).chain(plan.placements.iter().flat_map(|placement| &placement.pods));
     let waiting: BTreeSet<&str> = left.chain(placed).map(|pod| pod.uid.as_str()).collect();
     let pods = snapshot.objects.pods.iter().filter(|pod| pod.spec.node_name.is_empty() && waiting.contains(pod.metadata.uid.as_str()));
-    // Since the scheduler first failed on it; before that no machine could have helped.
-    let since = |pod: &Pod| pod.condition(POD_SCHEDULED).and_then(|found| found.last_transition_time).or(pod.metadata.creation_timestamp);
-    if let Some(first) = pods.filter_map(since).min() {
+    if let Some(first) = pods.filter_map(waiting_since).min() {
         let waited = snapshot.now.duration_since(first).max(SignedDuration::ZERO);
         report.gauge(metrics::PodsLongestWait, waited);
     }

@@ -39,6 +39,7 @@ const RECORD_KINDS: &[&str] = &[
     "subnet-use",
     "unplaced",
     "planning-round",
+    "burst",
     "expected",
     "class-missed",
     "class-dry-run",

@@ -7,6 +7,8 @@ use whittle_units::{ClaimName, ClusterName, Fnv1a, SignedDuration, Timestamp};
 
 /// Delay of the planning queue: it batches for a second, so that the pods of one burst are one plan.
 pub const PLAN_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// The longest that a plan waits for more pods of a burst.
+pub const PLAN_DELAY_MAX: SignedDuration = SignedDuration::from_secs(10);
 /// Delay of the queue of `consolidate`: the interval of its passes for a cluster with machines.
 pub const CONSOLIDATE_DELAY: SignedDuration = SignedDuration::from_secs(10);
 /// Longest time within which doorbells of one queue and cluster are deduplicated: a burst of pods is a burst of doorbells.

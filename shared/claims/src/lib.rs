@@ -30,7 +30,7 @@ pub use bucket::{Bucket, BucketName};
 pub use catalog_reads::CatalogReads;
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, OverlaidPrice, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
-pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, Sending};
+pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, PLAN_DELAY_MAX, Sending};
 pub use dry_run::{ClassDryRun, DryRunFailure, DryRunPool, DryRunResult};
 pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};
 pub use function::{Function, Limits};

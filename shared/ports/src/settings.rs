@@ -5,6 +5,7 @@ use crate::metrics::Level;
 use std::collections::BTreeSet;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_api::objective::{MACHINE_COST, Objective};
+use whittle_claims::{PLAN_DELAY, PLAN_DELAY_MAX};
 use whittle_ec2::instance_types;
 pub use whittle_ec2::kubelet::Expressions;
 use whittle_units::{ClusterName, Price, SignedDuration};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub static_capacity: bool,
     /// How pods are scheduled.
     pub scheduling: Scheduling,
+    /// How long a plan waits for the other pods of a burst.
+    pub batching: Batching,
     /// Network interfaces that the pod density of types leaves out (Karpenter: `RESERVED_ENIS`).
     pub reserved_enis: u32,
     /// The share of a type's memory that its hypervisor takes, in millionths, until its nodes have been measured (Karpenter:
@@ -60,6 +63,20 @@ pub struct Settings {
     pub relay_secrets: Vec<String>,
     /// Names of the roles that may send signed requests for a cluster; empty for any.
     pub relay_callers: NamePatterns,
+}
+
+/// How long a plan waits for the other pods of a burst. By default it does not wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batching {
+    /// Pods arrive until none has for this long (Karpenter: `BATCH_IDLE_DURATION`).
+    pub idle: SignedDuration,
+    /// The longest wait (Karpenter: `BATCH_MAX_DURATION`); one that is no longer than `idle` is none.
+    pub max: SignedDuration,
+}
+
+impl Batching {
+    /// What a deployment does unless it sets something else.
+    pub const STANDARD: Self = Self { idle: PLAN_DELAY, max: PLAN_DELAY_MAX };
 }
 
 /// How pods are scheduled, both in provisioning and in consolidation.
@@ -135,6 +152,7 @@ impl Default for Settings {
             offering_metrics: BTreeSet::new(),
             static_capacity: true,
             scheduling: Scheduling::default(),
+            batching: Batching::default(),
             reserved_enis: TYPES.reserved_enis,
             vm_memory_overhead_ppm: TYPES.vm_memory_overhead_ppm,
             node_class_expressions: TYPES.expressions,

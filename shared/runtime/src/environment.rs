@@ -6,7 +6,7 @@ use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::settings::share;
 use whittle_aws::{Isolation, QueueUrls};
 use whittle_ports::metrics::Level;
-use whittle_ports::{Expressions, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
+use whittle_ports::{Batching, Expressions, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Name of the DynamoDB table.
@@ -19,6 +19,8 @@ pub const MODE: &str = "WHITTLE_MODE";
 pub const QUEUE_PLAN: &str = "WHITTLE_QUEUE_PLAN";
 /// Delivery delay of that queue in seconds. Optional; 0 when unset, which merges no doorbells.
 pub(crate) const PLAN_DELAY_SECONDS: &str = "WHITTLE_PLAN_DELAY_SECONDS";
+/// Seconds that a plan waits at most while pods arrive. Optional; 0 when unset.
+pub(crate) const PLAN_DELAY_MAX_SECONDS: &str = "WHITTLE_PLAN_DELAY_MAX_SECONDS";
 /// URL of the FIFO queue that wakes `consolidate`.
 pub const QUEUE_CONSOLIDATE: &str = "WHITTLE_QUEUE_CONSOLIDATE";
 /// URL of the queue that wakes `launch`.
@@ -241,6 +243,10 @@ impl Environment {
                     machine_cost: optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
                     ..Scheduling::default()
                 },
+                batching: Batching {
+                    idle: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
+                    max: seconds(PLAN_DELAY_MAX_SECONDS, optional(PLAN_DELAY_MAX_SECONDS))?,
+                },
                 ..usual
             },
         })
@@ -380,7 +386,11 @@ mod tests {
         let mut variables = complete();
         assert_eq!(read(&variables).expect("it is optional").queues.plan_delay, SignedDuration::ZERO);
         variables.insert(PLAN_DELAY_SECONDS, "2");
-        assert_eq!(read(&variables).expect("it is a number").queues.plan_delay, SignedDuration::from_secs(2));
+        variables.insert(PLAN_DELAY_MAX_SECONDS, "20");
+        let environment = read(&variables).expect("they are numbers");
+        assert_eq!(environment.queues.plan_delay, SignedDuration::from_secs(2));
+        let batching = Batching { idle: SignedDuration::from_secs(2), max: SignedDuration::from_secs(20) };
+        assert_eq!(environment.settings.batching, batching);
         for invalid in ["1.5", "-1", "901", "soon"] {
             variables.insert(PLAN_DELAY_SECONDS, invalid);
             assert!(matches!(read(&variables), Err(EnvironmentError::NoSeconds { .. })), "{invalid}");

@@ -2,10 +2,11 @@
 
 use super::pod;
 use futures::executor::block_on;
+use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::{Claim, Deletion, DeletionReason, Event, Expectation, ExpectedPage, step};
-use whittle_ports::{Adapters, RecordReader, Records, Report, Settings};
+use whittle_claims::{Claim, Deletion, DeletionReason, Event, Expectation, ExpectedPage, Function, step};
+use whittle_ports::{Adapters, Batching, RecordReader, Records, Report, Settings};
 use whittle_testkit::{TestWorld, after, at, default_spec, joined, key, machine, pool_named};
 use whittle_units::SignedDuration;
 
@@ -100,4 +101,50 @@ fn what_earlier_runs_expected_ends_without_a_plan() {
     world.run_for(SignedDuration::from_secs(61));
     assert!(is_short(&world));
     assert_eq!(kept(&world), None);
+}
+
+fn batching(world: &TestWorld) -> Report {
+    let (ports, settings) = (world.ports(), Settings { batching: Batching::STANDARD, ..Settings::default() });
+    block_on(crate::handle(Adapters::all(&ports), &settings, &key("a").cluster)).unwrap()
+}
+
+fn failed_at(name: &str, seconds: i64) -> Pod {
+    let mut out = pod(name, 1);
+    out.status.conditions[0].last_transition_time = Some(at(seconds));
+    out
+}
+
+#[test]
+fn a_plan_waits_while_pods_arrive_and_rings_for_the_next_look() {
+    let world = world();
+    world.create(failed_at("first", -3));
+    world.create(failed_at("latest", 0));
+    let report = batching(&world);
+    assert_eq!((report.counted("pods_arriving"), report.gauges.len()), (1, 0), "nothing was planned, and no gauge says that nothing waits");
+    assert_eq!(world.doorbells(), [Function::Schedule], "the next look comes by itself");
+}
+
+#[test]
+fn a_plan_does_not_wait_where_nobody_has_arrived_lately() {
+    let world = world();
+    world.create(failed_at("waits", -1));
+    assert_eq!(batching(&world).counted("pods_arriving"), 0);
+    assert!(world.doorbells().is_empty());
+    let at_once = self::world();
+    at_once.create(failed_at("waits", 0));
+    assert_eq!(run(&at_once).counted("pods_arriving"), 0, "PlanDelayMaxSeconds is 0");
+}
+
+#[test]
+fn pods_that_never_stop_arriving_are_planned_for_by_the_longest_wait() {
+    let mut world = world();
+    let mut planned = Vec::new();
+    for second in 0..30 {
+        world.create(failed_at(&format!("pod-{second}"), second));
+        if batching(&world).counted("pods_arriving") == 0 {
+            planned.push(second);
+        }
+        world.run_for(SignedDuration::from_secs(1));
+    }
+    assert_eq!(planned, [10, 20]);
 }

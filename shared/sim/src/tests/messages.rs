@@ -2,7 +2,7 @@
 
 use super::*;
 use std::path::Path;
-use whittle_claims::{CONSOLIDATE_DELAY, PLAN_DELAY};
+use whittle_claims::{CONSOLIDATE_DELAY, PLAN_DELAY, PLAN_DELAY_MAX};
 
 fn schedule() -> Doorbell {
     Doorbell::Schedule { cluster: "demo".into() }
@@ -211,4 +211,5 @@ fn limits_equal_those_of_the_template() {
     }
     assert_eq!(property(&template, "ConsolidateQueue", "DelaySeconds"), Some(CONSOLIDATE_DELAY.as_secs()));
     assert_eq!(property(&template, "PlanDelaySeconds", "Default"), Some(PLAN_DELAY.as_secs()));
+    assert_eq!(property(&template, "PlanDelayMaxSeconds", "Default"), Some(PLAN_DELAY_MAX.as_secs()));
 }
