@@ -99,3 +99,44 @@ fn print_environment() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    /// Commands of a page: lines of its blocks, and code in its sentences.
+    fn commands(page: &str) -> Vec<String> {
+        let of_blocks = page.split("```sh").skip(1).filter_map(|rest| rest.split("```").next()).flat_map(str::lines);
+        let spans = page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2));
+        let own = of_blocks.chain(spans).map(str::trim).filter(|line| line.starts_with("cargo xtask "));
+        own.map(|line| line.split(" #").next().unwrap_or_default().replace('\n', " ")).collect()
+    }
+
+    #[test]
+    fn every_command_of_the_documentation_is_accepted() {
+        let root = workspace::root();
+        let (mut count, mut wrong) = (0, Vec::new());
+        for name in workspace::files(&root).unwrap() {
+            let is_page = name.ends_with(".md") && !name.contains("/adr/") && name != "CHANGELOG.md";
+            let page = if is_page { std::fs::read_to_string(root.join(&name)).unwrap() } else { String::new() };
+            for command in commands(&page) {
+                count += 1;
+                let Err(error) = Arguments::try_parse_from(command.split_whitespace().skip(1)) else { continue };
+                // Sentences name steps by a placeholder, and leave out what a command requires.
+                let named_only = [
+                    ErrorKind::InvalidValue,
+                    ErrorKind::MissingRequiredArgument,
+                    ErrorKind::MissingSubcommand,
+                    ErrorKind::DisplayHelp,
+                    ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+                ];
+                if !named_only.contains(&error.kind()) {
+                    wrong.push(format!("{name}: `{command}`: {error}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(20 < count, "only {count} commands were found");
+    }
+}
