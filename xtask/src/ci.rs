@@ -31,7 +31,7 @@ enum Step {
     Tidy,
     /// Third-party crates come from one registry, under licences that we can ship.
     Licences,
-    /// The SAM application is valid and meets our requirements.
+    /// The SAM application is valid and meets our requirements; docs/iam.md matches it.
     Template,
     /// No warnings.
     Clippy,

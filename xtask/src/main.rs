@@ -12,6 +12,7 @@ mod e2e;
 mod edges;
 mod environment;
 mod fuzz;
+mod iam;
 mod image;
 mod installation;
 mod licences;
@@ -60,6 +61,8 @@ enum Command {
     Image(image::Image),
     /// Writes the tables of docs/metrics.md from the catalogue of metrics.
     Metrics,
+    /// Writes the tables of docs/iam.md from template.yaml.
+    Iam,
     /// Sets up the tools of the slow tests and prints the variables with their paths.
     Env,
     /// Injects faults in the simulator: `sim crash`, `sim storm --seeds N --from S`.
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Installation => installation::run(),
         Command::Image(options) => image::run(&options),
         Command::Metrics => metrics::write(),
+        Command::Iam => iam::write(),
         Command::Env => print_environment(),
         Command::Sim { arguments } => sim::run(&arguments),
     };

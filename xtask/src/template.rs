@@ -7,7 +7,7 @@ mod rights;
 mod rules;
 
 use crate::metric_alarms::EmittedMetrics;
-use crate::{artifacts, environment, shell};
+use crate::{artifacts, environment, iam, shell};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::Path;
@@ -34,17 +34,23 @@ pub(crate) fn tool(root: &Path, sam: &Path, program: &str, arguments: &[&str]) -
     command
 }
 
+/// The template as SAM transforms it.
+pub(crate) fn transformed(root: &Path) -> Result<Value> {
+    let sam = environment::sam(root)?;
+    let printed = shell::read(tool(root, &sam, "python", &["tests/python/transform.py", TEMPLATE]))?;
+    serde_json::from_str(&printed).context("the transformed template is no JSON")
+}
+
 /// Runs every check; each catches mistakes that the others miss.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let sam = environment::sam(root)?;
     shell::run(tool(root, &sam, "sam", &["validate", "-t", TEMPLATE]))?;
     shell::run(tool(root, &sam, "sam", &["validate", "--lint", "-t", TEMPLATE]))?;
     shell::run(tool(root, &sam, "cfn-lint", &[WATCHER]))?;
-    let printed = shell::read(tool(root, &sam, "python", &["tests/python/transform.py", TEMPLATE]))?;
+    let value = transformed(root)?;
     let transformed = environment::cache()?.join("transformed.json");
-    std::fs::write(&transformed, &printed)?;
+    std::fs::write(&transformed, value.to_string())?;
     shell::run(tool(root, &sam, "cfn-lint", &[&transformed.to_string_lossy()]))?;
-    let value: Value = serde_json::from_str(&printed).context("the transformed template is no JSON")?;
     let mut broken = promises::broken(&value);
     broken.extend(promises::without_reservations(&value));
     broken.extend(rules::broken(&value));
@@ -52,6 +58,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(queues::check(root, &value, artifacts::FUNCTIONS)?);
     broken.extend(items::check(root, &value, artifacts::FUNCTIONS)?);
+    broken.extend(iam::check(root, &value)?);
     let answers = rights::ask(&value)?;
     let statements = environment::cache()?.join("statements.json");
     std::fs::write(&statements, answers.statements.to_string())?;
