@@ -63,12 +63,19 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Whether the scheduler has marked a pod as unschedulable within the idle time. Timestamps of an API server are whole seconds, rounded
-/// down; one from the future is of a clock that differs, and says nothing. Pure.
+/// Whether the scheduler has given up on a pod within the idle time, or has not looked at one yet. Timestamps of an API server are whole
+/// seconds, rounded down; one from the future is of a clock that differs, and says nothing. A pod that nobody looks at for longer than a
+/// plan may wait is another scheduler's, or has gates. Pure.
 fn is_arriving(unbound: &[Pod], batching: Batching, now: Timestamp) -> bool {
-    let waiting = unbound.iter().filter(|pod| !pod.is_terminal() && !pod.is_bound() && pod.is_marked_unschedulable());
-    let ages = waiting.filter_map(write::waiting_since).map(|since| now.duration_since(since));
-    ages.into_iter().any(|age| age >= SignedDuration::ZERO && age < batching.idle)
+    let is_within = |since: Option<Timestamp>, span| {
+        let age = since.map(|since| now.duration_since(since));
+        age.is_some_and(|age| age >= SignedDuration::ZERO && age < span)
+    };
+    let waits = |pod: &&Pod| !pod.is_terminal() && !pod.is_bound();
+    unbound.iter().filter(waits).any(|pod| match pod.condition(write::POD_SCHEDULED) {
+        Some(_) => pod.is_marked_unschedulable() && is_within(write::waiting_since(pod), batching.idle),
+        None => batching.idle > SignedDuration::ZERO && is_within(pod.metadata.creation_timestamp, batching.max),
+    })
 }
 
 /// What to do while pods arrive, knowing of the burst what the last run that waited wrote. Pure.
@@ -102,6 +109,13 @@ mod tests {
         out
     }
 
+    fn created(seconds: i64) -> Pod {
+        let mut out = pod("p", 1);
+        out.status.conditions.clear();
+        out.metadata.creation_timestamp = Some(at(seconds));
+        out
+    }
+
     fn arrives(pods: &[Pod], now: i64) -> bool {
         is_arriving(pods, BATCHING, at(now))
     }
@@ -112,13 +126,17 @@ mod tests {
         assert!(!arrives(&[marked(0), marked(99)], 100));
         assert!(!arrives(&[], 100));
         assert!(!arrives(&[marked(105)], 100), "the API server's clock is ahead");
-        assert!(!arrives(&[pod("new", 1)], 100), "the scheduler has not looked at it yet");
+        assert!(arrives(&[created(100)], 100) && arrives(&[created(91)], 100), "the scheduler has not looked at it yet");
+        assert!(!arrives(&[created(90)], 100), "nobody looks at it");
+        let mut gated = marked(100);
+        gated.status.conditions[0].reason = "SchedulingGated".into();
+        assert!(!arrives(&[gated], 100));
         let mut bound = marked(100);
         bound.spec.node_name = "n".into();
         let mut failed = marked(100);
         failed.status.phase = "Failed".into();
         assert!(!arrives(&[bound, failed], 100));
-        assert!(!is_arriving(&[marked(100)], Batching::default(), at(100)), "plans at once");
+        assert!(!is_arriving(&[marked(100), created(100)], Batching::default(), at(100)), "plans at once");
     }
 
     /// When plans are made if a look comes each second and pods arrive all the time.

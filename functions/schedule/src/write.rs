@@ -11,7 +11,7 @@ use whittle_solver::buffers;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The condition of a pod that records whether the scheduler has found a node for it.
-const POD_SCHEDULED: &str = "PodScheduled";
+pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 /// Events of one run; the decision log has all of them.
 pub(crate) const EVENTS_MAX: usize = 100;
 /// Unscheduled pods whose reason is recorded in one run: beyond that the same few reasons repeat.
