@@ -2,6 +2,7 @@
 //!
 //! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Adapters store the result.
 
+mod at_rest;
 mod bucket;
 mod catalog_reads;
 mod claim;
@@ -26,6 +27,7 @@ mod uninstall;
 mod verdict;
 mod zone_shift;
 
+pub use at_rest::{AtRest, text_at_rest};
 pub use bucket::{Bucket, BucketName};
 pub use catalog_reads::CatalogReads;
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, OverlaidPrice, PodKey, Revision, Stored};

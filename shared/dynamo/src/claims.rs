@@ -7,14 +7,14 @@ use crate::item::{self, Item, attribute, number, text};
 use crate::keys;
 use aws_sdk_dynamodb::types::{ConditionCheck, Put as PutAction, TransactWriteItem};
 use futures::future::try_join_all;
-use whittle_claims::{Claim, ClaimKey, Lease, Phase, Revision, Stored};
+use whittle_claims::{AtRest, Claim, ClaimKey, Lease, Phase, Revision, Stored};
 use whittle_ports::{CLAIMS_PER_REQUEST, ClaimStore, Listing, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
 /// Raised when an older release would misread a stored claim.
 pub(crate) const VERSION: u32 = 1;
 
-/// A claim as it is stored: the version of its schema, and JSON. The golden files of each release are written and checked with it.
+/// A claim as it is stored: the version of its schema, and JSON, which is compressed in its item. The golden files of each release are written and checked with it.
 pub fn encode_claim(claim: &Claim) -> (u32, String) {
     (VERSION, serde_json::to_string(claim).expect("a claim is plain data, which JSON can always express"))
 }
@@ -42,7 +42,8 @@ fn what(key: &ClaimKey) -> String {
 }
 
 fn claim_item(claim: &Claim, revision: Revision, write: &str) -> Item {
-    let item = item::of_value(&keys::claim(&claim.key), VERSION, claim);
+    let (version, json) = encode_claim(claim);
+    let item = item::of_json(&keys::claim(&claim.key), version, AtRest::of(json));
     let mut item = item::with_revision(item, revision, write, claim.deletable_at());
     if let Some(instance) = claim.instance() {
         item.insert(attribute::INSTANCE.to_owned(), text(instance.as_str()));

@@ -1,11 +1,13 @@
 //! Encodes values as items: JSON, and the attributes that conditions refer to.
 
 use crate::keys::Key;
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::collections::HashMap;
-use whittle_claims::Revision;
+use whittle_claims::{AtRest, Revision, text_at_rest};
 use whittle_ports::StoreError;
 use whittle_units::Timestamp;
 
@@ -19,7 +21,7 @@ pub(crate) mod attribute {
     pub(crate) const REV: &str = "rev";
     /// Version of the JSON's schema.
     pub(crate) const VERSION: &str = "v";
-    /// The value as JSON.
+    /// The value as JSON; of a claim compressed, where that is smaller.
     pub(crate) const DATA: &str = "data";
     /// When the table may delete the item, seconds since 1970.
     pub(crate) const TTL: &str = "ttl";
@@ -56,9 +58,18 @@ pub(crate) fn of_key(key: &Key) -> Item {
 pub(crate) fn of_value(key: &Key, version: u32, value: &impl Serialize) -> Item {
     // Our own types have string keys and no fallible serializers.
     let data = serde_json::to_string(value).expect("stored types are plain data, which JSON can always express");
+    of_json(key, version, AtRest::Text(data))
+}
+
+/// The same with a value in one of its forms.
+pub(crate) fn of_json(key: &Key, version: u32, json: AtRest) -> Item {
+    let data = match json {
+        AtRest::Text(json) => text(json),
+        AtRest::Compressed(bytes) => AttributeValue::B(Blob::new(bytes)),
+    };
     let mut item = of_key(key);
     item.insert(attribute::VERSION.to_owned(), number(version));
-    item.insert(attribute::DATA.to_owned(), text(data));
+    item.insert(attribute::DATA.to_owned(), data);
     item
 }
 
@@ -99,10 +110,45 @@ pub(crate) fn value_of<T: DeserializeOwned>(item: &Item, known_version: u32, wha
         let reason = format!("its version is {version}, this release reads up to {known_version}; deploy the newer release");
         return Err(unreadable(what, reason));
     }
-    let data = text_of(item, attribute::DATA).ok_or_else(|| unreadable(what, "it has no data"))?;
-    serde_json::from_str(data).map_err(|error| unreadable(what, error.to_string()))
+    let json = match item.get(attribute::DATA) {
+        Some(AttributeValue::S(text)) => Cow::Borrowed(text.as_str()),
+        Some(AttributeValue::B(bytes)) => Cow::Owned(text_at_rest(bytes.as_ref()).map_err(|error| unreadable(what, error.to_string()))?),
+        _ => return Err(unreadable(what, "it has no data")),
+    };
+    serde_json::from_str(&json).map_err(|error| unreadable(what, error.to_string()))
 }
 
 pub(crate) fn unreadable(what: &str, reason: impl Into<String>) -> StoreError {
     StoreError::Unreadable { what: what.to_owned(), reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn item(data: AttributeValue) -> Item {
+        HashMap::from([(attribute::VERSION.to_owned(), number(1)), (attribute::DATA.to_owned(), data)])
+    }
+
+    fn read(data: AttributeValue) -> Result<Value, StoreError> {
+        value_of(&item(data), 1, "claim prod/a")
+    }
+
+    #[test]
+    fn values_are_read_in_both_forms() {
+        let value = json!({"name": "a".repeat(1000)});
+        let compressed = of_json(&Key { pk: "p".into(), sk: "s".into() }, 1, AtRest::of(value.to_string()));
+        assert!(compressed[attribute::DATA].as_b().is_ok_and(|bytes| bytes.as_ref().len() < 100));
+        assert_eq!(value_of::<Value>(&compressed, 1, "x"), Ok(value.clone()));
+        assert_eq!(read(text(value.to_string())), Ok(value));
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_which_item_it_is() {
+        for data in [text("{"), AttributeValue::B(Blob::new(b"odd")), AttributeValue::B(Blob::new([])), number(1)] {
+            let error = read(data).unwrap_err();
+            assert!(matches!(&error, StoreError::Unreadable { what, .. } if what == "claim prod/a"), "{error:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
-use whittle_claims::{Claim, ClaimKey, Revision};
+use whittle_claims::{AtRest, Claim, ClaimKey, Revision};
 
 /// Bytes of a unit of reading.
 const READ: u64 = 4096;
@@ -138,7 +138,7 @@ impl Meter {
         }
         let (cluster, name) = (claim.key.cluster.as_str().len(), claim.key.name.as_str().len());
         let instance = claim.instance().map_or(0, |id| "instance".len() + id.as_str().len());
-        let size = value_size("CLAIM##0".len() + cluster, name, json_size(claim), claim.deletable_at().is_some()) + wide(instance);
+        let size = value_size("CLAIM##0".len() + cluster, name, at_rest_size(claim), claim.deletable_at().is_some()) + wide(instance);
         self.sizes.insert(claim.key.clone(), (revision, size));
         size
     }
@@ -239,6 +239,11 @@ pub(crate) fn json_size(value: &impl Serialize) -> u64 {
     // Counting never fails, and what is stored can be written as JSON.
     let _ = serde_json::to_writer(&mut counted, value);
     counted.0
+}
+
+/// Bytes of a claim's JSON at rest.
+pub(crate) fn at_rest_size(claim: &Claim) -> u64 {
+    serde_json::to_string(claim).map_or(0, |json| wide(AtRest::of(json).size()))
 }
 
 /// Counts what is written to it.

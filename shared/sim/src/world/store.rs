@@ -132,7 +132,7 @@ impl Store {
         let claims = self
             .claims
             .values()
-            .map(|stored| meter::json_size(&stored.value) + meter::value_size(0, 0, 0, true) + 2 * meter::pointer_size(&stored.value));
+            .map(|stored| meter::at_rest_size(&stored.value) + meter::value_size(0, 0, 0, true) + 2 * meter::pointer_size(&stored.value));
         let records = self.records.iter().map(|((cluster, kind, name), row)| {
             meter::value_size(cluster.as_str().len() + kind.len(), name.len(), meter::json_size(&row.value), true)
         });
