@@ -14,10 +14,13 @@ use whittle_model::scheduling::{Plan, Reason};
 /// How many nodes or pods are named.
 const NAMED: usize = 5;
 
-/// The workloads that own pods, as `deployment/default/web`.
+/// The workloads that own pods, as `deployment/default/web`. A Node that owns static pods is none.
 pub(super) fn workloads(pods: &[Pod]) -> BTreeMap<String, Vec<&Pod>> {
     let mut out: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| pod.metadata.controller().is_some() && !pod.is_terminal()) {
+    for pod in pods.iter().filter(|pod| !pod.is_terminal()) {
+        if pod.metadata.controller().is_none_or(|owner| owner.kind == "Node") {
+            continue;
+        }
         if let Some((kind, key)) = owner_of(pod).split_once(' ') {
             out.entry(format!("{}/{key}", kind.to_lowercase())).or_default().push(pod);
         }
@@ -86,4 +89,22 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
         let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), named(&pods));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_static_pods_is_no_workload() {
+        let pod = |kind: &str, owner: &str| {
+            format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: {owner}-pod, ownerReferences: [{{apiVersion: v1, kind: {kind}, name: {owner}, uid: u, \
+                 controller: true}}]}}, spec: {{containers: [{{name: c}}]}}}}"
+            )
+        };
+        let text = format!("{}\n---\n{}", pod("Node", "n1"), pod("StatefulSet", "web"));
+        let read = crate::source::read_text("pods.yaml", &text).unwrap();
+        assert_eq!(workloads(&read.objects.pods).into_keys().collect::<Vec<_>>(), ["statefulset/default/web"]);
+    }
 }
