@@ -19,6 +19,7 @@ pub mod printing;
 pub mod programs;
 mod report;
 pub mod savings;
+pub mod schema;
 pub mod shell;
 pub mod sim;
 pub mod source;
@@ -88,6 +89,8 @@ Exit code: 0 if everything came as expected, 1 if not.")]
     /// Print what a region sells, in the form of --instance-types
     Catalog(catalog::CatalogArgs),
     Cost(cost::CostArgs),
+    /// Print the JSON Schema of what a command prints with -o json
+    Schema(schema::SchemaArgs),
     /// Print a completion script for a shell
     Completion(shell::CompletionArgs),
     /// Write manual pages into a directory
@@ -135,6 +138,7 @@ pub fn run(cli: &Cli) -> ExitCode {
         }
         Command::Catalog(args) => printing::written(catalog::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
         Command::Cost(args) => printing::written(cost::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
+        Command::Schema(args) => printing::written(schema::run(args, &mut std::io::stdout())),
         Command::Completion(args) => printing::written(shell::completion(args, &mut std::io::stdout())),
         Command::Man(args) => printing::written(shell::man(args, &mut std::io::stdout(), &mut std::io::stderr())),
     }

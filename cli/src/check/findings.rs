@@ -1,6 +1,7 @@
 //! What a check finds, and how it is printed.
 
 use crate::money::counted;
+use crate::schema::Document;
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -76,7 +77,7 @@ impl Findings {
             "warnings": self.count(Level::Warning),
             "errors": self.count(Level::Error),
         });
-        writeln!(out, "{:#}", json!({"findings": findings, "summary": summary}))
+        writeln!(out, "{:#}", Document::Check.versioned(json!({"findings": findings, "summary": summary})))
     }
 
     fn shown(&self, quiet: bool) -> impl Iterator<Item = &(Level, String)> {

@@ -68,6 +68,14 @@ pub fn run(args: &CompareArgs) -> ExitCode {
     Answer::finish(answer(args))
 }
 
+/// The output of the command.
+///
+/// # Errors
+/// Input that cannot be read, or in which there is nothing to compare.
+pub fn render(args: &CompareArgs) -> Result<String, CompareError> {
+    answer(args).map(|answer| answer.text)
+}
+
 fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
     let (read, market) = args.source.read("compare")?;
     if read.objects.nodes.is_empty() {

@@ -3,6 +3,7 @@
 use super::fresh::{Comparison, Row, Use};
 use crate::money::{Bill, HOURS_A_MONTH, a_month, cents, counted, percentage, signed};
 use crate::plan::output::dollars;
+use crate::schema::Document;
 use crate::table::table;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -114,5 +115,5 @@ pub(super) fn json(comparison: &Comparison) -> String {
         "kept": comparison.kept.iter().map(|(node, why)| json!({"node": node, "why": why.to_string()})).collect::<Vec<_>>(),
         "caveats": comparison.caveats,
     });
-    format!("{value:#}\n")
+    format!("{:#}\n", Document::Compare.versioned(value))
 }

@@ -2,6 +2,7 @@
 
 use crate::money::{Bill, HOURS_A_MONTH};
 use crate::plan::output::{self, Costs};
+use crate::schema::Document;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration) -> Str
         "budgets": decision.budgets.iter().map(budget).collect::<Vec<_>>(),
         "notes": decision.events.iter().map(note).collect::<Vec<_>>(),
     });
-    format!("{value:#}\n")
+    format!("{:#}\n", Document::Consolidate.versioned(value))
 }
 
 /// A command in the output format.

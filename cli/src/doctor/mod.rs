@@ -6,6 +6,7 @@ mod judge;
 use crate::live::account::Account;
 use crate::live::kubernetes::Kubernetes;
 use crate::live::{DeploymentArgs, ReachArgs, cluster_name};
+use crate::schema::Document;
 use clap::ValueEnum;
 use facts::{Sources, gather};
 use judge::{Finding, Status, findings};
@@ -88,7 +89,8 @@ fn print(args: &Args, found: &[Finding], out: &mut dyn Write) -> io::Result<()> 
         [Status::Ok, Status::Warning, Status::Problem, Status::Unknown].map(|status| count(found, status));
     if args.output == Output::Json {
         let summary = json!({"ok": ok, "warnings": warnings, "problems": problems, "unknown": unknown});
-        return writeln!(out, "{:#}", json!({"cluster": args.name, "findings": shown, "summary": summary}));
+        let document = Document::Doctor.versioned(json!({"cluster": args.name, "findings": shown, "summary": summary}));
+        return writeln!(out, "{:#}", document);
     }
     let width = shown.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
     for finding in shown {

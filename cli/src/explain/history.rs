@@ -156,6 +156,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Document;
+    use crate::schema::tests::assert_valid;
 
     fn decision(at: &str, kind: DecisionKind, subject: &str, message: &str) -> DecisionRecord {
         let at = format!("2026-01-01T{at}Z").parse().unwrap();
@@ -183,6 +185,12 @@ mod tests {
         assert!(text.contains("kept           node/ip-1.ec2.internal: a budget [2J (2 times, the last at 2026-01-01 03:01:00)"), "{text}");
         assert_eq!(text.lines().count(), 6, "{text}");
         assert!(history().text("ip-1.ec2.internal", false).starts_with("decided about it before"));
+    }
+
+    #[test]
+    fn a_history_is_as_the_schema_says() {
+        let value = json!({"name": "ip-1.ec2.internal", "history": history().json()});
+        assert_valid(Document::Explain, &Document::Explain.versioned(value));
     }
 
     #[test]

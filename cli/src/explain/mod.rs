@@ -9,6 +9,7 @@ mod tests;
 use crate::consolidate;
 use crate::look::deployment::{DeploymentError, StackArgs};
 use crate::plan::{self, output, text};
+use crate::schema::Document;
 use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
@@ -109,7 +110,7 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
             Ok(answer.with(text))
         }
         Err(ExplainError::Unknown(..)) if !history.is_empty() && json_wanted => {
-            Ok(Answer::of(format!("{:#}\n", json!({"name": args.name, "history": history.json()}))))
+            Ok(Answer::of(document(json!({"name": args.name, "history": history.json()}))))
         }
         Err(ExplainError::Unknown(..)) if !history.is_empty() => Ok(Answer::of(history.text(&args.name, true))),
         Err(ExplainError::Unknown(name, near)) => Err(ExplainError::Forgotten(name, near)),
@@ -127,9 +128,9 @@ fn present(args: &ExplainArgs) -> Result<Answer, ExplainError> {
             let key = pod.metadata.key();
             let move_ = if pod.is_bound() { move_of(pod, &read, &offered, args.packing) } else { None };
             let text = match move_ {
-                Some(move_) if json_wanted => format!("{:#}\n", move_.json(pod)),
+                Some(move_) if json_wanted => document(move_.json(pod)),
                 Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
-                None if json_wanted => format!("{:#}\n", pod_json(pod, &plan)),
+                None if json_wanted => document(pod_json(pod, &plan)),
                 None => pod_text(pod, &plan),
             };
             return Ok(read.answer(currency.shown(text)));
@@ -152,7 +153,7 @@ fn present(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     let plan = plan::decide(&read, offered.clone(), args.packing).plan;
     let decision = consolidate::decide(&read, &offered, args.packing);
     Ok(read.answer(if json_wanted {
-        format!("{:#}\n", machine_json(&name, &plan, &decision))
+        document(machine_json(&name, &plan, &decision))
     } else {
         currency.shown(machine_text(&name, &plan, &decision))
     }))
@@ -160,7 +161,12 @@ fn present(args: &ExplainArgs) -> Result<Answer, ExplainError> {
 
 /// The answer about several objects, which is a text for programs too.
 fn group_answer(name: &str, text: String, json_wanted: bool) -> String {
-    if json_wanted { format!("{:#}\n", json!({"name": name, "message": text})) } else { text }
+    if json_wanted { document(json!({"name": name, "message": text})) } else { text }
+}
+
+/// The output for programs.
+fn document(value: Value) -> String {
+    format!("{:#}\n", Document::Explain.versioned(value))
 }
 
 /// Where a running pod goes when its node is removed.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::schema::tests::assert_valid;
 use std::path::{Path, PathBuf};
 
 const CATALOG: &str = r#"[{"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "4Gi"},
@@ -105,7 +106,11 @@ fn a_pod_is_explained_with_its_node_and_the_reason() {
 #[test]
 fn a_pod_is_explained_as_json() {
     let files = Files::new("json");
-    let output = |name: &str| serde_json::from_str::<Value>(&files.explain(name, Format::Json).unwrap()).unwrap();
+    let output = |name: &str| {
+        let value = serde_json::from_str::<Value>(&files.explain(name, Format::Json).unwrap()).unwrap();
+        assert_valid(Document::Explain, &value);
+        value
+    };
     let outcome = |name: &str| output(name)["outcome"].as_str().unwrap().to_owned();
     assert_eq!(["fits", "fresh", "other/huge", "runs"].map(outcome), ["existingNode", "newMachine", "unschedulable", "notToBePlaced"]);
     assert_eq!(output("fresh")["nodeClaim"]["instanceTypes"], json!(["small"]));
@@ -121,6 +126,7 @@ fn a_node_is_explained_with_its_pods_and_verdict() {
         assert!(text.lines().count() >= 3, "{text}");
     }
     let value: Value = serde_json::from_str(&files.explain("nodeclaim/default-x", Format::Json).unwrap()).unwrap();
+    assert_valid(Document::Explain, &value);
     assert_eq!((&value["machine"], &value["verdict"]["node"]), (&json!("default-x"), &json!("n1")));
 }
 
@@ -164,6 +170,7 @@ fn a_pod_and_its_node_are_explained_alike() {
     assert_eq!(pod, "default/second is not to be placed: it runs on n2, which is to be removed (Underutilized), and it moves to n1\n");
     assert!(files.explain("first", Format::Text).unwrap().contains("it runs on n1, and stays there"));
     let value: Value = serde_json::from_str(&files.explain("second", Format::Json).unwrap()).unwrap();
+    assert_valid(Document::Explain, &value);
     assert_eq!((&value["outcome"], &value["move"]["to"]["node"]), (&json!("notToBePlaced"), &json!("n1")));
 }
 

@@ -1,6 +1,7 @@
 //! A plan as JSON.
 
 use crate::money::{self, Bill, Currency};
+use crate::schema::Document;
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
@@ -75,7 +76,7 @@ pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
             "besides": plan.machine_costs.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
         },
     });
-    format!("{value:#}\n")
+    format!("{:#}\n", Document::Plan.versioned(value))
 }
 
 /// Dollars per hour with six decimals.

@@ -13,6 +13,7 @@ mod tests;
 use crate::local::Output;
 use crate::money::{Currency, counted};
 use crate::printing::{self, say};
+use crate::schema::Document;
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
@@ -159,7 +160,7 @@ fn json(report: &SavingsReport, shadow_records: &Shadow, until: Timestamp, curre
     if shadow_records.known {
         value["shadow"] = shadow_records.json();
     }
-    format!("{}\n", serde_json::to_string_pretty(&value).unwrap_or_default())
+    format!("{:#}\n", Document::Savings.versioned(value))
 }
 
 /// For people.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::schema::Document;
+use crate::schema::tests::assert_valid;
 use serde_json::{Value, json};
 
 fn entry(id: &str, before: u64, after: u64) -> Value {
@@ -23,6 +25,7 @@ fn check(input: &str, commands: u64, saved: f64) {
     let summary = summary(input, Output::Json);
     assert_eq!((summary.status, &summary.faults), (0, &Vec::new()), "{input}");
     let value: Value = serde_json::from_str(&summary.text).unwrap();
+    assert_valid(Document::Savings, &value);
     assert_eq!((value["commands"].as_u64(), value["dollarsPerHour"]["saved"].as_f64()), (Some(commands), Some(saved)), "{input}");
 }
 
@@ -109,6 +112,7 @@ fn shadow_savings_accrue_while_the_command_is_recorded() {
         json!([shadow_records(0, std::slice::from_ref(&one)), shadow_records(30, &[one, other]), shadow_records(45, &[])]).to_string();
     let value: Value = serde_json::from_str(&summary(&input, Output::Json).text).unwrap();
     assert_eq!(value["commands"], 0, "nothing was executed");
+    assert_valid(Document::Savings, &value);
     assert_eq!(value["shadow"], json!({"commands": 2, "dollarsPerHour": 0.0, "dollarsSaved": 1.625, "byNodePool": {"default": 1.625}}));
     let text = summary(&input, Output::Text).text;
     assert!(text.contains("In shadow mode 2 commands were found: $0.0000 an hour would be saved now, $1.62"), "{text}");

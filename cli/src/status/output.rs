@@ -5,6 +5,7 @@ use crate::look::deployment::shown;
 use crate::look::view::{State, View, Waiting};
 use crate::money::{HOURS_A_MONTH, cents, counted};
 use crate::plan::output::dollars;
+use crate::schema::Document;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -104,7 +105,7 @@ pub(super) fn json(status: &Status) -> Value {
         let Waiting { pod, owner, count, since, reason } = group;
         json!({"pod": pod, "owner": owner, "count": count, "since": since, "reason": reason})
     };
-    json!({
+    Document::Status.versioned(json!({
         "at": status.now,
         "deployment": status.deployed.as_ref().map(|deployed| json!({
             "stack": deployed.deployment.stack,
@@ -127,5 +128,5 @@ pub(super) fn json(status: &Status) -> Value {
         },
         "decisions": status.decisions,
         "attention": status.attention,
-    })
+    }))
 }

@@ -1,5 +1,7 @@
 use super::*;
 use crate::money::Currency;
+use crate::schema::Document;
+use crate::schema::tests::assert_valid;
 use crate::source::PriceList;
 
 const NOW: &str = "2026-01-02T00:00:00Z";
@@ -45,6 +47,7 @@ fn what_does_not_get_on_needs_a_person_and_says_what_to_do() {
     assert_eq!(json["cluster"]["states"]["launching"], 1);
     assert_eq!(json["attention"].as_array().unwrap().len(), 4);
     assert!(json["deployment"].is_null());
+    assert_valid(Document::Status, &json);
 }
 
 #[test]

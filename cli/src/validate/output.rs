@@ -1,6 +1,7 @@
 //! Printing judgements.
 
 use super::{Judgement, Verdict};
+use crate::schema::Document;
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};
 use whittle_api::field::FieldError;
@@ -34,7 +35,7 @@ fn not_judged(judgement: &Judgement<'_>) -> String {
     format!("note: {} is not judged: {kind} of {api_version} is no kind of Karpenter's", judgement.document.title())
 }
 
-/// `{"objects": […]}` to `out`, in the order of the input, without the objects that are not judged: those are noted in `err`.
+/// The judgements to `out`, in the order of the input, without the objects that are not judged: those are noted in `err`.
 pub(super) fn json(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
     for judgement in judgements.iter().filter(|judgement| judgement.verdict == Verdict::NotJudged) {
         writeln!(err, "{}", not_judged(judgement))?;
@@ -52,7 +53,7 @@ pub(super) fn json(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut 
         })
         .collect();
     let mut out = BufWriter::new(out);
-    serde_json::to_writer_pretty(&mut out, &json!({ "objects": objects }))?;
+    serde_json::to_writer_pretty(&mut out, &Document::Validate.versioned(json!({ "objects": objects })))?;
     writeln!(out)?;
     out.flush()
 }

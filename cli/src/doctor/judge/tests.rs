@@ -1,8 +1,13 @@
 use super::super::facts::{Alarm, Function, InAccount, InCluster, Queue, Running};
+use super::super::print;
 use super::*;
 use crate::cluster::manifests;
 use crate::live::account::{Eks, Entry, NODE_POLICIES, Role, Secret, Tagged};
 use crate::live::deployment::{FUNCTIONS, Stack};
+use crate::schema::Document;
+use crate::schema::tests::assert_valid;
+use crate::{Cli, Command};
+use clap::Parser as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -293,6 +298,19 @@ fn what_cannot_be_read_is_unknown_with_the_reason() {
     ];
     assert_eq!(told, expected);
     assert!(bad.iter().all(|finding| finding.status == Status::Unknown && !finding.remedy.is_empty()));
+}
+
+#[test]
+fn findings_for_programs_are_as_the_schema_says() {
+    let mut facts = healthy();
+    facts.running().queues = Err("AccessDenied: sqs:GetQueueAttributes".into());
+    let cli = Cli::try_parse_from(["whittle", "doctor", "shop", "-o", "json"]).unwrap();
+    let Command::Doctor(args) = cli.command else { panic!("another command") };
+    let mut out = Vec::new();
+    print(&args, &findings(&facts), &mut out).unwrap();
+    let document: Value = serde_json::from_slice(&out).unwrap();
+    assert_valid(Document::Doctor, &document);
+    assert_eq!((&document["cluster"], &document["summary"]["unknown"]), (&json!("shop"), &json!(1)));
 }
 
 #[test]
