@@ -92,9 +92,9 @@ pub fn run(
     }
     let mut values = Vec::new();
     for file in &args.values {
-        match std::fs::read_to_string(file) {
+        match files::text(file) {
             Ok(text) => values.push((file.display().to_string(), text)),
-            Err(error) => unreadable.push(format!("{}: cannot be read: {error}", file.display())),
+            Err(error) => unreadable.push(error.to_string()),
         }
     }
     if !unreadable.is_empty() {

@@ -3,7 +3,7 @@
 use super::kinds;
 use super::wiring::Handlers;
 use crate::source::acceptance;
-use crate::source::files::File;
+use crate::source::files::{self, File, FileError};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,8 +22,8 @@ const START: &str = "2026-01-05T09:00:00Z";
 /// An impossible user request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    #[error("{path}: cannot be read: {source}")]
-    Read { path: String, source: std::io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// All errors of a file.
     #[error("{}", .0.join("\n"))]
     Manifest(Vec<String>),
@@ -127,7 +127,7 @@ impl Session {
 
     /// Applies a file: all of it, or nothing if it has an error.
     pub fn apply_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
-        let text = read(path)?;
+        let text = files::text(path)?;
         self.apply_text(&path.display().to_string(), &text)
     }
 
@@ -208,7 +208,7 @@ impl Session {
 
     /// Deletes everything that a file names.
     pub fn delete_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
-        let text = read(path)?;
+        let text = files::text(path)?;
         self.delete_text(&path.display().to_string(), &text)
     }
 
@@ -343,10 +343,6 @@ fn another_cluster(world: &World, config: &ClusterConfig) -> Option<String> {
 fn label(object: &Object) -> String {
     let (_, kind) = object.type_meta();
     format!("{}/{}", kind.to_lowercase(), object.key())
-}
-
-fn read(path: &Path) -> Result<String, SessionError> {
-    std::fs::read_to_string(path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })
 }
 
 /// Substitutes the variables of the seeds' shell commands and parses the objects.

@@ -1,6 +1,7 @@
 //! Reads a catalog of instance types.
 
 use super::error::ReadError;
+use super::files;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +55,7 @@ fn available() -> bool {
 /// A file that is unreadable or not a catalog.
 pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
     let fail = |message: String| ReadError::Catalog { path: path.display().to_string(), message };
-    let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
+    let text = files::text(path).map_err(|error| fail(error.fault.to_string()))?;
     let types = parse(&text).map_err(|error| fail(format!("it is no JSON list of instance types ({error})")))?;
     if types.is_empty() {
         return Err(fail("it has no instance type".to_owned()));

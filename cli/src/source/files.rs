@@ -1,20 +1,44 @@
 //! Reads `-f` arguments: files, directories and standard input.
 
-use std::io::Read;
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use whittle_api::manifest::{self, Located, Object};
 
-/// Why an argument cannot be read.
+/// The most that is read of one file: a dump of 100,000 pods has some hundred megabytes.
+const LARGEST: u64 = 1 << 30;
+
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    #[error("{path}: cannot be read: {source}")]
-    Unreadable { path: String, source: std::io::Error },
-    #[error("{path}: this is text in UTF-16, as PowerShell writes it: write it as UTF-8, as with `| Out-File -Encoding utf8`")]
-    Utf16 { path: String },
-    #[error("{path}: this is no text in UTF-8: name a manifest")]
-    NoText { path: String },
-    #[error("{path}: there is no *.yaml, *.yml or *.json file in this directory")]
-    Empty { path: String },
+#[error("{path}: {fault}")]
+pub struct FileError {
+    path: String,
+    pub(crate) fault: Fault,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error(
+        "it is larger than {} MiB, and no more is read of one file: give it in parts, or leave out kinds and namespaces that do not matter",
+        LARGEST >> 20
+    )]
+    TooLarge,
+    #[error("this is text in UTF-16, as PowerShell writes it: write it as UTF-8, as with `| Out-File -Encoding utf8`")]
+    Utf16,
+    #[error("this is no text in UTF-8: name a file of text")]
+    NoText,
+    #[error("there is no *.yaml, *.yml or *.json file in this directory")]
+    Empty,
+}
+
+impl Fault {
+    /// The error of a file.
+    fn of(self, path: &Path) -> FileError {
+        FileError { path: path.display().to_string(), fault: self }
+    }
 }
 
 /// A text and its name in error messages.
@@ -37,44 +61,59 @@ pub fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
 pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
     if path == Path::new("-") {
         let name = "standard input".to_owned();
-        let mut bytes = Vec::new();
-        return vec![match stdin.read_to_end(&mut bytes) {
-            Ok(_) => decoded(name, bytes),
-            Err(source) => Err(FileError::Unreadable { path: name, source }),
+        return vec![match bounded(stdin, LARGEST) {
+            Ok(text) => Ok(File { name, text }),
+            Err(fault) => Err(FileError { path: name, fault }),
         }];
     }
     if !path.is_dir() {
         return vec![read_file(path)];
     }
     match manifests_in(path) {
-        Ok(manifests) if manifests.is_empty() => vec![Err(FileError::Empty { path: path.display().to_string() })],
+        Ok(manifests) if manifests.is_empty() => vec![Err(Fault::Empty.of(path))],
         Ok(manifests) => manifests.iter().map(|path| read_file(path)).collect(),
-        Err(source) => vec![Err(FileError::Unreadable { path: path.display().to_string(), source })],
+        Err(error) => vec![Err(Fault::Unreadable(error).of(path))],
     }
 }
 
 fn read_file(path: &Path) -> Result<File, FileError> {
-    let name = path.display().to_string();
-    match std::fs::read(path) {
-        Ok(bytes) => decoded(name, bytes),
-        Err(source) => Err(FileError::Unreadable { path: name, source }),
-    }
+    Ok(File { name: path.display().to_string(), text: text(path)? })
 }
 
-fn decoded(name: String, bytes: Vec<u8>) -> Result<File, FileError> {
+/// The text of a file that an option names.
+///
+/// # Errors
+/// It cannot be read, is no text, or is too large.
+pub(crate) fn text(path: &Path) -> Result<String, FileError> {
+    let read = || {
+        let file = fs::File::open(path)?;
+        let metadata = file.metadata()?;
+        // What is no regular file, such as a pipe or /dev/zero, has no length.
+        if metadata.is_file() && metadata.len() > LARGEST {
+            return Err(Fault::TooLarge);
+        }
+        bounded(file, LARGEST)
+    };
+    read().map_err(|fault| fault.of(path))
+}
+
+/// The text of an input that may be endless.
+fn bounded(input: impl Read, largest: u64) -> Result<String, Fault> {
+    let mut bytes = Vec::new();
+    let read = input.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(read).is_ok_and(|read| read > largest) {
+        return Err(Fault::TooLarge);
+    }
     // The byte order marks of UTF-16.
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(FileError::Utf16 { path: name });
+        return Err(Fault::Utf16);
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(File { name, text }),
-        Err(_) => Err(FileError::NoText { path: name }),
-    }
+    String::from_utf8(bytes).map_err(|_| Fault::NoText)
 }
 
-fn manifests_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut manifests = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         // A link to nothing is a manifest that cannot be read.
         let is_file = path.is_file() || !path.exists();
@@ -114,7 +153,7 @@ mod tests {
     fn a_directory_is_read_in_the_order_of_file_names() {
         let folder = std::env::temp_dir().join(format!("whittle-files-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("nested.yaml")).unwrap();
-        assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError::Empty { .. })), "a directory is no manifest");
+        assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError { fault: Fault::Empty, .. })), "a directory is no manifest");
         for (name, text) in [("b.yaml", "2"), ("a.yml", "1"), ("c.txt", "3"), ("d.json", "4")] {
             std::fs::write(folder.join(name), text).unwrap();
         }
@@ -142,6 +181,22 @@ mod tests {
         let said = |bytes: &[u8]| read(Path::new("-"), &mut &*bytes).unwrap_err().to_string();
         assert!(said(&[0xff, 0xfe, b'a', 0]).contains("UTF-16"), "as PowerShell writes it");
         assert!(said(&[b'a', 0xff]).contains("no text in UTF-8"));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_named_with_the_limit() {
+        let path = std::env::temp_dir().join(format!("whittle-large-{}.yaml", std::process::id()));
+        // It takes no space: nothing is written.
+        std::fs::File::create(&path).and_then(|file| file.set_len(LARGEST + 1)).unwrap();
+        let error = text(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.starts_with(&format!("{}: it is larger than 1024 MiB", path.display())) && error.contains("in parts"), "{error}");
+    }
+
+    #[test]
+    fn an_endless_input_is_read_up_to_the_limit() {
+        assert!(matches!(bounded(io::repeat(0), 1000), Err(Fault::TooLarge)));
+        assert_eq!(bounded(io::repeat(b'a').take(1000), 1000).unwrap().len(), 1000);
     }
 
     #[test]

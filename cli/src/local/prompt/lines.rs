@@ -4,8 +4,11 @@ use super::completion::{Completion, Names};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config};
-use std::io::BufRead;
+use std::io::{BufRead, Read as _};
 use std::path::PathBuf;
+
+/// The most that is read of one line, and of the lines that belong to a command.
+const TEXT_MAX: usize = 64 << 20;
 
 /// What came instead of a line, or the line.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,6 +36,9 @@ pub(super) fn body(lines: &mut dyn Lines, until: Option<&str>) -> Result<String,
         match lines.next(false) {
             Entered::Line(line) if line.trim() == until => return Ok(text),
             Entered::Line(line) => {
+                if text.len() + line.len() > TEXT_MAX {
+                    return Err(too_long("what follows the command"));
+                }
                 text.push_str(&line);
                 text.push('\n');
             }
@@ -43,15 +49,21 @@ pub(super) fn body(lines: &mut dyn Lines, until: Option<&str>) -> Result<String,
     }
 }
 
+fn too_long(what: &str) -> String {
+    format!("{what} is larger than {} MiB: write manifests to a file, and apply it with -f FILE", TEXT_MAX >> 20)
+}
+
 /// Lines of standard input that is no terminal.
 pub(super) struct Piped<R> {
     input: R,
     number: usize,
+    /// Nothing more can be read.
+    ended: bool,
 }
 
 impl<R: BufRead> Piped<R> {
     pub(super) const fn new(input: R) -> Self {
-        Self { input, number: 0 }
+        Self { input, number: 0, ended: false }
     }
 }
 
@@ -59,12 +71,22 @@ impl<R: BufRead> Lines for Piped<R> {
     fn next(&mut self, first: bool) -> Entered {
         let mut command = String::new();
         loop {
+            if self.ended {
+                return Entered::End;
+            }
             let mut bytes = Vec::new();
-            match self.input.read_until(b'\n', &mut bytes) {
+            match self.input.by_ref().take(TEXT_MAX as u64 + 1).read_until(b'\n', &mut bytes) {
                 Ok(0) if command.is_empty() => return Entered::End,
                 Ok(0) => return Entered::Line(command),
                 Ok(_) => self.number += 1,
-                Err(error) => return Entered::Unreadable(format!("standard input cannot be read: {error}")),
+                Err(error) => {
+                    self.ended = true;
+                    return Entered::Unreadable(format!("standard input cannot be read: {error}"));
+                }
+            }
+            if command.len() + bytes.len() > TEXT_MAX {
+                self.ended = true;
+                return Entered::Unreadable(too_long(&format!("line {}", self.number)));
             }
             let line = match String::from_utf8(bytes) {
                 Ok(line) => line,
@@ -151,5 +173,45 @@ impl Lines for Editor {
         if let Some(completion) = self.editor.helper_mut() {
             completion.names = names();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, BufReader, Read};
+
+    #[test]
+    fn an_endless_line_ends_the_input() {
+        for start in ["", "apply -f - \\\n"] {
+            let mut lines = Piped::new(BufReader::new(start.as_bytes().chain(io::repeat(0))));
+            let Entered::Unreadable(error) = lines.next(true) else { panic!("a line") };
+            assert!(error.contains("is larger than 64 MiB") && error.contains("-f FILE"), "{error}");
+            assert_eq!(lines.next(true), Entered::End);
+        }
+    }
+
+    #[test]
+    fn endless_lines_of_a_command_are_refused() {
+        struct Same;
+        impl Lines for Same {
+            fn next(&mut self, _: bool) -> Entered {
+                Entered::Line("a".repeat(1 << 20))
+            }
+        }
+        assert!(body(&mut Same, None).unwrap_err().contains("is larger than 64 MiB"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_once() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::IsADirectory.into())
+            }
+        }
+        let mut lines = Piped::new(BufReader::new(Broken));
+        assert!(matches!(lines.next(true), Entered::Unreadable(error) if error.starts_with("standard input cannot be read")));
+        assert_eq!(lines.next(true), Entered::End);
     }
 }

@@ -47,7 +47,7 @@ pub fn main(place: &Place, files: &[PathBuf], page: &PageArgs) -> ExitCode {
         }
     };
     if let Some(address) = &served {
-        say!("The page of this session: {address}\n");
+        say!("{}", web::greeting(page, address));
     }
     if !std::io::stdin().is_terminal() {
         let (status, ended) = run(&prompt, &mut Piped::new(std::io::stdin().lock()), false);

@@ -7,6 +7,7 @@ mod run;
 
 pub use run::{MachineSpan, Outcome, Play, play, play_with, run};
 
+use crate::source::files::{self, FileError};
 use conditions::Condition;
 pub use reservations::Reserve;
 use serde::Deserialize;
@@ -320,8 +321,8 @@ pub struct Annotation {
 /// A scenario that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("{path} cannot be read: {source}")]
-    Read { path: String, source: std::io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("{path}: {message}")]
     Parse { path: String, message: String },
     #[error("{path}:{line}: {message}")]
@@ -331,7 +332,7 @@ pub enum ScenarioError {
 /// Reads a scenario and checks that the files it names exist.
 pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|source| ScenarioError::Read { path: shown.clone(), source })?;
+    let text = files::text(path)?;
     let mut scenario: Scenario =
         serde_saphyr::from_str(&text).map_err(|error| ScenarioError::Parse { path: shown.clone(), message: error.to_string() })?;
     scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);

@@ -5,6 +5,7 @@ use super::{FaultChange, NewImage, Notice, NoticeKind, Scenario, Step, Stock, Ta
 use crate::local::session::{Place, Session, SessionError};
 use crate::local::wiring::Handlers;
 use crate::savings::ledger_of;
+use crate::source::files;
 use jiff::SignedDuration;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -428,7 +429,7 @@ impl<'a> Player<'a> {
 
     fn apply_edited(&mut self, file: &str, replace: &std::collections::BTreeMap<String, String>) -> Result<(), SessionError> {
         let path = self.scenario.file(file);
-        let mut text = std::fs::read_to_string(&path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })?;
+        let mut text = files::text(&path)?;
         for (old, new) in replace {
             if !text.contains(old.as_str()) {
                 return Err(SessionError::Refused(format!("{} does not contain {old:?}", path.display())));
@@ -689,7 +690,7 @@ fn pool_of(stock: &Stock) -> (String, String, String) {
 
 /// The cluster that an eksctl file describes, with the scenario's names in its variables.
 fn cluster_config(path: &Path, scenario: &Scenario) -> Result<Option<whittle_api::manifest::ClusterConfig>, SessionError> {
-    let text = std::fs::read_to_string(path).map_err(|source| SessionError::Read { path: path.display().to_string(), source })?;
+    let text = files::text(path)?;
     let name = scenario.cluster.name.clone().unwrap_or_default();
     let region = scenario.cluster.region.clone().unwrap_or_default();
     let text = text.replace("${CLUSTER_NAME}", &name).replace("${AWS_DEFAULT_REGION}", &region);

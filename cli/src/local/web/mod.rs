@@ -61,6 +61,18 @@ pub(super) fn serve(args: &PageArgs, prompt: &Arc<Mutex<Prompt>>) -> Result<Opti
     Ok(Some(address))
 }
 
+/// What whoever starts a page is told about its address.
+pub(super) fn greeting(args: &PageArgs, address: &str) -> String {
+    let mut text = format!("The page of this session: {address}\n");
+    if let Some(ip) = args.web.filter(|ip| !ip.is_loopback()) {
+        let _ = writeln!(
+            text,
+            "--web={ip}: whoever reaches this machine there and has the address may do what the prompt may; nothing is encrypted."
+        );
+    }
+    text
+}
+
 /// 128 random bits that nobody else on this machine knows. The page gets them behind `#`, which a browser sends to nobody.
 fn token() -> Result<String, String> {
     let mut bytes = [0_u8; 16];

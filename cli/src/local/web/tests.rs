@@ -1,6 +1,6 @@
 use super::guard::Guard;
 use super::state::{Costs, State, told};
-use super::{PageArgs, serve};
+use super::{PageArgs, greeting, serve};
 use crate::local::prompt::{Prompt, hold};
 use crate::local::session::Place;
 use jiff::{SignedDuration, Timestamp};
@@ -403,7 +403,12 @@ fn addresses_that_others_reach_are_served_only_on_demand() {
     let error = serve(&everywhere, &prompt).unwrap_err();
     assert!(error.contains("--web=0.0.0.0: other machines may reach this address") && error.contains("--web-allow-remote"), "{error}");
     let asked = PageArgs { web_allow_remote: true, ..everywhere };
-    assert!(serve(&asked, &prompt).unwrap().unwrap().starts_with("http://0.0.0.0:"));
+    let address = serve(&asked, &prompt).unwrap().unwrap();
+    assert!(address.starts_with("http://0.0.0.0:"));
+    let text = greeting(&asked, &address);
+    assert!(text.contains("--web=0.0.0.0: whoever reaches this machine") && text.contains("nothing is encrypted"), "{text}");
+    let usual = PageArgs { web: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), ..PageArgs::default() };
+    assert_eq!(greeting(&usual, "http://127.0.0.1:1/#a").lines().count(), 1);
     assert_eq!(serve(&PageArgs::default(), &prompt), Ok(None));
 }
 
