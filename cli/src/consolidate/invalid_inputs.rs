@@ -368,8 +368,11 @@ fn invalid_pod_disruption_budgets() {
 
 #[test]
 fn invalid_catalogs() {
-    for price in [json!(-1), json!(null), json!(0), json!(1e-30)] {
+    for price in [json!(-1), json!(null)] {
         check("catalog", "/2/offerings/0/Price", Set(price.clone()), "NothingCheaper", "cheapest already");
+    }
+    for price in [json!(0), json!(1e-30)] {
+        check_refused("catalog", "/2/offerings/0/Price", Set(price), &["odd, offerings[0]: Price is 0", "leave Price out"]);
     }
     check("catalog", "/2/offerings/0/Price", Removed, "NothingCheaper", "cheapest already");
     check("catalog", "/2/offerings/0/Price", Set(json!(1e300)), "NothingCheaper", "cheapest already");

@@ -2,6 +2,7 @@
 
 use super::error::ReadError;
 use super::files;
+use crate::money::Currency;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,8 +56,8 @@ fn available() -> bool {
 /// A file that is unreadable or not a catalog.
 pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
     let fail = |message: String| ReadError::Catalog { path: path.display().to_string(), message };
-    let text = files::text(path).map_err(|error| fail(error.fault.to_string()))?;
-    let types = parse(&text).map_err(|error| fail(format!("it is no JSON list of instance types ({error})")))?;
+    let text = files::text(path).map_err(|error| fail(error.fault.reason()))?;
+    let types = parse(&text).map_err(fail)?;
     if types.is_empty() {
         return Err(fail("it has no instance type".to_owned()));
     }
@@ -66,11 +67,37 @@ pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
 /// Reads the instance types of a catalog text.
 ///
 /// # Errors
-/// The parse error.
+/// What is wrong with it.
 pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
-    let entries: Vec<TypeEntry> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let entries: Vec<TypeEntry> = serde_json::from_str(text).map_err(|error| format!("it is no JSON list of instance types ({error})"))?;
+    if let Some(fault) = entries.iter().find_map(free) {
+        return Err(fault);
+    }
     let keys = keys_of(&entries);
     Ok(entries.into_iter().map(|entry| instance_type(entry, &keys)).collect())
+}
+
+/// The fault of a type that costs nothing: everything would be placed there, and no sum would mean anything.
+fn free(entry: &TypeEntry) -> Option<String> {
+    let at = entry
+        .offerings
+        .iter()
+        .position(|offering| offering.price.is_some_and(|price| Price::from_dollars(price) == Price::ZERO && price >= 0.0))?;
+    let name = &entry.name;
+    Some(format!(
+        "{name}, offerings[{at}]: Price is 0, and nothing is for free: write what an hour costs, or leave Price out of what is not to be \
+         launched"
+    ))
+}
+
+/// The currency in which a catalog has its prices, by the region or the zone that its types name.
+pub(crate) fn currency(types: &[InstanceType]) -> Option<Currency> {
+    let named = |key: &str| {
+        let of_types = types.iter().flat_map(|one| &one.requirements);
+        of_types.filter(|rule| rule.key == key && rule.operator == Operator::In).flat_map(|rule| &rule.values).next()
+    };
+    // The name of a zone begins with that of its region.
+    named(labels::REGION).or_else(|| named(labels::ZONE)).map(|place| Currency::of_region(place))
 }
 
 /// Offers the same types to every NodePool.
@@ -187,7 +214,9 @@ fn written_offering(offering: &Offering, renamed: Option<(&str, &str)>) -> Value
             *value = value.replacen(from, to, 1);
         }
     }
-    json!({"Price": offering.price.dollars(), "Available": offering.available, "Requirements": requirements})
+    // Without a price it is not to be launched.
+    let price = (offering.price > Price::ZERO).then(|| offering.price.dollars());
+    json!({"Price": price, "Available": offering.available, "Requirements": requirements})
 }
 
 #[cfg(test)]
@@ -216,6 +245,31 @@ mod tests {
         for (one, again) in comparable(types).into_iter().zip(comparable(again)) {
             assert_eq!(one, again);
         }
+    }
+
+    fn sold(price: &str, zone: &str) -> String {
+        format!(
+            r#"[{{"name": "m5.large", "architecture": "amd64", "resources": {{"cpu": "2"}}, "offerings": [{{"Price": 0.1}}, {{"Price": {price},
+                "Requirements": [{{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["{zone}"]}}]}}]}}]"#
+        )
+    }
+
+    #[test]
+    fn nothing_is_for_free() {
+        for price in ["0", "0.0", "-0.0", "1e-12"] {
+            let error = parse(&sold(price, "a")).unwrap_err();
+            assert!(error.starts_with("m5.large, offerings[1]: Price is 0") && error.contains("leave Price out"), "{price}: {error}");
+        }
+        for (price, available) in [("0.001", true), ("-1", false), ("null", false)] {
+            assert_eq!(parse(&sold(price, "a")).unwrap()[0].offerings[1].available, available, "{price}");
+        }
+    }
+
+    #[test]
+    fn the_currency_is_that_of_the_place() {
+        let of = |zone| currency(&parse(&sold("1", zone)).unwrap());
+        assert_eq!([of("cn-north-1a"), of("eu-west-1a")], [Some(Currency::Cny), Some(Currency::Usd)]);
+        assert_eq!(currency(&[]), None);
     }
 
     #[test]

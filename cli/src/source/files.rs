@@ -35,6 +35,14 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// The reason alone, for a sentence that says already what cannot be read.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Unreadable(error) => error.to_string(),
+            fault => fault.to_string(),
+        }
+    }
+
     /// The error of a file.
     fn of(self, path: &Path) -> FileError {
         FileError { path: path.display().to_string(), fault: self }

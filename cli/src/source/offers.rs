@@ -49,10 +49,9 @@ impl Offers {
     /// As `read`.
     pub(crate) fn read_of(&self, manifests: &Manifests, elsewhere: impl Fn() -> Option<String>) -> Result<Market, ReadError> {
         let region_of = |manifests: &Manifests| region_of(manifests).or_else(&elsewhere);
-        let currency = |region: Option<&str>| region.map(Currency::of_region).unwrap_or_default();
         if let Some(path) = &self.instance_types {
             let types = catalog::read(path)?;
-            let (prices, currency) = (PriceList::of_types(&types), currency(region_of(manifests).as_deref()));
+            let (prices, currency) = (PriceList::of_types(&types), currency_of(&types, || region_of(manifests)));
             return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency });
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
@@ -69,7 +68,7 @@ impl Offers {
             by_class.insert(key, Arc::clone(&types));
             offered.insert(pool.metadata.name.clone(), types);
         }
-        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency: currency(Some(tables.region.as_str())) })
+        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency: Currency::of_region(tables.region.as_str()) })
     }
 }
 
@@ -81,7 +80,8 @@ impl Offers {
     pub(crate) fn prices(&self, manifests: &Manifests, elsewhere: impl Fn() -> Option<String>) -> Result<(PriceList, Currency), ReadError> {
         let found = || region_of(manifests).or_else(&elsewhere);
         if let Some(path) = &self.instance_types {
-            return Ok((PriceList::of_types(&catalog::read(path)?), found().as_deref().map(Currency::of_region).unwrap_or_default()));
+            let types = catalog::read(path)?;
+            return Ok((PriceList::of_types(&types), currency_of(&types, found)));
         }
         let Some(region) = self.region.clone().or_else(found) else { return Ok(Default::default()) };
         let currency = Currency::of_region(&region);
@@ -100,6 +100,11 @@ impl Offers {
         let tables = offline::catalog(region).ok_or_else(|| ReadError::NoTables { region: region.to_owned(), known: offline::REGIONS })?;
         types_of(&Ec2NodeClass::default(), &tables)
     }
+}
+
+/// The currency of a catalog, which names its region; if it does not, that of the nodes' region.
+fn currency_of(types: &[InstanceType], elsewhere: impl Fn() -> Option<String>) -> Currency {
+    catalog::currency(types).or_else(|| elsewhere().as_deref().map(Currency::of_region)).unwrap_or_default()
 }
 
 /// The region in the nodes' labels.
