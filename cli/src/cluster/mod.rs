@@ -11,7 +11,8 @@ mod step;
 
 use crate::live::account::Account;
 use crate::live::kubernetes::Kubernetes;
-use crate::live::{DeploymentArgs, ReachArgs, cluster_name};
+use crate::live::{DeploymentArgs, ReachArgs, TargetArgs};
+use crate::local::Output;
 use clap::{Subcommand, ValueEnum};
 use facts::{Facts, Sources, Wanted, again, gather};
 use std::io::{self, BufRead, Write};
@@ -49,13 +50,6 @@ pub struct MannerArgs {
     pub output: Output,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    #[default]
-    Text,
-    Json,
-}
-
 /// What tells the functions of pods without a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Relay {
@@ -74,21 +68,14 @@ Examples:
   whittle cluster add shop                                  asks before it does it
   whittle cluster add shop --context shop-admin --yes -o json
 
-What is there already is left as it is, and a second run does only what is still to do. What it makes has the tag, or the label,
-whittle.dev/cluster-add: whittle cluster remove takes exactly that away. It works by the commands aws and kubectl, with your rights.
+What is there already is left as it is, and a second run does only what is still to do; a node role that is not there is made. What it
+makes has the tag, or the label, whittle.dev/cluster-add: whittle cluster remove takes exactly that away. It works by the commands aws
+and kubectl, with your rights.
 
 Exit code: 0 if all is done or there, 1 if something is blocked, failed or was not done, 2 if it could not look.")]
 pub struct AddArgs {
-    /// Name of the EKS cluster
-    #[arg(value_name = "NAME", value_parser = cluster_name)]
-    pub name: String,
     #[command(flatten)]
-    pub deployment: DeploymentArgs,
-    #[command(flatten)]
-    pub reach: ReachArgs,
-    /// IAM role of the nodes, made if it is not there; KarpenterNodeRole-NAME if not given
-    #[arg(long, value_name = "ROLE", value_parser = role_name)]
-    pub node_role: Option<String>,
+    pub of: TargetArgs,
     /// Subnets of the nodes, comma separated; the cluster's private ones if not given
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = |id: &str| resource_id("subnet-", id))]
     pub subnets: Vec<String>,
@@ -121,29 +108,13 @@ without the cluster in its parameter Clusters. With --gone, look well at --regio
 
 Exit code: 0 if all is gone, 1 if something is blocked, failed or was not done, 2 if it could not look.")]
 pub struct RemoveArgs {
-    /// Name of the EKS cluster
-    #[arg(value_name = "NAME", value_parser = cluster_name)]
-    pub name: String,
     #[command(flatten)]
-    pub deployment: DeploymentArgs,
-    #[command(flatten)]
-    pub reach: ReachArgs,
-    /// IAM role of the nodes; KarpenterNodeRole-NAME if not given
-    #[arg(long, value_name = "ROLE", value_parser = role_name)]
-    pub node_role: Option<String>,
+    pub of: TargetArgs,
     /// The cluster, or the stack, may be deleted already: take away what is left of the rest
     #[arg(long)]
     pub gone: bool,
     #[command(flatten)]
     pub manner: MannerArgs,
-}
-
-pub(crate) fn role_name(name: &str) -> Result<String, String> {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "+=.@_-".contains(letter);
-    if (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(plain) {
-        return Ok(name.to_owned());
-    }
-    Err("it is the name of an IAM role, of 1 to 64 letters, digits and +=.@_-, without path or ARN".to_owned())
 }
 
 fn resource_id(prefix: &str, id: &str) -> Result<String, String> {
@@ -152,11 +123,6 @@ fn resource_id(prefix: &str, id: &str) -> Result<String, String> {
         return Ok(id.to_owned());
     }
     Err(format!("it is an id such as {prefix}0123456789abcdef0"))
-}
-
-/// The node role that Karpenter's guide and the stack's default expect.
-pub(crate) fn usual_role(cluster: &str) -> String {
-    format!("KarpenterNodeRole-{cluster}")
 }
 
 /// Runs the command. `terminal` is whether somebody can be asked on `stdin`.
@@ -172,8 +138,8 @@ pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn W
                 return Ok(ExitCode::from(2));
             }
             let wanted = Wanted {
-                cluster: add.name.clone(),
-                node_role: add.node_role.clone().unwrap_or_else(|| usual_role(&add.name)),
+                cluster: add.of.name.clone(),
+                node_role: add.of.node_role(),
                 subnets: add.subnets.clone(),
                 security_groups: add.security_groups.clone(),
                 webhook: add.relay == Relay::Webhook,
@@ -181,14 +147,14 @@ pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn W
                 new_secret: random.iter().map(|byte| format!("{byte:02x}")).collect(),
                 ..Wanted::default()
             };
-            let job = Job { deployment: &add.deployment, reach: &add.reach, manner: &add.manner, wanted, plan: plan::add };
+            let job = Job { deployment: &add.of.deployment, reach: &add.of.reach, manner: &add.manner, wanted, plan: plan::add };
             job.run(terminal, stdin, out, err)
         }
         Command::Remove(remove) => {
-            let node_role = remove.node_role.clone().unwrap_or_else(|| usual_role(&remove.name));
-            let wanted = Wanted { cluster: remove.name.clone(), node_role, removes: true, gone: remove.gone, ..Wanted::default() };
-            let (deployment, reach, manner) = (&remove.deployment, &remove.reach, &remove.manner);
-            Job { deployment, reach, manner, wanted, plan: remove::remove }.run(terminal, stdin, out, err)
+            let TargetArgs { name, deployment, reach, .. } = &remove.of;
+            let node_role = remove.of.node_role();
+            let wanted = Wanted { cluster: name.clone(), node_role, removes: true, gone: remove.gone, ..Wanted::default() };
+            Job { deployment, reach, manner: &remove.manner, wanted, plan: remove::remove }.run(terminal, stdin, out, err)
         }
         Command::List(list) => list::run(list, out, err),
     }

@@ -3,11 +3,11 @@
 mod facts;
 mod judge;
 
+use crate::live::TargetArgs;
 use crate::live::account::Account;
 use crate::live::kubernetes::Kubernetes;
-use crate::live::{DeploymentArgs, ReachArgs, cluster_name};
+use crate::local::Output;
 use crate::schema::Document;
-use clap::ValueEnum;
 use facts::{Sources, gather};
 use judge::{Finding, Status, findings};
 use serde_json::json;
@@ -26,16 +26,8 @@ It only reads, by the commands aws and kubectl, with your rights.
 Exit code: 0 if nothing is wrong (there may be warnings), 1 if there is a problem, 2 if there is none and
 something could not be looked at.")]
 pub struct Args {
-    /// Name of the EKS cluster
-    #[arg(value_name = "NAME", value_parser = cluster_name)]
-    pub name: String,
     #[command(flatten)]
-    pub deployment: DeploymentArgs,
-    #[command(flatten)]
-    pub reach: ReachArgs,
-    /// IAM role of the nodes; KarpenterNodeRole-NAME if not given
-    #[arg(long, value_name = "ROLE", value_parser = crate::cluster::role_name)]
-    pub node_role: Option<String>,
+    pub of: TargetArgs,
     /// Print what is not as it should be only
     #[arg(short, long)]
     pub quiet: bool,
@@ -44,27 +36,20 @@ pub struct Args {
     pub output: Output,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    #[default]
-    Text,
-    Json,
-}
-
 /// Looks, and prints what it finds to `out`.
 ///
 /// # Errors
 /// Only when `out` cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
-    let (aws, kubectl) = (args.deployment.program(), args.reach.program());
-    let usual = crate::cluster::usual_role(&args.name);
+    let TargetArgs { name, deployment, reach, .. } = &args.of;
+    let (aws, kubectl) = (deployment.program(), reach.program());
     let facts = gather(Sources {
         account: Account(&aws),
         kubernetes: Kubernetes(&kubectl),
-        trust_context: args.reach.trust_context,
-        stack: &args.deployment.stack,
-        cluster: &args.name,
-        node_role: args.node_role.as_deref().unwrap_or(&usual),
+        trust_context: reach.trust_context,
+        stack: &deployment.stack,
+        cluster: name,
+        node_role: &args.of.node_role(),
     });
     let found = findings(&facts);
     print(args, &found, out)?;
@@ -89,7 +74,7 @@ fn print(args: &Args, found: &[Finding], out: &mut dyn Write) -> io::Result<()> 
         [Status::Ok, Status::Warning, Status::Problem, Status::Unknown].map(|status| count(found, status));
     if args.output == Output::Json {
         let summary = json!({"ok": ok, "warnings": warnings, "problems": problems, "unknown": unknown});
-        let document = Document::Doctor.versioned(json!({"cluster": args.name, "findings": shown, "summary": summary}));
+        let document = Document::Doctor.versioned(json!({"cluster": args.of.name, "findings": shown, "summary": summary}));
         return writeln!(out, "{:#}", document);
     }
     let width = shown.iter().map(|finding| finding.check.len()).max().unwrap_or_default();

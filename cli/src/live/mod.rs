@@ -34,6 +34,28 @@ pub struct ReachArgs {
     pub trust_context: bool,
 }
 
+/// A cluster of a deployment, and how both are reached.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TargetArgs {
+    /// Name of the EKS cluster
+    #[arg(value_name = "NAME", value_parser = cluster_name)]
+    pub name: String,
+    #[command(flatten)]
+    pub deployment: DeploymentArgs,
+    #[command(flatten)]
+    pub reach: ReachArgs,
+    /// IAM role of the nodes; KarpenterNodeRole-NAME if not given
+    #[arg(long, value_name = "ROLE", value_parser = role_name)]
+    pub node_role: Option<String>,
+}
+
+impl TargetArgs {
+    /// The node role that is named, or the one that Karpenter's guide and the stack's default expect.
+    pub(crate) fn node_role(&self) -> String {
+        self.node_role.clone().unwrap_or_else(|| format!("KarpenterNodeRole-{}", self.name))
+    }
+}
+
 impl DeploymentArgs {
     pub(crate) fn program(&self) -> Program {
         Program::aws(self.region.as_deref(), self.profile.as_deref())
@@ -54,6 +76,14 @@ pub(crate) fn cluster_name(name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err("an EKS cluster's name has 1 to 100 letters, digits, hyphens and underscores, and begins with a letter or digit".to_owned())
+}
+
+fn role_name(name: &str) -> Result<String, String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "+=.@_-".contains(letter);
+    if (1..=64).contains(&name.len()) && !name.starts_with('-') && name.chars().all(plain) {
+        return Ok(name.to_owned());
+    }
+    Err("it is the name of an IAM role, of 1 to 64 letters, digits and +=.@_-, without path or ARN".to_owned())
 }
 
 fn stack_name(name: &str) -> Result<String, String> {
@@ -77,6 +107,8 @@ mod tests {
         for name in ["a", "0", "shop_1-b", &long[..100]] {
             assert_eq!(cluster_name(name).as_deref(), Ok(name));
         }
+        assert!(role_name("path/role").is_err() && role_name("arn:aws:iam::1:role/x").is_err() && role_name("").is_err());
+        assert_eq!(role_name("KarpenterNodeRole-shop").as_deref(), Ok("KarpenterNodeRole-shop"));
         assert!(stack_name("-x").is_err() && stack_name("1x").is_err() && stack_name("a_b").is_err());
         assert_eq!(stack_name("whittle-2").as_deref(), Ok("whittle-2"));
     }
