@@ -2,7 +2,7 @@
 
 use crate::cluster::manifests;
 use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled, list, text};
-use crate::live::deployment::{FUNCTIONS, Stack};
+use crate::live::deployment::{Alarm, FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -32,13 +32,6 @@ pub(super) struct Function {
 pub(super) struct Queue {
     pub(super) name: String,
     pub(super) messages: u64,
-}
-
-/// An alarm that is raised.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Alarm {
-    pub(super) name: String,
-    pub(super) description: String,
 }
 
 /// What a deployment has, by name.
@@ -175,10 +168,9 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
 }
 
 fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
-    let answer = told(account.ask(&["cloudformation", "list-stack-resources", "--stack-name", &stack.name]))?;
+    let made = told(stack.resources(account))?;
     let of = |kind: &str| -> Vec<(String, String)> {
-        let all = list(&answer, "/StackResourceSummaries").iter().filter(|one| text(one, "/ResourceType") == kind);
-        all.map(|one| (text(one, "/LogicalResourceId").to_owned(), text(one, "/PhysicalResourceId").to_owned())).collect()
+        made.iter().filter(|one| one.kind == kind).map(|one| (one.name.clone(), one.id.clone())).collect()
     };
     let functions = each(&of("AWS::Lambda::Function"), |(name, id)| {
         let answer = told(account.ask(&["lambda", "get-function-configuration", "--function-name", id]))?;
@@ -198,7 +190,7 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
         let messages = text(&answer, "/Attributes/ApproximateNumberOfMessages").parse().unwrap_or_default();
         Ok(Queue { name: name.clone(), messages })
     });
-    let (rules, schedules, alarms) = (of("AWS::Events::Rule"), of("AWS::Scheduler::Schedule"), of("AWS::CloudWatch::Alarm"));
+    let (rules, schedules) = (of("AWS::Events::Rule"), of("AWS::Scheduler::Schedule"));
     let prefix = format!("{}-", stack.name);
     let disabled = (|| {
         let found = told(account.ask(&["events", "list-rules", "--name-prefix", &prefix]))?;
@@ -211,14 +203,7 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
             .map(|(name, _)| name.clone())
             .collect())
     })();
-    let raised = told(account.ask(&["cloudwatch", "describe-alarms", "--state-value", "ALARM", "--alarm-name-prefix", &prefix]));
-    let alarms = raised.map(|raised| {
-        let ours = list(&raised, "/MetricAlarms").iter().filter_map(|one| {
-            let (name, _) = alarms.iter().find(|(_, id)| id == text(one, "/AlarmName"))?;
-            Some(Alarm { name: name.clone(), description: text(one, "/AlarmDescription").to_owned() })
-        });
-        ours.collect()
-    });
+    let alarms = told(Alarm::raised(account, stack, &made));
     Ok(Running { functions, queues, disabled, alarms })
 }
 

@@ -1,7 +1,7 @@
 //! What became of a node, NodeClaim or pod, as the decisions in the table of a deployment tell it.
 
 use super::{ExplainArgs, ExplainError};
-use crate::look::deployment::{Asked, shown};
+use crate::live::deployment::{Asked, shown};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use whittle_claims::{DecisionKind, DecisionRecord};

@@ -7,7 +7,7 @@ mod history;
 mod tests;
 
 use crate::consolidate;
-use crate::look::deployment::{DeploymentError, StackArgs};
+use crate::live::deployment::{DeploymentError, StackArgs};
 use crate::plan::{self, output, text};
 use crate::schema::Document;
 use crate::source::preferences;

@@ -1,9 +1,18 @@
-//! The stack of a deployment: its parameters and what it made.
+//! A deployment, read with `aws`: its stack with what it made, its alarms, and the decisions that it keeps in its table (ADR 0051).
 
 use super::account::{Account, list, text};
-use crate::programs::ProgramError;
-use serde_json::Value;
-use std::collections::BTreeMap;
+use crate::look::waiting;
+use crate::programs::{Program, ProgramError};
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_claims::DecisionRecord;
+
+/// Partitions of a cluster's decisions (`shared/dynamo/src/keys.rs`).
+const SHARDS: u32 = 8;
+/// How many decisions about one thing are read of each partition.
+const ABOUT_MAX: usize = 500;
 
 /// The functions that call clusters, with the groups of their access entries (`infra/cluster/rbac.yaml`).
 pub(crate) const FUNCTIONS: [(&str, &str, [&str; 2]); 8] = [
@@ -110,5 +119,203 @@ impl Stack {
     pub(crate) fn deploy_line(&self, clusters: &[String]) -> String {
         let name = if self.name == "whittle" { String::new() } else { format!(" --stack-name {}", self.name) };
         format!("sam deploy{name} --region {} --parameter-overrides Clusters={}", self.region, clusters.join(","))
+    }
+
+    /// What it made.
+    pub(crate) fn resources(&self, account: Account<'_>) -> Result<Vec<Resource>, ProgramError> {
+        let answer = account.ask(&["cloudformation", "list-stack-resources", "--stack-name", &self.name])?;
+        let resource = |one: &Value| Resource {
+            kind: text(one, "/ResourceType").to_owned(),
+            name: text(one, "/LogicalResourceId").to_owned(),
+            id: text(one, "/PhysicalResourceId").to_owned(),
+        };
+        Ok(list(&answer, "/StackResourceSummaries").iter().map(resource).collect())
+    }
+}
+
+/// Something that a stack made.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    /// Its type, such as `AWS::SQS::Queue`.
+    pub(crate) kind: String,
+    /// Its name in the template.
+    pub(crate) name: String,
+    pub(crate) id: String,
+}
+
+/// An alarm that is in the state ALARM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// Its name in the template, by which `docs/runbooks.md` has it.
+    pub(crate) name: String,
+    /// What it means.
+    pub(crate) description: String,
+    pub(crate) since: String,
+}
+
+impl Alarm {
+    /// The alarms of a stack that are in the state ALARM.
+    pub(crate) fn raised(account: Account<'_>, stack: &Stack, made: &[Resource]) -> Result<Vec<Self>, ProgramError> {
+        // CloudFormation begins their names with the stack's. Those of another stack may begin so, too.
+        let prefix = format!("{}-", stack.name);
+        let answer = account.ask(&["cloudwatch", "describe-alarms", "--state-value", "ALARM", "--alarm-name-prefix", &prefix])?;
+        let alarm = |one: &Value| {
+            let own = made.iter().find(|of| of.kind == "AWS::CloudWatch::Alarm" && of.id == text(one, "/AlarmName"))?;
+            let at = |place: &str| text(one, place).to_owned();
+            Some(Self { name: own.name.clone(), description: at("/AlarmDescription"), since: at("/StateTransitionedTimestamp") })
+        };
+        Ok(list(&answer, "/MetricAlarms").iter().filter_map(alarm).collect())
+    }
+}
+
+/// Which deployment to look at.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StackArgs {
+    /// The CloudFormation stack of a deployment: what it decided, and its alarms. It is read with aws and your own rights
+    #[arg(long, value_name = "NAME")]
+    pub stack: Option<String>,
+    /// The profile of the AWS command line
+    #[arg(long, value_name = "NAME", requires = "stack")]
+    pub profile: Option<String>,
+}
+
+/// Why a deployment cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DeploymentError {
+    /// The stack cannot be read.
+    #[error("{0}")]
+    Stack(String),
+    /// `aws` cannot be run, or has no answer.
+    #[error("{what} of stack {stack} cannot be read: {error}")]
+    Program { what: &'static str, stack: String, error: ProgramError },
+    /// A stack of something else.
+    #[error("stack {0} has no output TableName: name the stack that template.yaml was deployed as")]
+    NotOurs(String),
+}
+
+/// Which decisions to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked<'a> {
+    /// The last ones.
+    Last(usize),
+    /// All that name one of these.
+    About(&'a [String]),
+}
+
+impl StackArgs {
+    /// Reads the stack that is asked for, if one is.
+    ///
+    /// # Errors
+    /// There is none of this name, or it cannot be read.
+    pub(crate) fn deployment(&self, region: Option<&str>) -> Result<Option<Deployment>, DeploymentError> {
+        let Some(name) = &self.stack else { return Ok(None) };
+        let aws = Program::aws(region, self.profile.as_deref());
+        let stack = Stack::read(&Account(&aws), name).map_err(DeploymentError::Stack)?;
+        if stack.output("TableName").is_empty() {
+            return Err(DeploymentError::NotOurs(name.clone()));
+        }
+        Ok(Some(Deployment { aws, stack }))
+    }
+}
+
+/// A stack that can be asked further.
+#[derive(Clone, Debug)]
+pub(crate) struct Deployment {
+    pub(crate) aws: Program,
+    pub(crate) stack: Stack,
+}
+
+impl Deployment {
+    fn failed(&self, what: &'static str, error: ProgramError) -> DeploymentError {
+        DeploymentError::Program { what, stack: self.stack.name.clone(), error }
+    }
+
+    /// `active` or `shadow`.
+    pub(crate) fn mode(&self) -> &str {
+        self.stack.parameter("Mode")
+    }
+
+    /// The alarms of the stack that are in the state ALARM.
+    pub(crate) fn alarms(&self) -> Result<Vec<Alarm>, DeploymentError> {
+        let account = Account(&self.aws);
+        let made = self.stack.resources(account).map_err(|error| self.failed("the resources", error))?;
+        Alarm::raised(account, &self.stack, &made).map_err(|error| self.failed("the alarms", error))
+    }
+
+    /// Decisions of some clusters, the oldest first; all partitions at once. Those that cannot be read are left out and counted.
+    pub(crate) fn decisions(&self, clusters: &[String], asked: Asked<'_>) -> Result<(Vec<DecisionRecord>, usize), DeploymentError> {
+        let partitions: Vec<String> =
+            clusters.iter().flat_map(|cluster| (0..SHARDS).map(move |shard| format!("DECISION#{cluster}#{shard}"))).collect();
+        let answers = waiting::at_once(Some("reading the decisions"), &partitions, |partition| self.partition(partition, asked));
+        let (mut found, mut unreadable, mut seen) = (Vec::new(), 0, BTreeSet::new());
+        for answer in answers {
+            for item in answer?.get("Items").and_then(Value::as_array).into_iter().flatten() {
+                let text = |name: &str| item.pointer(&format!("/{name}/S")).and_then(Value::as_str).unwrap_or_default();
+                match serde_json::from_str::<DecisionRecord>(text("data")) {
+                    Ok(decision) if seen.insert((text("pk").to_owned(), text("sk").to_owned())) => found.push(decision),
+                    Ok(_) => {}
+                    Err(_) => unreadable += 1,
+                }
+            }
+        }
+        found.sort_by_key(|one: &DecisionRecord| one.at);
+        if let Asked::Last(most) = asked {
+            found.drain(..found.len().saturating_sub(most));
+        }
+        Ok((found, unreadable))
+    }
+
+    /// The newest decisions of a partition.
+    fn partition(&self, partition: &str, asked: Asked<'_>) -> Result<Value, DeploymentError> {
+        let mut values = json!({":pk": {"S": partition}});
+        let (most, filter) = match asked {
+            Asked::Last(most) => (most, None),
+            Asked::About(names) => {
+                names.iter().enumerate().for_each(|(at, name)| values[format!(":n{at}")] = json!({"S": name}));
+                let parts: Vec<String> = (0..names.len()).map(|at| format!("contains(#data, :n{at})")).collect();
+                (ABOUT_MAX, Some(parts.join(" OR ")))
+            }
+        };
+        let (values, most) = (values.to_string(), most.to_string());
+        let mut arguments =
+            vec!["dynamodb", "query", "--table-name", self.stack.output("TableName"), "--key-condition-expression", "pk = :pk"];
+        arguments.extend(["--expression-attribute-values", &values, "--no-scan-index-forward", "--max-items", &most]);
+        if let Some(filter) = &filter {
+            arguments.extend(["--filter-expression", filter, "--expression-attribute-names", r##"{"#data": "data"}"##]);
+        }
+        self.aws.json(&arguments).map_err(|error| self.failed("the decisions", error))
+    }
+
+    /// Which of its clusters a context of a kubeconfig is for: the one whose name the context's cluster ends with, or all.
+    pub(crate) fn clusters_of(&self, entry: Option<&str>) -> Vec<String> {
+        let is_meant = |cluster: &&String| {
+            let named = entry.map(|entry| entry.rsplit(['/', '@']).next().unwrap_or(entry));
+            named.is_some_and(|name| name == cluster.as_str() || name.split('.').next() == Some(cluster.as_str()))
+        };
+        let all = self.stack.clusters();
+        let meant: Vec<String> = all.iter().filter(is_meant).cloned().collect();
+        if meant.is_empty() { all } else { meant }
+    }
+}
+
+/// A time as `2026-01-01 09:30:12`, in UTC.
+pub(crate) fn shown(at: Timestamp) -> String {
+    at.strftime("%F %T").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_says_which_cluster_is_meant() {
+        let parameters = [("Clusters".to_owned(), "prod,test".to_owned())].into();
+        let deployment = Deployment { aws: Program::aws(None, None), stack: Stack { parameters, ..Stack::default() } };
+        let of = |entry| deployment.clusters_of(entry);
+        for entry in ["prod", "arn:aws:eks:eu-west-1:111122223333:cluster/prod", "prod.eu-west-1.eksctl.io", "me@prod"] {
+            assert_eq!(of(Some(entry)), ["prod"], "{entry}");
+        }
+        assert_eq!(of(Some("other")), ["prod", "test"]);
+        assert_eq!(of(None), ["prod", "test"]);
     }
 }

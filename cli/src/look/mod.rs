@@ -1,12 +1,11 @@
 //! A cluster that runs, read with `kubectl` as files are read: with the user's own rights, and never changed (ADR 0051).
 
-pub mod deployment;
 mod kinds;
 mod rights;
 #[cfg(test)]
 mod tests;
 pub(crate) mod view;
-mod waiting;
+pub(crate) mod waiting;
 
 use crate::printing::complain;
 use crate::programs::{Program, ProgramError, Words};

@@ -155,7 +155,7 @@ fn decisions_and_comparisons_of_nodes_are_as_their_schemas_say() {
             let args = explain::ExplainArgs {
                 name,
                 source: source.clone(),
-                stack: crate::look::deployment::StackArgs::default(),
+                stack: crate::live::deployment::StackArgs::default(),
                 output: Format::Json,
                 packing: PackingArg::Best,
             };

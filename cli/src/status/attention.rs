@@ -18,7 +18,7 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, now
     let mut out = Vec::new();
     if let Some(Deployed { deployment, alarms, .. }) = deployed {
         out.extend(alarms.iter().map(|alarm| format!("alarm {}: {} (docs/runbooks.md)", alarm.name, alarm.description)));
-        let (stack, status) = (&deployment.stack, &deployment.status);
+        let (stack, status) = (&deployment.stack.name, &deployment.stack.status);
         // Such as ROLLBACK_COMPLETE and UPDATE_ROLLBACK_FAILED; after UPDATE_ROLLBACK_COMPLETE the version before runs on.
         if status.ends_with("FAILED") || (status.contains("ROLLBACK") && status != "UPDATE_ROLLBACK_COMPLETE") {
             out.push(format!("stack {stack} is {status}: `aws cloudformation describe-stack-events --stack-name {stack}` says why"));

@@ -5,8 +5,8 @@ mod output;
 #[cfg(test)]
 mod tests;
 
+use crate::live::deployment::{Alarm, Asked, Deployment, StackArgs};
 use crate::local::Output;
-use crate::look::deployment::{Alarm, Asked, Deployment, StackArgs};
 use crate::look::view::View;
 use crate::look::{ClusterArgs, Live, Purpose};
 use crate::printing;

@@ -1,7 +1,7 @@
 //! A status as text and as JSON.
 
 use super::{Decided, Status};
-use crate::look::deployment::shown;
+use crate::live::deployment::shown;
 use crate::look::view::{State, View, Waiting};
 use crate::money::{HOURS_A_MONTH, cents, counted};
 use crate::plan::output::dollars;
@@ -32,8 +32,8 @@ pub(super) fn text(status: &Status, paint: bool) -> String {
     let bold = |text: &str| if paint { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() };
     if let Some(deployed) = &status.deployed {
         let deployment = &deployed.deployment;
-        let head = format!("deployment {}: {}, {}", deployment.stack, deployment.mode, deployment.status);
-        let _ = writeln!(out, "{}\n  clusters: {}", bold(&head), deployment.clusters.join(", "));
+        let head = format!("deployment {}: {}, {}", deployment.stack.name, deployment.mode(), deployment.stack.status);
+        let _ = writeln!(out, "{}\n  clusters: {}", bold(&head), deployment.stack.clusters().join(", "));
         if deployed.alarms.is_empty() {
             let _ = writeln!(out, "  no alarm");
         }
@@ -108,10 +108,10 @@ pub(super) fn json(status: &Status) -> Value {
     Document::Status.versioned(json!({
         "at": status.now,
         "deployment": status.deployed.as_ref().map(|deployed| json!({
-            "stack": deployed.deployment.stack,
-            "status": deployed.deployment.status,
-            "mode": deployed.deployment.mode,
-            "clusters": deployed.deployment.clusters,
+            "stack": deployed.deployment.stack.name,
+            "status": deployed.deployment.stack.status,
+            "mode": deployed.deployment.mode(),
+            "clusters": deployed.deployment.stack.clusters(),
             "alarms": deployed.alarms.iter().map(|alarm| json!({
                 "name": alarm.name, "description": alarm.description, "since": alarm.since,
             })).collect::<Vec<_>>(),

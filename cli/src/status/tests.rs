@@ -1,5 +1,7 @@
 use super::*;
+use crate::live::deployment::Stack;
 use crate::money::Currency;
+use crate::programs::Program;
 use crate::schema::Document;
 use crate::schema::tests::assert_valid;
 use crate::source::PriceList;
@@ -48,6 +50,26 @@ fn what_does_not_get_on_needs_a_person_and_says_what_to_do() {
     assert_eq!(json["attention"].as_array().unwrap().len(), 4);
     assert!(json["deployment"].is_null());
     assert_valid(Document::Status, &json);
+}
+
+#[test]
+fn a_deployment_is_part_of_the_document() {
+    let parameters = [("Clusters", "shop, dev"), ("Mode", "shadow")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let (name, status) = ("whittle".to_owned(), "UPDATE_FAILED".to_owned());
+    let stack = Stack { name, status, parameters: parameters.into(), ..Stack::default() };
+    let alarm = Alarm { name: "Dead".into(), description: "messages were given up".into(), since: NOW.into() };
+    let decided = Decided { at: NOW.parse().unwrap(), about: "node/a".into(), message: "kept: a budget".into() };
+    let deployment = Deployment { aws: Program::aws(None, None), stack };
+    let status = status_of(CLUSTER, Some(Deployed { deployment, alarms: vec![alarm], decisions: vec![decided] }));
+    assert_eq!(status.attention[0], "alarm Dead: messages were given up (docs/runbooks.md)");
+    assert!(status.attention[1].starts_with("stack whittle is UPDATE_FAILED: "), "{:?}", status.attention);
+    let json = output::json(&status);
+    assert_valid(Document::Status, &json);
+    let expected = serde_json::json!({
+        "stack": "whittle", "status": "UPDATE_FAILED", "mode": "shadow", "clusters": ["shop", "dev"],
+        "alarms": [{"name": "Dead", "description": "messages were given up", "since": NOW}],
+    });
+    assert_eq!(json["deployment"], expected);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-use super::super::facts::{Alarm, Function, InAccount, InCluster, Queue, Running};
+use super::super::facts::{Function, InAccount, InCluster, Queue, Running};
 use super::super::print;
 use super::*;
 use crate::cluster::manifests;
 use crate::live::account::{Eks, Entry, NODE_POLICIES, Role, Secret, Tagged};
-use crate::live::deployment::{FUNCTIONS, Stack};
+use crate::live::deployment::{Alarm, FUNCTIONS, Stack};
 use crate::schema::Document;
 use crate::schema::tests::assert_valid;
 use crate::{Cli, Command};
@@ -203,7 +203,7 @@ fn the_deployment_is_judged() {
     found(Problem, behind, "functions", "Consolidate was told to serve \"dev\"", "deploy again");
     found(Problem, |facts| drop(facts.running().functions.as_mut().unwrap().pop()), "functions", "8 functions, not 9", "deploy");
     found(Problem, |facts| facts.running().disabled = Ok(vec!["ScheduleTick".into()]), "rules and ticks", "ScheduleTick", "enable");
-    let alarm = Alarm { name: "PodsWaitAlarm".into(), description: "A pod has waited.".into() };
+    let alarm = Alarm { name: "PodsWaitAlarm".into(), description: "A pod has waited.".into(), ..Alarm::default() };
     found(Problem, |facts| facts.running().alarms = Ok(vec![alarm]), "alarms", "PodsWaitAlarm (A pod has waited)", "docs/runbooks.md");
 }
 
