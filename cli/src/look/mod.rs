@@ -148,14 +148,13 @@ impl Live {
         Ok(found)
     }
 
-    /// The kinds that the cluster serves. An API of another server that does not answer hides none of those that are read.
+    /// The kinds that the cluster serves. An API of another server that does not answer hides none of those that are read. Pods every
+    /// cluster serves; what is printed without them is no list, but a question such as that for a name of the user.
     fn served(&self) -> Result<BTreeSet<String>, LiveError> {
         let arguments = ["api-resources", "--verbs=list", "-o", "name"];
         let answer = self.kubectl.answer(&arguments)?;
-        if answer.text.is_empty() {
-            return Err(failure(answer));
-        }
-        Ok(String::from_utf8_lossy(&answer.text).lines().map(|line| line.trim().to_owned()).collect())
+        let served: BTreeSet<String> = String::from_utf8_lossy(&answer.text).lines().map(|line| line.trim().to_owned()).collect();
+        if served.contains("pods") { Ok(served) } else { Err(failure(answer)) }
     }
 
     /// One list of some kinds; kubectl prints what it may see of them.

@@ -42,6 +42,14 @@ fn what_fails_halfway_is_no_empty_cluster() {
 }
 
 #[test]
+fn a_question_for_a_user_is_no_cluster_without_kinds() {
+    for purpose in [Purpose::Decide, Purpose::Show, Purpose::Check] {
+        let error = live("asking").read(purpose).unwrap_err().to_string();
+        assert!(error.starts_with("the cluster cannot be read: ") && error.contains("EOF"), "{error}");
+    }
+}
+
+#[test]
 fn the_region_is_in_the_address_of_the_server() {
     for (server, region) in [
         ("https://0123ABCD.gr7.eu-west-1.eks.amazonaws.com", Some("eu-west-1")),
