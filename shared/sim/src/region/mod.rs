@@ -294,11 +294,15 @@ impl Region {
         let zone = self.machines.get(id).map_or("", |machine| machine.instance.zone.as_str());
         notices::Subject { partition: self.partition(), region: &self.name, zone, instance: id.as_str() }
     }
-    /// A fresh private DNS name.
+    /// A private DNS name that no machine has: the one that is drawn, or the next free one.
     pub fn private_name(&self, dice: &mut Dice) -> String {
+        const THIRDS: u64 = 96;
+        const FOURTHS: u64 = 251;
         let domain = if self.name == "us-east-1" { "ec2.internal".to_owned() } else { format!("{}.compute.internal", self.name) };
-        let (third, fourth) = (dice.below(Stream::Names, 96), dice.between(Stream::Names, 4, 254));
-        format!("ip-192-168-{third}-{fourth}.{domain}")
+        let name = |number: u64| format!("ip-192-168-{}-{}.{domain}", number / FOURTHS % THIRDS, 4 + number % FOURTHS);
+        let drawn = dice.below(Stream::Names, THIRDS) * FOURTHS + dice.between(Stream::Names, 4, 254) - 4;
+        let is_taken = |name: &String| self.machines.values().any(|machine| machine.instance.private_dns_name == *name);
+        (drawn..drawn + THIRDS * FOURTHS).map(name).find(|name| !is_taken(name)).unwrap_or_else(|| name(drawn))
     }
 
     /// The catalog as `refresh` stores it. Encoded once, since nothing changes it.
