@@ -1,6 +1,7 @@
 //! Sums of money that `whittle consolidate` prints.
 
 use crate::{err, out, seed, tests, whittle};
+use std::path::Path;
 
 #[test]
 fn the_savings_of_a_command_are_not_those_of_each_of_its_nodes() {
@@ -30,7 +31,13 @@ fn cluster(region: &str) -> String {
 
 #[track_caller]
 fn plan(input: &str, more: &[&str], code: i32) -> String {
-    let (pool, catalog) = (seed("004-provisioner-default.yaml"), tests().join("golden/catalog.json").display().to_string());
+    plan_with(&tests().join("golden/catalog.json"), input, more, code)
+}
+
+/// The same with another catalog.
+#[track_caller]
+fn plan_with(catalog: &Path, input: &str, more: &[&str], code: i32) -> String {
+    let (pool, catalog) = (seed("004-provisioner-default.yaml"), catalog.display().to_string());
     let words = [&["plan", "-f", "-", "-f", &pool, "--instance-types", &catalog], more].concat();
     let planned = whittle(&words, input);
     assert_eq!(planned.status.code(), Some(code), "{}{}", out(&planned), err(&planned));
@@ -77,9 +84,14 @@ fn the_detailed_exit_code_says_whether_machines_are_launched() {
 
 #[test]
 fn amounts_are_in_the_currency_of_the_region() {
-    let text = plan(&cluster("cn-north-1"), &[], 0);
+    let catalog = std::env::temp_dir().join(format!("whittle-money-{}.json", std::process::id()));
+    let golden = std::fs::read_to_string(tests().join("golden/catalog.json")).unwrap();
+    std::fs::write(&catalog, golden.replace("us-east-1", "cn-north-1")).unwrap();
+    let cluster = cluster("cn-north-1").replace("us-east-1a", "cn-north-1a");
+    let text = plan_with(&catalog, &cluster, &[], 0);
     assert!(text.contains("now ¥0.3400/h") && !text.contains('$'), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&plan(&cluster("cn-north-1"), &["-o", "json"], 0)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&plan_with(&catalog, &cluster, &["-o", "json"], 0)).unwrap();
+    std::fs::remove_file(&catalog).unwrap();
     assert_eq!((json["costs"]["currency"].as_str(), json["costs"]["now"]["price"].as_f64()), (Some("CNY"), Some(0.34)));
     let session = "apply -f 001-provisioner-default.yaml\nsavings\n".replace("001-", &seed("001-"));
     let prompt = whittle(&["local", "--region", "cn-north-1"], &session);
