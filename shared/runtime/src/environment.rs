@@ -243,14 +243,17 @@ impl Environment {
                     machine_cost: optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
                     ..Scheduling::default()
                 },
-                batching: Batching {
-                    idle: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
-                    max: seconds(PLAN_DELAY_MAX_SECONDS, optional(PLAN_DELAY_MAX_SECONDS))?,
-                },
+                batching: batching(optional)?,
                 ..usual
             },
         })
     }
+}
+
+/// How long plans wait for more pods.
+fn batching(optional: impl Fn(&str) -> Option<String>) -> Result<Batching, EnvironmentError> {
+    let idle = seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?;
+    Ok(Batching { idle, max: seconds(PLAN_DELAY_MAX_SECONDS, optional(PLAN_DELAY_MAX_SECONDS))? })
 }
 
 /// The queues, of which none may be missing.
