@@ -8,6 +8,8 @@ use whittle_claims::{Doorbell, Record};
 use whittle_ports::{Batching, Clock, HandleError, Queues, Records, Report};
 use whittle_units::{SignedDuration, Timestamp};
 
+/// EKS labels the pods with it that Fargate runs: its scheduler takes a minute for one.
+const FARGATE: &str = "eks.amazonaws.com/fargate-profile";
 /// A burst is over when no run waited for it in this many times the idle time.
 const FORGOTTEN_AFTER: i32 = 4;
 
@@ -65,13 +67,13 @@ impl<P: Rights> Run<'_, P> {
 
 /// Whether the scheduler has given up on a pod within the idle time, or has not looked at one yet. Timestamps of an API server are whole
 /// seconds, rounded down; one from the future is of a clock that differs, and says nothing. A pod that nobody looks at for longer than a
-/// plan may wait is another scheduler's, or has gates. Pure.
+/// plan may wait is another scheduler's, or has gates; one of Fargate's needs no machine. Pure.
 fn is_arriving(unbound: &[Pod], batching: Batching, now: Timestamp) -> bool {
     let is_within = |since: Option<Timestamp>, span| {
         let age = since.map(|since| now.duration_since(since));
         age.is_some_and(|age| age >= SignedDuration::ZERO && age < span)
     };
-    let waits = |pod: &&Pod| !pod.is_terminal() && !pod.is_bound();
+    let waits = |pod: &&Pod| !pod.is_terminal() && !pod.is_bound() && !pod.metadata.labels.contains_key(FARGATE);
     unbound.iter().filter(waits).any(|pod| match pod.condition(write::POD_SCHEDULED) {
         Some(_) => pod.is_marked_unschedulable() && is_within(write::waiting_since(pod), batching.idle),
         None => batching.idle > SignedDuration::ZERO && is_within(pod.metadata.creation_timestamp, batching.max),
@@ -128,6 +130,9 @@ mod tests {
         assert!(!arrives(&[marked(105)], 100), "the API server's clock is ahead");
         assert!(arrives(&[created(100)], 100) && arrives(&[created(91)], 100), "the scheduler has not looked at it yet");
         assert!(!arrives(&[created(90)], 100), "nobody looks at it");
+        let mut fargate = created(100);
+        fargate.metadata.labels.insert(FARGATE.to_owned(), "system".to_owned());
+        assert!(!arrives(&[fargate], 100), "it needs no machine");
         let mut gated = marked(100);
         gated.status.conditions[0].reason = "SchedulingGated".into();
         assert!(!arrives(&[gated], 100));
