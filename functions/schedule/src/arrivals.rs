@@ -10,8 +10,6 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// EKS labels the pods with it that Fargate runs: its scheduler takes a minute for one.
 const FARGATE: &str = "eks.amazonaws.com/fargate-profile";
-/// A burst is over when no run waited for it in this many times the idle time.
-const FORGOTTEN_AFTER: i32 = 4;
 
 /// Since when pods have been arriving without a pause. Losing it delays a plan by the longest wait at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,8 +85,9 @@ fn judge(known: &Burst, batching: Batching, now: Timestamp) -> Verdict {
         return Verdict::Plan;
     }
     let since_seen = now.duration_since(known.seen_at);
-    // A clock that was set back says nothing either.
-    if since_seen < SignedDuration::ZERO || since_seen > batching.idle * FORGOTTEN_AFTER {
+    // A burst is over when no run has waited for it for that long: sooner, runs that come late would begin anew for ever. A clock that
+    // was set back says nothing either.
+    if since_seen < SignedDuration::ZERO || since_seen > batching.max {
         return Verdict::Wait(begun);
     }
     if now.duration_since(known.since) >= batching.max {
@@ -166,7 +165,7 @@ mod tests {
         assert_eq!(plans(100..140), [110, 120, 130]);
         assert_eq!(plans((100..105).chain(200..212)), [210], "a burst that ended is forgotten");
         assert_eq!(plans((100..110).chain(50..62)), [60], "the clock was set back");
-        assert_eq!(plans([100, 104, 108, 112].into_iter()), [112], "looks that come late do not begin anew");
+        assert_eq!(plans([100, 109, 118, 127, 136].into_iter()), [118, 136], "looks that come late do not begin anew");
     }
 
     #[test]
