@@ -5,6 +5,7 @@ use super::prices::{self, free};
 use super::stretch::{Hourly, Simulated, real};
 use super::{Size, durations};
 use crate::money::HOURS_A_MONTH;
+use whittle_claims::DecisionRecord;
 use whittle_sim::Function;
 
 /// Hours of a day that are busy; the others are quiet.
@@ -16,8 +17,6 @@ pub(super) const QUEUES: (f64, f64) = (6.0, 2.0);
 /// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as
 /// nothing is wrong.
 pub(super) const WATCHED: (f64, f64) = (17.0, 63.0);
-/// How long decisions are kept.
-const DECISIONS_KEPT_HOURS: f64 = 168.0;
 /// Days for which logs are kept by default.
 const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;
@@ -77,7 +76,9 @@ pub(super) fn month(simulated: &Simulated, size: &Size, architecture: Architectu
     let free_share = (free::SQS / requests.iter().sum::<f64>().max(1.0)).min(1.0);
     let queue = |name, quantity: f64, price| line(name, quantity, "requests", price, quantity * free_share);
     let clusters = f64::from(size.clusters);
-    let stored = (real(simulated.table_bytes) * clusters + average(|used| used.decision_writes) * DECISIONS_KEPT_HOURS * 1_024.0) / GB;
+    let stored = (real(simulated.table_bytes) * clusters
+        + average(|used| used.decision_writes) * DecisionRecord::RETENTION.as_secs_f64() / 3_600.0 * 1_024.0)
+        / GB;
     let log_gb = of(|used| used.log_bytes) / GB;
     let watched = if size.all_alarms { WATCHED.1 } else { WATCHED.0 };
     vec![

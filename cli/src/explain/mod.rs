@@ -29,7 +29,7 @@ use whittle_model::scheduling::{Plan, PodRef};
 #[command(after_help = "\
 Decides from files or from what --context names, as `whittle plan` does for a pod and `whittle consolidate` for a node.
 
-With --stack it tells what was decided before, as long as the table keeps decisions (seven days): also of a node that is gone.
+With --stack it tells what was decided before, as long as the table keeps decisions (thirty days): also of a node that is gone.
 
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml
@@ -68,7 +68,7 @@ pub enum ExplainError {
         hint = like(.1)
     )]
     Unknown(String, Vec<String>),
-    #[error("{0:?} is not there{hint}, and no decision of the stack names it: decisions are kept for seven days", hint = like(.1))]
+    #[error("{0:?} is not there{hint}, and no decision of the stack names it: decisions are kept for thirty days", hint = like(.1))]
     Forgotten(String, Vec<String>),
     #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
     Several(String, Vec<String>),

@@ -7,10 +7,8 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::DecisionRecord;
+use whittle_claims::{DecisionRecord, SHARDS, shard_of};
 
-/// Partitions of a cluster's decisions (`shared/dynamo/src/keys.rs`).
-const SHARDS: u32 = 8;
 /// How many decisions about one thing are read of each partition.
 const ABOUT_MAX: usize = 500;
 
@@ -27,7 +25,7 @@ pub(crate) const FUNCTIONS: [(&str, &str, [&str; 2]); 8] = [
 ];
 
 /// A stack as `describe-stacks` tells it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stack {
     pub(crate) name: String,
     pub(crate) status: String,
@@ -36,6 +34,7 @@ pub(crate) struct Stack {
     pub(crate) account: String,
     pub(crate) parameters: BTreeMap<String, String>,
     pub(crate) outputs: BTreeMap<String, String>,
+    pub(crate) tags: BTreeMap<String, String>,
 }
 
 impl Stack {
@@ -81,6 +80,7 @@ impl Stack {
             account: account.to_owned(),
             parameters: pairs("/Parameters", "/ParameterKey", "/ParameterValue"),
             outputs: pairs("/Outputs", "/OutputKey", "/OutputValue"),
+            tags: pairs("/Tags", "/Key", "/Value"),
         })
     }
 
@@ -200,6 +200,49 @@ pub(crate) enum Asked<'a> {
     Last(usize),
     /// All that name one of these.
     About(&'a [String]),
+    /// All with one of these subjects, from a time on.
+    Of { subjects: &'a [&'a str], from: Timestamp },
+}
+
+impl Asked<'_> {
+    /// The shards that such decisions are in.
+    fn shards(self) -> BTreeSet<u32> {
+        match self {
+            Self::Of { subjects, .. } => subjects.iter().map(|subject| shard_of(subject)).collect(),
+            Self::Last(_) | Self::About(_) => (0..SHARDS).collect(),
+        }
+    }
+
+    /// What is asked of a partition, as arguments of `aws dynamodb query`.
+    fn query(self, partition: &str) -> Vec<String> {
+        let mut values = json!({":pk": {"S": partition}});
+        let (mut condition, mut options) = ("pk = :pk".to_owned(), Vec::new());
+        let mut filter = |text: String, names: &str| {
+            options.extend(["--filter-expression", &text, "--expression-attribute-names", names].map(str::to_owned))
+        };
+        let most = match self {
+            Self::Last(most) => Some(most),
+            Self::About(names) => {
+                names.iter().enumerate().for_each(|(at, name)| values[format!(":n{at}")] = json!({"S": name}));
+                let parts: Vec<String> = (0..names.len()).map(|at| format!("contains(#data, :n{at})")).collect();
+                filter(parts.join(" OR "), r##"{"#data": "data"}"##);
+                Some(ABOUT_MAX)
+            }
+            Self::Of { subjects, from } => {
+                subjects.iter().enumerate().for_each(|(at, subject)| values[format!(":n{at}")] = json!({"S": subject}));
+                let parts: Vec<String> = (0..subjects.len()).map(|at| format!(":n{at}")).collect();
+                filter(format!("#subject IN ({})", parts.join(", ")), r##"{"#subject": "subject"}"##);
+                // Sort keys begin with the microseconds of the decision (`shared/dynamo/src/keys.rs`).
+                values[":from"] = json!({"S": format!("{:020}", from.as_microsecond().max(0))});
+                condition.push_str(" AND sk >= :from");
+                None
+            }
+        };
+        options.extend(most.map(|most| ["--max-items".to_owned(), most.to_string()]).into_iter().flatten());
+        let begin =
+            ["--key-condition-expression", &condition, "--expression-attribute-values", &values.to_string(), "--no-scan-index-forward"];
+        begin.map(str::to_owned).into_iter().chain(options).collect()
+    }
 }
 
 impl StackArgs {
@@ -244,8 +287,10 @@ impl Deployment {
 
     /// Decisions of some clusters, the oldest first; all partitions at once. Those that cannot be read are left out and counted.
     pub(crate) fn decisions(&self, clusters: &[String], asked: Asked<'_>) -> Result<(Vec<DecisionRecord>, usize), DeploymentError> {
-        let partitions: Vec<String> =
-            clusters.iter().flat_map(|cluster| (0..SHARDS).map(move |shard| format!("DECISION#{cluster}#{shard}"))).collect();
+        let partitions: Vec<String> = clusters
+            .iter()
+            .flat_map(|cluster| asked.shards().into_iter().map(move |shard| format!("DECISION#{cluster}#{shard}")))
+            .collect();
         let answers = waiting::at_once(Some("reading the decisions"), &partitions, |partition| self.partition(partition, asked));
         let (mut found, mut unreadable, mut seen) = (Vec::new(), 0, BTreeSet::new());
         for answer in answers {
@@ -265,24 +310,11 @@ impl Deployment {
         Ok((found, unreadable))
     }
 
-    /// The newest decisions of a partition.
+    /// The decisions of a partition that are asked for.
     fn partition(&self, partition: &str, asked: Asked<'_>) -> Result<Value, DeploymentError> {
-        let mut values = json!({":pk": {"S": partition}});
-        let (most, filter) = match asked {
-            Asked::Last(most) => (most, None),
-            Asked::About(names) => {
-                names.iter().enumerate().for_each(|(at, name)| values[format!(":n{at}")] = json!({"S": name}));
-                let parts: Vec<String> = (0..names.len()).map(|at| format!("contains(#data, :n{at})")).collect();
-                (ABOUT_MAX, Some(parts.join(" OR ")))
-            }
-        };
-        let (values, most) = (values.to_string(), most.to_string());
-        let mut arguments =
-            vec!["dynamodb", "query", "--table-name", self.stack.output("TableName"), "--key-condition-expression", "pk = :pk"];
-        arguments.extend(["--expression-attribute-values", &values, "--no-scan-index-forward", "--max-items", &most]);
-        if let Some(filter) = &filter {
-            arguments.extend(["--filter-expression", filter, "--expression-attribute-names", r##"{"#data": "data"}"##]);
-        }
+        let query = asked.query(partition);
+        let mut arguments = vec!["dynamodb", "query", "--table-name", self.stack.output("TableName")];
+        arguments.extend(query.iter().map(String::as_str));
         self.aws.json(&arguments).map_err(|error| self.failed("the decisions", error))
     }
 
@@ -306,6 +338,30 @@ pub(crate) fn shown(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partition_is_asked_for_no_more_than_is_needed() {
+        let begin = ["--key-condition-expression", "pk = :pk", "--expression-attribute-values"];
+        let last = Asked::Last(20);
+        assert_eq!(last.shards().len(), 8);
+        assert_eq!(last.query("DECISION#c#1")[..3], begin);
+        assert_eq!(last.query("DECISION#c#1")[3..], [r#"{":pk":{"S":"DECISION#c#1"}}"#, "--no-scan-index-forward", "--max-items", "20"]);
+
+        let from = Timestamp::from_second(1).unwrap();
+        let of = Asked::Of { subjects: &["ledger", "shadow"], from };
+        assert_eq!(of.shards(), [shard_of("ledger"), shard_of("shadow")].into());
+        let query = of.query("DECISION#c#1");
+        assert_eq!(query[1], "pk = :pk AND sk >= :from");
+        let values: Value = serde_json::from_str(&query[3]).unwrap();
+        let expected = json!({
+            ":pk": {"S": "DECISION#c#1"}, ":n0": {"S": "ledger"}, ":n1": {"S": "shadow"}, ":from": {"S": "00000000000001000000"},
+        });
+        assert_eq!(values, expected);
+        let filter = ["--filter-expression", "#subject IN (:n0, :n1)", "--expression-attribute-names", r##"{"#subject": "subject"}"##];
+        assert_eq!(query[5..], filter, "all of them, not only the newest");
+        let ever = Asked::Of { subjects: &["ledger"], from: Timestamp::MIN }.query("p");
+        assert!(ever[3].contains(r#"{"S":"00000000000000000000"}"#), "{ever:?}");
+    }
 
     #[test]
     fn the_context_says_which_cluster_is_meant() {

@@ -1,15 +1,16 @@
 //! `whittle savings`: the effect of consolidation and drift on the bill, from the ledger.
 //!
 //! Every executed command leaves one record among the decisions, under the subject `ledger`. This command sums such
-//! records from files, so that it needs no access to an account: the table is exported with the AWS CLI,
-//! and a simulation prints its own records as JSON. In shadow mode nothing is
-//! executed: commands are recorded under the subject `shadow` and summed separately.
+//! records: of a deployment, whose table it reads with `aws`, or of files, which need no access to an account: exports of the
+//! table, and what a simulation prints as JSON. In shadow mode nothing is executed: commands are recorded under the subject
+//! `shadow` and summed separately.
 
 mod read;
 mod shadow;
 #[cfg(test)]
 mod tests;
 
+use crate::live::deployment::{Asked, DeploymentError, StackArgs};
 use crate::local::Output;
 use crate::money::{Currency, counted};
 use crate::printing::{self, say};
@@ -25,27 +26,39 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use whittle_api::GoDuration;
 use whittle_claims::DecisionRecord;
+use whittle_consolidate::SHADOW;
 use whittle_disruption::{LedgerEntry, SavingsReport, savings};
 
 /// Show what disruptions have saved: dollars per hour before and after, by reason and NodePool, and the pods that were moved
 ///
-/// Whittle records every command that it executes in a ledger, a part of its DynamoDB table. This command sums an export of
-/// it; it needs no access to the account itself. In shadow mode nothing is executed, and the sum is of potential savings.
+/// Whittle records every command that it executes in a ledger, a part of its DynamoDB table, which keeps it for thirty days. This
+/// command sums the ledger of a deployment, or exports of it, which need no access to the account. In shadow mode nothing is
+/// executed, and the sum is of potential savings.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-The input is JSON, one entry or many, in arrays or line by line: exports of the table, or what `whittle local run -o json`
-prints.
+With --stack the table of a deployment is read with aws and your own rights, which must allow dynamodb:Query; nothing is changed.
+Files are JSON, one entry or many, in arrays or line by line: exports of the table, or what `whittle local run -o json` prints.
 
 Examples:
+  whittle savings --stack whittle --since 7d
+  whittle savings --stack whittle --region eu-west-1 --cluster prod -o json
   aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' \\
     --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
   whittle savings ledger.json --since 24h
 
 Exit code: 0 if everything was read, 1 if some records could not be read and are left out, 2 if nothing could be read.")]
 pub struct SavingsArgs {
-    /// Exports of the ledger, or - for standard input
-    #[arg(value_name = "FILE", default_value = "-")]
+    /// Exports of the ledger, or - for standard input, which is read if there is neither a file nor --stack
+    #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub stack: StackArgs,
+    /// Region of the deployment, if not the default one of the aws command
+    #[arg(long, requires = "stack")]
+    pub region: Option<String>,
+    /// Only of this cluster of the deployment; of all unless given
+    #[arg(long, value_name = "NAME", requires = "stack")]
+    pub cluster: Option<String>,
     /// Only commands within this time before --until, such as 24h or 7d; all unless given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub since: Option<GoDuration>,
@@ -93,7 +106,12 @@ pub fn run(args: &SavingsArgs) -> ExitCode {
 /// The command with its clock and standard input as arguments.
 pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Summary {
     let mut ledger = Ledger::default();
-    for path in &args.files {
+    if let Err(error) = read_deployment(args, until, &mut ledger) {
+        ledger.fail(error.to_string());
+    }
+    let standard_input = [PathBuf::from("-")];
+    let nothing_named = args.files.is_empty() && args.stack.stack.is_none();
+    for path in if nothing_named { standard_input.as_slice() } else { &args.files } {
         let name = path.display().to_string();
         if name == "-" {
             ledger.read("standard input", &mut *stdin);
@@ -105,7 +123,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
         }
     }
     let until = if args.until.is_some() { until } else { ledger.ended().unwrap_or(until) };
-    let from = args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN));
+    let from = begin(args, until);
     let report = savings(&ledger.entries, from, until);
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);
     let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.shadow_records.is_empty()) {
@@ -119,6 +137,47 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
         (_, Output::Text) => ledger.currency().shown(text(&report, until) + &shadow_records.text()),
     };
     Summary { text, faults: ledger.faults, status }
+}
+
+/// The first moment of what is summed up to a time.
+fn begin(args: &SavingsArgs, until: Timestamp) -> Timestamp {
+    args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN))
+}
+
+/// Adds the ledger of the deployment that is named, if one is.
+fn read_deployment(args: &SavingsArgs, until: Timestamp, ledger: &mut Ledger) -> Result<(), SavingsError> {
+    let Some(deployment) = args.stack.deployment(args.region.as_deref())? else { return Ok(()) };
+    let mut clusters = deployment.stack.clusters();
+    if let Some(name) = &args.cluster {
+        if !clusters.contains(name) {
+            return Err(SavingsError::OtherCluster {
+                name: name.clone(),
+                stack: deployment.stack.name.clone(),
+                clusters: clusters.join(", "),
+            });
+        }
+        clusters = vec![name.clone()];
+    }
+    let asked = Asked::Of { subjects: &[LedgerEntry::KEY, SHADOW], from: begin(args, until) };
+    let (decisions, unreadable) = deployment.decisions(&clusters, asked)?;
+    ledger.add_decisions(&format!("stack {}", deployment.stack.name), decisions);
+    if unreadable > 0 {
+        ledger.fail(format!(
+            "{} of stack {} cannot be read: use the version that is deployed",
+            counted(unreadable, "record"),
+            deployment.stack.name
+        ));
+    }
+    Ok(())
+}
+
+/// Why the ledger of a deployment cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum SavingsError {
+    #[error(transparent)]
+    Deployment(#[from] DeploymentError),
+    #[error("--cluster {name:?} is none of stack {stack}, whose clusters are: {clusters}")]
+    OtherCluster { name: String, stack: String, clusters: String },
 }
 
 /// The ledger's entries among decisions.

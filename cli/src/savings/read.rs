@@ -5,6 +5,7 @@ use crate::money::Currency;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::io::Read;
+use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
 use whittle_disruption::LedgerEntry;
 
@@ -36,6 +37,14 @@ impl Ledger {
                     return;
                 }
             }
+        }
+    }
+
+    /// Adds the entries of decisions.
+    pub(super) fn add_decisions(&mut self, place: &str, decisions: Vec<DecisionRecord>) {
+        for decision in decisions {
+            let place = format!("{place}, decision of {}", decision.at);
+            self.take(&place, serde_json::json!(decision));
         }
     }
 

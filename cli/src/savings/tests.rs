@@ -3,6 +3,11 @@ use crate::schema::Document;
 use crate::schema::tests::assert_valid;
 use serde_json::{Value, json};
 
+fn args() -> SavingsArgs {
+    let stack = StackArgs::default();
+    SavingsArgs { files: Vec::new(), stack, region: None, cluster: None, since: None, until: None, output: Output::Text }
+}
+
 fn entry(id: &str, before: u64, after: u64) -> Value {
     json!({
         "id": id, "at": "2026-01-05T10:00:00Z", "reason": "Underutilized", "action": "replace", "nodes": ["n1"],
@@ -16,7 +21,7 @@ fn record(id: &str, before: u64, after: u64) -> Value {
 }
 
 fn summary(input: &str, output: Output) -> Summary {
-    let args = SavingsArgs { files: vec!["-".into()], since: None, until: None, output };
+    let args = SavingsArgs { output, ..args() };
     summarize(&args, "2026-01-05T12:00:00Z".parse().unwrap(), &mut input.as_bytes())
 }
 
@@ -68,7 +73,7 @@ fn unreadable_entries_are_reported_and_skipped() {
     assert_eq!(broken.status, 1);
     assert!(broken.faults[0].contains("value 2 is not JSON"), "{:?}", broken.faults);
     assert_eq!((summary("nonsense", Output::Text).status, summary("nonsense", Output::Text).text.as_str()), (2, ""));
-    let args = SavingsArgs { files: vec!["/nowhere/ledger.json".into()], since: None, until: None, output: Output::Text };
+    let args = SavingsArgs { files: vec!["/nowhere/ledger.json".into()], ..args() };
     assert_eq!(summarize(&args, Timestamp::UNIX_EPOCH, &mut std::io::empty()).status, 2);
 }
 
@@ -89,8 +94,7 @@ fn sums_beyond_64_bits_are_printed() {
 
 #[test]
 fn only_commands_within_the_requested_time_count_and_savings_accrue_until_its_end() {
-    let args =
-        |since: &str| SavingsArgs { files: vec!["-".into()], since: Some(since.parse().unwrap()), until: None, output: Output::Json };
+    let args = |since: &str| SavingsArgs { since: Some(since.parse().unwrap()), output: Output::Json, ..args() };
     let until: Timestamp = "2026-01-05T12:00:00Z".parse().unwrap();
     let input = record("a", 2_000_000_000, 500_000_000).to_string();
     let counted = |since: &str| -> Value { serde_json::from_str(&summarize(&args(since), until, &mut input.as_bytes()).text).unwrap() };
@@ -134,7 +138,7 @@ fn a_simulation_saves_nothing_after_its_end() {
         "lines": [{"at": "2026-01-05T09:00:00Z", "text": "first"}, {"at": "2026-01-05T10:09:59Z", "text": "last"}],
     });
     let saved = |input: &str, until: Option<&str>| {
-        let args = SavingsArgs { files: vec!["-".into()], since: None, until: until.map(|at| at.parse().unwrap()), output: Output::Json };
+        let args = SavingsArgs { until: until.map(|at| at.parse().unwrap()), output: Output::Json, ..args() };
         let now = until.unwrap_or("2026-11-25T00:00:00Z").parse().unwrap();
         let summary = summarize(&args, now, &mut input.as_bytes());
         serde_json::from_str::<Value>(&summary.text).unwrap()["dollarsSaved"].as_f64().unwrap()

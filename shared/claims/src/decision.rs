@@ -1,7 +1,7 @@
 //! The decision log: what was done or not done, and why.
 
 use serde::{Deserialize, Serialize};
-use whittle_units::Timestamp;
+use whittle_units::{SignedDuration, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -34,4 +34,9 @@ pub struct DecisionRecord {
     /// The structured data of the sentence.
     #[serde(default)]
     pub detail: serde_json::Value,
+}
+
+impl DecisionRecord {
+    /// How long the log keeps a decision.
+    pub const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 }

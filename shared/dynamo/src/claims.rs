@@ -7,7 +7,7 @@ use crate::item::{self, Item, attribute, number, text};
 use crate::keys;
 use aws_sdk_dynamodb::types::{ConditionCheck, Put as PutAction, TransactWriteItem};
 use futures::future::try_join_all;
-use whittle_claims::{AtRest, Claim, ClaimKey, Lease, Phase, Revision, Stored};
+use whittle_claims::{AtRest, Claim, ClaimKey, Lease, Phase, Revision, SHARDS, Stored};
 use whittle_ports::{CLAIMS_PER_REQUEST, ClaimStore, Listing, StoreError};
 use whittle_units::{ClusterName, InstanceId};
 
@@ -80,7 +80,7 @@ impl DynamoStore {
     /// The items of all claims of a cluster.
     async fn claim_items(&self, cluster: &ClusterName) -> Result<Vec<Item>, StoreError> {
         let what = format!("the claims of {cluster}");
-        let shards = (0..keys::SHARDS).map(|shard| keys::claim_shard(cluster, shard));
+        let shards = (0..SHARDS).map(|shard| keys::claim_shard(cluster, shard));
         let queries = shards.map(|shard| {
             let what = &what;
             async move { self.query(&shard, what).await }

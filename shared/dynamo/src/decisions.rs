@@ -6,13 +6,11 @@ use crate::item::{self, Item, attribute, number, text};
 use crate::keys;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt};
-use whittle_claims::DecisionRecord;
+use whittle_claims::{DecisionRecord, SHARDS, shard_of};
 use whittle_ports::{DecisionLog, StoreError};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::ClusterName;
 
 const VERSION: u32 = 1;
-/// How long decisions are kept.
-const RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Concurrent writes: enough to hide the latency, few enough to keep connections free.
 const WRITES_MAX: usize = 16;
 /// The most pages of 1 MB that are searched for the decisions about one subject.
@@ -22,7 +20,7 @@ fn decision_item(cluster: &ClusterName, decision: &DecisionRecord, writer: &str,
     let key = keys::decision(cluster, &decision.subject, decision.at, writer, position);
     let mut item = item::of_value(&key, VERSION, decision);
     item.insert(attribute::SUBJECT.to_owned(), text(&decision.subject));
-    if let Ok(expires_at) = decision.at.checked_add(RETENTION) {
+    if let Ok(expires_at) = decision.at.checked_add(DecisionRecord::RETENTION) {
         item.insert(attribute::TTL.to_owned(), number(expires_at.as_second()));
     }
     item
@@ -86,8 +84,8 @@ impl DecisionLog for DynamoStore {
     async fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> Result<Vec<DecisionRecord>, StoreError> {
         let what = &format!("the decisions of {cluster}");
         let shards = match subject {
-            Some(subject) => keys::shard_of(subject)..keys::shard_of(subject) + 1,
-            None => 0..keys::SHARDS,
+            Some(subject) => shard_of(subject)..shard_of(subject) + 1,
+            None => 0..SHARDS,
         };
         let queries = shards.map(|shard| self.newest(keys::decision_shard(cluster, shard), subject, limit, what));
         let mut items: Vec<Item> = try_join_all(queries).await?.into_iter().flatten().collect();

@@ -5,7 +5,7 @@ use crate::errors;
 use crate::item::{self, Item, attribute};
 use crate::keys::{self, Key};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use whittle_claims::{Claim, Phase};
+use whittle_claims::{Claim, Phase, SHARDS};
 use whittle_ports::{Erase, StoreError};
 use whittle_units::ClusterName;
 
@@ -40,7 +40,7 @@ impl DynamoStore {
 impl Erase for DynamoStore {
     async fn erase(&self, cluster: &ClusterName, kinds: &[&str]) -> Result<u64, StoreError> {
         let mut to_delete = Vec::new();
-        for shard in 0..keys::SHARDS {
+        for shard in 0..SHARDS {
             let claims = self.query(&keys::claim_shard(cluster, shard), "the claims").await?;
             to_delete.extend(claims.iter().flat_map(keys_if_ended));
             let decisions = self.query(&keys::decision_shard(cluster, shard), "the decisions").await?;

@@ -11,12 +11,8 @@
 //! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>`, `READS` |
 //! | decision | `DECISION#<cluster>#<shard>` | `<microseconds>#<writer>#<number>` |
 
-use whittle_claims::{BucketName, ClaimKey, OfferingKey};
+use whittle_claims::{BucketName, ClaimKey, OfferingKey, shard_of};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
-
-/// Partitions per cluster: each allows 1,000 writes per second, and a burst of launches writes each claim a few times.
-/// It must never change, because a claim's shard is part of its key.
-pub(crate) const SHARDS: u32 = 8;
 
 /// Partition and sort key of one item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,23 +87,9 @@ pub(crate) fn decision(cluster: &ClusterName, subject: &str, at: Timestamp, writ
     key(decision_shard(cluster, shard_of(subject)), sk)
 }
 
-/// FNV-1a: spreads names evenly, and is the same in every build.
-pub(crate) fn shard_of(name: &str) -> u32 {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // The low bits alone are weak in FNV: fold the high ones in.
-    (hash ^ (hash >> 16)) % SHARDS
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_claims_shard_never_changes() {
-        // Stored keys depend on these numbers: a change would hide every stored claim.
-        let shards: Vec<u32> = ["default-x7k2p", "default-0", "gpu-abcde", ""].into_iter().map(shard_of).collect();
-        assert_eq!(shards, [4, 3, 4, 1]);
-    }
 
     #[test]
     fn a_stock_out_within_a_placement_group_is_an_item_of_its_own() {
@@ -121,15 +103,6 @@ mod tests {
         let in_partition = OfferingKey { partition: Some(2), ..in_group.clone() };
         let keys = [&anywhere, &in_group, &in_partition].map(|one| offering(one).sk);
         assert_eq!(keys, ["m5.large#z#spot", "m5.large#z#spot#pg-1#*", "m5.large#z#spot#pg-1#2"]);
-    }
-
-    #[test]
-    fn names_are_distributed_over_all_shards() {
-        let mut counts = [0_u32; SHARDS as usize];
-        for number in 0..8000 {
-            counts[shard_of(&format!("default-{number:05}")) as usize] += 1;
-        }
-        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ fn stack() -> Stack {
         account: "1".into(),
         parameters: [("Clusters".to_owned(), "shop,dev".to_owned())].into(),
         outputs: roles.chain(more.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect(),
+        ..Stack::default()
     }
 }
 
