@@ -83,7 +83,7 @@ def template():
         resources[name] = {"Type": "AWS::Lambda::Function", "Properties": {
             "Runtime": "python3.11", "Handler": "index.x", "Role": {"Fn::GetAtt": [f"{name}Role", "Arn"]}, "Code": {"ZipFile": "pass"},
             "Environment": {"Variables": {"WHITTLE_CLUSTERS": {"Ref": "Clusters"}}}}}
-    outputs = {"RelayUrl": "https://abc123.lambda-url.eu-west-1.on.aws/", "Version": real["Outputs"]["Version"]["Value"], "SweepFunction": {"Ref": "Sweep"}, "TableName": "whittle"}
+    outputs = {"RelayUrl": "https://abc123.lambda-url.eu-west-1.on.aws/", "Version": real["Outputs"]["Version"]["Value"], "SweepFunction": {"Ref": "Sweep"}, "TableName": "whittle", "RelayFunction": {"Ref": "Relay"}}
     outputs |= {f"{name}RoleArn": {"Fn::GetAtt": [f"{name}Role", "Arn"]} for name in FUNCTIONS if name != "Relay"}
     assert set(outputs) <= set(real["Outputs"]), "outputs of the template"
     return {"Parameters": parameters, "Resources": resources, "Outputs": {name: {"Value": value} for name, value in outputs.items()}}
@@ -211,6 +211,66 @@ def eleven_broken():
     claim("then doctor finds no problem", not found, json.dumps(found, indent=1))
 
 
+def shard_of(name):
+    """As `whittle_claims::shard_of`."""
+    value = 0x811C9DC5
+    for byte in name.encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return (value ^ (value >> 16)) % 8
+
+
+def decide(days, subject, kind, message, detail=None):
+    """Writes a decision as the functions do, of some days ago."""
+    seconds = time.time() - days * 24 * 3600
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    if detail:
+        detail["ledger"]["at"] = at
+    record = {"at": at, "kind": kind, "subject": subject, "message": message, "detail": detail}
+    item = {"pk": {"S": f"DECISION#shop#{shard_of(subject)}"}, "sk": {"S": f"{int(seconds) * 1_000_000:020}#w#00000"}, "v": {"N": "1"},
+            "subject": {"S": subject}, "data": {"S": json.dumps(record)}, "ttl": {"N": str(int(seconds) + 30 * 24 * 3600)}}
+    aws("dynamodb", "put-item", "--table-name", "whittle", "--item", json.dumps(item))
+
+
+def history():
+    """What `savings` and `explain` say of a month, from the deployment's table."""
+    node, dollar = "ip-10-0-1-7.eu-west-1.compute.internal", 1_000_000_000
+    for days in (2, 20):
+        entry = {"id": f"c{days}", "reason": "Underutilized", "action": "delete", "nodes": [node], "nodePools": ["default"], "beforeNanos": 3 * dollar,
+                 "afterNanos": dollar, "podsMoved": 4}
+        decide(days, "ledger", "disrupted", "Underutilized: 1 node", {"ledger": entry})
+    decide(20, f"node/{node}", "disrupted", "Underutilized: delete")
+    decide(19.999, f"node/{node}", "terminated", "instance i-1 has terminated")
+    for words, commands, saved in ([(), 2, 4.0], [("--since", "7d"), 1, 2.0], [("--cluster", "shop"), 2, 4.0]):
+        code, answer, _ = whittle("savings", "--stack", "whittle", *words)
+        of = answer.get("commands"), answer.get("dollarsPerHour", {}).get("saved"), answer.get("currency")
+        claim(f"savings sums the ledger of the deployment {' '.join(words)}", (code, *of) == (0, commands, saved, "USD"), answer)
+    code, answer, _ = whittle("savings", "--stack", "whittle", "--cluster", "prod")
+    claim("and says so of a cluster that it does not serve", code == 2 and "whose clusters are: shop" in str(answer), answer)
+    code, answer, _ = whittle("explain", node, "--context", "--stack", "whittle")
+    told = [one["message"] for one in answer.get("history", [])]
+    claim("explain tells why a node went twenty days ago", told[:1] == ["Underutilized: delete"] and told[-1:] == ["instance i-1 has terminated"], answer)
+
+
+def watcher():
+    """Instead of the webhook, and back: its stack, and its objects in the cluster with what that stack put out."""
+    image, name = "registry.example.com/whittle-watcher@sha256:" + "0a" * 32, "whittle-watcher-shop"
+    asked = ("cluster", "add", "shop", "--relay", "watcher", "--watcher-image", image, "--yes")
+    code, answer, _ = whittle(*asked)
+    claim("a watcher is not made where its pods would get no role", code == 1 and outcomes(answer, "blocked") == ["watcher-stack"], answer)
+    aws("eks", "create-addon", "--cluster-name", "shop", "--addon-name", "eks-pod-identity-agent")
+    code, answer, _ = whittle(*asked)
+    claim("cluster add makes the watcher's stack and applies its objects", code == 0 and outcomes(answer, "to do") == ["watcher-stack", "watcher"], answer)
+    outputs = {one["OutputKey"]: one["OutputValue"] for one in aws("cloudformation", "describe-stacks", "--stack-name", name)["Stacks"][0]["Outputs"]}
+    container = json.loads(kubectl("get", "deployment", "-n", "whittle", "whittle-watcher", "-o", "json"))["spec"]["template"]["spec"]["containers"][0]
+    wanted = [{"name": "WHITTLE_CLUSTER", "value": "shop"}, {"name": "WHITTLE_RELAY_URL", "value": outputs["Url"]}]
+    claim("with the stack's URL, and the image", container["image"] == image and container["env"] == wanted, container)
+    account = json.loads(kubectl("get", "serviceaccount", "-n", "whittle", "whittle-watcher", "-o", "json"))
+    claim("and its role", account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"] == outputs["RoleArn"], account)
+    code, answer, _ = whittle(*asked)
+    claim("and finds nothing to do then", code == 0 and answer["summary"]["toDo"] == 0, answer)
+    kubectl("create", "configmap", "mine", "-n", "whittle")
+
+
 def uninstall():
     node_claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "a"},
                   "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []}}
@@ -230,12 +290,16 @@ def uninstall():
     kubectl("create", "clusterrole", "mine", "--verb=get", "--resource=pods")
     code, answer, seconds = whittle("cluster", "remove", "shop", "--yes")
     claim(f"cluster remove takes everything ({answer['summary']['done']} steps, {seconds:.0f} s)", code == 0 and answer["summary"]["done"] > 20, answer)
+    claim("the watcher is gone with its stack", not kubectl("get", "deployment", "-n", "whittle", "-o", "name") and "whittle-watcher-shop" not in
+          [stack["StackName"] for stack in aws("cloudformation", "list-stacks", "--stack-status-filter", "CREATE_COMPLETE")["StackSummaries"]])
+    claim("and its namespace stays with what others have in it", kubectl("get", "configmap", "-n", "whittle", "mine", "-o", "name"))
+    kubectl("delete", "configmap", "-n", "whittle", "mine")
     left = kubectl("get", "nodepools,ec2nodeclasses", "-o", "name").split()
     claim("but copies of the sample, and their CRDs", left == ["nodepool.karpenter.sh/batch", "ec2nodeclass.karpenter.k8s.aws/batch"], left)
     kubectl("delete", *left)
     code, answer, _ = whittle("cluster", "remove", "shop", "--yes")
-    claim("which go as soon as nobody uses them", code == 0 and answer["summary"]["done"] == 2, answer)
-    left = kubectl("get", "crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,flowschema,validatingadmissionpolicy", "-o", "name")
+    claim("which go as soon as nobody uses them, and so does the namespace", code == 0 and answer["summary"]["done"] == 3, answer)
+    left = kubectl("get", "namespaces,crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,flowschema,validatingadmissionpolicy", "-o", "name")
     claim("of the cluster's objects those of others are left", "mine" in left and not re.search("whittle|karpenter", left), left)
     tags = [tag for tag in aws("ec2", "describe-tags")["Tags"] if "karpenter" in tag["Key"] or "whittle" in tag["Key"]]
     claim("no access entry and no tag is left", not aws("eks", "list-access-entries", "--cluster-name", "shop")["accessEntries"] and not tags, tags)
@@ -276,7 +340,9 @@ def main():
             claim(f"doctor finds no problem ({seconds:.0f} s)", not any(finding["status"] == "problem" for finding in odd), json.dumps(odd, indent=1))
             for finding in odd:
                 print(f"     {finding['status']}: {finding['check']}: {finding['what'][:160]}")
+            history()
             eleven_broken()
+            watcher()
             uninstall()
         finally:
             account.terminate()

@@ -10,6 +10,7 @@ none() {
   exit 254
 }
 case "$*" in
+"cloudformation describe-stacks --stack-name whittle-watcher-shop "*) none "ValidationError: Stack with id whittle-watcher-shop does not exist" ;;
 "cloudformation describe-stacks "*) cat "$folder/stack" 2>/dev/null || none "ValidationError: Stack with id whittle does not exist" ;;
 "eks describe-cluster "*) cat "$folder/cluster" 2>/dev/null || none ResourceNotFoundException ;;
 "eks describe-access-entry "*) none ResourceNotFoundException ;;

@@ -2,6 +2,7 @@
 
 use super::manifests;
 use super::step::MARK;
+use super::watcher::{AGENT, Watcher, stack_name};
 use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
@@ -9,6 +10,18 @@ use crate::programs::ProgramError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::thread;
+
+/// What rings for pods without a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Bell {
+    Webhook,
+    /// The watcher, of this container image.
+    Watcher {
+        image: String,
+    },
+    #[default]
+    None,
+}
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +32,7 @@ pub(super) struct Wanted {
     /// Chosen by the user; empty: those of the cluster.
     pub(super) subnets: Vec<String>,
     pub(super) security_groups: Vec<String>,
-    pub(super) webhook: bool,
+    pub(super) doorbell: Bell,
     pub(super) sample: bool,
     /// What the stored secret is if there is none yet.
     pub(super) new_secret: String,
@@ -44,6 +57,7 @@ pub(super) struct Facts {
     /// Ids that carry the discovery tag of this cluster.
     pub(super) discovered: [Vec<Tagged>; 2],
     pub(super) secret: Option<Secret>,
+    pub(super) watcher: Watcher,
     /// Those of our manifests' objects that the cluster has.
     pub(super) objects: Vec<Value>,
     /// NodePools and EC2NodeClasses, of all versions.
@@ -117,7 +131,7 @@ pub(super) fn gather(from: Sources<'_>, stack: &str, wanted: &Wanted) -> Result<
         return Err(vec![wrong_context(&wanted.cluster, &server, &eks)]);
     }
     let (account_side, cluster_side) = thread::scope(|threads| {
-        let objects = threads.spawn(|| if is_cluster_gone { Ok(Facts::default()) } else { of_cluster(kubernetes) });
+        let objects = threads.spawn(|| if is_cluster_gone { Ok(Facts::default()) } else { of_cluster(kubernetes, wanted.removes) });
         let entries = |stack: &Stack| match (is_cluster_gone, is_stack_gone) {
             (true, _) => Ok(BTreeMap::new()),
             (false, true) => marked_entries(account, &wanted.cluster),
@@ -201,13 +215,15 @@ struct AccountSide {
     secret: Option<Secret>,
     machines: Vec<String>,
     uninstalled: Option<Result<[String; 2], String>>,
+    watcher: Watcher,
 }
 
 impl Facts {
     fn with(self, account: AccountSide) -> Self {
-        let AccountSide { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled } =
+        let AccountSide { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled, watcher } =
             account;
-        Self { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled, ..self }
+        let watcher = Watcher { neighbours: self.watcher.neighbours, ..watcher };
+        Self { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled, watcher, ..self }
     }
 }
 
@@ -234,6 +250,19 @@ fn uninstalled(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Option<R
         Err(error) => return Some(Err(format!("the table {table} cannot be read: {error}"))),
     };
     Some(Ok([record.told(cluster), Uninstalled::remedy(account.0, table, cluster)]))
+}
+
+/// What the account has of the watcher. Nothing is asked where it is neither made nor taken away.
+fn watcher(account: Account<'_>, stack: &Stack, eks: &Eks, wanted: &Wanted) -> Result<Watcher, String> {
+    let is_wanted = matches!(wanted.doorbell, Bell::Watcher { .. });
+    if !is_wanted && !wanted.removes {
+        return Ok(Watcher::default());
+    }
+    let own = Stack::find(&account, &stack_name(&stack.name, &wanted.cluster))?.ok();
+    let asks = is_wanted && own.is_none();
+    let has_provider = asks && told("the OIDC providers", account.has_oidc_provider(&eks.issuer))?;
+    let has_agent = asks && !has_provider && told("the cluster's add-ons", account.has_addon(&wanted.cluster, AGENT))?;
+    Ok(Watcher { stack: own, has_provider, has_agent, neighbours: Vec::new() })
 }
 
 fn of_account(
@@ -266,11 +295,12 @@ fn of_account(
         let found_groups = threads.spawn(|| told("security groups with the discovery tag", account.security_groups(&filters)));
         let parameter = stack.secret_parameter();
         let secret = threads.spawn(move || {
-            let read = wanted.webhook && stack.takes_webhooks();
+            let read = wanted.doorbell == Bell::Webhook && stack.takes_webhooks();
             if read { told(&format!("the SSM parameter {parameter}"), account.secret(parameter)) } else { Ok(None) }
         });
         let machines = threads.spawn(|| told("the cluster's machines", account.machines(&wanted.cluster)));
         let uninstalled = threads.spawn(|| uninstalled(account, stack, wanted));
+        let watcher = threads.spawn(|| watcher(account, stack, eks, wanted));
         let mut faults = Vec::new();
         let side = AccountSide {
             entries: kept(joined(entries), &mut faults),
@@ -282,6 +312,7 @@ fn of_account(
             secret: kept(joined(secret), &mut faults),
             machines: kept(joined(machines), &mut faults),
             uninstalled: joined(uninstalled),
+            watcher: kept(joined(watcher), &mut faults),
         };
         if faults.is_empty() { Ok(side) } else { Err(faults) }
     })
@@ -330,18 +361,41 @@ fn marked_entries(account: Account<'_>, cluster: &str) -> Result<BTreeMap<String
     Ok(entries)
 }
 
+/// Kinds of what others may have in the watcher's namespace.
+const NEIGHBOURS: &str =
+    "deployments,statefulsets,daemonsets,jobs,cronjobs,services,configmaps,secrets,serviceaccounts,persistentvolumeclaims";
+
+/// What is in the watcher's namespace that neither Kubernetes nor its manifests made. Of secrets no more than the names is read.
+fn neighbours(kubernetes: Kubernetes<'_>) -> Result<Vec<String>, String> {
+    const MADE: [&str; 4] =
+        ["configmap/kube-root-ca.crt", "serviceaccount/default", "serviceaccount/whittle-watcher", "deployment.apps/whittle-watcher"];
+    let all = told("the watcher's namespace", kubernetes.names(&[NEIGHBOURS, "-n", manifests::WATCHER_NAMESPACE]))?;
+    Ok(all.into_iter().filter(|one| !MADE.contains(&one.as_str())).collect())
+}
+
 /// What the API server knows.
-fn of_cluster(kubernetes: Kubernetes<'_>) -> Result<Facts, Vec<String>> {
+fn of_cluster(kubernetes: Kubernetes<'_>, removes: bool) -> Result<Facts, Vec<String>> {
     let references = |objects: Vec<Value>| objects.iter().map(manifests::reference).collect::<Vec<_>>();
     let crds = references(manifests::crds());
     let named = references([manifests::rbac(), manifests::flow(), manifests::webhook("", "", "")].concat());
     let guard = references(manifests::guard());
+    let (namespaced, plain): (Vec<Value>, Vec<Value>) =
+        manifests::watcher("", "", "", "").into_iter().partition(|object| object["metadata"].get("namespace").is_some());
+    let in_namespace = [vec!["-n".to_owned(), manifests::WATCHER_NAMESPACE.to_owned()], references(namespaced)].concat();
+    let watcher = references(plain);
     let get = |arguments: &[&str], what: &str| told(&format!("{what} of the cluster"), kubernetes.get(arguments));
     thread::scope(|threads| {
         let by_name = |references: Vec<String>, what: &'static str| {
             threads.spawn(move || get(&[&["--show-managed-fields"], words(&references).as_slice()].concat(), what))
         };
-        let objects = [by_name(crds, "the CRDs"), by_name(named, "roles, flow schema and webhook"), by_name(guard, "admission policies")];
+        let objects = [
+            by_name(crds, "the CRDs"),
+            by_name(named, "roles, flow schema and webhook"),
+            by_name(guard, "admission policies"),
+            by_name(watcher, "the watcher's role and namespace"),
+            by_name(in_namespace, "the watcher"),
+        ];
+        let beside = threads.spawn(move || if removes { neighbours(kubernetes) } else { Ok(Vec::new()) });
         let every = |kind: &'static str| threads.spawn(move || get(&[kind], kind));
         let pools = [every("nodepools.karpenter.sh"), every("provisioners.karpenter.sh")];
         let classes = [every("ec2nodeclasses.karpenter.k8s.aws"), every("awsnodetemplates.karpenter.k8s.aws")];
@@ -357,6 +411,7 @@ fn of_cluster(kubernetes: Kubernetes<'_>) -> Result<Facts, Vec<String>> {
             classes: classes.map(|thread| kept(joined(thread), &mut faults)).concat(),
             claims: kept(joined(claims), &mut faults),
             others: others.map(|thread| kept(joined(thread), &mut faults)).concat(),
+            watcher: Watcher { neighbours: kept(joined(beside), &mut faults), ..Watcher::default() },
             ..Facts::default()
         };
         // A server that cannot be reached says so for each of them.

@@ -1,6 +1,6 @@
 //! The manifests of `infra` in the binary, and how they compare with what a cluster has.
 
-use super::step::MARK;
+use super::step::{Action, MARK};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -20,6 +20,12 @@ const RBAC: &str = include_str!("../../../infra/cluster/rbac.yaml");
 const GUARD: &str = include_str!("../../../infra/cluster/guard.yaml");
 const FLOW: &str = include_str!("../../../infra/cluster/flow.yaml");
 const WEBHOOK: &str = include_str!("../../../infra/cluster/webhook.yaml");
+const WATCHER: &str = include_str!("../../../infra/watcher/watcher.yaml");
+/// The only namespace of our objects.
+pub(crate) const WATCHER_NAMESPACE: &str = "whittle";
+/// What stands for the watcher's URL and role.
+pub(crate) const WATCHER_URL: &str = "RELAY-URL";
+pub(crate) const WATCHER_ROLE: &str = "ROLE-ARN";
 const SAMPLE: &str = include_str!("../../../infra/sample.yaml");
 
 /// The objects of a text; those of ours are valid, which a test shows.
@@ -49,6 +55,12 @@ pub(crate) fn flow() -> Vec<Value> {
 /// The doorbell of a cluster. `secret` is the cluster's own, no stored one.
 pub(crate) fn webhook(host: &str, secret: &str, cluster: &str) -> Vec<Value> {
     objects(&WEBHOOK.replace("RELAY-HOST/SECRET/CLUSTER", &format!("{host}/{secret}/{cluster}")))
+}
+
+/// The watcher's objects, its namespace first.
+pub(crate) fn watcher(cluster: &str, url: &str, role: &str, image: &str) -> Vec<Value> {
+    let filled = WATCHER.replace("\"CLUSTER\"", &format!("{cluster:?}")).replace(WATCHER_URL, url).replace(WATCHER_ROLE, role);
+    objects(&filled.replace("image: IMAGE", &format!("image: {}", json!(image))))
 }
 
 /// A node class and a pool. Without tags to go by, subnets and security groups are named by their ids.
@@ -120,9 +132,21 @@ pub(crate) fn is_applied_by_us(object: &Value) -> bool {
     is_marked(object) || fields.is_some_and(|fields| fields.iter().any(|one| one["manager"] == MANAGER && one["operation"] == "Apply"))
 }
 
-/// Several objects in one.
-pub(crate) fn bundle(objects: &[Value]) -> String {
-    json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
+/// `kubectl apply` of some objects.
+pub(super) fn apply(objects: &[Value], shown: &str, forced: bool) -> Action {
+    let manager = format!("--field-manager={MANAGER}");
+    let force: &[&str] = if forced { &["--force-conflicts"] } else { &[] };
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    Action::kubectl(&[&["apply", "--server-side", &manager], force, &["-f", "-"]].concat()).reads(list, shown)
+}
+
+/// `kubectl delete` of some objects. Those in a namespace are all in the watcher's.
+pub(super) fn delete(of: &[&Value]) -> Action {
+    let references: Vec<String> = of.iter().map(|object| reference(object)).collect();
+    let words: Vec<&str> = references.iter().map(String::as_str).collect();
+    let is_namespaced = of.iter().any(|object| object["metadata"].get("namespace").is_some());
+    let namespace: &[&str] = if is_namespaced { &["--namespace", WATCHER_NAMESPACE] } else { &[] };
+    Action::kubectl(&[&["delete", "--ignore-not-found", "--timeout=60s"], namespace, words.as_slice()].concat())
 }
 
 #[cfg(test)]
@@ -131,14 +155,15 @@ mod tests {
 
     #[test]
     fn every_document_of_the_manifests_is_an_object_with_a_name() {
-        let all = [crds(), rbac(), guard(), flow(), webhook("h", "s", "c"), sample("c", "r", None, None)];
-        assert_eq!(all.each_ref().map(Vec::len), [7, 14, 2, 2, 1, 2]);
+        let watcher = watcher("c", "https://u", "arn", "i");
+        let all = [crds(), rbac(), guard(), flow(), webhook("h", "s", "c"), sample("c", "r", None, None), watcher];
+        assert_eq!(all.each_ref().map(Vec::len), [7, 14, 2, 2, 1, 2, 7]);
         for object in all.iter().flatten() {
             assert!(reference(object).split('/').all(|part| !part.is_empty()), "{object}");
         }
         assert_eq!(reference(&all[0][0]), "customresourcedefinition.apiextensions.k8s.io/nodepools.karpenter.sh");
         let documents = |text: &str| text.lines().filter(|line| line.starts_with("kind:")).count();
-        assert_eq!([RBAC, GUARD, FLOW, WEBHOOK, SAMPLE].map(documents), [14, 2, 2, 1, 2]);
+        assert_eq!([RBAC, GUARD, FLOW, WEBHOOK, SAMPLE, WATCHER].map(documents), [14, 2, 2, 1, 2, 7]);
     }
 
     #[test]
@@ -153,8 +178,16 @@ mod tests {
         let named = sample("shop", "nodes", Some(&["subnet-1".into(), "subnet-2".into()]), Some(&["sg-1".into()]));
         assert_eq!(named[0]["spec"]["subnetSelectorTerms"], json!([{"id": "subnet-1"}, {"id": "subnet-2"}]));
         assert_eq!(named[0]["spec"]["securityGroupSelectorTerms"], json!([{"id": "sg-1"}]));
-        let text = json!([hook, tagged, named]).to_string();
-        for placeholder in ["RELAY-HOST", "SECRET", "CLUSTER", "NODE-ROLE"] {
+        let watcher = watcher("shop", "https://u/", "arn:aws:iam::1:role/w", "r.example/w@sha256:0a");
+        let container = &watcher[4]["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["image"], "r.example/w@sha256:0a");
+        assert_eq!(
+            container["env"],
+            json!([{"name": "WHITTLE_CLUSTER", "value": "shop"}, {"name": "WHITTLE_RELAY_URL", "value": "https://u/"}])
+        );
+        assert_eq!(watcher[1]["metadata"]["annotations"]["eks.amazonaws.com/role-arn"], "arn:aws:iam::1:role/w");
+        let text = json!([hook, tagged, named, watcher]).to_string().replace("WHITTLE_CLUSTER", "");
+        for placeholder in ["RELAY-HOST", "SECRET", "CLUSTER", "NODE-ROLE", "RELAY-URL", "ROLE-ARN", "IMAGE"] {
             assert!(!text.contains(placeholder), "{placeholder}");
         }
     }

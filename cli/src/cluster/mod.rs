@@ -8,13 +8,14 @@ pub(crate) mod manifests;
 mod plan;
 mod remove;
 mod step;
+mod watcher;
 
 use crate::live::account::Account;
 use crate::live::kubernetes::Kubernetes;
 use crate::live::{DeploymentArgs, ReachArgs, TargetArgs};
 use crate::local::Output;
 use clap::{Subcommand, ValueEnum};
-use facts::{Facts, Sources, Wanted, again, gather};
+use facts::{Bell, Facts, Sources, Wanted, again, gather};
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use step::{Outcome, State, Step, Tools};
@@ -56,7 +57,9 @@ pub enum Relay {
     /// A webhook of the cluster's API server
     #[default]
     Webhook,
-    /// Nothing that this command makes: a watcher (infra/README.md), or the tick, once a minute
+    /// A watcher in the cluster: two small pods, which need no way from the API server to the relay
+    Watcher,
+    /// Nothing that this command makes: the tick, once a minute
     None,
 }
 
@@ -67,6 +70,7 @@ Examples:
   whittle cluster add shop --dry-run                        what would be done, with the commands
   whittle cluster add shop                                  asks before it does it
   whittle cluster add shop --context shop-admin --yes -o json
+  whittle cluster add shop --relay watcher --watcher-image registry.example.com/whittle-watcher@sha256:2c26b46b68ffc68f
 
 What is there already is left as it is, and a second run does only what is still to do; a node role that is not there is made. What it
 makes has the tag, or the label, whittle.dev/cluster-add: whittle cluster remove takes exactly that away. It works by the commands aws
@@ -85,11 +89,24 @@ pub struct AddArgs {
     /// What rings for pods without a node
     #[arg(long, value_enum, default_value_t)]
     pub relay: Relay,
+    /// The watcher's container image, as cargo xtask image makes it and you pushed it, with its digest
+    #[arg(long, value_name = "IMAGE", required_if_eq("relay", "watcher"), value_parser = image)]
+    pub watcher_image: Option<String>,
     /// Apply no NodePool and no node class, also where there are none
     #[arg(long)]
     pub no_sample: bool,
     #[command(flatten)]
     pub manner: MannerArgs,
+}
+
+impl AddArgs {
+    fn doorbell(&self) -> Bell {
+        match self.relay {
+            Relay::Webhook => Bell::Webhook,
+            Relay::Watcher => Bell::Watcher { image: self.watcher_image.clone().unwrap_or_default() },
+            Relay::None => Bell::None,
+        }
+    }
 }
 
 /// Arguments of `whittle cluster remove`.
@@ -117,6 +134,15 @@ pub struct RemoveArgs {
     pub manner: MannerArgs,
 }
 
+/// A reference to an image; nothing in it can be taken for something else in a manifest.
+fn image(reference: &str) -> Result<String, String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-/:@".contains(letter);
+    if reference.starts_with(|first: char| first.is_ascii_alphanumeric()) && reference.len() <= 512 && reference.chars().all(plain) {
+        return Ok(reference.to_owned());
+    }
+    Err("it is a reference such as registry.example.com/whittle-watcher@sha256:DIGEST".to_owned())
+}
+
 fn resource_id(prefix: &str, id: &str) -> Result<String, String> {
     let digits = id.strip_prefix(prefix).unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -142,7 +168,7 @@ pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn W
                 node_role: add.of.node_role(),
                 subnets: add.subnets.clone(),
                 security_groups: add.security_groups.clone(),
-                webhook: add.relay == Relay::Webhook,
+                doorbell: add.doorbell(),
                 sample: !add.no_sample,
                 new_secret: random.iter().map(|byte| format!("{byte:02x}")).collect(),
                 ..Wanted::default()

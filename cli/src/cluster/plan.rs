@@ -1,8 +1,9 @@
 //! What `cluster add` would do: facts in, steps out.
 
-use super::facts::{Facts, Wanted};
-use super::manifests::{self, MANAGER, bundle, contains, is_applied_by_us, is_marked, marked, reference};
+use super::facts::{Bell, Facts, Wanted};
+use super::manifests::{self, apply, contains, is_applied_by_us, is_marked, marked, reference};
 use super::step::{Action, MARK, State, Step};
+use super::watcher;
 use crate::live::account::{DISCOVERY, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged};
 use crate::live::deployment::FUNCTIONS;
 use serde_json::{Value, json};
@@ -20,8 +21,10 @@ pub(super) fn add(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps.push(ours(facts, "rbac", "roles and bindings of the functions", "what the functions may do in the cluster", manifests::rbac()));
     steps.push(guard(facts));
     steps.push(ours(facts, "flow", "flow schema", "room at the API server, also when others keep it busy", manifests::flow()));
-    if wanted.webhook {
-        steps.extend([secret(facts, wanted), webhook(facts, wanted)]);
+    match &wanted.doorbell {
+        Bell::Webhook => steps.extend([secret(facts, wanted), webhook(facts, wanted)]),
+        Bell::Watcher { image } => steps.extend(watcher::add(facts, wanted, image)),
+        Bell::None => {}
     }
     if wanted.sample {
         steps.push(sample(facts, wanted));
@@ -287,13 +290,6 @@ fn discovery(facts: &Facts, wanted: &Wanted, kind: &Found) -> Step {
     Step::new(kind.id, what, "node classes find them by it", state).by(change)
 }
 
-/// `kubectl apply` of some objects.
-fn apply(objects: &[Value], shown: &str, forced: bool) -> Action {
-    let manager = format!("--field-manager={MANAGER}");
-    let force: &[&str] = if forced { &["--force-conflicts"] } else { &[] };
-    Action::kubectl(&[&["apply", "--server-side", &manager], force, &["-f", "-"]].concat()).reads(bundle(objects), shown)
-}
-
 fn crds(facts: &Facts) -> impl Iterator<Item = Step> {
     manifests::crds().into_iter().map(|crd| {
         let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -365,7 +361,7 @@ fn webhook(facts: &Facts, wanted: &Wanted) -> Step {
     let stored = facts.secret.as_ref().map_or(wanted.new_secret.as_str(), |secret| secret.0.as_str());
     let step = match doorbell(facts, stored, &wanted.cluster) {
         _ if !facts.stack.takes_webhooks() => {
-            let why_not = "the stack's RelayAuth is AWS_IAM, which takes signed calls only: use the watcher (infra/README.md)";
+            let why_not = "the stack's RelayAuth is AWS_IAM, which takes signed calls only: add --relay watcher";
             Step::new("webhook", what, why, State::LeftAlone(why_not.to_owned()))
         }
         None => {

@@ -8,7 +8,7 @@ fn wanted() -> Wanted {
     Wanted {
         cluster: "shop".into(),
         node_role: "KarpenterNodeRole-shop".into(),
-        webhook: true,
+        doorbell: Bell::Webhook,
         sample: true,
         new_secret: "5ec7e7".into(),
         ..Wanted::default()
@@ -33,6 +33,7 @@ fn bare() -> Facts {
             account: "1".into(),
             parameters: pairs(&[("Clusters", "shop"), ("NodeRoles", "KarpenterNodeRole-*")]),
             outputs,
+            ..Stack::default()
         },
         eks: Eks { version: "1.34".into(), authentication: "API".into(), ..Eks::default() },
         subnets: vec![subnet("subnet-1", false, &[]), subnet("subnet-2", true, &[])],
@@ -272,4 +273,92 @@ fn no_secret_is_in_a_command_line_or_a_debug_text() {
         let text = &hook.actions[0].input.as_ref().unwrap().text;
         assert_eq!(text.matches(&format!("https://abc.lambda-url.on.aws/{own}/shop")).count(), 3);
     }
+}
+
+fn with_watcher() -> Wanted {
+    Wanted { doorbell: Bell::Watcher { image: "r.example/w@sha256:0a".into() }, ..wanted() }
+}
+
+/// The account in which a watcher can be made.
+fn ready_for_watcher() -> Facts {
+    let mut facts = bare();
+    facts.stack.outputs.insert("RelayFunction".into(), "whittle-relay".into());
+    facts.eks.issuer = "https://oidc.eks.eu-west-1.amazonaws.com/id/ABC".into();
+    facts.watcher.has_provider = true;
+    facts
+}
+
+/// The watcher's stack as it is once it is made.
+fn watcher_stack(status: &str) -> Stack {
+    let outputs = pairs(&[("Url", "https://xyz.lambda-url.eu-west-1.on.aws/"), ("RoleArn", "arn:aws:iam::1:role/w")]);
+    Stack { name: "whittle-watcher-shop".into(), status: status.into(), outputs, ..Stack::default() }
+}
+
+#[test]
+fn a_watcher_is_made_instead_of_a_webhook() {
+    let steps = add(&ready_for_watcher(), &with_watcher());
+    assert!(!steps.iter().any(|step| ["secret", "webhook"].contains(&step.id.as_str())));
+    assert_eq!([state(&steps, "watcher-stack"), state(&steps, "watcher")], [State::ToDo, State::ToDo]);
+    let made = commands(&steps, "watcher-stack");
+    for part in [
+        "create-stack --stack-name whittle-watcher-shop --template-body file:///dev/stdin --capabilities CAPABILITY_IAM",
+        "--tags Key=whittle.dev/cluster-add,Value=shop",
+        "ParameterKey=RelayFunction,ParameterValue=whittle-relay",
+        "ParameterKey=OidcIssuer,ParameterValue=oidc.eks.eu-west-1.amazonaws.com/id/ABC",
+        "wait stack-create-complete --stack-name whittle-watcher-shop",
+    ] {
+        assert!(made.contains(part), "{part}: {made}");
+    }
+    let mut by_agent = ready_for_watcher();
+    (by_agent.watcher.has_provider, by_agent.watcher.has_agent) = (false, true);
+    assert!(!commands(&add(&by_agent, &with_watcher()), "watcher-stack").contains("OidcIssuer"));
+    assert!(add(&bare(), &wanted()).iter().all(|step| !step.id.starts_with("watcher")));
+}
+
+#[test]
+fn a_watcher_that_is_as_it_should_be_is_left_and_another_image_is_applied() {
+    let mut facts = ready_for_watcher();
+    facts.watcher.stack = Some(watcher_stack("CREATE_COMPLETE"));
+    let steps = add(&facts, &with_watcher());
+    assert_eq!(state(&steps, "watcher-stack"), State::Exists);
+    let apply = steps.iter().find(|step| step.id == "watcher").unwrap().actions[0].input.clone().unwrap();
+    assert!(apply.text.contains("https://xyz.lambda-url.eu-west-1.on.aws/") && apply.outputs.is_none());
+    facts.objects = serde_json::from_str::<Value>(&apply.text).unwrap()["items"].as_array().unwrap().clone();
+    assert_eq!(state(&add(&facts, &with_watcher()), "watcher"), State::Exists);
+    let newer = Wanted { doorbell: Bell::Watcher { image: "r.example/w@sha256:0b".into() }, ..wanted() };
+    let steps = add(&facts, &newer);
+    assert_eq!(state(&steps, "watcher"), State::ToDo);
+    let apply = steps.iter().find(|step| step.id == "watcher").unwrap().actions[0].input.clone().unwrap();
+    let items = serde_json::from_str::<Value>(&apply.text).unwrap()["items"].as_array().unwrap().clone();
+    assert_eq!(items.iter().map(|one| one["kind"].as_str().unwrap()).collect::<Vec<_>>(), ["Deployment"], "nothing but what differs");
+}
+
+#[test]
+fn what_keeps_a_watcher_from_its_work_is_said_before_anything_is_made() {
+    let blocked = |change: &dyn Fn(&mut Facts, &mut Wanted), why: &str, remedy: &str| {
+        let (mut facts, mut wanted) = (ready_for_watcher(), with_watcher());
+        change(&mut facts, &mut wanted);
+        let steps = add(&facts, &wanted);
+        match state(&steps, "watcher-stack") {
+            State::Blocked { why: is, remedy: by } => assert!(is.contains(why) && by.contains(remedy), "{is} / {by}"),
+            other => panic!("{why}: {other:?}"),
+        }
+        assert_eq!(commands(&steps, "watcher-stack"), "");
+    };
+    blocked(&|facts, _| facts.watcher.has_provider = false, "its pods would get no role", "--addon-name eks-pod-identity-agent");
+    blocked(&|facts, _| drop(facts.stack.outputs.remove("RelayFunction")), "no output RelayFunction", "deploy this release");
+    let other_caller = |facts: &mut Facts, _: &mut Wanted| {
+        facts.stack.parameters.insert("RelayCallers".into(), "shop=mine".into());
+    };
+    blocked(&other_caller, "RelayCallers", "shop=whittle-watcher-shop-Role-*");
+    blocked(&|facts, _| facts.watcher.stack = Some(watcher_stack("ROLLBACK_COMPLETE")), "ROLLBACK_COMPLETE", "delete-stack");
+    blocked(&|facts, _| facts.watcher.stack = Some(watcher_stack("CREATE_IN_PROGRESS")), "CREATE_IN_PROGRESS", "wait");
+    let digits = |facts: &mut Facts, wanted: &mut Wanted| {
+        facts.stack.parameters.insert("Clusters".into(), "2026".into());
+        wanted.cluster = "2026".into();
+    };
+    blocked(&digits, "digits alone", "webhook");
+    let mut facts = ready_for_watcher();
+    facts.stack.parameters.insert("RelayCallers".into(), "shop=whittle-watcher-shop-*".into());
+    assert_eq!(state(&add(&facts, &with_watcher()), "watcher-stack"), State::ToDo);
 }

@@ -1,8 +1,9 @@
 //! What `cluster remove` would do: the marks in the facts say what `cluster add` made, and nothing else goes.
 
 use super::facts::{Facts, Wanted};
-use super::manifests::{crds, flow, guard, is_made_of_sample, is_marked, rbac, reference, webhook};
+use super::manifests::{crds, delete, flow, guard, is_made_of_sample, is_marked, rbac, webhook};
 use super::step::{Action, MARK, State, Step};
+use super::watcher;
 use crate::live::account::{DISCOVERY, NODE_POLICIES, Role, Tagged};
 use crate::live::deployment::FUNCTIONS;
 use crate::live::kubernetes::name;
@@ -19,6 +20,7 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps.push(sample(facts, wanted));
     let webhook = webhook("", "", "");
     steps.push(objects(facts, "webhook", "webhook", "nothing rings the relay for the cluster any more", &webhook));
+    steps.extend(watcher::remove(facts, wanted, &THEN));
     steps.extend(crds().into_iter().map(|crd| of_crd(facts, &crd)));
     steps.extend([
         objects(facts, "flow", "flow schema", "it is for the functions alone", &flow()),
@@ -126,13 +128,6 @@ fn gone(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
         steps.push(Step::new("gone/stack", what, "it is deleted", State::LeftAlone(why.to_owned())));
     }
     steps
-}
-
-/// `kubectl delete` of what has our label.
-fn delete(of: &[&Value]) -> Action {
-    let references: Vec<String> = of.iter().map(|object| reference(object)).collect();
-    let words: Vec<&str> = references.iter().map(String::as_str).collect();
-    Action::kubectl(&[&["delete", "--ignore-not-found", "--timeout=60s"], words.as_slice()].concat())
 }
 
 fn sample(facts: &Facts, wanted: &Wanted) -> Step {
@@ -336,6 +331,35 @@ mod tests {
         assert!(others.iter().flat_map(|step| &step.actions).count() > 0 && states(&others, "left alone").len() > 15, "{others:?}");
         let none = Facts { stack: facts(None).stack, ..Facts::default() };
         assert_eq!(remove(&none, &wanted()).len(), 1);
+    }
+
+    #[test]
+    fn a_watcher_goes_with_its_stack_and_its_namespace_only_if_nobody_else_is_in_it() {
+        let labelled = |mut object: Value| {
+            object["metadata"]["labels"][MARK] = json!("true");
+            object
+        };
+        let mut facts = facts(Some("shop"));
+        facts.objects.extend(super::super::manifests::watcher("shop", "u", "r", "i").into_iter().map(labelled));
+        let stack = Stack { name: "whittle-watcher-shop".into(), tags: mark(Some("shop")), ..Stack::default() };
+        facts.watcher.stack = Some(stack);
+        let steps = remove(&facts, &wanted());
+        let todo = states(&steps, "to do");
+        let at = |id: &str| todo.iter().position(|one| *one == id).unwrap_or_else(|| panic!("{id}: {todo:?}"));
+        assert!(at("watcher") < at("watcher-namespace") && at("watcher-namespace") < at("watcher-stack"));
+        let objects = commands(&steps, "watcher").concat();
+        assert!(objects.contains("--namespace whittle") && objects.contains("deployment.apps/whittle-watcher"), "{objects}");
+        assert!(!objects.contains("namespace/whittle"), "{objects}");
+        assert!(commands(&steps, "watcher-stack")[0].ends_with("delete-stack --stack-name whittle-watcher-shop"));
+
+        facts.watcher.neighbours = vec!["configmap/mine".into()];
+        assert!(states(&remove(&facts, &wanted()), "left alone").contains(&"watcher-namespace"));
+        facts.watcher.stack.as_mut().unwrap().tags = mark(Some("other"));
+        assert!(states(&remove(&facts, &wanted()), "left alone").contains(&"watcher-stack"));
+        facts.objects.iter_mut().for_each(|object| object["metadata"]["labels"] = json!({}));
+        let steps = remove(&facts, &wanted());
+        assert!(states(&steps, "left alone").contains(&"watcher"), "{steps:?}");
+        assert!(!steps.iter().any(|step| step.id == "watcher-namespace"), "{steps:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The steps of a plan: what is there, what is to be done, and by which commands.
 
+use crate::live::account;
 use crate::money::counted;
 use crate::programs::{Program, ProgramError};
 use serde_json::{Value, json};
@@ -59,6 +60,33 @@ pub(super) struct Action {
 pub(super) struct Input {
     pub(super) text: String,
     pub(super) shown: String,
+    /// Outputs of a stack that an earlier action makes.
+    pub(super) outputs: Option<Outputs>,
+}
+
+/// Outputs of a stack, and what stands for them in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outputs {
+    stack: String,
+    places: &'static [(&'static str, &'static str)],
+}
+
+impl Input {
+    /// The text, with the outputs as they are now.
+    fn filled(&self, aws: &Program) -> Result<String, ProgramError> {
+        let Some(Outputs { stack, places }) = &self.outputs else { return Ok(self.text.clone()) };
+        let asked = ["cloudformation", "describe-stacks", "--stack-name", stack];
+        let answer = aws.json(&asked)?;
+        let outputs = account::list(&answer, "/Stacks/0/Outputs");
+        places.iter().try_fold(self.text.clone(), |filled, (name, place)| {
+            let found = outputs
+                .iter()
+                .find(|output| account::text(output, "/OutputKey") == *name)
+                .map(|output| account::text(output, "/OutputValue"));
+            let missing = || ProgramError::Failed { command: aws.shown(&asked), said: format!("stack {stack} has no output {name}") };
+            Ok(filled.replace(place, found.filter(|value| !value.is_empty()).ok_or_else(missing)?))
+        })
+    }
 }
 
 impl std::fmt::Debug for Input {
@@ -81,7 +109,13 @@ impl Action {
     }
 
     pub(super) fn reads(self, text: String, shown: &str) -> Self {
-        Self { input: Some(Input { text, shown: shown.to_owned() }), ..self }
+        Self { input: Some(Input { text, shown: shown.to_owned(), outputs: None }), ..self }
+    }
+
+    /// What stands for a stack's outputs in the input is replaced by them just before it is read.
+    pub(super) fn filled_from(self, stack: &str, places: &'static [(&'static str, &'static str)]) -> Self {
+        let outputs = Some(Outputs { stack: stack.to_owned(), places });
+        Self { input: self.input.map(|input| Input { outputs, ..input }), ..self }
     }
 
     pub(super) fn done_if(self, words: &'static str) -> Self {
@@ -102,8 +136,9 @@ impl Action {
     pub(super) fn run(&self, tools: Tools<'_>) -> Result<(), ProgramError> {
         let words: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let program = tools.of(self.tool);
-        let once = || match &self.input {
-            Some(input) => program.feed(&words, &input.text),
+        let input = self.input.as_ref().map(|input| input.filled(tools.aws)).transpose()?;
+        let once = || match &input {
+            Some(input) => program.feed(&words, input),
             None => program.text(&words),
         };
         let mut answer = once();

@@ -32,6 +32,8 @@ pub(crate) struct Eks {
     pub(crate) vpc: String,
     pub(crate) subnets: Vec<String>,
     pub(crate) security_group: String,
+    /// The URL of its OIDC issuer.
+    pub(crate) issuer: String,
 }
 
 /// An access entry.
@@ -174,6 +176,7 @@ impl Account<'_> {
                 vpc: at("resourcesVpcConfig/vpcId"),
                 subnets: texts(&answer, "/cluster/resourcesVpcConfig/subnetIds"),
                 security_group: at("resourcesVpcConfig/clusterSecurityGroupId"),
+                issuer: at("identity/oidc/issuer"),
             }
         }))
     }
@@ -221,6 +224,20 @@ impl Account<'_> {
     pub(crate) fn principals(&self, cluster: &str) -> Result<Vec<String>, ProgramError> {
         let answer = none_if(self.ask(&["eks", "list-access-entries", "--cluster-name", cluster]), "ResourceNotFoundException")?;
         Ok(answer.map(|answer| texts(&answer, "/accessEntries")).unwrap_or_default())
+    }
+
+    /// Whether IAM has a provider for an OIDC issuer.
+    pub(crate) fn has_oidc_provider(&self, issuer: &str) -> Result<bool, ProgramError> {
+        let bare = issuer.trim_start_matches("https://");
+        let providers = self.ask(&["iam", "list-open-id-connect-providers"])?;
+        let is_it = |one: &Value| text(one, "/Arn").split_once(":oidc-provider/").is_some_and(|(_, of)| of == bare);
+        Ok(!bare.is_empty() && list(&providers, "/OpenIDConnectProviderList").iter().any(is_it))
+    }
+
+    /// Whether a cluster has an add-on of EKS.
+    pub(crate) fn has_addon(&self, cluster: &str, name: &str) -> Result<bool, ProgramError> {
+        let asked = self.ask(&["eks", "describe-addon", "--cluster-name", cluster, "--addon-name", name]);
+        Ok(none_if(asked, "ResourceNotFoundException")?.is_some())
     }
 
     pub(crate) fn has_role(&self, name: &str) -> Result<bool, ProgramError> {

@@ -36,6 +36,12 @@ impl Kubernetes<'_> {
         })
     }
 
+    /// The names of the objects that these arguments of `kubectl get` find, as `deployment.apps/web`.
+    pub(crate) fn names(&self, arguments: &[&str]) -> Result<Vec<String>, ProgramError> {
+        let text = self.0.text(&[&["get", "-o", "name", "--ignore-not-found"], arguments].concat())?;
+        Ok(String::from_utf8_lossy(&text).split_whitespace().map(str::to_owned).collect())
+    }
+
     /// The objects that these arguments of `kubectl get` find; none where the server does not know the kind.
     pub(crate) fn get(&self, arguments: &[&str]) -> Result<Vec<Value>, ProgramError> {
         let answer = match self.0.json(&[&["get", "-o", "json", "--ignore-not-found"], arguments].concat()) {
