@@ -2,7 +2,7 @@
 
 use crate::{deploy, environment, shell, workspace};
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -43,12 +43,28 @@ pub(crate) struct Up {
     /// The rig's own binary, instead of building it
     #[arg(long)]
     rig: Option<PathBuf>,
+    /// What rings for pods without a node
+    #[arg(long, value_enum, default_value_t)]
+    doorbell: Doorbell,
+    /// The watcher's own binary, instead of building it
+    #[arg(long)]
+    watcher: Option<PathBuf>,
     /// Stay in the foreground until SIGTERM or Ctrl-C
     #[arg(long)]
     foreground: bool,
     /// Passed on to the rig: `whittle-rig --help` lists what there is
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
+}
+
+/// What rings for pods without a node.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Doorbell {
+    /// The API server's webhook
+    #[default]
+    Webhook,
+    /// The watcher, as a process beside the cluster
+    Watcher,
 }
 
 #[derive(Args)]
@@ -108,12 +124,10 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
             built
         }
     };
-    let binary = match &options.rig {
-        Some(binary) => binary.clone(),
-        None => {
-            shell::run(shell::command(root, "cargo", &["build", "--release", "--locked", "--quiet", "-p", "whittle-rig"]))?;
-            workspace::target(root)?.join("release/whittle-rig")
-        }
+    let binary = built_binary(root, options.rig.as_deref(), "whittle-rig")?;
+    let watcher = match options.doorbell {
+        Doorbell::Webhook => None,
+        Doorbell::Watcher => Some(built_binary(root, options.watcher.as_deref(), "whittle-watcher")?),
     };
     let mut rig = Command::new(binary);
     rig.arg("serve")
@@ -125,13 +139,22 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
         .arg(built)
         .envs(tools.variables())
         .stdin(Stdio::null());
-    for (flag, value) in [("--kubeconfig", &options.kubeconfig), ("--instance-types", &options.instance_types)] {
+    for (flag, value) in [("--kubeconfig", &options.kubeconfig), ("--instance-types", &options.instance_types), ("--watcher", &watcher)] {
         if let Some(value) = value {
             rig.arg(flag).arg(value);
         }
     }
     rig.args(&options.rest);
     Ok(rig)
+}
+
+/// A binary that is given, or else is built.
+fn built_binary(root: &Path, given: Option<&Path>, package: &str) -> Result<PathBuf> {
+    if let Some(binary) = given {
+        return Ok(binary.to_owned());
+    }
+    shell::run(shell::command(root, "cargo", &["build", "--release", "--locked", "--quiet", "-p", package]))?;
+    Ok(workspace::target(root)?.join("release").join(package))
 }
 
 /// Starts the rig in a session of its own, so that it outlives this process and its terminal.

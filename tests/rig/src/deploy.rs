@@ -23,6 +23,9 @@ pub(crate) fn stack(options: &Options, endpoint: &str, aws: &str) -> Result<()> 
         format!("TestEndpoint={aws}"),
         format!("RelaySecret={SECRET_NAME}"),
     ];
+    if options.watcher.is_some() {
+        overrides.push("RelayAuth=AWS_IAM".to_owned());
+    }
     overrides.extend(options.parameters.iter().cloned());
     let mut deploy = Command::new(options.sam.join("bin/sam"));
     deploy
@@ -53,12 +56,24 @@ pub(crate) fn manifests(options: &Options, kubeconfig: &Path, relay: &str, autho
     let own = |names: &[&str]| names.iter().map(|name| infra.join("cluster").join(name)).collect::<Vec<PathBuf>>();
     apply(options, kubeconfig, &["--server-side", "--field-manager=whittle"], &read(&[infra.join("crds")])?)?;
     apply(options, kubeconfig, &[], &read(&own(&["rbac.yaml", "guard.yaml", "flow.yaml"]))?)?;
+    if options.watcher.is_some() {
+        // Its pods, and what is for these, are not made: they would ask for nodes, and run nowhere.
+        let watcher = read(&[infra.join("watcher/watcher.yaml")])?;
+        let is_right = |document: &&str| ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"].contains(&kind_of(document));
+        let rights: Vec<&str> = watcher.split("\n---\n").filter(is_right).collect();
+        return apply(options, kubeconfig, &[], &rights.join("\n---\n"));
+    }
     let secret = path_secret(&options.cluster);
     let given = format!("clientConfig: {{caBundle: {authority}, url: \"https://{relay}/{secret}/{}\"}}", options.cluster);
     let webhook = read(&own(&["webhook.yaml"]))?;
     let asked = "clientConfig: {url: \"https://RELAY-HOST/SECRET/CLUSTER\"}";
     anyhow::ensure!(webhook.contains(asked), "infra/cluster/webhook.yaml has no `{asked}`");
     apply(options, kubeconfig, &[], &webhook.replace(asked, &given))
+}
+
+/// The kind of a manifest's object.
+fn kind_of(document: &str) -> &str {
+    document.lines().find_map(|line| line.strip_prefix("kind:")).map(str::trim).unwrap_or_default()
 }
 
 /// The cluster's own part of the webhook's path.

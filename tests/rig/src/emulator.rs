@@ -50,10 +50,21 @@ impl Emulator {
         self.json("sqs", "AmazonSQS.SendMessage", &body).await.map(drop)
     }
 
+    /// Invokes a function and waits for its answer.
+    pub(crate) async fn invoke(&self, function: &str, event: &Value) -> Result<Value> {
+        let path = format!("/2015-03-31/functions/{function}/invocations");
+        let text = self.send(function, self.signed_at(&path, "lambda", "application/json"), event.to_string()).await?;
+        serde_json::from_str(&text).with_context(|| format!("{function} answered {text}"))
+    }
+
     fn signed(&self, service: &str, content: &str) -> http::request::Builder {
+        self.signed_at("/", service, content)
+    }
+
+    fn signed_at(&self, path: &str, service: &str, content: &str) -> http::request::Builder {
         let scope = format!("{ACCOUNT}/20260101/{}/{service}/aws4_request", Ministack::REGION);
         let authorization = format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0");
-        http::Request::post(format!("{}/", self.endpoint)).header("authorization", authorization).header("content-type", content)
+        http::Request::post(format!("{}{path}", self.endpoint)).header("authorization", authorization).header("content-type", content)
     }
 
     async fn send(&self, call: &str, request: http::request::Builder, body: String) -> Result<String> {

@@ -12,10 +12,12 @@ mod events;
 mod kubelets;
 mod options;
 mod relay;
+mod signed_url;
 mod state;
 mod supervisor;
 mod tls;
 mod walk;
+mod watcher;
 
 use clap::Parser;
 use std::process::ExitCode;

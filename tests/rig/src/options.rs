@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// A control plane that runs already, on loopback; the user of this file has all rights in it
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
+    /// The watcher's binary: it rings for pods without a node, and the webhook is not installed
+    #[arg(long)]
+    pub watcher: Option<PathBuf>,
     /// What the region sells: a catalog as `whittle plan` reads it; by default what AWS sells
     #[arg(long)]
     pub instance_types: Option<PathBuf>,

@@ -5,9 +5,10 @@ use crate::deploy::{self, SECRET, SECRET_NAME, STACK};
 use crate::emulator::Emulator;
 use crate::events::Bus;
 use crate::options::Options;
+use crate::signed_url::{self, Caller};
 use crate::state::State;
 use crate::tls::Certificates;
-use crate::{access, catalog, kubelets, relay};
+use crate::{access, catalog, kubelets, relay, watcher};
 use anyhow::{Context, Result, bail};
 use http::HeaderValue;
 use kube::Client;
@@ -79,9 +80,9 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
     let certificates = Certificates::make(&options.folder.join("pki"))?;
     let client = client_of(kubeconfig).await?;
     let emulator = Emulator::new(ministack.endpoint());
-    let (fake, endpoint, relay_by_tls) = (listener(0).await?, listener(0).await?, listener(0).await?);
+    let (fake, endpoint, relay_listener) = (listener(0).await?, listener(0).await?, listener(0).await?);
     let address = |listener: &TcpListener| listener.local_addr().map(|address| address.to_string());
-    let (fake_address, endpoint_address, relay_address) = (address(&fake)?, address(&endpoint)?, address(&relay_by_tls)?);
+    let (fake_address, endpoint_address, relay_address) = (address(&fake)?, address(&endpoint)?, address(&relay_listener)?);
 
     let (lone, sizes) = region(options, &endpoint_address, &certificates.authority)?;
     let region = Shared::new(lone);
@@ -91,16 +92,26 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
     let (owned, url, at) = (options.clone(), ministack.endpoint(), aws.clone());
     tokio::task::spawn_blocking(move || deploy::stack(&owned, &url, &at)).await??;
 
-    let host = emulator.output(STACK, "RelayUrl").await?;
-    let host = host.split('/').nth(2).with_context(|| format!("the relay's URL is {host}"))?;
-    let host = HeaderValue::from_str(host)?;
-    let owned_emulator = emulator.clone();
-    let acceptor = certificates.acceptor.clone();
-    tokio::spawn(async move { relay::serve(relay_by_tls, acceptor, &owned_emulator, host).await });
+    let caller = Caller::watcher();
+    if options.watcher.is_some() {
+        let function = emulator.output(STACK, "RelayFunction").await?;
+        tokio::spawn(signed_url::serve(relay_listener, emulator.clone(), function, caller.clone()));
+    } else {
+        let host = emulator.output(STACK, "RelayUrl").await?;
+        let host = host.split('/').nth(2).with_context(|| format!("the relay's URL is {host}"))?;
+        let host = HeaderValue::from_str(host)?;
+        let (owned_emulator, acceptor) = (emulator.clone(), certificates.acceptor.clone());
+        tokio::spawn(async move { relay::serve(relay_listener, acceptor, &owned_emulator, host).await });
+    }
     tokio::spawn(Bus::read(&emulator).await?.deliver(region.clone()));
     tokio::spawn(kubelets::run(region, sizes, client.clone()));
-    let (owned, config) = (options.clone(), kubeconfig.to_owned());
-    tokio::task::spawn_blocking(move || deploy::manifests(&owned, &config, &relay_address, &certificates.authority)).await??;
+    let (owned, config, relay) = (options.clone(), kubeconfig.to_owned(), relay_address.clone());
+    tokio::task::spawn_blocking(move || deploy::manifests(&owned, &config, &relay, &certificates.authority)).await??;
+    // It is ended with this function.
+    let _watcher = match &options.watcher {
+        Some(binary) => Some(watcher::start(options, binary, kubeconfig, relay_address.parse()?, &caller)?),
+        None => None,
+    };
     prepare_classes(options, &emulator, &client).await?;
 
     let ready = listener(options.ready_port).await?;
@@ -204,6 +215,7 @@ impl Guard {
             let run = options.root.join("tests/control-plane/run.sh");
             script.push_str(&format!("; CP_DIR='{}' bash '{}' stop", plane.folder().display(), run.display()));
         }
+        script.push_str(&format!("; kill $(cat '{}/{}' 2>/dev/null) 2>/dev/null", options.folder.display(), watcher::PROCESS));
         // Last: whoever waits for the end waits for this.
         script.push_str(&format!("; rm -rf '{}' '{}'", ministack.folder().display(), options.folder.display()));
         let process = Command::new("bash")
