@@ -1,5 +1,5 @@
 """An empty account for the tests of `whittle cluster` and `whittle doctor`: moto's server, with what it lacks of EKS (access entries,
-and a cluster that is reached at a given address).
+a cluster that is reached at a given address, and no add-ons).
 
     account.py PORT [STATE]     STATE is a JSON file {"cluster name": {"endpoint": …, "certificate": …, "mode": …}} that is read at each call
 """
@@ -13,6 +13,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
 ENTRIES = re.compile(r"^/clusters/([^/]+)/access-entries(?:/(.+))?$")
+ADDON = re.compile(r"^/clusters/([^/]+)/addons/([^/]+)$")
 CLUSTER = re.compile(r"^/clusters/([^/]+)$")
 
 
@@ -26,6 +27,9 @@ class Account:
             return self.entry(environ, start, method, found[1], unquote(found[2] or ""))
         if (found := CLUSTER.match(path)) and method == "GET":
             return self.cluster(environ, start, found[1])
+        if ADDON.match(path):
+            start("404 Not Found", [("Content-Type", "application/json"), ("x-amzn-ErrorType", "ResourceNotFoundException")])
+            return [b'{"message": "No addon of this name was found in the cluster."}']
         if path.rstrip("/") == "/2016-08-19/account-settings":
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps({"AccountLimit": {"ConcurrentExecutions": 1000}}).encode()]

@@ -310,7 +310,7 @@ fn a_watcher_is_made_instead_of_a_webhook() {
         assert!(made.contains(part), "{part}: {made}");
     }
     let mut by_agent = ready_for_watcher();
-    (by_agent.watcher.has_provider, by_agent.watcher.has_agent) = (false, true);
+    (by_agent.watcher.has_provider, by_agent.watcher.has_agent) = (false, Some(true));
     assert!(!commands(&add(&by_agent, &with_watcher()), "watcher-stack").contains("OidcIssuer"));
     assert!(add(&bare(), &wanted()).iter().all(|step| !step.id.starts_with("watcher")));
 }
@@ -345,7 +345,8 @@ fn what_keeps_a_watcher_from_its_work_is_said_before_anything_is_made() {
         }
         assert_eq!(commands(&steps, "watcher-stack"), "");
     };
-    blocked(&|facts, _| facts.watcher.has_provider = false, "its pods would get no role", "--addon-name eks-pod-identity-agent");
+    let no_way = |facts: &mut Facts, _: &mut Wanted| (facts.watcher.has_provider, facts.watcher.has_agent) = (false, Some(false));
+    blocked(&no_way, "its pods would get no role", "--addon-name eks-pod-identity-agent");
     blocked(&|facts, _| drop(facts.stack.outputs.remove("RelayFunction")), "no output RelayFunction", "deploy this release");
     let other_caller = |facts: &mut Facts, _: &mut Wanted| {
         facts.stack.parameters.insert("RelayCallers".into(), "shop=mine".into());

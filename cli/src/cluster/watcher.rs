@@ -23,8 +23,8 @@ pub(super) struct Watcher {
     pub(super) stack: Option<Stack>,
     /// Whether IAM has a provider for the cluster's OIDC issuer.
     pub(super) has_provider: bool,
-    /// Whether the cluster has the agent of EKS Pod Identity.
-    pub(super) has_agent: bool,
+    /// Whether the cluster has the agent of EKS Pod Identity; none if that is not known.
+    pub(super) has_agent: Option<bool>,
     /// Objects of others in its namespace.
     pub(super) neighbours: Vec<String>,
 }
@@ -77,7 +77,7 @@ fn cannot_be_made(facts: &Facts, wanted: &Wanted) -> Option<State> {
         let why = format!("stack {} has no output RelayFunction", facts.stack.name);
         return Some(State::blocked(why, "deploy this release of Whittle again"));
     }
-    if !facts.watcher.has_provider && !facts.watcher.has_agent {
+    if !facts.watcher.has_provider && facts.watcher.has_agent == Some(false) {
         let why =
             "its pods would get no role: IAM has no provider for the cluster's OIDC issuer, and the cluster no agent of EKS Pod Identity";
         let remedy = format!("aws eks create-addon --cluster-name {cluster} --addon-name {AGENT} --region {}", facts.stack.region);

@@ -13,6 +13,8 @@ pub(super) struct History {
     decisions: Vec<DecisionRecord>,
     /// Decisions that this version cannot read.
     unreadable: usize,
+    /// The region of the deployment, which is that of its clusters.
+    pub(super) region: String,
 }
 
 /// The history of what is to be explained, if a stack is named.
@@ -32,7 +34,7 @@ pub(super) fn of(args: &ExplainArgs) -> Result<Option<History>, ExplainError> {
     }
     let (mut decisions, unreadable) = found;
     decisions.retain(|decision| names.iter().any(|name| is_about(decision, name)));
-    Ok(Some(History { decisions, unreadable }))
+    Ok(Some(History { decisions, unreadable, region: deployment.stack.region }))
 }
 
 /// A name without its kind: `node/ip-10-0-1-7` and `pod/default/web` are written so.
@@ -173,7 +175,7 @@ mod tests {
             decision("03:12:03", DecisionKind::Disrupted, "ledger", "Underutilized: 1 node"),
             decision("03:13:10", DecisionKind::Terminated, "nodeclaim/default-1", "instance i-1 has terminated"),
         ];
-        History { decisions, unreadable: 0 }
+        History { decisions, ..History::default() }
     }
 
     #[test]

@@ -95,7 +95,8 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
 fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     let history = history::of(args)?;
     let asked_of_stack_alone = history.is_some() && args.source.files.is_empty() && args.source.cluster.live().is_none();
-    let answered = if asked_of_stack_alone { Err(ExplainError::Unknown(args.name.clone(), Vec::new())) } else { present(args) };
+    let region = history.as_ref().map(|history| history.region.as_str()).filter(|region| !region.is_empty());
+    let answered = if asked_of_stack_alone { Err(ExplainError::Unknown(args.name.clone(), Vec::new())) } else { present(args, region) };
     let Some(history) = history else { return answered };
     let json_wanted = args.output == Format::Json;
     match answered {
@@ -118,9 +119,9 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     }
 }
 
-/// What would be decided now.
-fn present(args: &ExplainArgs) -> Result<Answer, ExplainError> {
-    let (mut read, Market { types: offered, currency, .. }) = args.source.read("explain")?;
+/// What would be decided now; `region` is what a deployment says that it is in.
+fn present(args: &ExplainArgs, region: Option<&str>) -> Result<Answer, ExplainError> {
+    let (mut read, Market { types: offered, currency, .. }) = args.source.read_in("explain", region)?;
     let json_wanted = args.output == Format::Json;
     let name = match subject(&read.objects, &args.name)? {
         Subject::Pod(pod) => {

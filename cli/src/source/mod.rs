@@ -39,7 +39,7 @@ pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg, ReportFormat};
 pub use settings::When;
 
-use crate::look::{ClusterArgs, Purpose};
+use crate::look::{ClusterArgs, Live, Purpose};
 use crate::printing::complain;
 use crate::validate;
 use clap::Args;
@@ -98,6 +98,11 @@ impl Source {
     /// # Errors
     /// Unreadable input, with its position.
     pub(crate) fn read(&self, command: &str) -> Result<(Manifests, Market), ReadError> {
+        self.read_in(command, None)
+    }
+
+    /// The same; `region` counts where neither an option nor a node nor the API server's address names one.
+    pub(crate) fn read_in(&self, command: &str, region: Option<&str>) -> Result<(Manifests, Market), ReadError> {
         let live = self.cluster.live();
         let from_catalog = self.offers.instance_types.is_some();
         let when = match self.now {
@@ -115,7 +120,8 @@ impl Source {
             found.settings.objective = objective.objective();
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
-        let market = self.offers.read_of(&found, || live.as_ref()?.region())?;
+        let elsewhere = || live.as_ref().and_then(Live::region).or_else(|| region.map(str::to_owned));
+        let market = self.offers.read_of(&found, elsewhere)?;
         print_ignored(&found);
         for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
             complain!("warning: {missing}; here it is taken to have all defaults");

@@ -43,6 +43,18 @@ impl InstanceType {
     pub fn holds_its_overhead(&self) -> bool {
         self.capacity.iter().all(|(name, amount)| self.overhead.get(name) <= amount)
     }
+    /// What is allocatable of one resource, as in [`InstanceType::allocatable`], without building the whole.
+    pub fn allocatable_of(&self, name: &str) -> whittle_units::Quantity {
+        let after = |name: &str| {
+            let capacity = self.capacity.get(name);
+            self.overhead.0.get(name).map_or(capacity, |overhead| capacity.minus(*overhead).max(whittle_units::Quantity::ZERO))
+        };
+        if name != "memory" {
+            return after(name);
+        }
+        let huge = self.capacity.iter().map(|(name, _)| name).filter(|name| name.starts_with("hugepages-"));
+        huge.fold(after(name), |left, page| left.minus(after(page)).max(whittle_units::Quantity::ZERO))
+    }
     /// Allocatable (including daemons' share): capacity minus overhead, never below zero; huge pages are subtracted from memory.
     pub fn allocatable(&self) -> Resources {
         let mut left = self.capacity.clone();
@@ -81,5 +93,32 @@ fn single<'a>(requirements: &'a [Requirement], key: &str) -> Option<&'a str> {
     match (requirement.operator, requirement.values.as_slice()) {
         (crate::karpenter::Operator::In, [value]) => Some(value),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_allocatable_amount_is_that_of_the_whole() {
+        let of = |pairs: &[(&str, &str)]| {
+            let mut all = Resources::new();
+            pairs.iter().for_each(|(name, amount)| all.set(name, amount.parse().expect("a quantity")));
+            all
+        };
+        let capacity = of(&[("cpu", "4"), ("memory", "16Gi"), ("hugepages-2Mi", "1Gi"), ("hugepages-1Gi", "2Gi"), ("pods", "58")]);
+        for overhead in [
+            of(&[]),
+            of(&[("cpu", "90m"), ("memory", "1Gi"), ("ephemeral-storage", "1Gi")]),
+            of(&[("cpu", "5"), ("memory", "20Gi"), ("hugepages-2Mi", "512Mi")]),
+            of(&[("memory", "14Gi")]),
+        ] {
+            let instance_type = InstanceType { capacity: capacity.clone(), overhead, ..InstanceType::default() };
+            let whole = instance_type.allocatable();
+            for name in ["cpu", "memory", "hugepages-2Mi", "hugepages-1Gi", "pods", "ephemeral-storage", "nvidia.com/gpu"] {
+                assert_eq!(instance_type.allocatable_of(name), whole.get(name), "{name} of {:?}", instance_type.overhead);
+            }
+        }
     }
 }

@@ -20,12 +20,14 @@ pub(super) struct QuickCheck<'w> {
     names: Vec<&'w str>,
     /// Free resources of nodes that accept moved pods, by machine name; sorted by the first resource, largest first.
     free: Vec<(&'w str, Vector)>,
-    /// Allocatable resources of every type of any pool with its cheapest available offering, sorted by price.
+    /// Allocatable resources of every type of any pool with its cheapest available offering, sorted by price: of those that cost less
+    /// than the most expensive node.
     types: Vec<(Price, Vector)>,
 }
 
 impl<'w> QuickCheck<'w> {
-    pub(super) fn new(view: &'w ClusterView<'w>) -> Self {
+    /// For nodes of at most this price.
+    pub(super) fn new(view: &'w ClusterView<'w>, dearest: Price) -> Self {
         let names = resource_names(view);
         let mut quick_check = Self { names, free: Vec::new(), types: Vec::new() };
         for machine in view.machines.iter().filter(|machine| accepts_moved_pods(view, machine)) {
@@ -40,8 +42,9 @@ impl<'w> QuickCheck<'w> {
         let mut seen: BTreeMap<Vector, Price> = BTreeMap::new();
         for instance_type in view.input.cluster.catalog.values().flat_map(|types| types.iter()) {
             let available = instance_type.offerings.iter().filter(|offering| offering.available);
-            let Some(price) = available.map(|offering| offering.price).min() else { continue };
-            let known = seen.entry(quick_check.vector(&instance_type.allocatable())).or_insert(price);
+            let Some(price) = available.map(|offering| offering.price).min().filter(|price| *price < dearest) else { continue };
+            let allocatable = quick_check.names.iter().map(|name| instance_type.allocatable_of(name).milli()).collect();
+            let known = seen.entry(allocatable).or_insert(price);
             *known = price.min(*known);
         }
         quick_check.types = seen.into_iter().map(|(vector, price)| (price, vector)).collect();

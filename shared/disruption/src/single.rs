@@ -41,7 +41,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     let mut simulator = pass.simulator();
     let first_wins = pass.view.input.settings.solve.packing == Packing::Reference;
     // Karpenter always simulates, and so reports other reasons.
-    let quick_check = (!first_wins).then(|| QuickCheck::new(pass.view));
+    let quick_check = (!first_wins).then(|| QuickCheck::new(pass.view, nodes.iter().map(|node| node.price).max().unwrap_or_default()));
     let mut best: Option<(&Candidate<'w>, Command)> = None;
     let mut unreached = BTreeSet::new();
     for node in &nodes {
