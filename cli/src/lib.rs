@@ -14,6 +14,7 @@ mod live;
 pub mod local;
 pub mod look;
 mod money;
+mod page;
 pub mod plan;
 pub mod printing;
 pub mod programs;

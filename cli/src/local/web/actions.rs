@@ -1,7 +1,7 @@
 //! What the page can do to a session.
 
 use super::clock::Clock;
-use crate::local::prompt::{Prompt, advance, explain};
+use crate::local::prompt::{Prompt, advance};
 use crate::local::session::Session;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
@@ -19,10 +19,6 @@ pub(super) enum Action {
     /// A line of the prompt, and the lines that belong to it.
     Command {
         line: String,
-    },
-    /// Why an object is as it is.
-    Explain {
-        name: String,
     },
     Scale {
         deployment: String,
@@ -60,7 +56,7 @@ pub(super) enum Action {
 impl Action {
     /// Carries it out; the answer is what the prompt would print.
     pub(super) fn run(self, prompt: &mut Prompt, clock: &Clock) -> Result<String, String> {
-        prompt.changes += u64::from(!self.looks());
+        prompt.changes += 1;
         let session = &mut prompt.session;
         match self {
             Self::Command { line } => match shlex::split(&line).as_deref() {
@@ -68,7 +64,6 @@ impl Action {
                 Some([verb, span]) if verb == "advance" => begin(session, clock, span),
                 _ => prompt.answer(&line),
             },
-            Self::Explain { name } => explain::explain(&session.simulation.world(), &name),
             Self::Scale { deployment, replicas } => {
                 session.scale(&deployment, replicas).map_err(|error| error.to_string())?;
                 session.log(&format!("scale deployment {deployment} --replicas {replicas}"));
@@ -103,11 +98,6 @@ impl Action {
                 Ok("stopped".to_owned())
             }
         }
-    }
-
-    /// Whether it changes nothing, and is asked again when something has changed.
-    pub(super) const fn looks(&self) -> bool {
-        matches!(self, Self::Explain { .. })
     }
 
     /// Whether it ends what runs, and so must not wait for it.

@@ -5,16 +5,16 @@
 
 mod actions;
 mod clock;
-mod guard;
-mod server;
+mod desk;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use super::prompt::Prompt;
+use crate::page::{self, Bound, address};
 use clap::Args;
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 /// The page of a session.
@@ -33,14 +33,6 @@ pub struct PageArgs {
     pub web_allow_remote: bool,
 }
 
-/// An address of `--web`.
-fn address(text: &str) -> Result<IpAddr, String> {
-    if text.eq_ignore_ascii_case("localhost") {
-        return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    }
-    text.parse().map_err(|_| "write an IP address such as 127.0.0.1 or ::1; --web-port has the port".to_owned())
-}
-
 /// Serves the page from threads of its own, if there is to be one. Returns its address, with the token of the session.
 pub(super) fn serve(args: &PageArgs, prompt: &Arc<Mutex<Prompt>>) -> Result<Option<String>, String> {
     let Some(ip) = args.web else { return Ok(None) };
@@ -51,13 +43,11 @@ pub(super) fn serve(args: &PageArgs, prompt: &Arc<Mutex<Prompt>>) -> Result<Opti
         ));
     }
     let wanted = SocketAddr::new(ip, args.web_port);
-    let unusable = |error: std::io::Error| format!("--web: {wanted} cannot be used: {error}; --web-port 0 takes a free port");
-    let listener = TcpListener::bind(wanted).map_err(unusable)?;
-    let bound = listener.local_addr().map_err(unusable)?;
-    let token = token()?;
-    let address = format!("http://{bound}/#{token}");
-    let desk = server::Desk::new(Arc::clone(prompt), guard::Guard { bound, token });
-    server::start(listener, &Arc::new(desk)).map_err(unusable)?;
+    let Bound { listener, guard, address } = page::bind(wanted, "--web", "--web-port")?;
+    let desk = Arc::new(desk::Desk::new(Arc::clone(prompt)));
+    let failed = |error: std::io::Error| format!("--web: {wanted} cannot be served: {error}");
+    page::start(listener, guard, Arc::clone(&desk)).map_err(failed)?;
+    desk.let_time_pass().map_err(failed)?;
     Ok(Some(address))
 }
 
@@ -71,14 +61,4 @@ pub(super) fn greeting(args: &PageArgs, address: &str) -> String {
         );
     }
     text
-}
-
-/// 128 random bits that nobody else on this machine knows. The page gets them behind `#`, which a browser sends to nobody.
-fn token() -> Result<String, String> {
-    let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|error| format!("--web: this system has no random numbers for the token of the page: {error}"))?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
 }

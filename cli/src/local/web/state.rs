@@ -1,128 +1,18 @@
-//! What the page shows of a session, as plain values: nodes with their pods, workloads, what waits and why, pools, costs, the timeline.
-//!
-//! Money is in billionths of a dollar, resources in thousandths, times in milliseconds since 1970: whole numbers that JavaScript holds
-//! exactly up to nine million dollars.
+//! What the page shows of a session.
 
 use crate::local::rows::pool_of;
+use crate::page::view::{NodeState, NodeView, PodState, PodView, Pool, State, WAITING_MAX, Waiting, Workload};
 use jiff::Timestamp;
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind as _, Node, Pod};
-use whittle_api::karpenter::NodePool;
 use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, DecisionKind, Phase};
 use whittle_model::pods::effective_requests;
-use whittle_sim::{Line, LineKind, World};
-use whittle_units::{InstanceId, Price, Resources};
+use whittle_sim::World;
+use whittle_units::{InstanceId, Resources};
 
-/// The most lines of the timeline that a page gets at once; older ones are at the prompt.
-pub(super) const LINES_MAX: usize = 2_000;
-/// The most groups of waiting pods.
-const WAITING_MAX: usize = 200;
 /// How many decisions and Events are looked through for answers about waiting pods.
 const RECENT: usize = 50_000;
-
-/// Everything that changes seldom enough to be sent whole.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct State {
-    cluster: String,
-    region: String,
-    version: String,
-    nodes: Vec<NodeView>,
-    workloads: Vec<Workload>,
-    waiting: Vec<Waiting>,
-    pools: Vec<Pool>,
-    /// Pools of EC2 without capacity: type, zone, capacity type; `*` is any.
-    out_of_stock: BTreeSet<(String, String, String)>,
-}
-
-/// A node, or a claim that is none yet.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct NodeView {
-    name: String,
-    claim: String,
-    pool: String,
-    #[serde(rename = "type")]
-    instance_type: String,
-    capacity: String,
-    zone: String,
-    state: NodeState,
-    /// Billionths of a dollar in an hour.
-    price: u64,
-    since: i64,
-    /// Requested and allocatable.
-    cpu: [i64; 2],
-    memory: [i64; 2],
-    pods: Vec<PodView>,
-}
-
-/// Name with its namespace, position of its workload, state.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct PodView(String, usize, PodState);
-
-/// Where a node is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum NodeState {
-    /// Planned, or asked of EC2, or started but not in the cluster.
-    Launching,
-    /// In the cluster, but not ready for pods for the first time.
-    Starting,
-    Ready,
-    NotReady,
-    /// Chosen to go: closed to new pods.
-    Disrupting,
-    Draining,
-    Terminating,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum PodState {
-    Running,
-    Starting,
-    Ending,
-    Daemon,
-}
-
-/// What owns pods.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Workload {
-    kind: String,
-    namespace: String,
-    name: String,
-    wanted: Option<i32>,
-    running: usize,
-    waiting: usize,
-    /// What one pod of it requests.
-    cpu: i64,
-    memory: i64,
-}
-
-/// Pods of a workload that wait for the same reason.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Waiting {
-    workload: usize,
-    count: usize,
-    /// One of them, with its namespace.
-    pod: String,
-    since: Option<i64>,
-    /// What the scheduler says.
-    reason: String,
-    /// What Whittle said last about one of them.
-    answer: String,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Pool {
-    name: String,
-    class: String,
-    ready: bool,
-    /// Why it is not ready.
-    problem: String,
-    weight: Option<i32>,
-    limits: String,
-}
 
 /// Kind, namespace and name of what owns a pod.
 type Owner = (String, String, String);
@@ -163,18 +53,6 @@ fn workloads(world: &World) -> BTreeMap<Owner, Workload> {
     all
 }
 
-fn pod_state(pod: &Pod) -> PodState {
-    if pod.metadata.is_deleting() {
-        PodState::Ending
-    } else if pod.is_daemon() {
-        PodState::Daemon
-    } else if pod.status.phase == "Running" {
-        PodState::Running
-    } else {
-        PodState::Starting
-    }
-}
-
 fn node_state(node: Option<&Node>, claim: Option<&Claim>) -> NodeState {
     match claim.map(|claim| &claim.phase) {
         Some(Phase::Terminating { .. }) => return NodeState::Terminating,
@@ -208,7 +86,7 @@ fn node_view(world: &World, node: &Node, claim: Option<&Claim>, pods: Option<&Ve
     for pod in pods.into_iter().flatten() {
         used.add(&effective_requests(pod));
         let position = positions.get(&owner_of(world, pod)).copied().unwrap_or_default();
-        shown.push(PodView(pod.metadata.key(), position, pod_state(pod)));
+        shown.push(PodView(pod.metadata.key(), position, PodState::of(pod)));
     }
     shown.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     let allocatable = &node.status.allocatable;
@@ -323,85 +201,18 @@ fn answers<'a>(world: &World, group_of: &BTreeMap<String, (usize, &'a str)>) -> 
     last.into_iter().map(|(place, (_, text))| (place, text)).collect()
 }
 
-fn pools(world: &World) -> Vec<Pool> {
-    let pool = |pool: &NodePool| {
-        let unmet = whittle_model::scheduling::unmet(&pool.status.conditions);
-        let limits = pool.spec.limits.iter().map(|(name, limit)| format!("{name} {}", limit.text_of(name)));
-        Pool {
-            name: pool.metadata.name.clone(),
-            class: pool.spec.template.spec.node_class_ref.name.clone(),
-            ready: conditions::is_true(&pool.status.conditions, conditions::READY),
-            problem: unmet.map(|condition| format!("{}: {}", condition.reason, condition.message)).unwrap_or_default(),
-            weight: pool.spec.weight,
-            limits: limits.collect::<Vec<_>>().join(", "),
-        }
-    };
-    world.cluster.objects.node_pools.values().map(pool).collect()
-}
-
-impl State {
-    /// What is shown of a world.
-    pub(super) fn of(world: &World) -> Self {
-        let workloads = workloads(world);
-        let positions = workloads.keys().cloned().enumerate().map(|(position, owner)| (owner, position)).collect();
-        Self {
-            cluster: world.name().to_string(),
-            region: world.region.name().to_owned(),
-            version: world.cluster.version.clone(),
-            nodes: nodes(world, &positions),
-            waiting: waiting(world, &positions),
-            workloads: workloads.into_values().collect(),
-            pools: pools(world),
-            out_of_stock: world.region.out_of_stock.clone(),
-        }
-    }
-}
-
-/// A line of the timeline: milliseconds, what it is about, text.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Told<'a>(i64, LineKind, &'a str);
-
-/// The lines that a page with `seen` of them does not have; of too many, the last.
-pub(super) fn told(lines: &[Line], seen: usize) -> Vec<Told<'_>> {
-    let first = seen.max(lines.len().saturating_sub(LINES_MAX)).min(lines.len());
-    lines[first..].iter().map(|line| Told(line.at.as_millisecond(), line.kind, &line.text)).collect()
-}
-
-/// The cost per hour over time, and what was spent, read from the timeline as it grows.
-#[derive(Debug, Default)]
-pub(super) struct Costs {
-    read: usize,
-    last: Option<(Timestamp, Price)>,
-    /// Up to the last line that was read, in billionths of a dollar.
-    spent: u128,
-    /// When the cost per hour changed, and to what: milliseconds, billionths of a dollar.
-    pub(super) steps: Vec<(i64, u64)>,
-}
-
-/// What a cost per hour amounts to in a time, in billionths of a dollar times 3,600,000: rounded only when it is shown.
-fn amount(cost: Price, from: Timestamp, to: Timestamp) -> u128 {
-    let span = u128::try_from(to.as_millisecond() - from.as_millisecond()).unwrap_or(0);
-    u128::from(cost.nanos()) * span
-}
-
-impl Costs {
-    /// Reads what the timeline has more than last time.
-    pub(super) fn read(&mut self, lines: &[Line]) {
-        for line in lines.get(self.read..).unwrap_or_default() {
-            if let Some((at, cost)) = self.last {
-                self.spent += amount(cost, at, line.at);
-            }
-            if self.last.is_none_or(|(_, cost)| cost != line.cost) {
-                self.steps.push((line.at.as_millisecond(), line.cost.nanos()));
-            }
-            self.last = Some((line.at, line.cost));
-        }
-        self.read = lines.len();
-    }
-
-    /// What was spent until now, in billionths of a dollar.
-    pub(super) fn spent(&self, now: Timestamp) -> u64 {
-        let running = self.last.map_or(0, |(at, cost)| amount(cost, at, now));
-        u64::try_from((self.spent + running) / 3_600_000).unwrap_or(u64::MAX)
+/// What is shown of a world.
+pub(super) fn state_of(world: &World) -> State {
+    let workloads = workloads(world);
+    let positions = workloads.keys().cloned().enumerate().map(|(position, owner)| (owner, position)).collect();
+    State {
+        cluster: world.name().to_string(),
+        region: world.region.name().to_owned(),
+        version: world.cluster.version.clone(),
+        nodes: nodes(world, &positions),
+        waiting: waiting(world, &positions),
+        workloads: workloads.into_values().collect(),
+        pools: world.cluster.objects.node_pools.values().map(Pool::of).collect(),
+        out_of_stock: world.region.out_of_stock.clone(),
     }
 }

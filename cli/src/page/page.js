@@ -1,11 +1,11 @@
-// The page of a session: asks for what has changed, shows it, and sends what is clicked. Text from the session is only ever set as
-// textContent or drawn on a canvas.
+// The page of a cluster: asks for what has changed and shows it. It only asks; what can be done to a cluster that is simulated is in
+// `session.js`. Text from the cluster is only ever set as textContent or drawn on a canvas.
 
 import { Grid, key } from '/grid.js';
 import { Chart } from '/chart.js';
-import { age, bare, bill, brief, called, cores, gibi, make, memory, money, percent, plural, span } from '/texts.js';
+import { age, bare, bill, brief, called, cores, gibi, make, memory, money, percent, plural } from '/texts.js';
 
-const $ = (id) => document.getElementById(id);
+export const $ = (id) => document.getElementById(id);
 const root = document.documentElement;
 let errors = 0;
 const count = () => {
@@ -39,6 +39,9 @@ if (given) {
 }
 const token = given || kept.get('token') || '';
 
+/** What the page is of: how its header, its times and what can be done there are shown. */
+let back;
+
 // ── Colours ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const system = matchMedia('(prefers-color-scheme: dark)');
@@ -69,9 +72,9 @@ function nextTheme() {
 }
 system.addEventListener('change', paintTheme);
 
-// ── What the session said ────────────────────────────────────────────────────────────────────────────────────────────
+// ── What the server said ─────────────────────────────────────────────────────────────────────────────────────────────
 
-const data = {
+export const data = {
   clock: '',
   version: 0,
   lines: 0,
@@ -84,16 +87,20 @@ const data = {
   until: null,
   state: null,
 };
-const since = (time) => span(time - data.begun);
-/** Names that mean something, gone ones too. */
-const names = new Set();
+/** Names that mean something, gone ones too, and what is asked about them: nothing more exact where several objects have the name. */
+const names = new Map();
+function know(name, subject) {
+  if (name) names.set(name, [undefined, subject].includes(names.get(name)) ? subject : name);
+}
+/** What is asked about a pod, which is written with its namespace. */
+const podSubject = (pod) => 'pod/' + pod;
+const podName = (pod) => pod.split('/')[1];
 /** Colours of workloads, by name, so that they stay. */
 const hues = new Map();
 const workloadKey = ({ kind, namespace, name }) => `${kind} ${namespace}/${name}`;
 
-async function ask(path, body) {
-  const headers = { 'X-Whittle-Token': token };
-  const answer = await fetch(path, body === undefined ? { headers } : { method: 'POST', headers, body: JSON.stringify(body) });
+export async function ask(path, options) {
+  const answer = await fetch(path, { ...options, headers: { 'X-Whittle-Token': token } });
   if (answer.status === 204) return null;
   const value = await answer.json();
   if (answer.status === 403) gate(value.error);
@@ -104,7 +111,7 @@ async function ask(path, body) {
 let timer;
 let asking = false;
 let again = false;
-async function poll() {
+export async function poll() {
   clearTimeout(timer);
   if (asking) {
     again = true;
@@ -119,14 +126,13 @@ async function poll() {
     if (news) take(news);
   } catch (error) {
     reached = false;
-    if (!document.querySelector('.gate')) $('place').textContent = 'the session has ended, or cannot be reached';
+    if (!document.querySelector('.gate')) $('place').textContent = back.lost;
     if (!(error instanceof TypeError)) console.warn(error.message);
   }
   asking = false;
-  const runs = data.speed || data.until || data.busy;
   // A large cluster takes its time to be sent and drawn: most of the time is left to what the user does.
   const least = Math.min(2000, 3 * (performance.now() - begun));
-  const pause = again ? 0 : !reached ? 3000 : document.hidden ? 2000 : Math.max(least, runs ? 200 : 700);
+  const pause = again ? 0 : !reached ? 3000 : document.hidden ? back.hiddenPause : Math.max(least, back.pause());
   again = false;
   timer = setTimeout(poll, pause);
 }
@@ -145,34 +151,19 @@ function take(news) {
       if (!hues.has(known)) hues.set(known, hues.size % 8);
     }
     for (const node of state.nodes) {
-      names.add(node.name).add(node.claim);
-      for (const [pod] of node.pods) names.add(pod.split('/')[1]);
+      know(node.name, node.name);
+      know(node.claim, node.claim);
+      for (const [pod] of node.pods) know(podName(pod), podSubject(pod));
     }
-    for (const { pod } of state.waiting) names.add(pod.split('/')[1]);
-    names.delete('');
+    for (const { pod } of state.waiting) know(podName(pod), podSubject(pod));
   }
-  // The page's own clock is no command.
-  $('busy').hidden = !data.busy || data.speed > 0 || data.until !== null;
   if (!data.state) return;
   root.dataset.ready = 'true';
   show(Boolean(state), told.length > 0);
 }
 
-async function act(action, { quiet = false } = {}) {
-  try {
-    const { text } = await ask('/act', action);
-    if (text && !quiet) toast(text);
-    poll();
-    return text;
-  } catch (error) {
-    if (quiet) throw error;
-    toast(error.message, true);
-    return null;
-  }
-}
-
 let toasting;
-function toast(text, bad = false) {
+export function toast(text, bad = false) {
   const shown = $('toast');
   shown.textContent = text.length > 600 ? text.slice(0, 600) + '…' : text;
   shown.classList.toggle('bad', bad);
@@ -194,26 +185,21 @@ function gate(text) {
 // ── Header and figures ───────────────────────────────────────────────────────────────────────────────────────────────
 
 function show(all, lines) {
-  const { state, now, begun, speed, until } = data;
-  $('now').textContent = new Date(now).toISOString().slice(11, 19);
-  $('elapsed').textContent = '+' + span(now - begun);
-  $('stop').hidden = !until && !data.busy;
-  $('stop').textContent = until ? `Stop (${age(until - now)} to go)` : 'Stop';
-  press('speeds', 'speed', String(speed));
+  const { state, now, begun } = data;
+  back.head(state);
   figures();
-  chart.show(data.steps, begun, now);
+  chart.show(data.steps, begun, now, back.origin());
   if (all) {
-    $('place').textContent = `${state.cluster} · ${state.region} · ${state.version}`;
-    $('welcome').hidden = state.nodes.length > 0 || state.workloads.length > 0 || state.pools.length > 0;
-    grid.empty = $('welcome').hidden ? 'There are no nodes.' : '';
+    $('place').textContent = [state.cluster, state.region, state.version].filter(Boolean).join(' · ');
+    grid.empty = back.empty(state);
     grid.show(state.nodes);
     legend();
   }
   if (tab === 'timeline' ? lines || !$('panel').firstChild : all) panel();
-  if (chosen && (all || explained.seen !== seen())) facts();
+  if (chosen && (all || explained.seen !== back.seen(chosenNode()))) facts();
 }
 
-function press(group, name, value) {
+export function press(group, name, value) {
   for (const button of $(group).children) button.setAttribute('aria-pressed', String(button.dataset[name] === value));
 }
 
@@ -319,7 +305,7 @@ function timeline() {
       make(
         'div',
         { className: 'line ' + of },
-        make('time', { textContent: since(at), title }),
+        make('time', { textContent: back.time(at), title }),
         make('i', { className: 'dot', title: of }),
         linked(text),
       ),
@@ -346,7 +332,7 @@ function waiting() {
     );
     const item = make(
       'div',
-      { className: 'item pick', data: { name: group.pod.split('/')[1] } },
+      { className: 'item pick', data: { name: podName(group.pod), subject: podSubject(group.pod) } },
       head,
       make('p', { textContent: group.reason || 'The scheduler has not looked yet.' }),
     );
@@ -356,6 +342,9 @@ function waiting() {
   });
   return groups.length ? groups : [quiet('No pod waits.')];
 }
+
+/** An item that can be clicked, where there is an answer about it. */
+const named = (name, subject) => (back.explainsAll ? { className: 'item pick', data: { name, subject } } : { className: 'item' });
 
 function workloads() {
   const items = data.state.workloads.slice(0, ROWS).map((workload) => {
@@ -367,28 +356,13 @@ function workloads() {
       make('b', { textContent: bare(name), title: workload.kind }),
       make('span', { className: 'space' }),
     );
-    if (workload.kind === 'Deployment') {
-      const input = make('input', { value: workload.wanted, inputMode: 'numeric', ariaLabel: `Replicas of ${name}` });
-      const scale = (replicas) => act({ do: 'scale', deployment: name, replicas });
-      const by = (step) =>
-        make('button', {
-          textContent: step < 0 ? '−' : '+',
-          title: `${step < 0 ? '' : '+'}${step}`,
-          onclick: () => scale(Math.max(0, workload.wanted + step)),
-        });
-      input.addEventListener('keydown', (event) => {
-        if (event.key === 'Enter' && /^\d+$/.test(input.value)) {
-          scale(Number(input.value));
-          input.blur();
-        }
-      });
-      head.append(make('span', { className: 'stepper' }, by(-1), input, by(1)));
-    }
+    const control = back.control(workload, name);
+    if (control) head.append(control);
     const size = [`${cores(workload.cpu)} CPU`, workload.memory ? memory(workload.memory) : ''].filter(Boolean).join(', ') + ' each';
     const says = [workload.kind, `${workload.running} placed`, workload.waiting ? `${workload.waiting} waiting` : '', size]
       .filter(Boolean)
       .join(' · ');
-    return make('div', { className: 'item' }, head, make('p', { textContent: says }));
+    return make('div', named(workload.name, `${workload.kind.toLowerCase()}/${name}`), head, make('p', { textContent: says }));
   });
   return items.length ? [...items, ...more(data.state.workloads.length - items.length)] : [quiet('Nothing is deployed.')];
 }
@@ -444,7 +418,7 @@ function pools() {
     ]
       .filter(Boolean)
       .join(' · ');
-    const item = make('div', { className: 'item' }, head, make('p', { textContent: says }));
+    const item = make('div', named(pool.name, `nodepool/${pool.name}`), head, make('p', { textContent: says }));
     if (!pool.ready) item.append(make('p', { className: 'answer', textContent: pool.problem || 'It has not been looked at yet.' }));
     return item;
   });
@@ -459,15 +433,15 @@ function pools() {
   return items.length || stock.length ? [...items, ...stock] : [quiet('There are no NodePools: pods have nowhere to go.')];
 }
 
-const stockText = (type, zone, capacity) =>
+export const stockText = (type, zone, capacity) =>
   [type === '*' ? 'all types' : type, zone === '*' ? 'all zones' : zone, capacity === '*' ? '' : capacity].filter(Boolean).join(' · ');
 
 // ── Why ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What is shown in detail: a node by its key, or a name. */
+/** What is shown in detail: a node by its key, or a name with what is asked about it. */
 let chosen = null;
 
-async function choose(next) {
+export function choose(next) {
   chosen = next;
   grid.choose(next?.node ?? null);
   $('detail').hidden = !next;
@@ -483,11 +457,12 @@ async function choose(next) {
 /** The last reasons that were asked for. */
 let explained = { name: '', seen: '', text: '' };
 let explaining = false;
-const seen = () => `${data.version} ${data.lines}`;
+const chosenNode = () => data.state.nodes.find((each) => [each.name, each.claim].includes(chosen.name ?? chosen.node));
 async function facts() {
-  const { node: of, name } = chosen;
-  const node = data.state.nodes.find((each) => key(each) === of || each.name === name || each.claim === name);
-  const subject = name || node?.name || node?.claim || of;
+  const { name } = chosen;
+  const node = chosenNode();
+  const title = name || node?.name || node?.claim || chosen.node;
+  const subject = chosen.subject || names.get(title) || title;
   const close = make('button', {
     className: 'close',
     textContent: '×',
@@ -495,9 +470,8 @@ async function facts() {
     ariaLabel: 'Close',
     onclick: () => choose(null),
   });
-  const parts = [make('div', { className: 'row' }, make('h3', { textContent: subject }), make('span', { className: 'space' }), close)];
-  const isNode = node && (!name || name === node.name || name === node.claim);
-  if (isNode) {
+  const parts = [make('div', { className: 'row' }, make('h3', { textContent: title }), make('span', { className: 'space' }), close)];
+  if (node) {
     const list = make('dl');
     const fact = (term, text) => text && list.append(make('dt', { textContent: term }), make('dd', { textContent: text }));
     fact('state', called(node.state));
@@ -508,27 +482,25 @@ async function facts() {
     fact('memory', node.memory[1] && `${gibi(node.memory[0])} of ${gibi(node.memory[1])} GiB requested (${percent(...node.memory)})`);
     fact('pods', plural(node.pods.length, 'pod'));
     fact('age', node.since && age(data.now - node.since));
-    parts.push(list, nodeActs(node));
+    parts.push(list, ...back.nodeActs(node));
   } else {
-    const home = data.state.nodes.find(({ pods }) => pods.some(([pod]) => pod.split('/')[1] === name));
-    const pod = home?.pods.find(([each]) => each.split('/')[1] === name)?.[0];
+    const home = data.state.nodes.find(({ pods }) => pods.some(([pod]) => podSubject(pod) === subject));
     if (home) {
-      const drop = make('button', { textContent: 'Delete pod', onclick: () => act({ do: 'delete', kind: 'pod', name: pod }) });
       const show = make('button', { textContent: 'Show its node', onclick: () => choose({ node: key(home) }) });
-      parts.push(make('div', { className: 'acts' }, show, drop));
+      parts.push(make('div', { className: 'acts' }, show, ...back.podActs(subject.slice('pod/'.length))));
     }
   }
   const why = make('pre', { textContent: explained.name === subject ? explained.text : '…' });
   $('detail').dataset.subject = subject;
   $('detail').replaceChildren(...parts, make('h4', { textContent: 'Why' }), why);
-  const known = explained.name === subject && explained.seen === seen();
+  const at = back.seen(node);
+  const known = explained.name === subject && explained.seen === at;
   // While a command runs the session answers nothing else.
   if (known || explaining || data.busy) return;
   explaining = true;
-  const at = seen();
   let text;
   try {
-    text = (await ask('/act', { do: 'explain', name: subject })).text;
+    text = (await ask('/explain?name=' + encodeURIComponent(subject))).text;
   } catch (error) {
     // The session is in the middle of something.
     if (error.status === 409) {
@@ -545,111 +517,10 @@ async function facts() {
   else if (chosen) facts();
 }
 
-function nodeActs(node) {
-  const acts = make('div', { className: 'acts' });
-  const add = (text, title, action) => acts.append(make('button', { textContent: text, title, onclick: () => act(action) }));
-  if (node.name && node.capacity === 'spot') add('Interrupt', 'EC2 takes it back in two minutes', { do: 'interrupt', node: node.name });
-  if (node.name) add('Delete node', 'Drains it, as kubectl delete node does', { do: 'delete', kind: 'node', name: node.name });
-  if (node.type) {
-    const pool = { instanceType: node.type, zone: node.zone, capacityType: node.capacity };
-    add(`Stock-out of ${node.type} in ${node.zone}`, 'EC2 has no more of them', { do: 'stock', ...pool, available: false });
-  }
-  return acts;
-}
-
-// ── Dialogs and the command line ─────────────────────────────────────────────────────────────────────────────────────
-
-function openApply() {
-  $('apply-error').hidden = true;
-  $('apply').showModal();
-  $('manifest').focus();
-}
-
-async function apply() {
-  $('apply-go').disabled = true;
-  try {
-    toast(await act({ do: 'apply', text: $('manifest').value }, { quiet: true }));
-    $('apply').close();
-  } catch (error) {
-    $('apply-error').textContent = error.message;
-    $('apply-error').hidden = false;
-  }
-  $('apply-go').disabled = false;
-}
-
-function openStock() {
-  const options = (values) =>
-    [...new Set(values)]
-      .filter(Boolean)
-      .sort()
-      .map((value) => make('option', { value }));
-  $('types').replaceChildren(...options(data.state.nodes.map(({ type }) => type)));
-  $('zones').replaceChildren(...options(data.state.nodes.map(({ zone }) => zone)));
-  listStock();
-  $('stock').showModal();
-}
-
-function listStock() {
-  $('stock-list').replaceChildren(
-    ...data.state.out_of_stock.map(([instanceType, zone, capacityType]) => {
-      const again = make('button', { textContent: 'In stock again', type: 'button' });
-      again.onclick = async () => {
-        await act({ do: 'stock', instanceType, zone, capacityType, available: true });
-        again.closest('.item').remove();
-      };
-      return make(
-        'div',
-        { className: 'item row' },
-        make('b', { textContent: stockText(instanceType, zone, capacityType) }),
-        make('span', { className: 'space' }),
-        again,
-      );
-    }),
-  );
-}
-
-async function runOut() {
-  const [instanceType, zone, capacityType] = ['stock-type', 'stock-zone', 'stock-capacity'].map((id) => $(id).value.trim());
-  if ((await act({ do: 'stock', instanceType, zone, capacityType, available: false })) !== null) $('stock').close();
-}
-
-const history_ = [];
-let recalled = 0;
-async function command(line) {
-  if (!line.trim()) return;
-  history_.push(line);
-  recalled = history_.length;
-  $('line').value = '';
-  const output = $('output');
-  output.hidden = false;
-  if (60_000 < output.textContent.length) output.replaceChildren();
-  output.append(make('b', { textContent: `> ${line}\n` }));
-  try {
-    const text = await act({ do: 'command', line }, { quiet: true });
-    output.append(text.endsWith('\n') || !text ? text : text + '\n');
-  } catch (error) {
-    output.append(make('em', { textContent: error.message + '\n' }));
-  }
-  output.scrollTop = output.scrollHeight;
-}
-
-function recall(by) {
-  recalled = Math.min(history_.length, Math.max(0, recalled + by));
-  $('line').value = history_[recalled] ?? '';
-}
-
 // ── Events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const toggleClock = () => act({ do: 'speed', speed: data.speed ? 0 : 1 });
 const KEYS = {
-  ' ': toggleClock,
-  1: () => act({ do: 'advance', span: '1m' }),
-  2: () => act({ do: 'advance', span: '10m' }),
-  3: () => act({ do: 'advance', span: '1h' }),
-  '/': () => $('line').focus(),
   '?': () => $('help').showModal(),
-  a: openApply,
-  o: openStock,
   t: nextTheme,
   '[': () => turn(-1),
   ']': () => turn(1),
@@ -665,11 +536,7 @@ function keydown(event) {
   const { target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') {
-    if (target === $('line')) {
-      target.blur();
-      $('output').hidden = true;
-    } else if (chosen) choose(null);
-    else $('output').hidden = true;
+    if (!back.escape(target, Boolean(chosen))) choose(null);
     return;
   }
   if (['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName)) return;
@@ -687,9 +554,10 @@ function keydown(event) {
       return;
     }
   }
-  if (KEYS[event.key]) {
+  const pressed = KEYS[event.key] ?? back.keys[event.key];
+  if (pressed) {
     event.preventDefault();
-    KEYS[event.key]();
+    pressed();
   }
 }
 
@@ -717,29 +585,16 @@ const grid = new Grid({
   colour,
   money,
   onHover: hint,
-  onPick: (node, pod) => choose(pod ? { name: pod[0].split('/')[1], node: key(node) } : { node: key(node) }),
+  onPick: (node, pod) => choose(pod ? { name: podName(pod[0]), subject: podSubject(pod[0]), node: key(node) } : { node: key(node) }),
 });
 grid.hue = (workload) => hues.get(workloadKey(data.state.workloads[workload] ?? {})) ?? 0;
-const chart = new Chart({ canvas: $('chart'), colour, money: brief, says: $('chart-says'), time: since });
+const chart = new Chart({ canvas: $('chart'), colour, money: brief, says: $('chart-says'), time: (at) => back.time(at) });
 
 function wire() {
   document.addEventListener('keydown', keydown);
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden) poll();
   });
-  $('speeds').addEventListener('click', ({ target }) => target.dataset.speed && act({ do: 'speed', speed: Number(target.dataset.speed) }));
-  for (const button of document.querySelectorAll('[data-span]')) button.onclick = () => act({ do: 'advance', span: button.dataset.span });
-  $('stop').onclick = () => act({ do: 'stop' });
-  $('example').onclick = async () => {
-    if ((await act({ do: 'example' })) !== null) act({ do: 'advance', span: '2m' });
-  };
-  for (const id of ['apply-open', 'apply-too']) $(id).onclick = openApply;
-  $('apply-go').onclick = apply;
-  $('manifest').onkeydown = (event) => {
-    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) apply();
-  };
-  $('stock-open').onclick = openStock;
-  $('stock-go').onclick = runOut;
   $('help-open').onclick = () => $('help').showModal();
   $('theme').onclick = nextTheme;
   $('search').oninput = panel;
@@ -773,29 +628,23 @@ function wire() {
     }
   };
   $('panel').onclick = ({ target }) => {
-    const of = target.closest('[data-name]')?.dataset.name;
+    const of = target.closest('[data-name]')?.dataset;
     const node = target.closest('[data-node]')?.dataset.node;
     if (node) choose({ node });
-    else if (of) choose({ name: of });
+    else if (of) choose({ name: of.name, subject: of.subject ?? names.get(of.name) });
     else target.closest('.line p')?.classList.toggle('clamp');
-  };
-  $('console').onsubmit = (event) => {
-    event.preventDefault();
-    command($('line').value);
-  };
-  $('line').onkeydown = (event) => {
-    if (event.key === 'ArrowUp' || event.key === 'ArrowDown') {
-      event.preventDefault();
-      recall(event.key === 'ArrowUp' ? -1 : 1);
-    }
   };
   press('kinds', 'kind', '');
   press('sizes', 'size', 'auto');
   press('ranges', 'range', '0');
 }
 
-wire();
-paintTheme();
-if (wishes.get('select')) setTimeout(() => data.state && grid.move(0) && choose({ node: grid.chosen }), 900);
-if (token) poll();
-else gate('Open the address that `whittle local --web` printed: the token of the session is behind its #.');
+/** Shows what the server has; `of` says of what. */
+export function start(of) {
+  back = of;
+  wire();
+  paintTheme();
+  if (wishes.get('select')) setTimeout(() => data.state && grid.move(0) && choose({ node: grid.chosen }), 900);
+  if (token) poll();
+  else gate(back.without);
+}

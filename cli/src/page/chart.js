@@ -25,8 +25,9 @@ export class Chart {
     new ResizeObserver(() => this.draw()).observe(canvas);
   }
 
-  show(steps, begun, now) {
-    Object.assign(this, { steps, begun, now });
+  /** Times are marked in round distances from `origin`. */
+  show(steps, begun, now, origin) {
+    Object.assign(this, { steps, begun, now, origin });
     this.draw();
   }
 
@@ -77,7 +78,7 @@ export class Chart {
     }
     context.textAlign = 'center';
     const every = span((to - from) / Math.max(2, Math.floor((width - LEFT) / 110)));
-    for (let time = this.begun + Math.ceil((from - this.begun) / every) * every; time <= to; time += every) {
+    for (let time = this.origin + Math.ceil((from - this.origin) / every) * every; time <= to; time += every) {
       if (x(time) < width - RIGHT - 16) context.fillText(this.time(time), x(time), height - 10);
     }
     const now = Math.min(this.now, to);
