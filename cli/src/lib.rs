@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod check;
 pub mod cluster;
 pub mod compare;
+pub mod console;
 pub mod consolidate;
 pub mod convert;
 pub mod cost;
@@ -62,6 +63,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Show the nodes of a cluster: what is requested of them, what they cost, in which state they are, and which pods wait
     Top(top::TopArgs),
+    /// Serve a page of a cluster that runs, for a browser: nodes and pods, costs, decisions and their reasons; nothing can be changed there
+    Console(console::ConsoleArgs),
     Savings(savings::SavingsArgs),
     /// Convert manifests of versions before v1
     Convert(convert::Args),
@@ -108,6 +111,7 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Explain(args) => explain::run(args),
         Command::Status(args) => printing::written(status::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
         Command::Top(args) => top::run(args),
+        Command::Console(args) => console::run(args),
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
             let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());

@@ -7,7 +7,9 @@ mod tests;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// A program, and the arguments that are the same for every call of it.
 #[derive(Clone, Debug)]
@@ -16,6 +18,8 @@ pub struct Program {
     /// Its name for messages and for what is printed to be run by hand.
     name: &'static str,
     fixed: Vec<String>,
+    /// How long it may run.
+    limit: Option<Duration>,
 }
 
 /// Why a program gave no answer.
@@ -23,6 +27,11 @@ pub struct Program {
 pub enum ProgramError {
     #[error("the {name} command cannot be run ({error}): install it, or put it into PATH")]
     Missing { name: &'static str, error: io::Error },
+    #[error(
+        "no answer within {} s: it may wait for a sign-in, or for a server that does not answer\n  (from: {command})",
+        .limit.as_secs()
+    )]
+    Late { command: String, limit: Duration },
     #[error("{said}\n  (from: {command})")]
     Failed {
         command: String,
@@ -99,13 +108,27 @@ impl Program {
     fn new(name: &'static str, variable: &str, options: [(&str, Option<&str>); 3]) -> Self {
         let path = std::env::var_os(variable).filter(|path| !path.is_empty()).unwrap_or_else(|| name.into());
         let given = options.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?.to_owned()]));
-        Self { path, name, fixed: given.flatten().collect() }
+        Self { path, name, fixed: given.flatten().collect(), limit: None }
     }
 
     /// The same with another file for the program.
     #[must_use]
     pub fn at(self, path: impl Into<OsString>) -> Self {
         Self { path: path.into(), ..self }
+    }
+
+    /// The same, ended if it runs for longer.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// Why it could not be run to its end.
+    fn unended(&self, arguments: &[&str], error: io::Error) -> ProgramError {
+        match self.limit {
+            Some(limit) if error.kind() == io::ErrorKind::TimedOut => ProgramError::Late { command: self.shown(arguments), limit },
+            _ => ProgramError::Missing { name: self.name, error },
+        }
     }
 
     /// The command line, quoted for a shell.
@@ -128,7 +151,7 @@ impl Program {
     /// # Errors
     /// It cannot be run.
     pub(crate) fn answer(&self, arguments: &[&str]) -> Result<Words, ProgramError> {
-        let output = self.output(arguments, None).map_err(|error| ProgramError::Missing { name: self.name, error })?;
+        let output = self.output(arguments, None).map_err(|error| self.unended(arguments, error))?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let failed = (!output.status.success()).then(|| format!("{} ended with {}", self.name, output.status));
         Ok(Words { text: output.stdout, said, command: self.shown(arguments), failed })
@@ -155,7 +178,7 @@ impl Program {
     }
 
     fn run(&self, arguments: &[&str], input: Option<&str>) -> Result<Vec<u8>, ProgramError> {
-        let output = self.output(arguments, input).map_err(|error| ProgramError::Missing { name: self.name, error })?;
+        let output = self.output(arguments, input).map_err(|error| self.unended(arguments, error))?;
         if output.status.success() {
             return Ok(output.stdout);
         }
@@ -168,7 +191,11 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.args(arguments).args(&self.fixed).stdout(Stdio::piped()).stderr(Stdio::piped());
         let Some(input) = input else {
-            return command.stdin(Stdio::null()).spawn()?.wait_with_output();
+            let child = command.stdin(Stdio::null()).spawn()?;
+            return match self.limit {
+                Some(limit) => output_within(child, limit),
+                None => child.wait_with_output(),
+            };
         };
         let mut child = command.stdin(Stdio::piped()).spawn()?;
         let pipe = child.stdin.take();
@@ -178,4 +205,53 @@ impl Program {
             child.wait_with_output()
         })
     }
+}
+
+/// How often a program is looked at that has closed its output and still runs.
+const ENDING_PAUSE: Duration = Duration::from_millis(5);
+
+/// What a program prints until it ends; after `limit` it is ended.
+fn output_within(mut child: Child, limit: Duration) -> io::Result<Output> {
+    let deadline = Instant::now() + limit;
+    let (sender, printed) = mpsc::channel();
+    read_aside(child.stdout.take(), true, &sender);
+    read_aside(child.stderr.take(), false, &sender);
+    drop(sender);
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    // Both pipes end, or time does; what another process keeps open is not waited for.
+    for _ in 0..2 {
+        match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok((true, bytes)) => stdout = bytes?,
+            Ok((false, bytes)) => stderr = bytes?,
+            Err(_) => return ended(child),
+        }
+    }
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Output { status, stdout, stderr });
+        }
+        if deadline <= Instant::now() {
+            return ended(child);
+        }
+        std::thread::sleep(ENDING_PAUSE);
+    }
+}
+
+/// Ends a program that has run for too long.
+fn ended(mut child: Child) -> io::Result<Output> {
+    child.kill()?;
+    child.wait()?;
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Reads a pipe to its end, in a thread of its own.
+fn read_aside(pipe: Option<impl io::Read + Send + 'static>, is_output: bool, sender: &mpsc::Sender<(bool, io::Result<Vec<u8>>)>) {
+    let Some(mut pipe) = pipe else { return };
+    let sender = sender.clone();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = pipe.read_to_end(&mut bytes).map(|_| bytes);
+        // Nobody waits for it any more if the time is over.
+        let _ = sender.send((is_output, read));
+    });
 }

@@ -1,14 +1,14 @@
 //! What became of a node, NodeClaim or pod, as the decisions in the table of a deployment tell it.
 
 use super::{ExplainArgs, ExplainError};
-use crate::live::deployment::{Asked, shown};
+use crate::live::deployment::{Asked, Deployment, DeploymentError, shown};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use whittle_claims::{DecisionKind, DecisionRecord};
 
 /// What was decided about one thing.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     /// The oldest first.
     decisions: Vec<DecisionRecord>,
     /// Decisions that this version cannot read.
@@ -24,17 +24,25 @@ pub(super) struct History {
 pub(super) fn of(args: &ExplainArgs) -> Result<Option<History>, ExplainError> {
     let Some(deployment) = args.stack.deployment(args.source.offers.region.as_deref())? else { return Ok(None) };
     let clusters = deployment.clusters_of(args.source.cluster.live().and_then(|live| live.cluster_entry()).as_deref());
-    let mut names = vec![bare(&args.name).to_owned()];
-    let mut found = deployment.decisions(&clusters, Asked::About(&names))?;
+    Ok(Some(about(&deployment, &clusters, &args.name)?))
+}
+
+/// What a deployment decided about something in some of its clusters.
+///
+/// # Errors
+/// The table cannot be read.
+pub(crate) fn about(deployment: &Deployment, clusters: &[String], name: &str) -> Result<History, DeploymentError> {
+    let mut names = vec![bare(name).to_owned()];
+    let mut found = deployment.decisions(clusters, Asked::About(&names))?;
     // A node and its NodeClaim are one machine, of which some decisions name only one.
     let other = other_name(&found.0, &names[0]);
     if let Some(other) = other {
         names.push(other);
-        found = deployment.decisions(&clusters, Asked::About(&names))?;
+        found = deployment.decisions(clusters, Asked::About(&names))?;
     }
     let (mut decisions, unreadable) = found;
     decisions.retain(|decision| names.iter().any(|name| is_about(decision, name)));
-    Ok(Some(History { decisions, unreadable, region: deployment.stack.region }))
+    Ok(History { decisions, unreadable, region: deployment.stack.region.clone() })
 }
 
 /// A name without its kind: `node/ip-10-0-1-7` and `pod/default/web` are written so.

@@ -1,7 +1,7 @@
 //! `whittle explain`: what would be decided about a pod, a machine, a workload or a NodePool, and what was decided about it before.
 
 mod groups;
-mod history;
+pub(crate) mod history;
 
 #[cfg(test)]
 mod tests;
@@ -13,6 +13,7 @@ use crate::schema::Document;
 use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
+use history::History;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -96,9 +97,32 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
     let history = history::of(args)?;
     let asked_of_stack_alone = history.is_some() && args.source.files.is_empty() && args.source.cluster.live().is_none();
     let region = history.as_ref().map(|history| history.region.as_str()).filter(|region| !region.is_empty());
-    let answered = if asked_of_stack_alone { Err(ExplainError::Unknown(args.name.clone(), Vec::new())) } else { present(args, region) };
+    let answered = if asked_of_stack_alone {
+        Err(ExplainError::Unknown(args.name.clone(), Vec::new()))
+    } else {
+        let (read, market) = args.source.read_in("explain", region)?;
+        present(&args.name, read, market, args.packing, args.output == Format::Json)
+    };
+    with_history(answered, history, &args.name, args.output == Format::Json)
+}
+
+/// What `explain` says of something among objects that were read, as text.
+///
+/// # Errors
+/// A name that is unknown or ambiguous, and objects without which nothing is decided.
+pub(crate) fn told(name: &str, read: Manifests, market: Market, history: Option<History>) -> Result<String, ExplainError> {
+    let answered = present(name, read, market, PackingArg::Best, false);
+    with_history(answered, history, name, false).map(|answer| answer.text)
+}
+
+/// An answer with what was decided before.
+fn with_history(
+    answered: Result<Answer, ExplainError>,
+    history: Option<History>,
+    name: &str,
+    json_wanted: bool,
+) -> Result<Answer, ExplainError> {
     let Some(history) = history else { return answered };
-    let json_wanted = args.output == Format::Json;
     match answered {
         Ok(answer) if history.is_empty() => Ok(answer),
         Ok(answer) if json_wanted => {
@@ -107,27 +131,26 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
             Ok(answer.with(format!("{value:#}\n")))
         }
         Ok(answer) => {
-            let text = format!("{}\n{}", answer.text, history.text(&args.name, false));
+            let text = format!("{}\n{}", answer.text, history.text(name, false));
             Ok(answer.with(text))
         }
         Err(ExplainError::Unknown(..)) if !history.is_empty() && json_wanted => {
-            Ok(Answer::of(document(json!({"name": args.name, "history": history.json()}))))
+            Ok(Answer::of(document(json!({"name": name, "history": history.json()}))))
         }
-        Err(ExplainError::Unknown(..)) if !history.is_empty() => Ok(Answer::of(history.text(&args.name, true))),
+        Err(ExplainError::Unknown(..)) if !history.is_empty() => Ok(Answer::of(history.text(name, true))),
         Err(ExplainError::Unknown(name, near)) => Err(ExplainError::Forgotten(name, near)),
         Err(error) => Err(error),
     }
 }
 
-/// What would be decided now; `region` is what a deployment says that it is in.
-fn present(args: &ExplainArgs, region: Option<&str>) -> Result<Answer, ExplainError> {
-    let (mut read, Market { types: offered, currency, .. }) = args.source.read_in("explain", region)?;
-    let json_wanted = args.output == Format::Json;
-    let name = match subject(&read.objects, &args.name)? {
+/// What would be decided now.
+fn present(asked: &str, mut read: Manifests, market: Market, packing: PackingArg, json_wanted: bool) -> Result<Answer, ExplainError> {
+    let Market { types: offered, currency, .. } = market;
+    let name = match subject(&read.objects, asked)? {
         Subject::Pod(pod) => {
-            let plan = plan::decide(&read, offered.clone(), args.packing).plan;
+            let plan = plan::decide(&read, offered.clone(), packing).plan;
             let key = pod.metadata.key();
-            let move_ = if pod.is_bound() { move_of(pod, &read, &offered, args.packing) } else { None };
+            let move_ = if pod.is_bound() { move_of(pod, &read, &offered, packing) } else { None };
             let text = match move_ {
                 Some(move_) if json_wanted => document(move_.json(pod)),
                 Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
@@ -137,12 +160,12 @@ fn present(args: &ExplainArgs, region: Option<&str>) -> Result<Answer, ExplainEr
             return Ok(read.answer(currency.shown(text)));
         }
         Subject::NodePool(pool) => {
-            let text = groups::pool_text(pool, &read, &plan::decide(&read, offered, args.packing).plan);
-            return Ok(read.answer(group_answer(&args.name, currency.shown(text), json_wanted)));
+            let text = groups::pool_text(pool, &read, &plan::decide(&read, offered, packing).plan);
+            return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
         }
         Subject::Workload(name, pods) => {
-            let text = groups::workload_text(&name, &pods, &plan::decide(&read, offered, args.packing).plan);
-            return Ok(read.answer(group_answer(&args.name, currency.shown(text), json_wanted)));
+            let text = groups::workload_text(&name, &pods, &plan::decide(&read, offered, packing).plan);
+            return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
         }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
             return Err(ReadError::BlocksDisruption(read.blocks_disruption.clone()).into());
@@ -151,8 +174,8 @@ fn present(args: &ExplainArgs, region: Option<&str>) -> Result<Answer, ExplainEr
     };
     // Consolidation decides about the pods that there are.
     read.remove_added();
-    let plan = plan::decide(&read, offered.clone(), args.packing).plan;
-    let decision = consolidate::decide(&read, &offered, args.packing);
+    let plan = plan::decide(&read, offered.clone(), packing).plan;
+    let decision = consolidate::decide(&read, &offered, packing);
     Ok(read.answer(if json_wanted {
         document(machine_json(&name, &plan, &decision))
     } else {

@@ -7,6 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use whittle_claims::{DecisionRecord, SHARDS, shard_of};
 
 /// How many decisions about one thing are read of each partition.
@@ -257,7 +258,7 @@ impl StackArgs {
         if stack.output("TableName").is_empty() {
             return Err(DeploymentError::NotOurs(name.clone()));
         }
-        Ok(Some(Deployment { aws, stack }))
+        Ok(Some(Deployment::new(aws, stack)))
     }
 }
 
@@ -266,9 +267,20 @@ impl StackArgs {
 pub(crate) struct Deployment {
     pub(crate) aws: Program,
     pub(crate) stack: Stack,
+    /// Whether nothing is said on standard error about how far it is.
+    quiet: bool,
 }
 
 impl Deployment {
+    pub(crate) fn new(aws: Program, stack: Stack) -> Self {
+        Self { aws, stack, quiet: false }
+    }
+
+    /// The same, silent; what gives no answer for longer is ended.
+    pub(crate) fn quiet_within(self, limit: Duration) -> Self {
+        Self { aws: self.aws.within(limit), quiet: true, ..self }
+    }
+
     fn failed(&self, what: &'static str, error: ProgramError) -> DeploymentError {
         DeploymentError::Program { what, stack: self.stack.name.clone(), error }
     }
@@ -291,7 +303,8 @@ impl Deployment {
             .iter()
             .flat_map(|cluster| asked.shards().into_iter().map(move |shard| format!("DECISION#{cluster}#{shard}")))
             .collect();
-        let answers = waiting::at_once(Some("reading the decisions"), &partitions, |partition| self.partition(partition, asked));
+        let what = (!self.quiet).then_some("reading the decisions");
+        let answers = waiting::at_once(what, &partitions, |partition| self.partition(partition, asked));
         let (mut found, mut unreadable, mut seen) = (Vec::new(), 0, BTreeSet::new());
         for answer in answers {
             for item in answer?.get("Items").and_then(Value::as_array).into_iter().flatten() {
@@ -366,7 +379,7 @@ mod tests {
     #[test]
     fn the_context_says_which_cluster_is_meant() {
         let parameters = [("Clusters".to_owned(), "prod,test".to_owned())].into();
-        let deployment = Deployment { aws: Program::aws(None, None), stack: Stack { parameters, ..Stack::default() } };
+        let deployment = Deployment::new(Program::aws(None, None), Stack { parameters, ..Stack::default() });
         let of = |entry| deployment.clusters_of(entry);
         for entry in ["prod", "arn:aws:eks:eu-west-1:111122223333:cluster/prod", "prod.eu-west-1.eksctl.io", "me@prod"] {
             assert_eq!(of(Some(entry)), ["prod"], "{entry}");

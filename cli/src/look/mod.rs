@@ -16,6 +16,7 @@ use rights::Forbidden;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 use whittle_api::manifest::{self, Located, Object};
 
 /// Which cluster to look at.
@@ -88,6 +89,11 @@ impl Live {
     /// The same, silent.
     pub(crate) fn quiet(self) -> Self {
         Self { quiet: true, ..self }
+    }
+
+    /// The same; what gives no answer for longer is ended.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { kubectl: self.kubectl.within(limit), ..self }
     }
 
     /// The objects of the cluster that matter, in several lists at once. On standard error it says how far it is, and what is hidden
@@ -185,6 +191,12 @@ impl Live {
         region_of_server(&self.setting("/clusters/0/cluster/server")?).map(str::to_owned)
     }
 
+    /// The version of the API server; empty if it does not say.
+    pub(crate) fn version(&self) -> String {
+        let answer = self.kubectl.json(&["get", "--raw", "/version"]).unwrap_or_default();
+        answer.get("gitVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
     /// What the kubeconfig calls the cluster of the context: with EKS its ARN.
     pub(crate) fn cluster_entry(&self) -> Option<String> {
         self.setting("/contexts/0/context/cluster")
@@ -196,16 +208,13 @@ impl Live {
         config.pointer(at)?.as_str().map(str::to_owned)
     }
 
-    /// The Events that Whittle wrote; clusters keep them for an hour. Without them an answer lacks only these.
-    pub(crate) fn events(&self) -> Vec<Value> {
-        let asked = self.kubectl.json(&["get", "events", "--all-namespaces", "--field-selector", "source=whittle", "-o", "json"]);
-        match asked {
-            Ok(mut list) => list.get_mut("items").map(Value::take).and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default(),
-            Err(error) => {
-                complain!("warning: Events cannot be read, so that none are shown: {error}");
-                Vec::new()
-            }
-        }
+    /// The Events that Whittle wrote; clusters keep them for an hour.
+    ///
+    /// # Errors
+    /// They cannot be read; an answer lacks only these.
+    pub(crate) fn events(&self) -> Result<Vec<Value>, ProgramError> {
+        let mut list = self.kubectl.json(&["get", "events", "--all-namespaces", "--field-selector", "source=whittle", "-o", "json"])?;
+        Ok(list.get_mut("items").map(Value::take).and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default())
     }
 }
 

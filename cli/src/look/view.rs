@@ -52,6 +52,8 @@ impl State {
 pub(crate) struct Machine {
     /// The name of its Node; as long as there is none, that of its NodeClaim.
     pub(crate) name: String,
+    /// The name of its NodeClaim, if it has one.
+    pub(crate) claim: String,
     pub(crate) pool: String,
     pub(crate) instance_type: String,
     pub(crate) capacity_type: String,
@@ -175,6 +177,7 @@ fn machine(node: Option<&Node>, claim: Option<&NodeClaim>, prices: &PriceList) -
     let allocatable = node.map(|node| &node.status.allocatable).or_else(|| claim.map(|claim| &claim.status.allocatable));
     Machine {
         name: metadata.name.clone(),
+        claim: of_claim.name.clone(),
         pool: NodePool::given_name(&pool).to_owned(),
         instance_type: label(labels::INSTANCE_TYPE),
         capacity_type: if capacity.is_empty() && said { offer.capacity_type.to_owned() } else { capacity },

@@ -161,7 +161,7 @@ export class Grid {
     context.fill();
     const chosen = this.chosen === key(node);
     context.lineWidth = chosen ? 2 : 1;
-    context.setLineDash(node.state === 'launching' ? [4, 3] : []);
+    context.setLineDash(['launching', 'joining'].includes(node.state) ? [4, 3] : []);
     context.strokeStyle = chosen
       ? this.colour('accent')
       : node.state === 'ready'

@@ -88,6 +88,7 @@ fn no_part_of_the_page_makes_markup_of_text_or_loads_from_elsewhere() {
         ("texts.js", include_str!("texts.js")),
         ("grid.js", include_str!("grid.js")),
         ("chart.js", include_str!("chart.js")),
+        ("console.js", include_str!("../console/console.js")),
         ("session.js", include_str!("../local/web/session.js")),
         ("page.html", include_str!("page.html")),
         ("page.css", include_str!("page.css")),

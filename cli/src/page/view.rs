@@ -59,10 +59,14 @@ pub(crate) struct PodView(pub(crate) String, pub(crate) usize, pub(crate) PodSta
 pub(crate) enum NodeState {
     /// Planned, or asked of EC2, or started but not in the cluster.
     Launching,
+    /// Started, and no node yet.
+    Joining,
     /// In the cluster, but not ready for pods for the first time.
     Starting,
     Ready,
     NotReady,
+    /// Closed to new pods by somebody.
+    Cordoned,
     /// Chosen to go: closed to new pods.
     Disrupting,
     Draining,

@@ -1,7 +1,7 @@
 use super::*;
 
 fn shell() -> Program {
-    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new() }
+    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new(), limit: None }
 }
 
 #[test]
@@ -43,4 +43,19 @@ fn log_lines_of_a_client_library_are_left_out_unless_there_is_nothing_else() {
     assert_eq!(without_log(&format!("{log}\n{log}\nUnable to connect to the server\n")), "Unable to connect to the server");
     assert_eq!(without_log(&format!("{log}\n")), log);
     assert_eq!(without_log("Error from server (NotFound)\n"), "Error from server (NotFound)");
+}
+
+#[test]
+fn a_program_that_gives_no_answer_in_time_is_ended() {
+    let within = |milliseconds| shell().within(Duration::from_millis(milliseconds));
+    let begun = Instant::now();
+    for script in ["exec sleep 60", "sleep 60 & wait", "exec >&- 2>&-; exec sleep 60"] {
+        let error = within(200).json(&["-c", script]).unwrap_err();
+        assert!(matches!(error, ProgramError::Late { .. }) && error.to_string().contains("from: aws -c"), "{script}: {error}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let large = "head -c 3000000 /dev/zero | tr '\\0' x; echo words >&2; exit 3";
+    let words = within(60_000).answer(&["-c", large]).unwrap();
+    assert_eq!((words.text.len(), words.said.as_str(), words.failed()), (3_000_000, "words", true));
+    assert_eq!(within(60_000).json(&["-c", "echo 1"]).unwrap(), 1);
 }

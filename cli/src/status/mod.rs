@@ -9,7 +9,7 @@ use crate::live::deployment::{Alarm, Asked, Deployment, StackArgs};
 use crate::local::Output;
 use crate::look::view::View;
 use crate::look::{ClusterArgs, Live, Purpose};
-use crate::printing;
+use crate::printing::{self, complain};
 use crate::source::{self, Expansion, Manifests, Offers, When};
 use clap::Args;
 use jiff::Timestamp;
@@ -47,11 +47,11 @@ pub struct StatusArgs {
 
 /// Something that was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Decided {
-    at: Timestamp,
+pub(crate) struct Decided {
+    pub(crate) at: Timestamp,
     /// Its object, such as `pod/default/web-0`.
-    about: String,
-    message: String,
+    pub(crate) about: String,
+    pub(crate) message: String,
 }
 
 /// What is known of a stack.
@@ -136,14 +136,18 @@ fn look(args: &StatusArgs, live: &Live, now: Timestamp) -> Result<(Manifests, Vi
     let offers = Offers { region: args.region.clone(), instance_types: None };
     let (prices, currency) = offers.prices(&read, || live.region()).map_err(|error| text(&error))?;
     let view = View::of(&read, &prices, currency);
-    let mut events: Vec<Decided> = live.events().iter().filter_map(decided).collect();
+    let events = live.events().unwrap_or_else(|error| {
+        complain!("warning: Events cannot be read, so that none are shown: {error}");
+        Vec::new()
+    });
+    let mut events: Vec<Decided> = events.iter().filter_map(decided).collect();
     events.sort_by_key(|one| one.at);
     events.drain(..events.len().saturating_sub(DECISIONS));
     Ok((read, view, events))
 }
 
 /// An Event as a decision.
-fn decided(event: &serde_json::Value) -> Option<Decided> {
+pub(crate) fn decided(event: &serde_json::Value) -> Option<Decided> {
     let text = |at: &str| event.pointer(at).and_then(serde_json::Value::as_str).unwrap_or_default();
     let times = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/firstTimestamp", "/metadata/creationTimestamp"];
     let at = times.iter().find_map(|at| text(at).parse::<Timestamp>().ok())?;

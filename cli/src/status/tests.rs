@@ -59,7 +59,7 @@ fn a_deployment_is_part_of_the_document() {
     let stack = Stack { name, status, parameters: parameters.into(), ..Stack::default() };
     let alarm = Alarm { name: "Dead".into(), description: "messages were given up".into(), since: NOW.into() };
     let decided = Decided { at: NOW.parse().unwrap(), about: "node/a".into(), message: "kept: a budget".into() };
-    let deployment = Deployment { aws: Program::aws(None, None), stack };
+    let deployment = Deployment::new(Program::aws(None, None), stack);
     let status = status_of(CLUSTER, Some(Deployed { deployment, alarms: vec![alarm], decisions: vec![decided] }));
     assert_eq!(status.attention[0], "alarm Dead: messages were given up (docs/runbooks.md)");
     assert!(status.attention[1].starts_with("stack whittle is UPDATE_FAILED: "), "{:?}", status.attention);

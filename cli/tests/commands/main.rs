@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
 mod compare;
+mod console;
 mod documented;
 mod endings;
 mod legacy_pools;

@@ -7,10 +7,33 @@ use std::process::{Child, Command, Stdio};
 /// Names by which a browser that can print its document is called.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
+/// The browser that `WHITTLE_BROWSER` names, or one on the PATH. Without one it says that the test is skipped.
+pub(super) fn browser() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("WHITTLE_BROWSER").filter(|named| !named.is_empty()) {
+        let version = Command::new(&named).arg("--version").output();
+        let usable = version.as_ref().is_ok_and(|version| version.status.success());
+        assert!(usable, "WHITTLE_BROWSER={}: it does not tell its version: {version:?}", named.display());
+        return Some(named.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    BROWSERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| file.is_file())
+    let found = BROWSERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|file| file.is_file());
+    if found.is_none() {
+        println!("skipped: none of {} is on the PATH, and WHITTLE_BROWSER names none", BROWSERS.join(", "));
+    }
+    found
+}
+
+/// The document that a browser makes of the page at an address, and what it reports.
+pub(super) fn document(browser: &Path, folder: &Path, address: &str) -> (String, String) {
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=4000"])
+        .args(["--window-size=1600,1000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("browser").display()))
+        .arg(address)
+        .output()
+        .unwrap();
+    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// A pod that no machine takes, with a selector that would be markup.
@@ -54,16 +77,8 @@ impl Session {
         Self { process, folder, address }
     }
 
-    /// The document that a browser makes of the page, and what it reports.
     fn document(&self, browser: &Path, wishes: &str) -> (String, String) {
-        let output = Command::new(browser)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=4000"])
-            .args(["--window-size=1600,1000", "--dump-dom"])
-            .arg(format!("--user-data-dir={}", self.folder.join("browser").display()))
-            .arg(format!("{}&{wishes}", self.address))
-            .output()
-            .unwrap();
-        (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+        document(browser, &self.folder, &format!("{}&{wishes}", self.address))
     }
 }
 
@@ -76,7 +91,7 @@ impl Drop for Session {
 }
 
 #[track_caller]
-fn check_sound((document, report): &(String, String)) {
+pub(super) fn check_sound((document, report): &(String, String)) {
     assert!(document.contains("data-ready=\"true\""), "the state was not shown: {report}\n{document}");
     assert!(document.contains("data-errors=\"0\""), "{report}\n{document}");
     let complaints: Vec<&str> = report.lines().filter(|line| line.contains("CONSOLE")).collect();
@@ -85,10 +100,7 @@ fn check_sound((document, report): &(String, String)) {
 
 #[test]
 fn the_page_shows_nodes_and_quotes_hostile_text() {
-    let Some(browser) = browser() else {
-        println!("skipped: none of {} is on the PATH", BROWSERS.join(", "));
-        return;
-    };
+    let Some(browser) = browser() else { return };
     let mut session = Session::new("shown", "scale deployment inflate --replicas 12\nadvance 2m\n", "12 of 12 running");
     let nodes = session.document(&browser, "tab=nodes&select=1");
     check_sound(&nodes);
