@@ -1,9 +1,6 @@
 //! The programs that speak to a live account and a live cluster for us: `aws` and `kubectl`. Whoever can use these has credentials
 //! for them already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
 
-#[cfg(test)]
-mod tests;
-
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -255,3 +252,6 @@ fn read_aside(pipe: Option<impl io::Read + Send + 'static>, is_output: bool, sen
         let _ = sender.send((is_output, read));
     });
 }
+
+#[cfg(test)]
+mod tests;
