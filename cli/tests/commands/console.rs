@@ -100,7 +100,7 @@ fn lists() -> Lists {
 }
 
 /// A console, which ends with the test.
-struct Console {
+pub(super) struct Console {
     process: Child,
     folder: PathBuf,
     at: SocketAddr,
@@ -112,15 +112,15 @@ impl Console {
         let folder = std::env::temp_dir().join(format!("whittle-console-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         lists.write(&folder);
-        let mut process = Command::new(env!("CARGO_BIN_EXE_whittle"))
-            .args(["console", "--context", "shop"])
-            .args(more)
-            .env("WHITTLE_KUBECTL", script("kubectl.sh"))
-            .env("WHITTLE_AWS", script("aws.sh"))
-            .env("CLUSTER", &folder)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_whittle"));
+        command.args(["console", "--context", "shop"]).args(more).env("CLUSTER", &folder);
+        command.env("WHITTLE_KUBECTL", script("kubectl.sh")).env("WHITTLE_AWS", script("aws.sh"));
+        Self::started(&mut command, folder)
+    }
+
+    /// The console that a command is.
+    pub(super) fn started(command: &mut Command, folder: PathBuf) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("The page of this cluster: http://").unwrap_or_else(|| panic!("{line:?}"));
@@ -140,11 +140,11 @@ impl Console {
     }
 
     /// The same with all that a page of ours says.
-    fn own(&self, method: &str, path: &str) -> (u16, String) {
+    pub(super) fn own(&self, method: &str, path: &str) -> (u16, String) {
         self.send(method, path, &self.at.to_string(), &format!("X-Whittle-Token: {}\r\n", self.token))
     }
 
-    fn state(&self) -> Value {
+    pub(super) fn state(&self) -> Value {
         serde_json::from_str(&self.own("GET", "/state").1).unwrap()
     }
 

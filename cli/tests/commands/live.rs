@@ -1,6 +1,7 @@
 //! Commands that look at a cluster that runs, on a real API server with the real kubectl. Without their binaries
 //! (`eval "$(cargo xtask env)"`) the test says that it is skipped.
 
+use super::console::Console;
 use super::{err, out, tests};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -135,6 +136,7 @@ fn a_cluster_that_runs_is_looked_at_with_kubectl_and_not_changed() {
 
     planned(&server);
     shown(&server, node);
+    served(&server, node);
     refused(&server);
 
     let after = server.kubectl(&["get", "all,nodes,nodepools,ec2nodeclasses,nodeclaims", "-A", "-o", "json"]).stdout;
@@ -166,6 +168,19 @@ fn shown(server: &Server, node: &str) {
     assert!(why.status.success() && out(&why).contains("nodepool default"), "{}{}", out(&why), err(&why));
     let page = server.whittle(&["consolidate", "--context", "-o", "html"]);
     assert!(page.status.success() && out(&page).contains(node), "{}{}", out(&page), err(&page));
+}
+
+/// The page of the cluster, and what it says of the pod that waits.
+fn served(server: &Server, node: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whittle"));
+    command.args(["console", "--context"]).env("WHITTLE_KUBECTL", server.binaries.join("kubectl")).env("KUBECONFIG", server.kubeconfig());
+    let console = Console::started(&mut command, server.folder.join("console"));
+    let state = console.state()["state"].clone();
+    assert_eq!((&state["nodes"][0]["name"], &state["nodes"][0]["type"]), (&node.into(), &"m5.large".into()), "{state}");
+    assert_eq!((&state["waiting"][0]["pod"], &state["pools"][0]["name"]), (&"default/waits".into(), &"default".into()), "{state}");
+    assert!(state["version"].as_str().unwrap().starts_with("v1."), "{state}");
+    let (status, why) = console.own("GET", "/explain?name=pod%2Fdefault%2Fwaits");
+    assert!(status == 200 && why.contains("needs a new machine"), "{status} {why}");
 }
 
 /// Nothing is decided by whoever may not see everything, or sees nothing.
