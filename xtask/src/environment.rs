@@ -1,9 +1,11 @@
-//! Sets up tools that are not in the repository: Python tools, Go, a Kubernetes control plane.
+//! Sets up tools that are not in the repository: Python tools, Go, a Kubernetes control plane, compilers for arm64.
 //!
 //! Everything is in a cache folder outside the tree, in folders whose names depend on the pinned
 //! versions. A tool is used only if complete; an interrupted set-up starts again.
 
+mod arm64;
 mod control_plane;
+mod debian;
 mod go;
 mod machete;
 mod python;
@@ -11,6 +13,8 @@ mod python;
 use anyhow::{Context, Result, anyhow};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+
+pub(crate) use arm64::Arm64;
 
 /// Paths of the tools that the slow tests and the deployment steps need.
 pub(crate) struct Environment {
@@ -62,6 +66,16 @@ pub(crate) fn policies(root: &Path) -> Result<PathBuf> {
 /// The Python environment with AWS's command line and an emulated account, and the binaries of the control plane.
 pub(crate) fn installation(root: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((python::set_up(root, &cache()?, "installation")?, control_plane::set_up(root, &cache()?)?))
+}
+
+/// Compilers for arm64.
+pub(crate) fn arm64(root: &Path) -> Result<Arm64> {
+    arm64::set_up(root, &cache()?)
+}
+
+/// The program that runs binaries for arm64.
+pub(crate) fn qemu(root: &Path) -> Result<PathBuf> {
+    Ok(debian::set_up(root, &cache()?, "qemu")?.join("usr/bin/qemu-aarch64-static"))
 }
 
 /// cargo-machete.

@@ -2,6 +2,7 @@
 //!
 //! The layout is reproducible: the same binaries and certificates give the same digests.
 
+use crate::elf::{self, Elf};
 use crate::{shell, workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -13,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The binary, in its package and in the image.
-const BINARY: &str = "whittle-watcher";
+pub(crate) const BINARY: &str = "whittle-watcher";
 /// Where the image has its root certificates: there is no other file.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 /// Neither root nor a user of the node.
@@ -21,6 +22,8 @@ const USER: &str = "65532:65532";
 /// Targets whose binaries are linked statically, the first choice first: musl's always are.
 const MUSL: &str = "x86_64-unknown-linux-musl";
 const GNU: &str = "x86_64-unknown-linux-gnu";
+/// Links a libc of GNU statically.
+pub(crate) const STATIC: &str = "-Ctarget-feature=+crt-static";
 
 /// Makes the watcher's container image as an OCI layout, which `skopeo copy oci:FOLDER docker://…` or `crane push` sends to a registry
 #[derive(Args)]
@@ -41,66 +44,67 @@ pub(crate) struct Image {
 pub(crate) fn run(options: &Image) -> Result<()> {
     let root = workspace::root();
     let target = workspace::target(&root)?;
-    let binaries = if options.binaries.is_empty() { vec![build(&root, &target)?] } else { options.binaries.clone() };
-    let certificates = std::fs::read(&options.certificates).with_context(|| {
-        format!("the root certificates {} cannot be read: name others by --certificates", options.certificates.display())
-    })?;
+    let binaries = if options.binaries.is_empty() { vec![build(&root, &target, &[])?] } else { options.binaries.clone() };
+    let folder = options.output.clone().unwrap_or_else(|| target.join("image"));
+    let digest = pack(&binaries, &certificates(&options.certificates)?, &folder)?;
+    println!("{}\n{digest}", folder.display());
+    Ok(())
+}
+
+/// Reads root certificates.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<u8>> {
+    let certificates = std::fs::read(path)
+        .with_context(|| format!("the root certificates {} cannot be read: name others by --certificates", path.display()))?;
     if !certificates.starts_with(b"-----BEGIN CERTIFICATE") && !certificates.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----")
     {
-        bail!("{} has no certificate in the format PEM", options.certificates.display());
+        bail!("{} has no certificate in the format PEM", path.display());
     }
+    Ok(certificates)
+}
+
+/// Writes the image of these binaries, one for each architecture, as a layout; returns its digest.
+pub(crate) fn pack(binaries: &[PathBuf], certificates: &[u8], folder: &Path) -> Result<String> {
     let mut layout = Layout::default();
     let mut manifests = Vec::new();
-    for path in &binaries {
+    for path in binaries {
         let bytes = std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?;
         let architecture = static_architecture(&bytes).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
         if manifests.iter().any(|manifest: &Value| manifest["platform"]["architecture"] == architecture) {
             bail!("{} is a second binary for {architecture}", path.display());
         }
-        manifests.push(layout.add_image(architecture, &bytes, &certificates)?);
+        manifests.push(layout.add_image(architecture, &bytes, certificates)?);
     }
-    let folder = options.output.clone().unwrap_or_else(|| target.join("image"));
-    let digest = layout.write(&folder, &manifests)?;
-    println!("{}\n{digest}", folder.display());
-    Ok(())
+    layout.write(folder, &manifests)
 }
 
 /// Builds the binary for x86-64, without a toolchain that is not there.
-fn build(root: &Path, target: &Path) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path, target: &Path, flags: &[String]) -> Result<PathBuf> {
     let libraries = shell::read(shell::command(root, "rustc", &["--print", "target-libdir", "--target", MUSL]))?;
     let triple = if Path::new(libraries.trim()).is_dir() { MUSL } else { GNU };
     let mut command = shell::command(root, "cargo", &["build", "--release", "--locked", "-p", BINARY, "--target", triple]);
+    let mut flags = flags.to_vec();
     if triple == GNU {
-        command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+        flags.push(STATIC.to_owned());
+    }
+    if !flags.is_empty() {
+        command.env("RUSTFLAGS", flags.join(" "));
     }
     shell::run(command)?;
     Ok(target.join(triple).join("release").join(BINARY))
 }
 
-/// The architecture of a 64-bit ELF file in OCI's words; the error is a sentence with the remedy.
-fn static_architecture(elf: &[u8]) -> Result<&'static str, String> {
-    /// The program header of a dynamic loader's name.
-    const INTERPRETER: u32 = 3;
-    let half = |at: usize| elf.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]])).ok_or("it ends early");
-    let word =
-        |at: usize| elf.get(at..at + 4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).ok_or("it ends early");
-    if !elf.starts_with(b"\x7fELF\x02\x01") {
-        return Err("it is no binary for 64-bit Linux".to_owned());
-    }
-    let architecture = match half(18)? {
-        62 => "amd64",
-        183 => "arm64",
+/// The architecture of a static binary in OCI's words; the error is a sentence with the remedy.
+fn static_architecture(file: &[u8]) -> Result<&'static str, String> {
+    let elf = elf::read(file)?;
+    let architecture = match elf.machine {
+        Elf::X86_64 => "amd64",
+        Elf::AARCH64 => "arm64",
         other => return Err(format!("it is for a machine {other} that EKS does not have: build for x86_64 or aarch64")),
     };
-    // The upper half of the offset is zero in every file that fits into memory here.
-    let (headers, size, count) = (word(32)?, half(54)?, half(56)?);
-    for number in 0..count {
-        let at = headers as usize + usize::from(size) * usize::from(number);
-        if word(at)? == INTERPRETER {
-            return Err("it is linked dynamically, and the image has no libraries: build it for a musl target, or with \
-                        RUSTFLAGS='-C target-feature=+crt-static'"
-                .to_owned());
-        }
+    if elf.is_dynamic {
+        return Err("it is linked dynamically, and the image has no libraries: build it for a musl target, or with \
+                    RUSTFLAGS='-C target-feature=+crt-static'"
+            .to_owned());
     }
     Ok(architecture)
 }
@@ -199,19 +203,9 @@ fn archive(binary: &[u8], certificates: &[u8]) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::tests::elf;
     use std::collections::BTreeMap;
     use std::io::Read;
-
-    /// An ELF file with one program header of this type.
-    fn elf(machine: u16, header: u32) -> Vec<u8> {
-        let mut bytes = vec![0; 64 + 56];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
-        bytes[32] = 64;
-        (bytes[54], bytes[56]) = (56, 1);
-        bytes[64..68].copy_from_slice(&header.to_le_bytes());
-        bytes
-    }
 
     #[test]
     fn only_a_static_binary_for_an_architecture_of_eks_is_packed() {

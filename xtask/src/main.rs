@@ -8,8 +8,10 @@ mod ci;
 mod circles;
 mod citations;
 mod deploy;
+mod dist;
 mod e2e;
 mod edges;
+mod elf;
 mod environment;
 mod fuzz;
 mod iam;
@@ -57,6 +59,8 @@ enum Command {
     Fuzz(fuzz::Fuzz),
     /// Installs into an emulated account and a real cluster, breaks that in ten ways, mends and removes it.
     Installation,
+    /// Makes the artefacts of a release: functions, commands, templates, the watcher's image, a bill of materials and checksums.
+    Dist(dist::Dist),
     /// Makes the watcher's container image as an OCI layout, without a daemon.
     Image(image::Image),
     /// Writes the tables of docs/metrics.md from the catalogue of metrics.
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::E2e { what } => e2e::run(&what),
         Command::Fuzz(fuzz) => fuzz::run(&fuzz),
         Command::Installation => installation::run(),
+        Command::Dist(options) => dist::run(&options),
         Command::Image(options) => image::run(&options),
         Command::Metrics => metrics::write(),
         Command::Iam => iam::write(),

@@ -1,6 +1,7 @@
 //! Checks `template.yaml` with SAM's own tools, and the transformed template against our requirements.
 
 mod items;
+mod prebuilt;
 mod promises;
 mod queues;
 mod rights;
@@ -59,6 +60,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     broken.extend(queues::check(root, &value, artifacts::FUNCTIONS)?);
     broken.extend(items::check(root, &value, artifacts::FUNCTIONS)?);
     broken.extend(iam::check(root, &value)?);
+    broken.extend(prebuilt::check(root, &sam, &value)?);
     let answers = rights::ask(&value)?;
     let statements = environment::cache()?.join("statements.json");
     std::fs::write(&statements, answers.statements.to_string())?;
