@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{artifacts, circles, deploy, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
+use crate::{artifacts, circles, deploy, dist, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -29,7 +29,7 @@ enum Step {
     Edges,
     /// No orphan, oversized, unportable or unfinished file; metrics and runbooks match the code.
     Tidy,
-    /// Third-party crates come from one registry, under licences that we can ship.
+    /// Third-party crates come from one registry, under licences that we can ship; the bill of materials is valid.
     Licences,
     /// The SAM application is valid and meets our requirements; docs/iam.md matches it.
     Template,
@@ -74,7 +74,10 @@ impl Step {
             Step::Fmt => cargo(root, &["fmt", "--all", "--check"]),
             Step::Edges => report([edges::check(root)?, circles::check(root)?, unused::check(root)?].concat()),
             Step::Tidy => report(tidy::check(root)?),
-            Step::Licences => report(licences::check(root)?),
+            Step::Licences => {
+                dist::check_bill(root)?;
+                report(licences::check(root)?)
+            }
             Step::Template => template::check(root),
             Step::Clippy => cargo(root, &["clippy", "--locked", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]),
             Step::Test => test(root),

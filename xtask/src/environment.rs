@@ -63,6 +63,11 @@ pub(crate) fn policies(root: &Path) -> Result<PathBuf> {
     python::set_up(root, &cache()?, "policies")
 }
 
+/// The Python environment with the schema of bills of materials.
+pub(crate) fn materials(root: &Path) -> Result<PathBuf> {
+    python::set_up(root, &cache()?, "materials")
+}
+
 /// The Python environment with AWS's command line and an emulated account, and the binaries of the control plane.
 pub(crate) fn installation(root: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((python::set_up(root, &cache()?, "installation")?, control_plane::set_up(root, &cache()?)?))

@@ -1,6 +1,6 @@
 //! The bill of materials: every crate that is compiled into an artefact, in the format CycloneDX 1.5.
 
-use crate::shell;
+use crate::{environment, shell, template};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -71,6 +71,12 @@ pub(super) fn bill(root: &Path, packages: &[String], features: &str, targets: &[
     let lock: Lock = toml::from_str(&std::fs::read_to_string(root.join("Cargo.lock"))?).context("Cargo.lock has an unknown shape")?;
     let checksums = lock.package.into_iter().filter_map(|one| Some(((one.name, one.version), one.checksum?))).collect();
     Ok(graph.document(packages, &checksums, env!("CARGO_PKG_VERSION")))
+}
+
+/// Has the schema's own validator judge a document in a file.
+pub(super) fn validate(root: &Path, file: &Path) -> Result<()> {
+    let python = environment::materials(root)?;
+    shell::run(template::tool(root, &python, "python", &["tests/python/materials.py", &file.to_string_lossy()]))
 }
 
 /// The packages that are compiled in, with what each uses.
