@@ -13,7 +13,7 @@ def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
         error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(file.read())
     if error is not None:
-        sys.exit(f"{sys.argv[1]} is no valid bill of materials: {error}")
+        sys.exit(f"{sys.argv[1]} is no valid bill of materials: {error.data.json_path}: {error.data.message}")
     print(f"{sys.argv[1]} is a valid CycloneDX 1.5 document")
 
 

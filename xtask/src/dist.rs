@@ -14,7 +14,7 @@ pub(crate) use template::prebuilt;
 
 use crate::elf::{self, Elf};
 use crate::template::TEMPLATE;
-use crate::{environment, image, workspace};
+use crate::{advisories, environment, image, workspace};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use std::os::unix::fs::PermissionsExt;
@@ -98,6 +98,10 @@ pub(crate) fn run(options: &Dist) -> Result<()> {
     let output = options.output.clone().unwrap_or_else(|| target.join("dist"));
     replaceable(&output)?;
     let certificates = image::certificates(&options.certificates)?;
+    let vulnerable = advisories::check(&workspace::everything(&root)?.packages)?;
+    if !vulnerable.is_empty() {
+        bail!("no release is made of crates with known vulnerabilities:\n{}", vulnerable.join("\n"));
+    }
     let architectures: &[Architecture] = match options.arch {
         Choice::X86_64 => &[Architecture::X86_64],
         Choice::Arm64 => &[Architecture::Arm64],

@@ -1,5 +1,6 @@
-//! Sources and licences of third-party crates.
+//! Sources, licences and known vulnerabilities of third-party crates.
 
+use crate::advisories;
 use crate::workspace::{self, Package};
 use anyhow::Result;
 use std::path::Path;
@@ -27,7 +28,10 @@ const ALLOWED: &[&str] = &[
 
 /// All findings, one sentence each.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    Ok(workspace::everything(root)?.packages.iter().filter_map(finding).collect())
+    let packages = workspace::everything(root)?.packages;
+    let mut found: Vec<String> = packages.iter().filter_map(finding).collect();
+    found.extend(advisories::check(&packages)?);
+    Ok(found)
 }
 
 fn finding(package: &Package) -> Option<String> {

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask ci` is the one command; its steps can be chosen with `--only`.
 
+mod advisories;
 mod artifacts;
 mod bench;
 mod ci;
