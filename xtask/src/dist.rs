@@ -95,7 +95,7 @@ struct Row {
 pub(crate) fn run(options: &Dist) -> Result<()> {
     let root = workspace::root();
     let target = workspace::target(&root)?;
-    let output = options.output.clone().unwrap_or_else(|| target.join("dist"));
+    let output = std::path::absolute(options.output.clone().unwrap_or_else(|| target.join("dist")))?;
     replaceable(&output)?;
     let certificates = image::certificates(&options.certificates)?;
     let vulnerable = advisories::check(&workspace::everything(&root)?.packages)?;
@@ -166,14 +166,19 @@ pub(crate) fn check_bill(root: &Path) -> Result<()> {
     materials::validate(root, &file)
 }
 
-/// Refuses a folder with other contents.
+/// Refuses a folder with other contents, and one that cannot be written: before the build, which takes long.
 fn replaceable(output: &Path) -> Result<()> {
+    if output.file_name().is_none() {
+        bail!("{} names no folder of its own: name one by --output", output.display());
+    }
     let is_ours = output.join(sums::FILE).is_file();
     let is_empty = || output.read_dir().is_ok_and(|mut entries| entries.next().is_none());
     if output.exists() && !is_ours && !is_empty() {
         bail!("{} exists and has no {}: it was not made by this command; name another folder by --output", output.display(), sums::FILE);
     }
-    Ok(())
+    let unfinished = sibling(output);
+    std::fs::create_dir_all(&unfinished)
+        .with_context(|| format!("{} cannot be made: name another folder by --output", unfinished.display()))
 }
 
 /// Where artefacts are until they are complete.
@@ -310,6 +315,10 @@ mod tests {
         assert!(replaceable(&folder).is_err_and(|error| error.to_string().contains("--output")));
         std::fs::write(folder.join(sums::FILE), "").expect("it can be written");
         assert!(replaceable(&folder).is_ok(), "it is of an earlier run");
+        std::fs::remove_dir_all(sibling(&folder)).expect("it is ours");
+        for (output, expected) in [(folder.join(".."), "names no folder"), (folder.join("mine/release"), "cannot be made")] {
+            assert!(replaceable(&output).is_err_and(|error| error.to_string().contains(expected)), "{}", output.display());
+        }
         std::fs::remove_dir_all(&folder).expect("it is ours");
         assert_eq!(sibling(Path::new("/a/dist")), Path::new("/a/dist.unfinished"));
     }
