@@ -57,7 +57,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 /// cargo-lambda's output directory.
-fn folder(root: &Path) -> Result<PathBuf> {
+pub(crate) fn folder(root: &Path) -> Result<PathBuf> {
     Ok(workspace::target(root)?.join("lambda"))
 }
 

@@ -5,6 +5,7 @@ mod consolidation;
 mod latency;
 mod objectives;
 mod scheduling;
+mod starts;
 
 use crate::{shell, workspace};
 use clap::Subcommand;
@@ -23,6 +24,8 @@ pub(crate) enum Bench {
     Paging,
     /// Karpenter's scheduling benchmark, from 500 to 100,000 pods; draws docs/scheduling.svg
     Scheduling(scheduling::Options),
+    /// Functions' processes, from their start to their first request for an event; no work of theirs
+    Starts(starts::Options),
 }
 
 pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
@@ -33,6 +36,7 @@ pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Objectives => objectives::run(),
         Bench::Paging => paging(),
         Bench::Scheduling(options) => scheduling::run(options),
+        Bench::Starts(options) => starts::run(options),
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod build;
 mod materials;
-mod start;
+pub(crate) mod start;
 mod sums;
 mod template;
 mod zip;
@@ -256,17 +256,7 @@ fn started(root: &Path, architecture: Architecture, binaries: &build::Binaries) 
         Architecture::Arm64 => Some((environment::qemu(root)?, environment::arm64(root)?.libraries)),
     };
     let emulator = foreign.as_ref().map(|(program, libraries)| (program.as_path(), libraries.as_path()));
-    println!("\nfunction       arch     until it asks for an event   resident");
-    for (name, path) in &binaries.functions {
-        let started = start::measure(path, emulator)?;
-        if emulator.is_some() {
-            println!("{name:<12}   {:<6}   it does, emulated", architecture.name());
-        } else {
-            let milliseconds = started.time.as_secs_f64() * 1000.0;
-            println!("{name:<12}   {:<6}   {milliseconds:>23.1} ms   {:>4} MiB", architecture.name(), started.resident_kib.div_ceil(1024));
-        }
-    }
-    Ok(())
+    start::table(&binaries.functions, architecture.name(), emulator)
 }
 
 /// Prints the sizes. Exact, because they are far below 2^53.

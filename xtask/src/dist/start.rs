@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -37,15 +37,28 @@ const SETTINGS: &[(&str, &str)] = &[
 ];
 
 /// What one function needed.
-pub(super) struct Started {
+struct Started {
     /// The middle one of several starts.
-    pub(super) time: Duration,
+    time: Duration,
     /// Resident memory when it asked for its first event.
-    pub(super) resident_kib: u64,
+    resident_kib: u64,
+}
+
+/// Starts each function and prints what it needed; how long an emulator needs says nothing.
+pub(crate) fn table(functions: &[(&str, PathBuf)], architecture: &str, emulator: Option<(&Path, &Path)>) -> Result<()> {
+    println!("\nfunction     arch     until its first request   resident");
+    for (name, path) in functions {
+        let started = measure(path, emulator)?;
+        let time = format!("{:.1} ms", started.time.as_secs_f64() * 1000.0);
+        let memory = format!("{} MiB", started.resident_kib.div_ceil(1024));
+        let (time, memory) = if emulator.is_some() { ("asks, emulated".to_owned(), "-".to_owned()) } else { (time, memory) };
+        println!("{name:<12} {architecture:<8} {time:>23} {memory:>10}");
+    }
+    Ok(())
 }
 
 /// Starts a program several times. With `emulator`, that program runs it, with its arguments; then once is enough.
-pub(super) fn measure(program: &Path, emulator: Option<(&Path, &Path)>) -> Result<Started> {
+fn measure(program: &Path, emulator: Option<(&Path, &Path)>) -> Result<Started> {
     let count = if emulator.is_some() { 1 } else { STARTS };
     let mut starts = (0..count).map(|_| start(program, emulator)).collect::<Result<Vec<_>>>()?;
     starts.sort_by_key(|start| start.time);
