@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use tokio::process::Child;
+use std::process::{Child, Command, Stdio};
 use whittle_backends::ministack::Ministack;
 
 const NAMESPACE: &str = "whittle";
@@ -16,13 +15,24 @@ const ACCOUNT: &str = "whittle-watcher";
 /// Holds the number of its process, for whoever ends the rig.
 pub(crate) const PROCESS: &str = "watcher.pid";
 
+/// The process; it ends with this value.
+pub(crate) struct Watcher(Child);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // One that has ended already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts it; `url` is the relay's.
 ///
 /// Errors when it cannot be started. What goes wrong then is in `watcher.log`.
-pub(crate) fn start(options: &Options, binary: &Path, kubeconfig: &Path, url: SocketAddr, caller: &Caller) -> Result<Child> {
+pub(crate) fn start(options: &Options, binary: &Path, kubeconfig: &Path, url: SocketAddr, caller: &Caller) -> Result<Watcher> {
     let own = own_kubeconfig(options, kubeconfig)?;
     let log = File::create(options.folder.join("watcher.log"))?;
-    let mut watcher = tokio::process::Command::new(binary);
+    let mut watcher = Command::new(binary);
     watcher
         .env("KUBECONFIG", own)
         .env("WHITTLE_CLUSTER", &options.cluster)
@@ -34,11 +44,10 @@ pub(crate) fn start(options: &Options, binary: &Path, kubeconfig: &Path, url: So
         .env_remove("AWS_PROFILE")
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log)
-        .kill_on_drop(true);
+        .stderr(log);
     let child = watcher.spawn().with_context(|| format!("{} cannot be started", binary.display()))?;
-    fs::write(options.folder.join(PROCESS), child.id().unwrap_or_default().to_string())?;
-    Ok(child)
+    fs::write(options.folder.join(PROCESS), child.id().to_string())?;
+    Ok(Watcher(child))
 }
 
 /// A kubeconfig with a token of the watcher's service account, instead of an administrator's rights.
