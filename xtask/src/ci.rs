@@ -151,7 +151,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
 fn test(root: &Path) -> Result<()> {
     let environment = environment::set_up(root)?;
     let mut command = shell::command(root, "cargo", &["test", "--locked", "--workspace"]);
-    command.env("WHITTLE_SLOW", "1").envs(environment.variables());
+    command.env("WHITTLE_SLOW", "1").envs(environment.variables()).envs(environment::browser(root)?);
     shell::run(command)
 }
 

@@ -1,9 +1,10 @@
-//! Sets up tools that are not in the repository: Python tools, Go, a Kubernetes control plane, compilers for arm64.
+//! Sets up tools that are not in the repository: Python tools, Go, a Kubernetes control plane, a browser, compilers for arm64.
 //!
 //! Everything is in a cache folder outside the tree, in folders whose names depend on the pinned
 //! versions. A tool is used only if complete; an interrupted set-up starts again.
 
 mod arm64;
+mod browser;
 mod control_plane;
 mod debian;
 mod go;
@@ -81,6 +82,11 @@ pub(crate) fn arm64(root: &Path) -> Result<Arm64> {
 /// The program that runs binaries for arm64.
 pub(crate) fn qemu(root: &Path) -> Result<PathBuf> {
     Ok(debian::set_up(root, &cache()?, "qemu")?.join("usr/bin/qemu-aarch64-static"))
+}
+
+/// The variable and the path by which tests of pages find a browser; none where there is none and none can be had.
+pub(crate) fn browser(root: &Path) -> Result<Option<(&'static str, PathBuf)>> {
+    Ok(browser::set_up(root, &cache()?)?.map(|program| (browser::VARIABLE, program)))
 }
 
 /// cargo-machete.

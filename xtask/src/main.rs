@@ -103,8 +103,11 @@ fn main() -> ExitCode {
 
 /// For `eval "$(cargo xtask env)"`.
 fn print_environment() -> anyhow::Result<()> {
-    let environment = environment::set_up(&workspace::root())?;
-    for (name, path) in environment.variables() {
+    let root = workspace::root();
+    let environment = environment::set_up(&root)?;
+    let browser = environment::browser(&root)?;
+    let browser = browser.as_ref().map(|(name, path)| (*name, path.as_path()));
+    for (name, path) in environment.variables().into_iter().chain(browser) {
         println!("export {name}='{}'", path.display());
     }
     Ok(())
