@@ -17,7 +17,7 @@ function tell() {
   const old = data.now + performance.now() - heard - data.asOf;
   const reads = data.looking > 2 ? `, is being read for ${data.looking} s` : '';
   $('as-of').textContent = `${text(data.asOf).slice(11, 19)} UTC · ${age(old)} ago${reads}`;
-  $('as-of').classList.toggle('late', Boolean(data.failure) || 60_000 < old);
+  $('as-of').classList.toggle('late', Boolean(data.failure) || Math.max(60_000, 3000 * data.interval) < old);
   $('failure').hidden = !data.failure;
   $('failure').textContent = data.failure ?? '';
 }
@@ -30,6 +30,8 @@ start({
   time,
   head: () => {
     heard = performance.now();
+    // Decisions are told by the table of a deployment, or by Events.
+    for (const kind of ['decision', 'event']) document.querySelector(`#kinds [data-kind=${kind}]`).hidden = kind !== data.kind;
     tell();
   },
   empty: () => 'There are no nodes.',

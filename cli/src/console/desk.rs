@@ -21,6 +21,8 @@ pub(super) struct Desk {
     reasons: Reasons,
     /// What decisions are: those of a deployment, or Events.
     kind: LineKind,
+    /// Between two looks, if a look takes less.
+    interval: Duration,
 }
 
 /// What was seen up to now.
@@ -71,7 +73,7 @@ impl Watched {
 
 impl Desk {
     /// What the first look saw.
-    pub(super) fn new(first: Look, kind: LineKind, reasons: Reasons) -> Self {
+    pub(super) fn new(first: Look, kind: LineKind, reasons: Reasons, interval: Duration) -> Self {
         let mut seen = Watched {
             picture: Picture::default(),
             begun: first.at,
@@ -82,12 +84,12 @@ impl Desk {
             told: BTreeSet::new(),
         };
         seen.keep(first, kind);
-        Self { seen: Mutex::new(seen), wanted: Mutex::default(), asked: Condvar::new(), reasons, kind }
+        Self { seen: Mutex::new(seen), wanted: Mutex::default(), asked: Condvar::new(), reasons, kind, interval }
     }
 
     /// Looks while pages ask, for as long as the process runs.
-    pub(super) fn watch(&self, mut looks: Looks, interval: Duration) {
-        let mut pause = interval;
+    pub(super) fn watch(&self, mut looks: Looks) {
+        let mut pause = self.interval;
         loop {
             std::thread::sleep(pause);
             self.until_asked();
@@ -102,7 +104,7 @@ impl Desk {
             }
             drop(seen);
             // A cluster that takes long to list is not listed more than half of the time.
-            pause = interval.saturating_sub(begun.elapsed()).max(begun.elapsed());
+            pause = self.interval.saturating_sub(begun.elapsed()).max(begun.elapsed());
         }
     }
 
@@ -132,7 +134,13 @@ impl BackEnd for Desk {
         let looking = watched.looking.map(|since| since.elapsed().as_secs());
         // Every second there is at least another age.
         let clock = format!("{}.{}", watched.as_of.as_millisecond(), watched.picture.now.as_second());
-        let more = json!({"asOf": watched.as_of.as_millisecond(), "looking": looking, "failure": watched.failure});
+        let more = json!({
+            "asOf": watched.as_of.as_millisecond(),
+            "looking": looking,
+            "failure": watched.failure,
+            "interval": self.interval.as_secs(),
+            "kind": self.kind,
+        });
         watched.picture.news(seen, &clock, watched.begun, more)
     }
 

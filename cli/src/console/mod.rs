@@ -102,10 +102,10 @@ fn serve(args: &ConsoleArgs) -> Result<String, String> {
     looks.live = looks.live.quiet().within(limit);
     let interval = Duration::from_secs(args.interval);
     let reasons = Reasons::new(looks.live.clone(), looks.offers.clone(), looks.served.clone(), interval.max(REASONS_FRESH));
-    let desk = Arc::new(Desk::new(first, kind, reasons));
+    let desk = Arc::new(Desk::new(first, kind, reasons, interval));
     let failed = |error: io::Error| format!("the page cannot be served: {error}");
     page::start(listener, guard, Arc::clone(&desk)).map_err(failed)?;
-    std::thread::Builder::new().name("console-looks".to_owned()).spawn(move || desk.watch(looks, interval)).map_err(failed)?;
+    std::thread::Builder::new().name("console-looks".to_owned()).spawn(move || desk.watch(looks)).map_err(failed)?;
     Ok(address)
 }
 
