@@ -37,8 +37,8 @@ start({
   empty: () => 'There are no nodes.',
   pause: () => 1000,
   hiddenPause: 60_000,
-  // The question is asked again only when what is shown has changed: the answer is a plan for the whole cluster.
-  seen: (node) => (node ? `${node.state} ${node.pods.length}` : ''),
+  // The answer is a plan for the whole cluster: it is asked for again only when what is shown has changed, or can be read again.
+  seen: (node) => `${Boolean(data.failure)} ${node ? `${node.state} ${node.pods.length}` : ''}`,
   explainsAll: true,
   control: () => null,
   nodeActs: () => [],
