@@ -27,17 +27,23 @@ type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBacke
 
 /// The cost per hour over time: `steps` are seconds since the beginning, and the dollars per hour from then on.
 pub(crate) fn cost(steps: &[(f64, f64)], end: f64) -> Option<String> {
+    rate("cost per hour", steps, end)
+}
+
+/// Dollars per hour over time, in the same form.
+pub(crate) fn rate(what: &str, steps: &[(f64, f64)], end: f64) -> Option<String> {
     drawn(COST_HEIGHT, |area| {
         let most = steps.iter().map(|(_, dollars)| *dollars).fold(0.01, f64::max) * 1.1;
+        let least = steps.iter().map(|(_, dollars)| *dollars).fold(0.0, f64::min) * 1.1;
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .x_label_area_size(34)
             .y_label_area_size(64)
-            .build_cartesian_2d(0.0..end.max(1.0), 0.0..most)?;
+            .build_cartesian_2d(0.0..end.max(1.0), least..most)?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
-            .y_desc("cost per hour")
+            .y_desc(what)
             .label_style(("sans-serif", 12))
             .x_label_formatter(&clock)
             .y_label_formatter(&|dollars| format!("{dollars:.2}"))

@@ -6,6 +6,7 @@
 //! `shadow` and summed separately.
 
 mod read;
+mod report;
 mod shadow;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use whittle_api::GoDuration;
 use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
-use whittle_disruption::{LedgerEntry, SavingsReport, savings};
+use whittle_disruption::{LedgerEntry, SavingsReport, savings, within};
 
 /// Show what disruptions have saved: dollars per hour before and after, by reason and NodePool, and the pods that were moved
 ///
@@ -41,12 +42,14 @@ Files are JSON, one entry or many, in arrays or line by line: exports of the tab
 
 Examples:
   whittle savings --stack whittle --since 7d
+  whittle savings --stack whittle --report savings.html
   whittle savings --stack whittle --region eu-west-1 --cluster prod -o json
   aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' \\
     --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
   whittle savings ledger.json --since 24h
 
-Exit code: 0 if everything was read, 1 if some records could not be read and are left out, 2 if nothing could be read.")]
+Exit code: 0 if everything was read, 1 if some records could not be read and are left out, or the report could not be
+written, 2 if nothing could be read.")]
 pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input, which is read if there is neither a file nor --stack
     #[arg(value_name = "FILE")]
@@ -69,6 +72,10 @@ pub struct SavingsArgs {
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
+    /// Write a report as well: what was saved over time, and every command. Markdown if the name ends in .md, one page for a browser
+    /// if it ends in .html
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 /// What nobody can know, and the sum up to a time depends on.
@@ -126,6 +133,12 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     let from = begin(args, until);
     let report = savings(&ledger.entries, from, until);
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);
+    if let Some(path) = &args.report {
+        let entries = within(&ledger.entries, from, until).collect();
+        let shadow = shadow_records.text();
+        let written = report::write(path, &report::Ledger { report: &report, entries, shadow, until, currency: ledger.currency() });
+        written.unwrap_or_else(|error| ledger.fail(error));
+    }
     let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.shadow_records.is_empty()) {
         (true, _) => 0,
         (false, false) => 1,

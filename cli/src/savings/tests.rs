@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 fn args() -> SavingsArgs {
     let stack = StackArgs::default();
-    SavingsArgs { files: Vec::new(), stack, region: None, cluster: None, since: None, until: None, output: Output::Text }
+    SavingsArgs { files: Vec::new(), stack, region: None, cluster: None, since: None, until: None, output: Output::Text, report: None }
 }
 
 fn entry(id: &str, before: u64, after: u64) -> Value {

@@ -94,14 +94,19 @@ impl SavingsReport {
     }
 }
 
+/// The entries in `[from, until)`, each command once.
+pub fn within(entries: &[LedgerEntry], from: Timestamp, until: Timestamp) -> impl Iterator<Item = &LedgerEntry> {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let within = entries.iter().filter(move |entry| from <= entry.at && entry.at < until);
+    within.filter(move |entry| entry.id.is_empty() || seen.insert(&entry.id))
+}
+
 /// Sums the entries in `[from, until)`, each command once.
 #[must_use]
 pub fn savings(entries: &[LedgerEntry], from: Timestamp, until: Timestamp) -> SavingsReport {
     const HOUR: i128 = 3_600_000_000_000;
     let mut report = SavingsReport::default();
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    let within = entries.iter().filter(|entry| from <= entry.at && entry.at < until);
-    for entry in within.filter(|entry| entry.id.is_empty() || seen.insert(&entry.id)) {
+    for entry in within(entries, from, until) {
         let rate = entry.saved_nanos();
         report.commands += 1;
         report.nodes_removed += entry.nodes.len();

@@ -78,7 +78,7 @@ pub use decide::{decide, decide_observed};
 pub use decision::Decision;
 pub use events::DisruptionEvent;
 pub use expiration::{Expiry, expiry, termination_mode};
-pub use ledger::{LedgerEntry, SavingsReport, savings};
+pub use ledger::{LedgerEntry, SavingsReport, savings, within};
 pub use memory::{record_drained, record_move, undo_moves};
 pub use pdb::PdbBlock;
 pub use protection::{Protection, is_evictable, protection};
