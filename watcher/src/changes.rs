@@ -1,7 +1,7 @@
 //! Which changes of pods and nodes ring.
 //!
 //! A watch reports every change of an object, and a list all objects again. What rings is what somebody has to look at: a pod that has
-//! become unschedulable, a node that has joined, has changed before it was ready for pods, is being deleted, or is gone.
+//! become unschedulable or waits for another reason than before, a node that has joined, has changed before it was ready for pods, is being deleted, or is gone.
 
 use crate::objects::{Node, NodeState, Pod, PodState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,8 +81,9 @@ impl PodChanges {
         self.newest.as_deref().is_none_or(|newest| (version.len(), version) > (newest.len(), newest))
     }
 
-    /// What a change of a pod rings. A pod rings once when it becomes unschedulable, and again when its spec changes; not when the
-    /// scheduler tries it again.
+    /// What a change of a pod rings. A pod rings when it becomes unschedulable, and again when its spec changes or the scheduler says
+    /// something else of it: it tried the pod on the nodes that have come, and others have taken the place that was planned for it. What
+    /// changes within a second is one post.
     pub fn take(&mut self, change: Change<Pod>) -> Option<LookKind> {
         match change {
             Change::ListBegins => self.seen.begin_list(),

@@ -43,6 +43,7 @@ pub struct Condition {
     pub type_: String,
     pub status: String,
     pub reason: Option<String>,
+    pub message: Option<String>,
 }
 
 /// What is remembered of a pod.
@@ -50,6 +51,8 @@ pub struct Condition {
 pub struct PodState {
     pub is_unschedulable: bool,
     generation: i64,
+    /// Differs when the scheduler says something else of why it has no node.
+    said: u64,
 }
 
 /// What is remembered of a node.
@@ -66,7 +69,10 @@ impl Pod {
         let unschedulable = |condition: &Condition| {
             condition.type_ == "PodScheduled" && condition.status == "False" && condition.reason.as_deref() == Some("Unschedulable")
         };
-        PodState { is_unschedulable: !self.is_deleting && self.conditions.iter().any(unschedulable), generation: self.generation }
+        let found = self.conditions.iter().find(|condition| unschedulable(condition)).filter(|_| !self.is_deleting);
+        let mut hasher = DefaultHasher::new();
+        found.and_then(|condition| condition.message.as_deref()).hash(&mut hasher);
+        PodState { is_unschedulable: found.is_some(), generation: self.generation, said: hasher.finish() }
     }
 }
 

@@ -2,7 +2,8 @@ use super::*;
 use crate::objects::{Condition, WireNode, WirePod};
 
 fn pod(uid: &str, reason: &str) -> Pod {
-    let condition = Condition { type_: "PodScheduled".to_owned(), status: "False".to_owned(), reason: Some(reason.to_owned()) };
+    let (type_, status, message) = ("PodScheduled".to_owned(), "False".to_owned(), Some("0/1 nodes are available".to_owned()));
+    let condition = Condition { type_, status, reason: Some(reason.to_owned()), message };
     Pod { uid: uid.to_owned(), generation: 1, conditions: vec![condition], ..Pod::default() }
 }
 
@@ -15,7 +16,7 @@ fn check_pods(changes: &[(Change<Pod>, bool)]) {
 }
 
 #[test]
-fn a_pod_rings_when_it_becomes_unschedulable_and_not_when_it_is_tried_again() {
+fn a_pod_rings_when_it_becomes_unschedulable_and_not_when_it_is_tried_again_in_vain() {
     let fresh = Pod { uid: "a".to_owned(), generation: 1, ..Pod::default() };
     check_pods(&[
         (Change::Present(fresh), false),
@@ -25,6 +26,20 @@ fn a_pod_rings_when_it_becomes_unschedulable_and_not_when_it_is_tried_again() {
         (Change::Present(pod("b", "Unschedulable")), true),
         (Change::Gone(pod("a", "Unschedulable")), false),
         (Change::Present(pod("a", "Unschedulable")), true),
+    ]);
+}
+
+#[test]
+fn a_pod_rings_again_when_the_scheduler_found_other_nodes_and_none_for_it() {
+    let mut later = pod("a", "Unschedulable");
+    later.conditions[0].message = Some("0/2 nodes are available".to_owned());
+    let bound = Pod { uid: "a".to_owned(), generation: 1, ..Pod::default() };
+    check_pods(&[
+        (Change::Present(pod("a", "Unschedulable")), true),
+        (Change::Present(later.clone()), true),
+        (Change::Present(later.clone()), false),
+        (Change::Present(bound), false),
+        (Change::Present(later), true),
     ]);
 }
 
@@ -76,7 +91,7 @@ fn node(uid: &str, ready: bool, taints: &[&str]) -> Node {
         uid: uid.to_owned(),
         taints: taints.iter().map(|&key| (key.to_owned(), "NoSchedule".to_owned())).collect(),
         resources: vec!["cpu".to_owned(), "memory".to_owned()],
-        conditions: vec![Condition { type_: "Ready".to_owned(), status: status.to_owned(), reason: None }],
+        conditions: vec![Condition { type_: "Ready".to_owned(), status: status.to_owned(), reason: None, message: None }],
         ..Node::default()
     }
 }
