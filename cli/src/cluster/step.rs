@@ -77,16 +77,19 @@ impl Input {
         let Some(Outputs { stack, places }) = &self.outputs else { return Ok(self.text.clone()) };
         let asked = ["cloudformation", "describe-stacks", "--stack-name", stack];
         let answer = aws.json(&asked)?;
-        let outputs = account::list(&answer, "/Stacks/0/Outputs");
-        places.iter().try_fold(self.text.clone(), |filled, (name, place)| {
-            let found = outputs
-                .iter()
-                .find(|output| account::text(output, "/OutputKey") == *name)
-                .map(|output| account::text(output, "/OutputValue"));
-            let missing = || ProgramError::Failed { command: aws.shown(&asked), said: format!("stack {stack} has no output {name}") };
-            Ok(filled.replace(place, found.filter(|value| !value.is_empty()).ok_or_else(missing)?))
-        })
+        let failed = |said| ProgramError::Failed { command: aws.shown(&asked), said };
+        filled(&self.text, places, &answer).map_err(|name| failed(format!("stack {stack} has no output {name}")))
     }
+}
+
+/// A text with the outputs of a stack as CloudFormation tells them; an error is the name of one that is missing.
+fn filled<'a>(text: &str, places: &[(&'a str, &str)], answer: &Value) -> Result<String, &'a str> {
+    let outputs = account::list(answer, "/Stacks/0/Outputs");
+    places.iter().try_fold(text.to_owned(), |filled, (name, place)| {
+        let found = outputs.iter().find(|output| account::text(output, "/OutputKey") == *name);
+        let value = found.map(|output| account::text(output, "/OutputValue")).filter(|value| !value.is_empty());
+        Ok(filled.replace(place, value.ok_or(*name)?))
+    })
 }
 
 impl std::fmt::Debug for Input {
@@ -339,4 +342,22 @@ pub(super) fn summary(outcomes: &[(String, Outcome)], steps: &[Step]) -> String 
     let not = outcomes.len() - done;
     let blocked = count(steps, "blocked");
     format!("{} done, {not} failed or skipped, {blocked} blocked", counted(done, "step"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_step_made_is_filled_in_or_named_as_missing() {
+        const PLACES: &[(&str, &str)] = &[("Url", "RELAY-URL"), ("RoleArn", "ROLE-ARN")];
+        let text = "url: RELAY-URL, role: ROLE-ARN, again: RELAY-URL";
+        let (url, role) = (json!({"OutputKey": "Url", "OutputValue": "https://u/"}), json!({"OutputKey": "RoleArn", "OutputValue": "arn"}));
+        let stack = |outputs: Value| json!({"Stacks": [{"StackName": "w", "Outputs": outputs}]});
+        assert_eq!(filled(text, PLACES, &stack(json!([url, role]))).as_deref(), Ok("url: https://u/, role: arn, again: https://u/"));
+        assert_eq!(filled(text, PLACES, &stack(json!([url]))), Err("RoleArn"));
+        let empty = json!({"OutputKey": "RoleArn", "OutputValue": ""});
+        assert_eq!(filled(text, PLACES, &stack(json!([url, empty]))), Err("RoleArn"), "no manifest gets an empty role");
+        assert_eq!(filled(text, PLACES, &Value::Null), Err("Url"));
+    }
 }
