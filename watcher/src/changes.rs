@@ -1,7 +1,8 @@
 //! Which changes of pods and nodes ring.
 //!
 //! A watch reports every change of an object, and a list all objects again. What rings is what somebody has to look at: a pod that has
-//! become unschedulable or waits for another reason than before, a node that has joined, has changed before it was ready for pods, is being deleted, or is gone.
+//! become unschedulable or waits for another reason than before, a node that has joined, has changed before it was ready for pods, is being
+//! deleted, or is gone.
 
 use crate::objects::{Node, NodeState, Pod, PodState};
 use std::collections::{BTreeMap, BTreeSet};

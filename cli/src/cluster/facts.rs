@@ -362,16 +362,26 @@ fn marked_entries(account: Account<'_>, cluster: &str) -> Result<BTreeMap<String
     Ok(entries)
 }
 
-/// Kinds of what others may have in the watcher's namespace.
-const NEIGHBOURS: &str =
-    "deployments,statefulsets,daemonsets,jobs,cronjobs,services,configmaps,secrets,serviceaccounts,persistentvolumeclaims";
+/// What others have in the watcher's namespace, of every kind that the API server lists; of secrets no more than the names is read. What
+/// cannot be listed counts as theirs.
+fn neighbours(kubernetes: Kubernetes<'_>) -> Vec<String> {
+    let listed = kubernetes.kinds_in_namespaces().and_then(|kinds| {
+        // They tell of other objects.
+        let kinds: Vec<String> = kinds.into_iter().filter(|kind| !kind.starts_with("events")).collect();
+        kubernetes.names(&[&kinds.join(","), "-n", manifests::WATCHER_NAMESPACE])
+    });
+    listed.map_or_else(|error| vec![format!("it cannot be listed: {error}")], |all| others(&all))
+}
 
-/// What is in the watcher's namespace that neither Kubernetes nor its manifests made. Of secrets no more than the names is read.
-fn neighbours(kubernetes: Kubernetes<'_>) -> Result<Vec<String>, String> {
-    const MADE: [&str; 4] =
-        ["configmap/kube-root-ca.crt", "serviceaccount/default", "serviceaccount/whittle-watcher", "deployment.apps/whittle-watcher"];
-    let all = told("the watcher's namespace", kubernetes.names(&[NEIGHBOURS, "-n", manifests::WATCHER_NAMESPACE]))?;
-    Ok(all.into_iter().filter(|one| !MADE.contains(&one.as_str())).collect())
+/// Those that neither Kubernetes nor the watcher's manifests make.
+fn others(all: &[String]) -> Vec<String> {
+    let ours: Vec<String> = manifests::watcher("", "", "", "").iter().map(manifests::reference).collect();
+    let of_kubernetes = ["configmap/kube-root-ca.crt", "serviceaccount/default"];
+    let of_deployment = ["pod/whittle-watcher-", "replicaset.apps/whittle-watcher-", "podmetrics.metrics.k8s.io/whittle-watcher-"];
+    let is_made = |one: &str| {
+        ours.iter().any(|own| own == one) || of_kubernetes.contains(&one) || of_deployment.iter().any(|name| one.starts_with(name))
+    };
+    all.iter().filter(|one| !is_made(one)).cloned().collect()
 }
 
 /// What the API server knows.
@@ -396,7 +406,7 @@ fn of_cluster(kubernetes: Kubernetes<'_>, removes: bool) -> Result<Facts, Vec<St
             by_name(watcher, "the watcher's role and namespace"),
             by_name(in_namespace, "the watcher"),
         ];
-        let beside = threads.spawn(move || if removes { neighbours(kubernetes) } else { Ok(Vec::new()) });
+        let beside = threads.spawn(move || if removes { neighbours(kubernetes) } else { Vec::new() });
         let every = |kind: &'static str| threads.spawn(move || get(&[kind], kind));
         let pools = [every("nodepools.karpenter.sh"), every("provisioners.karpenter.sh")];
         let classes = [every("ec2nodeclasses.karpenter.k8s.aws"), every("awsnodetemplates.karpenter.k8s.aws")];
@@ -412,7 +422,7 @@ fn of_cluster(kubernetes: Kubernetes<'_>, removes: bool) -> Result<Facts, Vec<St
             classes: classes.map(|thread| kept(joined(thread), &mut faults)).concat(),
             claims: kept(joined(claims), &mut faults),
             others: others.map(|thread| kept(joined(thread), &mut faults)).concat(),
-            watcher: Watcher { neighbours: kept(joined(beside), &mut faults), ..Watcher::default() },
+            watcher: Watcher { neighbours: joined(beside), ..Watcher::default() },
             ..Facts::default()
         };
         // A server that cannot be reached says so for each of them.
@@ -420,4 +430,27 @@ fn of_cluster(kubernetes: Kubernetes<'_>, removes: bool) -> Result<Facts, Vec<St
         faults.truncate(1);
         if faults.is_empty() { Ok(facts) } else { Err(faults) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::others;
+
+    #[test]
+    fn what_others_have_in_the_watchers_namespace_is_of_any_kind() {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let made = [
+            "configmap/kube-root-ca.crt",
+            "serviceaccount/default",
+            "serviceaccount/whittle-watcher",
+            "deployment.apps/whittle-watcher",
+            "poddisruptionbudget.policy/whittle-watcher",
+            "networkpolicy.networking.k8s.io/whittle-watcher",
+            "replicaset.apps/whittle-watcher-6d4f",
+            "pod/whittle-watcher-6d4f-x2x4b",
+        ];
+        assert_eq!(others(&all(&made)), [""; 0]);
+        let theirs = ["secret/registry", "role.rbac.authorization.k8s.io/mine", "widget.example.com/a", "configmap/whittle-watcher-mine"];
+        assert_eq!(others(&all(&[&made[..], &theirs].concat())), theirs);
+    }
 }

@@ -42,6 +42,12 @@ impl Kubernetes<'_> {
         Ok(String::from_utf8_lossy(&text).split_whitespace().map(str::to_owned).collect())
     }
 
+    /// The kinds in namespaces that the server lists, as `deployments.apps`.
+    pub(crate) fn kinds_in_namespaces(&self) -> Result<Vec<String>, ProgramError> {
+        let text = self.0.text(&["api-resources", "--verbs=list", "--namespaced", "-o", "name"])?;
+        Ok(String::from_utf8_lossy(&text).split_whitespace().map(str::to_owned).collect())
+    }
+
     /// The objects that these arguments of `kubectl get` find; none where the server does not know the kind.
     pub(crate) fn get(&self, arguments: &[&str]) -> Result<Vec<Value>, ProgramError> {
         let answer = match self.0.json(&[&["get", "-o", "json", "--ignore-not-found"], arguments].concat()) {
