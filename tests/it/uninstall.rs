@@ -403,12 +403,16 @@ async fn left_by_karpenter(stage: &Stage, cluster: &ClusterName) -> InstanceId {
     id
 }
 
-/// What Karpenter wrote of an object.
+/// What Karpenter wrote of an object. Kubernetes' own taints come and go beside it: each new Node begins as not ready.
 fn left(plane: &ControlPlane, kind: &str, name: &str) -> serde_json::Value {
     let mut shown: serde_json::Value = serde_json::from_str(&kubectl(plane, &["get", kind, name, "-o", "json"])).unwrap();
     for written_by_the_server in ["managedFields", "resourceVersion", "generation"] {
         shown["metadata"].as_object_mut().unwrap().remove(written_by_the_server);
     }
+    let taints = shown["spec"].as_object_mut().unwrap().remove("taints");
+    let of_others = |taint: &&serde_json::Value| !taint["key"].as_str().is_some_and(|key| key.starts_with("node.kubernetes.io/"));
+    let taints: Vec<_> = taints.iter().flat_map(|taints| taints.as_array().unwrap()).filter(of_others).cloned().collect();
+    shown["spec"]["taints"] = serde_json::json!(taints);
     serde_json::json!([shown["metadata"], shown["spec"], shown["status"]["providerID"], shown["status"]["nodeName"]])
 }
 
