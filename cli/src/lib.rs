@@ -139,7 +139,8 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Doctor(args) => printing::written(doctor::run(args, &mut std::io::stdout())),
         Command::Uninstall(args) => {
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-            printing::written(uninstall::run(args, &"aws".into(), &mut out, &mut err))
+            let aws = programs::Program::aws(args.region.as_deref(), args.profile.as_deref());
+            printing::written(uninstall::run(args, &aws, &mut out, &mut err))
         }
         Command::Catalog(args) => printing::written(catalog::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
         Command::Cost(args) => printing::written(cost::run(args, &mut std::io::stdout(), &mut std::io::stderr())),

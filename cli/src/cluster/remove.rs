@@ -81,10 +81,8 @@ fn emptying(facts: &Facts, wanted: &Wanted) -> String {
         );
     }
     let uninstall = format!(
-        "whittle uninstall --cluster {} --function {} --region {} --yes, until it says that nothing is left; then run this again",
-        wanted.cluster,
-        stack.output("SweepFunction"),
-        stack.region
+        "whittle uninstall --cluster {} --stack {} --region {} --yes, until it says that nothing is left; then run this again",
+        wanted.cluster, stack.name, stack.region
     );
     if serves(facts, wanted) {
         return uninstall;

@@ -4,9 +4,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
+use crate::live::account::Account;
+use crate::live::deployment::Stack;
+use crate::programs::{Program, ProgramError};
 use std::io::{self, Write};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use whittle_claims::{LeftNodes, UninstallRequest};
 use whittle_units::ClusterName;
 
@@ -14,17 +16,20 @@ use whittle_units::ClusterName;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  whittle uninstall --cluster shop --function whittle-sweep                              (a dry run)
-  whittle uninstall --cluster shop --function whittle-sweep --nodes hand-over --yes
+  whittle uninstall --cluster shop                              (a dry run)
+  whittle uninstall --cluster shop --nodes hand-over --yes
 
 Exit code: 0 if it was done or shown, 1 if the function failed, 2 if it could not be invoked.")]
 pub struct Args {
     /// Name of the EKS cluster to uninstall from
     #[arg(long)]
     pub cluster: String,
-    /// Name of the sweep function: the stack's output SweepFunction
-    #[arg(long, value_name = "NAME")]
-    pub function: String,
+    /// Name of the deployment's stack
+    #[arg(long, value_name = "NAME", default_value = "whittle")]
+    pub stack: String,
+    /// Name of the sweep function, instead of the one that the stack's output SweepFunction names
+    #[arg(long, value_name = "NAME", conflicts_with = "stack")]
+    pub function: Option<String>,
     /// What happens to the nodes
     #[arg(long, value_enum, default_value_t = Nodes::Drain)]
     pub nodes: Nodes,
@@ -34,9 +39,12 @@ pub struct Args {
     /// Print the command that would be run, without running it
     #[arg(long)]
     pub print: bool,
-    /// Region of the function, if not the default one of the aws command
+    /// Region of the deployment, if not the default one of the aws command
     #[arg(long)]
     pub region: Option<String>,
+    /// Profile of the aws command
+    #[arg(long)]
+    pub profile: Option<String>,
 }
 
 /// What happens to the nodes.
@@ -50,55 +58,68 @@ pub enum Nodes {
     HandOver,
 }
 
-/// The arguments of the `aws` command.
-fn invocation(args: &Args) -> Vec<String> {
+/// What the function is asked.
+fn request(args: &Args) -> String {
     let nodes = match args.nodes {
         Nodes::Drain => LeftNodes::Drain,
         Nodes::Keep => LeftNodes::Keep,
         Nodes::HandOver => LeftNodes::HandOver,
     };
     let request = UninstallRequest { cluster: ClusterName::new(&args.cluster), nodes, dry_run: !args.yes };
-    let payload = serde_json::to_string(&std::collections::BTreeMap::from([("uninstall", request)])).expect("plain data is JSON");
-    let mut all =
-        ["lambda", "invoke", "--function-name", &args.function, "--cli-binary-format", "raw-in-base64-out"].map(str::to_owned).to_vec();
-    all.extend(["--payload".to_owned(), payload]);
-    all.extend(args.region.iter().flat_map(|region| ["--region".to_owned(), region.clone()]));
-    all.push("/dev/stdout".to_owned());
-    all
+    serde_json::to_string(&std::collections::BTreeMap::from([("uninstall", request)])).expect("plain data is JSON")
 }
 
-/// A shell-quoted word.
-fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+/// The arguments of the `aws` command, which reads the request from its input: both its generations take it from there as it is.
+fn invocation(function: &str) -> [&str; 7] {
+    ["lambda", "invoke", "--function-name", function, "--payload", "fileb:///dev/stdin", "/dev/stdout"]
 }
 
-fn shown(arguments: &[String]) -> String {
-    std::iter::once("aws".to_owned()).chain(arguments.iter().map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
+/// The command line with what it reads, for a shell.
+fn shown(aws: &Program, function: &str, request: &str) -> String {
+    format!("echo '{}' | {}", request.replace('\'', r"'\''"), aws.shown(&invocation(function)))
+}
+
+/// The function's name: the given one, or that of the stack.
+fn function(args: &Args, aws: &Program) -> Result<String, String> {
+    if let Some(name) = &args.function {
+        return Ok(name.clone());
+    }
+    let stack = Stack::read(&Account(aws), &args.stack)?;
+    let name = stack.output("SweepFunction");
+    if name.is_empty() {
+        return Err(format!("stack {} has no output SweepFunction: name the stack that template.yaml was deployed as", args.stack));
+    }
+    Ok(name.to_owned())
 }
 
 /// Runs the command, or prints it. Exit code 0 when the function answered, 1 when it failed, 2 when it could not be invoked.
 ///
 /// # Errors
 /// Only when `out` or `err` cannot be written.
-pub fn run(args: &Args, aws: &OsString, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
-    let arguments = invocation(args);
-    if args.print {
-        writeln!(out, "{}", shown(&arguments))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let answer = match Command::new(aws).args(&arguments).output() {
-        Ok(answer) => answer,
-        Err(error) => {
-            writeln!(err, "error: the aws command cannot be run ({error}): install it, or run this where it is:\n{}", shown(&arguments))?;
+pub fn run(args: &Args, aws: &Program, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+    let function = match function(args, aws) {
+        Ok(name) => name,
+        Err(problem) => {
+            writeln!(err, "error: {problem}")?;
             return Ok(ExitCode::from(2));
         }
     };
-    if !answer.status.success() {
-        writeln!(err, "error: the function could not be invoked: {}", String::from_utf8_lossy(&answer.stderr).trim())?;
-        return Ok(ExitCode::from(2));
+    let request = request(args);
+    if args.print {
+        writeln!(out, "{}", shown(aws, &function, &request))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    answered(args, &answer.stdout, out, err)
+    match aws.feed(&invocation(&function), &request) {
+        Ok(answer) => answered(args, &answer, out, err),
+        Err(error @ ProgramError::Missing { .. }) => {
+            writeln!(err, "error: {error}, or run this where it is:\n{}", shown(aws, &function, &request))?;
+            Ok(ExitCode::from(2))
+        }
+        Err(error) => {
+            writeln!(err, "error: the function could not be invoked: {error}")?;
+            Ok(ExitCode::from(2))
+        }
+    }
 }
 
 /// Prints the answer of the function.

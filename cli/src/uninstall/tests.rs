@@ -1,50 +1,101 @@
 use super::*;
 
 fn args(change: impl FnOnce(&mut Args)) -> Args {
-    let mut args =
-        Args { cluster: "prod".into(), function: "whittle-Sweep".into(), nodes: Nodes::Drain, yes: false, print: false, region: None };
+    let mut args = Args {
+        cluster: "prod".into(),
+        stack: "whittle".into(),
+        function: Some("whittle-Sweep".into()),
+        nodes: Nodes::Drain,
+        yes: false,
+        print: false,
+        region: None,
+        profile: None,
+    };
     change(&mut args);
     args
 }
 
-fn payload(args: &Args) -> String {
-    let all = invocation(args);
-    let at = all.iter().position(|word| word == "--payload").unwrap();
-    all[at + 1].clone()
+fn missing() -> Program {
+    Program::aws(Some("eu-west-1"), None).at("/nonexistent/aws")
+}
+
+fn folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("whittle-uninstall-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// An `aws` that is a shell script.
+fn aws(folder: &std::path::Path, script: &str) -> Program {
+    use std::os::unix::fs::PermissionsExt;
+    let file = folder.join("aws");
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Program::aws(None, None).at(file)
+}
+
+fn ran(args: &Args, aws: &Program) -> (ExitCode, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(args, aws, &mut out, &mut err).unwrap();
+    (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
 #[test]
 fn without_yes_it_is_a_dry_run() {
-    assert_eq!(payload(&args(|_| {})), r#"{"uninstall":{"cluster":"prod","nodes":"drain","dryRun":true}}"#);
+    assert_eq!(request(&args(|_| {})), r#"{"uninstall":{"cluster":"prod","nodes":"drain","dryRun":true}}"#);
     let sure = args(|args| {
         args.yes = true;
         args.nodes = Nodes::Keep;
     });
-    assert_eq!(payload(&sure), r#"{"uninstall":{"cluster":"prod","nodes":"keep","dryRun":false}}"#);
+    assert_eq!(request(&sure), r#"{"uninstall":{"cluster":"prod","nodes":"keep","dryRun":false}}"#);
     let back = args(|args| args.nodes = Nodes::HandOver);
-    assert_eq!(payload(&back), r#"{"uninstall":{"cluster":"prod","nodes":"handOver","dryRun":true}}"#);
+    assert_eq!(request(&back), r#"{"uninstall":{"cluster":"prod","nodes":"handOver","dryRun":true}}"#);
 }
 
 #[test]
 fn the_printed_command_can_be_run_in_a_shell() {
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let print_only = args(|args| {
-        args.print = true;
-        args.region = Some("eu-west-1".into());
-    });
-    run(&print_only, &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
-    let expected = "aws lambda invoke --function-name whittle-Sweep --cli-binary-format raw-in-base64-out --payload \
-                    '{\"uninstall\":{\"cluster\":\"prod\",\"nodes\":\"drain\",\"dryRun\":true}}' --region eu-west-1 /dev/stdout\n";
-    assert_eq!((String::from_utf8(out).unwrap().as_str(), err.as_slice()), (expected, &[][..]));
+    let expected = "echo '{\"uninstall\":{\"cluster\":\"prod\",\"nodes\":\"drain\",\"dryRun\":true}}' | aws lambda invoke --function-name \
+                    whittle-Sweep --payload fileb:///dev/stdin /dev/stdout --region eu-west-1 --output json\n";
+    let (_, out, err) = ran(&args(|args| args.print = true), &missing());
+    assert_eq!((out.as_str(), err.as_str()), (expected, ""));
 }
 
 #[test]
 fn without_the_aws_command_the_error_shows_the_invocation() {
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    run(&args(|_| {}), &"/nonexistent/aws".into(), &mut out, &mut err).unwrap();
-    let err = String::from_utf8(err).unwrap();
-    assert!(err.contains("cannot be run") && err.contains("aws lambda invoke"), "{err}");
+    let (_, out, err) = ran(&args(|_| {}), &missing());
+    assert!(err.contains("cannot be run") && err.contains("| aws lambda invoke"), "{err}");
     assert!(out.is_empty());
+}
+
+#[test]
+fn the_stack_names_the_function_which_reads_the_request() {
+    let folder = folder("stack");
+    let stack = r#"{"Stacks": [{"StackId": "arn:aws:cloudformation:eu-west-1:1:stack/whittle/x", "Outputs":
+        [{"OutputKey": "SweepFunction", "OutputValue": "whittle-Sweep-X"}]}]}"#;
+    let asked = folder.join("asked");
+    let script = format!(
+        "case \"$*\" in\n*describe-stacks*) echo '{stack}' ;;\n*) echo \"$*\" > {0}; cat >> {0}; echo '{{\"told\": [\"would drain a\"]}}' ;;\nesac",
+        asked.display()
+    );
+    let (code, out, err) = ran(&args(|args| args.function = None), &aws(&folder, &script));
+    assert_eq!((code, err.as_str()), (ExitCode::SUCCESS, ""));
+    assert_eq!(out, "would drain a\nNothing was changed. Add --yes to do it.\n");
+    let asked = std::fs::read_to_string(asked).unwrap();
+    assert!(asked.contains("--function-name whittle-Sweep-X"), "{asked}");
+    assert!(asked.ends_with(r#"{"uninstall":{"cluster":"prod","nodes":"drain","dryRun":true}}"#), "{asked}");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn a_stack_that_is_no_deployment_of_ours_is_named_and_nothing_is_invoked() {
+    let folder = folder("other");
+    let stack = r#"{"Stacks": [{"StackId": "arn:aws:cloudformation:eu-west-1:1:stack/whittle/x"}]}"#;
+    let script = format!("case \"$*\" in\n*describe-stacks*) echo '{stack}' ;;\n*) touch {}/invoked ;;\nesac", folder.display());
+    let (code, _, err) = ran(&args(|args| args.function = None), &aws(&folder, &script));
+    assert_eq!(code, ExitCode::from(2));
+    assert!(err.contains("stack whittle has no output SweepFunction"), "{err}");
+    assert!(!folder.join("invoked").exists());
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 #[test]
