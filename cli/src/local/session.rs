@@ -42,6 +42,14 @@ pub struct Session {
     variables: BTreeMap<String, String>,
 }
 
+/// What EC2 can run out of. What is empty is any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+}
+
 /// The cluster and region of a session.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -288,6 +296,35 @@ impl Session {
         let notice = notice.ok_or_else(|| SessionError::Refused(format!("machine {id} of node {node} does not run any more")))?;
         world.notice(notice);
         Ok(id)
+    }
+
+    /// EC2 runs out of a type, or has it again; what happened, as a sentence.
+    pub fn set_stock(&mut self, pool: &Pool, available: bool) -> Result<String, SessionError> {
+        let Pool { instance_type, zone, capacity_type } = pool;
+        let mut world = self.simulation.world();
+        let region = &mut world.region;
+        let unknown = |what: &str, name: &str| {
+            SessionError::Refused(format!("there is no {what} {name:?} in {}: `ec2 show types` lists what EC2 has", region.name()))
+        };
+        if !instance_type.is_empty() && !region.catalog.offered.contains_key(instance_type) {
+            return Err(unknown("instance type", instance_type));
+        }
+        if !zone.is_empty() && !region.catalog.zones.iter().any(|known| known.name == *zone) {
+            return Err(unknown("zone", zone));
+        }
+        let or = |text: &str, all: &str| if text.is_empty() { all } else { text }.to_owned();
+        let capacity = if capacity_type.is_empty() { String::new() } else { format!(" ({capacity_type})") };
+        let what = format!("{}{capacity} in {}", or(instance_type, "all types"), or(zone, "all zones"));
+        let key = (or(instance_type, "*"), or(zone, "*"), or(capacity_type, "*"));
+        if !available {
+            region.out_of_stock.insert(key);
+        } else if !region.out_of_stock.remove(&key) {
+            return Err(SessionError::Refused(format!("EC2 has not run out of {what}: `ec2 show stock-outs` lists of what it has")));
+        }
+        drop(world);
+        let text = if available { format!("EC2 has {what} again") } else { format!("EC2 runs out of {what}") };
+        self.log(&text);
+        Ok(text)
     }
 
     /// The machine of a Node that EC2 knows.

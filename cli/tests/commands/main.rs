@@ -12,6 +12,7 @@ mod negative_files;
 mod order;
 mod page;
 mod prompt;
+mod prompt_ec2;
 mod same_objects;
 mod scale_up_crash;
 mod walkthroughs;

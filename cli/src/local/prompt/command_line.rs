@@ -1,5 +1,6 @@
 //! The commands of the prompt, in kubectl's spelling.
 
+use super::ec2::Ec2;
 use crate::local::kinds;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,11 @@ pub(super) enum Verb {
     Interrupt {
         #[arg(value_name = "NODE")]
         node: String,
+    },
+    /// The simulated EC2: what it has, stock-outs, events, images
+    Ec2 {
+        #[command(subcommand)]
+        command: Ec2,
     },
     /// Why a pod or node is as it is, or why it went
     Explain {
@@ -297,7 +303,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         &["eksctl"],
         "`apply -f` of a ClusterConfig makes its node groups; --cluster, --region and --kubernetes-version of `whittle local` the rest",
     ),
-    (&["aws"], "the account is simulated and everything is there; `interrupt NODE` is EC2's interruption of a spot machine"),
+    (&["aws"], "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it"),
     (
         &["export", "cd", "ls", "sleep", "echo", "source"],
         "this is no shell; `advance` lets time pass, and files are named from where `whittle` was started",

@@ -1,8 +1,9 @@
 //! Completion of commands, kinds, names, options and files.
 
 use super::command_line::{self, Line};
+use super::ec2::{Announced, Ec2, Shown};
 use crate::local::kinds::{self, KINDS};
-use clap::CommandFactory as _;
+use clap::{CommandFactory as _, ValueEnum};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -69,6 +70,7 @@ impl Completion {
             ("apply" | "create", _) => Expected::File,
             ("interrupt", []) => Expected::Words(self.names.called("nodes")),
             ("explain", _) => Expected::Words(["pods", "nodes", "nodeclaims"].iter().flat_map(|kind| self.names.called(kind)).collect()),
+            ("ec2", rest) => Expected::Words(self.of_ec2(rest)),
             ("rollout", []) => words(&["status", "restart"]),
             ("rollout", [_, rest @ ..]) => Expected::Words(self.objects(rest, partial, &["deployment"])),
             ("scale", rest) => Expected::Words(self.objects(rest, partial, &["deployment"])),
@@ -77,6 +79,17 @@ impl Completion {
                 Expected::Words(self.objects(rest, partial, &plurals))
             }
             _ => Expected::Words(Vec::new()),
+        }
+    }
+
+    /// What can follow `ec2`: its commands, what it shows, events, and nodes.
+    fn of_ec2(&self, written: &[&str]) -> Vec<String> {
+        match written {
+            [] => Ec2::names(),
+            ["show"] => values::<Shown>(),
+            ["announce"] => values::<Announced>(),
+            ["announce", _] | ["terminate"] => self.names.called("nodes"),
+            _ => Vec::new(),
         }
     }
 
@@ -91,6 +104,11 @@ impl Completion {
             Some(kind) => kinds::find(kind).map(|entry| self.names.called(entry.plural)).unwrap_or_default(),
         }
     }
+}
+
+/// The values that an argument can have.
+fn values<T: ValueEnum>() -> Vec<String> {
+    T::value_variants().iter().filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned())).collect()
 }
 
 fn options(verb: &str) -> Vec<String> {
@@ -150,6 +168,9 @@ mod tests {
         assert_eq!(completed("explain i"), ["inflate-1 ", "ip-10-0-0-1 "]);
         assert_eq!(completed("get pods --all"), ["--all-namespaces "]);
         assert_eq!(completed("get pods -o y"), ["yaml "]);
+        assert_eq!(completed("ec2 st"), ["stock-out "]);
+        assert_eq!(completed("ec2 show im"), ["images "]);
+        assert_eq!(completed("ec2 announce rebalance "), ["ip-10-0-0-1 "]);
         assert_eq!(completed("savings "), [""; 0]);
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/src/local/demo/po");
         assert_eq!(completed(&format!("apply -f {manifest}")).len(), 1, "the file pool.yaml");

@@ -6,6 +6,7 @@ mod command_line;
 mod completion;
 mod delete;
 mod describe;
+mod ec2;
 pub(super) mod explain;
 mod get;
 mod lines;
@@ -193,6 +194,7 @@ impl Prompt {
                 let id = self.session.interrupt(node).map_err(|error| error.to_string())?;
                 format!("EC2 announces that it takes {node} ({id}) back in two minutes\n")
             }
+            Verb::Ec2 { command } => ec2::run(&mut self.session, &command)?,
             Verb::Explain { name } => explain::explain(&self.session.simulation.world(), &name.join("/"))?,
             Verb::Savings => self.savings(),
             Verb::Other(words) => return Err(command_line::refusal(&words)),

@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use crate::local::prompt::{Prompt, advance};
-use crate::local::session::Session;
+use crate::local::session::{Pool, Session};
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
 
@@ -80,7 +80,8 @@ impl Action {
                 Ok(format!("{kind}/{name} deleted"))
             }
             Self::Stock { instance_type, zone, capacity_type, available } => {
-                Ok(stock(session, (instance_type, zone, capacity_type), available))
+                let pool = Pool { instance_type, zone, capacity_type };
+                session.set_stock(&pool, available).map_err(|error| error.to_string())
             }
             Self::Apply { text } => {
                 let messages = session.apply_text("the pasted manifest", &text).map_err(|error| error.to_string())?;
@@ -115,23 +116,6 @@ pub(super) fn stop(stops: &std::sync::atomic::AtomicBool, clock: &Clock) {
 fn begin(session: &Session, clock: &Clock, span: &str) -> Result<String, String> {
     let until = clock.advance(session.now(), advance::span(span)?)?;
     Ok(format!("time passes until {until}"))
-}
-
-fn stock(session: &Session, pool: (String, String, String), available: bool) -> String {
-    let any = |text: &'_ str| if text.is_empty() { "*" } else { text }.to_owned();
-    let pool = (any(&pool.0), any(&pool.1), any(&pool.2));
-    let (of, place) = (if pool.0 == "*" { "all types" } else { &pool.0 }, if pool.1 == "*" { "all zones" } else { &pool.1 });
-    let capacity = if pool.2 == "*" { String::new() } else { format!(" ({})", pool.2) };
-    let what = format!("{of}{capacity} in {place}");
-    let text = if available { format!("EC2 has {what} again") } else { format!("EC2 runs out of {what}") };
-    session.log(&text);
-    let mut world = session.simulation.world();
-    if available {
-        world.region.out_of_stock.remove(&pool);
-    } else {
-        world.region.out_of_stock.insert(pool);
-    }
-    text
 }
 
 fn example(session: &mut Session) -> Result<String, String> {

@@ -1,0 +1,152 @@
+//! `ec2` at the prompt of `whittle local`: what the walkthroughs do to AWS, and see there.
+
+use crate::{err, out, seed, whittle};
+
+const CHINA: [&str; 7] = ["local", "--cluster", "testkarpenter", "--region", "cn-north-1", "--kubernetes-version", "1.23"];
+
+fn answered(place: &[&str], lines: &str) -> String {
+    let session = whittle(place, lines);
+    assert_eq!(session.status.code(), Some(0), "{}{}", out(&session), err(&session));
+    out(&session)
+}
+
+/// S1.22, S1.23: the free pod goes to the other zone, the pinned one waits until EC2 has the type again.
+#[test]
+fn s1_22_ec2_runs_out_of_a_type_in_a_zone_and_has_it_again() {
+    let [daemons, default, p3, pods] = ["001-state-daemonsets", "001-provisioner-default", "001-provisioner-p3", "001-workload-p3"]
+        .map(|name| seed(&format!("{name}.yaml")));
+    let lines = format!(
+        "apply -f {daemons} -f {default} -f {p3}\nadvance 30s\nec2 stock-out p3.8xlarge --zone cn-north-1a\napply -f {pods}\nadvance 2m\n\
+         ec2 show stock-outs\nget pods\nec2 restock p3.8xlarge --zone cn-north-1a\nadvance 5m\nget pods\n"
+    );
+    let text = answered(&CHINA, &lines);
+    assert!(text.contains("EC2 runs out of p3.8xlarge in cn-north-1a\n"), "{text}");
+    assert!(text.contains("p3.8xlarge  cn-north-1a  *"), "{text}");
+    let (before, after) = text.split_once("EC2 has p3.8xlarge in cn-north-1a again").unwrap();
+    let line = |of: &str, text: &str| text.lines().rev().find(|line| line.starts_with(of)).unwrap_or_default().to_owned();
+    assert!(line("gpu-pinned", before).contains("Pending"), "{text}");
+    assert!(line("gpu-free", before).contains("Running"), "{text}");
+    assert!(line("gpu-pinned", after).contains("Running"), "{text}");
+}
+
+#[test]
+fn stock_that_ec2_has_or_does_not_sell_is_refused() {
+    for (command, says) in [
+        ("ec2 stock-out m5.nonsense", "no instance type \"m5.nonsense\" in us-east-1"),
+        ("ec2 stock-out m5.large --zone mars-1a", "no zone \"mars-1a\" in us-east-1"),
+        ("ec2 restock m5.large", "EC2 has not run out of m5.large in all zones"),
+        ("ec2 announce rebalance nowhere", "no node \"nowhere\""),
+        ("ec2 terminate nowhere", "no node \"nowhere\""),
+        ("ec2 image x", "\"x\" is no id of an image"),
+        ("ec2 image ami-1 --tag x", "write KEY=VALUE"),
+        ("ec2 image ami-1 --age -5m", "time only goes forward"),
+        ("ec2 image ami-1 --delete", "there is no image ami-1"),
+        ("ec2 image ami-1 --architecture mips", "mips"),
+        ("ec2 show everything", "everything"),
+    ] {
+        let session = whittle(&["local"], &format!("{command}\n"));
+        assert_eq!(session.status.code(), Some(2), "{command}");
+        assert!(err(&session).contains(says), "{command}: {}", err(&session));
+    }
+}
+
+/// S1.18, S1.20, S3.11: an image by its id, whose architecture chooses the types, and of two images the newer.
+#[test]
+fn s1_18_images_of_the_account_are_used_by_id_and_the_newest_by_tags() {
+    let template = seed("001-awsnodetemplate-ami.yaml");
+    let pool = seed("001-provisioner-default.yaml");
+    let pods = seed("001-deployment-inflate.yaml");
+    let begin = format!("apply -f {pool}\napply -f {template}\nadvance 10s\nget awsnodetemplates\n");
+    let missing = answered(&CHINA, &format!("{begin}describe awsnodetemplate default\n"));
+    assert!(missing.contains("AMINotFound"), "{missing}");
+    let with = format!(
+        "ec2 image ami-08f2bf224b42c81da --architecture x86_64 --name mine\n{begin}advance 6m\napply -f {pods}\nscale deployment inflate --replicas 3\n\
+         advance 3m\nec2 show instances\n"
+    );
+    let text = answered(&CHINA, &with);
+    let machine = text.lines().find(|line| line.starts_with("i-")).unwrap_or_else(|| panic!("no machine: {text}"));
+    assert!(machine.contains("ami-08f2bf224b42c81da") && machine.contains("running"), "{machine}");
+
+    let tagged = std::env::temp_dir().join(format!("whittle-tagged-{}.yaml", std::process::id()));
+    let by_tags = std::fs::read_to_string(&template).unwrap().replace("aws-ids: \"ami-08f2bf224b42c81da\"", "team: \"data\"");
+    std::fs::write(&tagged, by_tags).unwrap();
+    let two = format!(
+        "ec2 image ami-0000000000000000a --tag team=data --age 2d\nec2 image ami-0000000000000000b --tag team=data --age 1d\napply -f {pool}\n\
+         apply -f {}\nadvance 10s\napply -f {pods}\nscale deployment inflate --replicas 3\nadvance 3m\nec2 show instances\n",
+        tagged.display()
+    );
+    let text = answered(&CHINA, &two);
+    let machine = text.lines().find(|line| line.starts_with("i-")).unwrap_or_else(|| panic!("no machine: {text}"));
+    assert!(machine.contains("ami-0000000000000000b"), "the newer one: {machine}");
+    std::fs::remove_file(tagged).unwrap();
+}
+
+/// S3.10, S3.11: terms are alternatives; groups by id, name and tags, and images by name and owner.
+#[test]
+fn s3_10_groups_and_images_of_any_term_are_found() {
+    let place = ["local", "--cluster", "karpenter-demo", "--kubernetes-version", "1.28"];
+    let class = seed("003-ec2nodeclass-selector-terms.yaml");
+    let lines = format!(
+        "ec2 security-group sg-0abc0123456789def --name by-its-id\nec2 security-group sg-00000000000000a02 --name tagged --tag key=value\n\
+         ec2 security-group sg-00000000000000a03 --name other --tag key=other\nec2 image ami-00000000000000b01 --name my-name1 --owner 000123456789 --age 9d\n\
+         ec2 image ami-00000000000000b03 --name my-name1 --owner 999999999999 --age 1d\napply -f {class}\nadvance 1m\nget ec2nodeclasses -o yaml\n"
+    );
+    let text = answered(&place, &lines);
+    for (id, is_found) in [("sg-0abc0123456789def", true), ("sg-00000000000000a02", true), ("sg-00000000000000a03", false)] {
+        let described = text.rsplit("status:").next().unwrap_or_default();
+        assert_eq!(described.contains(id), is_found, "{id}: {text}");
+    }
+    assert!(text.contains("ami-00000000000000b01") && !text.rsplit("status:").next().unwrap_or_default().contains("b03"), "{text}");
+}
+
+/// S1.11, S3.8, S3.9, S3.21: what is made in EC2 has tags, and goes again.
+#[test]
+fn s3_9_tags_templates_and_profiles_can_be_seen_and_go_with_their_class() {
+    let place = ["local", "--cluster", "karpenter-demo", "--kubernetes-version", "1.28"];
+    let files = ["003-ec2nodeclass-v1beta1", "003-nodepool-v1beta1", "003-workload-rolling"].map(|name| seed(&format!("{name}.yaml")));
+    let begin = format!("apply -f {} -f {} -f {}\nadvance 3m\n", files[0], files[1], files[2]);
+    let shown = "ec2 show instances\nec2 show launch-templates\nec2 show instance-profiles\n";
+    let gone = format!("delete -f {} -f {} -f {}\nadvance 5m\n", files[2], files[1], files[0]);
+    let text = answered(&place, &format!("{begin}{shown}{gone}ec2 show launch-templates\nec2 show instance-profiles\n"));
+    let machine = text.lines().find(|line| line.starts_with("i-")).unwrap_or_else(|| panic!("no machine: {text}"));
+    for tag in ["eks:eks-cluster-name=karpenter-demo", "karpenter.sh/nodepool=default", "karpenter.k8s.aws/ec2nodeclass=default"] {
+        assert!(machine.contains(tag), "{tag}: {machine}");
+    }
+    assert!(text.lines().any(|line| line.starts_with("karpenter.k8s.aws/")), "a launch template: {text}");
+    assert!(text.lines().any(|line| line.starts_with("karpenter-demo_")), "an instance profile: {text}");
+    assert!(text.ends_with("none\nnone\n"), "{text}");
+}
+
+/// S0.18: how many types and which subnets there are.
+#[test]
+fn s0_18_types_and_subnets_are_counted() {
+    let text = answered(
+        &["local", "--region", "ap-southeast-1"],
+        "ec2 show types m5.\nec2 show types c6a.large\nec2 show subnets\nec2 show security-groups\n",
+    );
+    assert!(text.contains("c6a.large  ap-southeast-1a,") && text.contains("\n1 of "), "{text}");
+    assert!(text.contains("karpenter.sh/discovery=demo\n3 of 3\n"), "{text}");
+}
+
+/// S4.10: what AWS announces, and what somebody else does to a machine.
+#[test]
+fn s4_10_events_of_ec2_and_health_reach_the_functions() {
+    let demo = |name: &str| format!("{}/src/local/demo/{name}", env!("CARGO_MANIFEST_DIR"));
+    let begin = format!(
+        "apply -f {} -f {}\nscale deployment inflate --replicas 2\nadvance 3m\nget nodes\n",
+        demo("pool.yaml"),
+        demo("inflate.yaml")
+    );
+    let text = answered(&["local"], &begin);
+    let node = text.lines().find(|line| line.starts_with("ip-")).and_then(|line| line.split(' ').next()).unwrap_or_default().to_owned();
+    let text = answered(&["local"], &format!("{begin}ec2 announce scheduled-change {node}\nadvance 4m\nget deployments\nget nodes\n"));
+    assert!(text.contains("EventBridge delivers a scheduled change") && text.contains("2/2"), "{text}");
+    assert!(!text.rsplit("STATUS").next().unwrap_or_default().contains(&node), "replaced: {text}");
+    let lines = format!(
+        "{begin}ec2 announce rebalance {node}\nadvance 1m\nget nodes\nec2 terminate node/{node}\nadvance 3m\nget deployments\nget nodes\n"
+    );
+    let text = answered(&["local"], &lines);
+    let (before, after) = text.split_once("EC2 terminates").unwrap();
+    assert!(before.rsplit("STATUS").next().unwrap_or_default().contains(&node), "a recommendation moves nothing by default: {text}");
+    assert!(after.contains("2/2") && !after.rsplit("STATUS").next().unwrap_or_default().contains(&node), "{text}");
+}
