@@ -2,6 +2,7 @@
 
 use crate::tools;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,12 +52,23 @@ impl ControlPlane {
     /// If a component does not start, with the reason.
     #[must_use]
     pub fn start_in(binaries: PathBuf, parts: &str, users: &str) -> Self {
+        Self::start_with(binaries, parts, users, &[])
+    }
+
+    /// The same with more variables in the environment of all components.
+    ///
+    /// # Panics
+    ///
+    /// If a component does not start, with the reason.
+    #[must_use]
+    pub fn start_with(binaries: PathBuf, parts: &str, users: &str, environment: &[(&str, &OsStr)]) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let unique = format!("whittle-cp-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(unique);
         let output = script("start", &binaries, &folder)
             .env("CP_PARTS", parts)
             .env("CP_USERS", users)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .output()
             .expect("bash is installed");

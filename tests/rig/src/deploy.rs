@@ -16,7 +16,7 @@ pub(crate) const SECRET_NAME: &str = "/whittle/relay-secret";
 pub(crate) const SECRET: &str = "rig-secret";
 
 /// `sam deploy` of what was built. `endpoint` is the emulator's, `aws` that of the simulated AWS.
-pub(crate) fn stack(options: &Options, endpoint: &str, aws: &str) -> Result<()> {
+pub(crate) fn stack(options: &Options, built: &Path, endpoint: &str, aws: &str) -> Result<()> {
     let mut overrides = vec![
         format!("Clusters={}", options.cluster),
         "Architecture=x86_64".to_owned(),
@@ -31,7 +31,7 @@ pub(crate) fn stack(options: &Options, endpoint: &str, aws: &str) -> Result<()> 
     deploy
         .args(["deploy", "--stack-name", STACK, "--resolve-s3", "--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset"])
         .args(["--no-progressbar", "--template-file"])
-        .arg(options.built.join("template.yaml"))
+        .arg(built.join("template.yaml"))
         .arg("--parameter-overrides")
         .args(overrides)
         .current_dir(&options.folder)

@@ -1,6 +1,7 @@
 //! The machines of the simulated EC2 as Nodes: their kubelets register, with what the user data say; once a machine has ended the
 //! cloud's node controller removes its Node. kwok keeps them ready in between, and runs their pods.
 
+use crate::account::AccessEntries;
 use crate::catalog::Sizes;
 use http::{Method, Request};
 use kube::Client;
@@ -16,8 +17,8 @@ use whittle_units::InstanceId;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const HOST: &str = "kubernetes.io/hostname";
 
-/// Lets machines join and leave as long as the rig runs. Types that `sizes` knows have what it says.
-pub(crate) async fn run(region: Shared, sizes: Sizes, client: Client) {
+/// Lets machines join, where an access entry lets nodes in, and leave as long as the rig runs. Types that `sizes` knows have what it says.
+pub(crate) async fn run(region: Shared, sizes: Sizes, client: Client, entries: AccessEntries) {
     let mut interval = tokio::time::interval(LOOK_EVERY);
     // Names of Nodes by machine.
     let mut nodes: BTreeMap<InstanceId, String> = BTreeMap::new();
@@ -26,7 +27,9 @@ pub(crate) async fn run(region: Shared, sizes: Sizes, client: Client) {
         let (joined, ended) = region.look(|lone| {
             let alive = |id: &InstanceId| lone.region.machines.get(id).is_some_and(|one| one.instance.state != InstanceState::Terminated);
             let ended: Vec<InstanceId> = nodes.keys().filter(|id| !alive(id)).cloned().collect();
-            (std::mem::take(&mut lone.joined), ended)
+            // A kubelet that is not let in tries again.
+            let joined = if entries.let_nodes_join() { std::mem::take(&mut lone.joined) } else { Vec::new() };
+            (joined, ended)
         });
         for mut machine in joined {
             if let Some((capacity, allocatable)) = sizes.get(&machine.instance_type) {

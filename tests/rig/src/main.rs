@@ -5,12 +5,15 @@
 //! the API server's side of EKS (endpoint, access entries, a way to the relay by https).
 
 mod access;
+mod account;
 mod catalog;
 mod deploy;
+mod empty;
 mod emulator;
 mod events;
 mod kubelets;
 mod options;
+mod proxy;
 mod relay;
 mod signed_url;
 mod state;

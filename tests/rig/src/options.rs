@@ -12,9 +12,12 @@ pub(crate) struct Options {
     /// A folder that does not exist yet, for certificates, logs and the addresses of everything (state.json)
     #[arg(long)]
     pub folder: PathBuf,
-    /// What `sam build` has built
-    #[arg(long)]
-    pub built: PathBuf,
+    /// What `sam build` has built; it is deployed, and the cluster prepared for it
+    #[arg(long, required_unless_present = "empty")]
+    pub built: Option<PathBuf>,
+    /// Nothing is installed: an account, and a cluster in it, for whoever installs by `sam`, `aws`, `kubectl` and `whittle`
+    #[arg(long, conflicts_with_all = ["built", "kubeconfig", "watcher"])]
+    pub empty: bool,
     /// Python environment with the AWS emulator
     #[arg(long, env = "WHITTLE_MINISTACK")]
     pub ministack: PathBuf,

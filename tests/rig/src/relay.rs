@@ -17,12 +17,13 @@ use tokio_rustls::TlsAcceptor;
 /// Where the requests go.
 struct Target {
     emulator: String,
-    host: HeaderValue,
+    /// The relay's host; without one it is the caller's.
+    host: Option<HeaderValue>,
     client: Client<HttpConnector, Incoming>,
 }
 
 /// Serves the Function URL.
-pub(crate) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, emulator: &Emulator, host: HeaderValue) {
+pub(crate) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, emulator: &Emulator, host: Option<HeaderValue>) {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let target = Arc::new(Target { emulator: emulator.endpoint().to_owned(), host, client });
     loop {
@@ -48,7 +49,9 @@ impl Target {
         if let Ok(uri) = format!("{}{path}", self.emulator).parse() {
             *request.uri_mut() = uri;
         }
-        request.headers_mut().insert(HOST, self.host.clone());
+        if let Some(host) = &self.host {
+            request.headers_mut().insert(HOST, host.clone());
+        }
         match self.client.request(request).await {
             Ok(answer) => answer.map(Body::Left),
             Err(error) => {

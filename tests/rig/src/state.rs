@@ -15,6 +15,9 @@ pub(crate) struct State {
     pub kubeconfig: String,
     /// Functions, queues, table and rules.
     pub ministack: String,
+    /// All services as a user's tools reach them; only of an empty account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     /// EC2, SSM, Pricing, IAM, EKS, and its owner's API below /_control.
     pub fake_aws: String,
     /// The cluster's endpoint as EKS names it.

@@ -1,14 +1,17 @@
 //! Starts everything in order, holds it together, and ends it.
 
+use crate::account::AccessEntries;
 use crate::catalog::Sizes;
 use crate::deploy::{self, SECRET, SECRET_NAME, STACK};
+use crate::empty::{self, Way};
 use crate::emulator::Emulator;
 use crate::events::Bus;
 use crate::options::Options;
 use crate::signed_url::{self, Caller};
 use crate::state::State;
 use crate::tls::Certificates;
-use crate::{access, catalog, kubelets, relay, watcher};
+use crate::watcher::{self, Watcher};
+use crate::{access, catalog, kubelets, relay};
 use anyhow::{Context, Result, bail};
 use http::HeaderValue;
 use kube::Client;
@@ -44,8 +47,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fs::create_dir_all(&options.folder).with_context(|| format!("{} cannot be made", options.folder.display()))?;
     let folder = options.folder.canonicalize()?;
     let options = Options { folder: folder.clone(), ..options.clone() };
+    let certificates = Certificates::make(&options.folder.join("pki"))?;
     let ministack = Ministack::start_in(&options.ministack);
-    let plane = options.kubeconfig.is_none().then(|| ControlPlane::start_in(options.control_plane.clone(), "kcm scheduler kwok", ""));
+    let way = options.empty.then(|| Way::open(&certificates)).transpose()?;
+    let environment = way.as_ref().map(Way::environment).unwrap_or_default();
+    let plane = (options.kubeconfig.is_none())
+        .then(|| ControlPlane::start_with(options.control_plane.clone(), "kcm scheduler kwok", "", &environment));
     let guard = Guard::start(&options, &ministack, plane.as_ref())?;
     let kubeconfig = match (&options.kubeconfig, &plane) {
         (Some(given), _) => given.canonicalize().with_context(|| format!("{} cannot be read", given.display()))?,
@@ -56,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let ended = runtime.block_on(async {
         let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {
-            outcome = serve(&options, &ministack, &kubeconfig) => outcome,
+            outcome = serve(&options, &ministack, &kubeconfig, certificates, way) => outcome,
             _ = terminated.recv() => Ok(()),
             _ = interrupted.recv() => Ok(()),
         }
@@ -75,44 +82,27 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// Starts what belongs to this process, deploys, and serves for good.
-async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> Result<()> {
-    let certificates = Certificates::make(&options.folder.join("pki"))?;
+/// Starts what belongs to this process, deploys if that is asked for, and serves for good.
+async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path, certificates: Certificates, way: Option<Way>) -> Result<()> {
     let client = client_of(kubeconfig).await?;
     let emulator = Emulator::new(ministack.endpoint());
-    let (fake, endpoint, relay_listener) = (listener(0).await?, listener(0).await?, listener(0).await?);
-    let address = |listener: &TcpListener| listener.local_addr().map(|address| address.to_string());
-    let (fake_address, endpoint_address, relay_address) = (address(&fake)?, address(&endpoint)?, address(&relay_listener)?);
-
+    let (fake, endpoint) = (listener(0).await?, listener(0).await?);
+    let (aws, endpoint_address) = (format!("http://{}", fake.local_addr()?), endpoint.local_addr()?.to_string());
     let (lone, sizes) = region(options, &endpoint_address, &certificates.authority)?;
     let region = Shared::new(lone);
+    let entries = if options.empty { AccessEntries::default() } else { AccessEntries::of_installed(&options.cluster, &access::GROUPS) };
     tokio::spawn(server::serve(fake, region.clone(), std::future::pending()));
-    tokio::spawn(access::serve(endpoint, certificates.acceptor.clone(), client.clone()));
-    let aws = format!("http://{fake_address}");
-    let (owned, url, at) = (options.clone(), ministack.endpoint(), aws.clone());
-    tokio::task::spawn_blocking(move || deploy::stack(&owned, &url, &at)).await??;
-
-    let caller = Caller::watcher();
-    if options.watcher.is_some() {
-        let function = emulator.output(STACK, "RelayFunction").await?;
-        tokio::spawn(signed_url::serve(relay_listener, emulator.clone(), function, caller.clone()));
-    } else {
-        let host = emulator.output(STACK, "RelayUrl").await?;
-        let host = host.split('/').nth(2).with_context(|| format!("the relay's URL is {host}"))?;
-        let host = HeaderValue::from_str(host)?;
-        let (owned_emulator, acceptor) = (emulator.clone(), certificates.acceptor.clone());
-        tokio::spawn(async move { relay::serve(relay_listener, acceptor, &owned_emulator, host).await });
-    }
-    tokio::spawn(Bus::read(&emulator).await?.deliver(region.clone()));
-    tokio::spawn(kubelets::run(region, sizes, client.clone()));
-    let (owned, config, relay) = (options.clone(), kubeconfig.to_owned(), relay_address.clone());
-    tokio::task::spawn_blocking(move || deploy::manifests(&owned, &config, &relay, &certificates.authority)).await??;
-    // It is ended with this function.
-    let _watcher = match &options.watcher {
-        Some(binary) => Some(watcher::start(options, binary, kubeconfig, relay_address.parse()?, &caller)?),
-        None => None,
+    tokio::spawn(access::serve(endpoint, certificates.acceptor.clone(), client.clone(), entries.clone()));
+    tokio::spawn(kubelets::run(region.clone(), sizes, client.clone(), entries.clone()));
+    let rig = Rig { options, kubeconfig, client, emulator, certificates, region, aws };
+    // The watcher is ended with this function.
+    let (account, _watcher) = match way {
+        Some(way) => {
+            way.serve(&rig.emulator, &rig.certificates).await?;
+            (Some(empty::serve(&rig.emulator, rig.aws.clone(), &rig.region, entries).await?), None)
+        }
+        None => (None, rig.install().await?),
     };
-    prepare_classes(options, &emulator, &client).await?;
 
     let ready = listener(options.ready_port).await?;
     State {
@@ -120,7 +110,8 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
         ministack_process: ministack.process(),
         kubeconfig: kubeconfig.display().to_string(),
         ministack: ministack.endpoint(),
-        fake_aws: aws,
+        account,
+        fake_aws: rig.aws,
         endpoint: format!("https://{endpoint_address}"),
         cluster: options.cluster.clone(),
         stack: STACK.to_owned(),
@@ -129,6 +120,51 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path) -> R
     .write(&options.folder)?;
     answer_ready(ready).await;
     Ok(())
+}
+
+/// What everything is installed into.
+struct Rig<'a> {
+    options: &'a Options,
+    kubeconfig: &'a Path,
+    client: Client,
+    emulator: Emulator,
+    certificates: Certificates,
+    region: Shared,
+    /// Address of the simulated AWS.
+    aws: String,
+}
+
+impl Rig<'_> {
+    /// Deploys, and prepares the cluster; the watcher where one is asked for.
+    async fn install(&self) -> Result<Option<Watcher>> {
+        let (options, emulator) = (self.options, &self.emulator);
+        let built = options.built.clone().context("nothing is built that could be deployed")?;
+        let (owned, url, at) = (options.clone(), emulator.endpoint().to_owned(), self.aws.clone());
+        tokio::task::spawn_blocking(move || deploy::stack(&owned, &built, &url, &at)).await??;
+        let listener = listener(0).await?;
+        let relay_address = listener.local_addr()?;
+        let caller = Caller::watcher();
+        if options.watcher.is_some() {
+            let function = emulator.output(STACK, "RelayFunction").await?;
+            tokio::spawn(signed_url::serve(listener, emulator.clone(), function, caller.clone()));
+        } else {
+            let host = emulator.output(STACK, "RelayUrl").await?;
+            let host = host.split('/').nth(2).with_context(|| format!("the relay's URL is {host}"))?;
+            let host = HeaderValue::from_str(host)?;
+            let (owned_emulator, acceptor) = (emulator.clone(), self.certificates.acceptor.clone());
+            tokio::spawn(async move { relay::serve(listener, acceptor, &owned_emulator, Some(host)).await });
+        }
+        tokio::spawn(Bus::read(emulator).await?.deliver(self.region.clone()));
+        let (owned, config, authority) = (options.clone(), self.kubeconfig.to_owned(), self.certificates.authority.clone());
+        let relay = relay_address.to_string();
+        tokio::task::spawn_blocking(move || deploy::manifests(&owned, &config, &relay, &authority)).await??;
+        let watcher = match &options.watcher {
+            Some(binary) => Some(watcher::start(options, binary, self.kubeconfig, relay_address, &caller)?),
+            None => None,
+        };
+        prepare_classes(options, emulator, &self.client).await?;
+        Ok(watcher)
+    }
 }
 
 /// A client of the control plane that a file names, which is on this machine.
@@ -152,7 +188,11 @@ fn region(options: &Options, endpoint: &str, authority: &str) -> Result<(Lone, S
     let cluster = ClusterName::new(options.cluster.clone());
     let mut lone = Lone::new(Ministack::REGION, &cluster, Timestamp::now());
     lone.region.supply.boot = Some(SignedDuration::from_millis((options.boot_seconds * 1000.0).round() as i64));
-    lone.region.network.parameters.insert(SECRET_NAME.to_owned(), SECRET.to_owned());
+    if options.empty {
+        empty::clear(&mut lone);
+    } else {
+        lone.region.network.parameters.insert(SECRET_NAME.to_owned(), SECRET.to_owned());
+    }
     let mut info = lone.region.cluster_info(&cluster, KUBERNETES);
     info.endpoint = format!("https://{endpoint}");
     authority.clone_into(&mut info.certificate_authority);

@@ -4,16 +4,18 @@ use anyhow::{Context, Result, bail};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// An authority of its own, and a server's certificate for 127.0.0.1.
+/// An authority of its own, and a server's certificate for 127.0.0.1 and for Function URLs of the rig's region.
 #[derive(Clone)]
 pub(crate) struct Certificates {
     /// The authority, PEM in base64, as EKS and webhooks have it.
     pub authority: String,
+    /// The same as a file, PEM.
+    pub authority_file: PathBuf,
     pub acceptor: TlsAcceptor,
 }
 
@@ -21,7 +23,7 @@ const SCRIPT: &str = "set -e
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=rig-ca -keyout ca.key -out ca.crt \\
   -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign
 openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=rig -keyout server.key -out server.csr
-printf 'subjectAltName=IP:127.0.0.1,DNS:localhost\\nextendedKeyUsage=serverAuth\\n' > server.ext
+printf 'subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:*.lambda-url.us-west-2.on.aws\\nextendedKeyUsage=serverAuth\\n' > server.ext
 openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -out server.crt -extfile server.ext
 base64 -w0 ca.crt > ca.base64";
 
@@ -38,6 +40,6 @@ impl Certificates {
         let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let authority = std::fs::read_to_string(folder.join("ca.base64"))?;
-        Ok(Self { authority, acceptor: TlsAcceptor::from(Arc::new(config)) })
+        Ok(Self { authority, authority_file: folder.join("ca.crt"), acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 }
