@@ -23,10 +23,12 @@ pub(crate) enum E2e {
     Down(Down),
     /// Starts the rig, walks through what users meet, and ends it.
     Run(Up),
+    /// From an empty account to running pods with the commands of a page of the documentation, and back.
+    FirstPod(FirstPod),
 }
 
 /// How the rig is started.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub(crate) struct Up {
     /// A control plane that runs already, on loopback
     #[arg(long)]
@@ -46,6 +48,9 @@ pub(crate) struct Up {
     /// What rings for pods without a node
     #[arg(long, value_enum, default_value_t)]
     doorbell: Doorbell,
+    /// Install nothing: an account and a cluster for `sam`, `aws`, `whittle` and `kubectl`, whose variables are printed
+    #[arg(long, conflicts_with_all = ["kubeconfig", "built", "doorbell", "watcher"])]
+    empty: bool,
     /// The watcher's own binary, instead of building it
     #[arg(long)]
     watcher: Option<PathBuf>,
@@ -67,6 +72,22 @@ enum Doorbell {
     Watcher,
 }
 
+/// What is installed, and by which page.
+#[derive(Args)]
+pub(crate) struct FirstPod {
+    /// What `cargo xtask dist --arch x86_64` has made, with the command `whittle`
+    #[arg(long)]
+    release: PathBuf,
+    /// The page, and the heading above its commands
+    #[arg(long, default_value = "docs/guide/prebuilt.md")]
+    page: PathBuf,
+    #[arg(long, default_value = "Deploy")]
+    heading: String,
+    /// The rig's own binary, instead of building it
+    #[arg(long)]
+    rig: Option<PathBuf>,
+}
+
 #[derive(Args)]
 pub(crate) struct Down {
     /// The folder that `up` was given
@@ -79,6 +100,7 @@ pub(crate) fn run(what: &E2e) -> Result<()> {
         E2e::Up(options) => up(options),
         E2e::Down(options) => down(&folder(options.folder.as_deref())?),
         E2e::Run(options) => walk(options),
+        E2e::FirstPod(options) => first_pod(options),
     }
 }
 
@@ -113,15 +135,37 @@ fn walk(options: &Up) -> Result<()> {
     walked
 }
 
+/// An empty rig, the page's commands on it, and its end.
+fn first_pod(options: &FirstPod) -> Result<()> {
+    let root = workspace::root();
+    let folder = folder(None)?.with_file_name("e2e-first-pod");
+    let (python, control_plane) = environment::installation(&root)?;
+    let sam = environment::set_up(&root)?.sam;
+    let empty = Up { empty: true, rig: options.rig.clone(), rest: vec!["--cluster".to_owned(), "shop".to_owned()], ..Up::default() };
+    let rig = command(&root, &empty, &folder)?;
+    let log = folder.with_extension("log");
+    let mut process = detached(&rig, &log)?;
+    wait(&mut process, &folder, &log)?;
+    let mut script = Command::new(python.join("bin/python"));
+    script.arg("tests/e2e/first_pod.py").args([&folder.join("state.json"), &options.release, &options.page]).arg(&options.heading);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = [python.join("bin"), sam.join("bin"), control_plane].into_iter().chain(std::env::split_paths(&path));
+    script.current_dir(&root).env("PATH", std::env::join_paths(places)?).stdin(Stdio::null());
+    let walked = shell::run(script);
+    down(&folder)?;
+    walked
+}
+
 /// The rig's command line, with everything built that it needs.
 fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
     let tools = environment::set_up(root)?;
     let built = match &options.built {
-        Some(built) => built.clone(),
+        Some(built) => Some(built.clone()),
+        None if options.empty => None,
         None => {
             let built = environment::cache()?.join("sam-build");
             deploy::build(root, &tools.sam, &built)?;
-            built
+            Some(built)
         }
     };
     let binary = built_binary(root, options.rig.as_deref(), "whittle-rig")?;
@@ -130,19 +174,20 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
         Doorbell::Watcher => Some(built_binary(root, options.watcher.as_deref(), "whittle-watcher")?),
     };
     let mut rig = Command::new(binary);
-    rig.arg("serve")
-        .arg("--root")
-        .arg(root)
-        .arg("--folder")
-        .arg(folder)
-        .arg("--built")
-        .arg(built)
-        .envs(tools.variables())
-        .stdin(Stdio::null());
-    for (flag, value) in [("--kubeconfig", &options.kubeconfig), ("--instance-types", &options.instance_types), ("--watcher", &watcher)] {
+    rig.arg("serve").arg("--root").arg(root).arg("--folder").arg(folder).envs(tools.variables()).stdin(Stdio::null());
+    let given = [
+        ("--built", &built),
+        ("--kubeconfig", &options.kubeconfig),
+        ("--instance-types", &options.instance_types),
+        ("--watcher", &watcher),
+    ];
+    for (flag, value) in given {
         if let Some(value) = value {
             rig.arg(flag).arg(value);
         }
+    }
+    if options.empty {
+        rig.arg("--empty");
     }
     rig.args(&options.rest);
     Ok(rig)
@@ -194,6 +239,14 @@ fn wait(process: &mut Child, folder: &Path, log: &Path) -> Result<Value> {
 
 fn print(state: &Value) {
     let text = |name: &str| state[name].as_str().unwrap_or_default().to_owned();
+    if let Some(account) = state["account"].as_str() {
+        println!(
+            "export AWS_ENDPOINT_URL={account} AWS_DEFAULT_REGION=us-west-2 AWS_ACCESS_KEY_ID=AKIARIGUSER AWS_SECRET_ACCESS_KEY=testing"
+        );
+        println!("# the cluster `{}`; add to the stack's parameters: TestEndpoint={}", text("cluster"), text("fakeAws"));
+        println!("# `cargo xtask e2e down` ends it");
+        return;
+    }
     println!("export KUBECONFIG={}", text("kubeconfig"));
     println!("export AWS_ENDPOINT_URL={}  # the functions, queues, table and rules of the stack `{}`", text("ministack"), text("stack"));
     let services = text("fakeAws");
