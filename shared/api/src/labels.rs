@@ -126,6 +126,8 @@ pub const NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 /// Taint of a node from boot to registration (NoExecute, no value).
 pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
+/// The taint of a cordoned Node, which the node controller sets a moment after `spec.unschedulable`.
+pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// Deprecated forms of [`DO_NOT_DISRUPT`], still honoured.

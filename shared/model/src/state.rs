@@ -109,9 +109,19 @@ impl StateNode {
     }
 
     /// The taints that pods must tolerate. Ephemeral and startup taints are ignored until a managed node has
-    /// initialized.
+    /// initialized. A cordoned node has the taint that the node controller gives it, even before it does.
     #[must_use]
     pub fn simulated_taints(&self) -> Vec<Taint> {
+        let mut taints = self.simulated_own_taints();
+        let cordon = Taint::new(labels::UNSCHEDULABLE_TAINT, TaintEffect::NoSchedule);
+        let is_cordoned = self.node.as_ref().is_some_and(|node| node.spec.unschedulable);
+        if is_cordoned && !taints.iter().any(|taint| taint.same(&cordon)) {
+            taints.push(cordon);
+        }
+        taints
+    }
+
+    fn simulated_own_taints(&self) -> Vec<Taint> {
         let Some(claim) = &self.claim else {
             return self.node.as_ref().map(|n| n.spec.taints.clone()).unwrap_or_default();
         };

@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::CapacityReservationSelectorTerm;
-use whittle_api::manifest;
+use whittle_api::{labels, manifest};
 use whittle_claims::{Doorbell, Revision, Sighting};
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget};
 use whittle_ec2::instance::InstanceState;
@@ -130,6 +130,40 @@ fn pods_run_where_they_fit_and_others_are_pending() {
     let waiting = world.cluster.objects.pods.values().find(|pod| !pod.is_bound()).unwrap();
     assert!(waiting.is_marked_unschedulable());
     assert_eq!(waiting.condition("PodScheduled").unwrap().message, "0/2 nodes are available: 2 Insufficient cpu.");
+}
+
+#[test]
+fn a_cordon_is_tainted_and_only_closes_the_node_for_pods_that_do_not_tolerate_it() {
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    apply(&simulation, &deployment(2, ""));
+    seconds(&mut simulation, 10);
+    let cordon = |simulation: &Simulation, cordoned: bool| {
+        let mut world = simulation.world();
+        for name in ["a", "b"] {
+            world.cluster.objects.change::<Node>(name, |node| node.spec.unschedulable = cordoned);
+        }
+        world.touch_cluster();
+    };
+    let taints = |simulation: &Simulation| simulation.world().cluster.objects.nodes["a"].spec.taints.clone();
+    cordon(&simulation, true);
+    apply(&simulation, &deployment(4, ""));
+    seconds(&mut simulation, 60);
+    assert_eq!(taints(&simulation), [Taint::new(labels::UNSCHEDULABLE_TAINT, TaintEffect::NoSchedule)]);
+    assert_eq!(counts(&simulation), (2, 0, 2), "nothing is evicted, and nothing new is bound");
+    apply(
+        &simulation,
+        &deployment(4, "")
+            .replace("{name: web}", "{name: keen}")
+            .replace("app: web", "app: keen")
+            .replace("containers:", "tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists}]\n      containers:"),
+    );
+    seconds(&mut simulation, 60);
+    assert_eq!(counts(&simulation), (6, 0, 2), "those that tolerate it run");
+    cordon(&simulation, false);
+    seconds(&mut simulation, 60);
+    assert!(taints(&simulation).is_empty());
+    assert_eq!(counts(&simulation), (8, 0, 0));
 }
 
 #[test]

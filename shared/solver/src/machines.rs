@@ -8,7 +8,7 @@ use super::pod_classes::Classes;
 use super::problem::{Machine, MachineNow};
 use super::topology::Group;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::k8s::{Pod, Taint, TaintEffect};
 use whittle_api::{conditions, labels};
 use whittle_model::pods;
 use whittle_model::requirements::from_labels;
@@ -51,8 +51,9 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     let mut all = from_labels(node.labels());
     all.replace(labels::HOSTNAME.to_owned(), whittle_model::requirements::Allowed::one(node.hostname().to_owned()));
     let taints = node.simulated_taints();
-    // As on new machines: a daemon runs wherever the kube-scheduler may place it.
-    let hard: Vec<_> = taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule).cloned().collect();
+    // As on new machines: a daemon runs wherever the kube-scheduler may place it. Its controller lets it tolerate a cordon.
+    let is_hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && taint.key != labels::UNSCHEDULABLE_TAINT;
+    let hard: Vec<_> = taints.iter().filter(is_hard).cloned().collect();
     let mut awaited = Resources::new();
     for (pod, terms, resources) in daemons {
         let tolerated = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();

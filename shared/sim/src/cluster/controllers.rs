@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use whittle_api::k8s::{
     Affinity, DaemonSet, Deployment, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect, Toleration,
 };
-use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions};
+use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions, labels};
 use whittle_model::pods::{effective_requests, tolerates};
 use whittle_units::{Resources, fnv1a};
 
@@ -236,11 +236,27 @@ impl Cluster {
             // The cloud's node controller deletes Nodes whose instance has ended.
             self.objects.delete::<Node>(&name, now);
         }
+        self.taint_cordoned();
         let nodes: HashSet<&str> = self.objects.nodes.keys().map(String::as_str).collect();
         let lost = |pod: &Pod| pod.is_bound() && !nodes.contains(pod.spec.node_name.as_str());
         let lost_pods: Vec<String> = self.objects.pods.iter().filter(|(_, pod)| lost(pod)).map(|(key, _)| key.clone()).collect();
         for key in lost_pods {
             self.forget_pod(&key);
+        }
+    }
+
+    /// The node controller taints cordoned Nodes, and takes the taint off the others.
+    fn taint_cordoned(&mut self) {
+        let cordon = Taint::new(labels::UNSCHEDULABLE_TAINT, TaintEffect::NoSchedule);
+        let differs = |node: &&Node| node.spec.unschedulable != node.spec.taints.iter().any(|taint| taint.same(&cordon));
+        let names: Vec<String> = self.objects.nodes.values().filter(differs).map(|node| node.metadata.name.clone()).collect();
+        for name in names {
+            self.objects.change::<Node>(&name, |node| {
+                node.spec.taints.retain(|taint| !taint.same(&cordon));
+                if node.spec.unschedulable {
+                    node.spec.taints.push(cordon.clone());
+                }
+            });
         }
     }
 
@@ -292,7 +308,7 @@ fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
         tolerate("node.kubernetes.io/disk-pressure", "NoSchedule"),
         tolerate("node.kubernetes.io/memory-pressure", "NoSchedule"),
         tolerate("node.kubernetes.io/pid-pressure", "NoSchedule"),
-        tolerate("node.kubernetes.io/unschedulable", "NoSchedule"),
+        tolerate(labels::UNSCHEDULABLE_TAINT, "NoSchedule"),
     ];
     if host_network {
         all.push(tolerate("node.kubernetes.io/network-unavailable", "NoSchedule"));

@@ -195,7 +195,8 @@ impl Cluster {
     }
 
     fn reject(&self, pod: &Pod, requests: &Resources, node: &Node, room: &Resources, pass: &SchedulingPass) -> Option<Rejection> {
-        if node.spec.unschedulable {
+        let cordon = Taint::new(labels::UNSCHEDULABLE_TAINT, TaintEffect::NoSchedule);
+        if node.spec.unschedulable && !tolerates(&pod.spec.tolerations, &cordon) {
             return Some(Rejection::Unschedulable);
         }
         let hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && !tolerates(&pod.spec.tolerations, taint);

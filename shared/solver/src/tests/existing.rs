@@ -419,3 +419,38 @@ fn a_promise_that_cannot_be_kept_is_ignored() {
     let plan = solve(&world, &promised);
     assert_eq!((plan.placements.len(), plan.claims.iter().map(|claim| claim.pods.len()).sum::<usize>()), (0, 4));
 }
+
+#[test]
+fn a_cordoned_node_takes_only_pods_that_tolerate_it() {
+    let tolerant = json!({"cpu": "1", "tolerations": [{"key": labels::UNSCHEDULABLE_TAINT, "operator": "Exists", "effect": "NoSchedule"}]});
+    for state in ["unmanaged", "registered", "initialized"] {
+        let check = |spec: &Value, cordoned: bool, expected: (usize, usize)| {
+            let mut world = World::new();
+            let node = if state == "unmanaged" { world.node("n", 4, json!({})) } else { world.managed("n", state, 4, json!({})).0 };
+            node.spec.unschedulable = cordoned;
+            world.pod("it", spec.clone());
+            self::check(&world, expected);
+        };
+        check(&json!({"cpu": "1"}), true, (0, 1));
+        check(&tolerant, true, (1, 0));
+        check(&json!({"cpu": "1"}), false, (1, 0));
+    }
+}
+
+#[test]
+fn a_cordoned_node_keeps_its_pods_and_the_room_of_its_daemons() {
+    let mut world = World::new();
+    world.node("n", 4, json!({})).spec.unschedulable = true;
+    world.pod("runs", json!({"cpu": "1"}));
+    world.bind("runs", "n");
+    let plan = world.plan();
+    assert!(plan.claims.is_empty() && plan.placements.is_empty() && plan.left_out.is_empty(), "the pod on it is not to be placed again");
+    // Three CPUs are free; the DaemonSet controller adds the toleration, so that one of them is for the daemon.
+    let daemon = json!({"metadata": {"name": "agent", "namespace": "default"}, "spec": {"selector": {}, "template": {"spec": {
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}}});
+    world.objects.daemon_sets.push(serde_json::from_value(daemon).unwrap());
+    let tolerations = json!([{"key": labels::UNSCHEDULABLE_TAINT, "operator": "Exists"}]);
+    world.pod("small", json!({"cpu": "2", "tolerations": tolerations.clone()}));
+    world.pod("more", json!({"cpu": "1", "tolerations": tolerations}));
+    check(&world, (1, 1));
+}
