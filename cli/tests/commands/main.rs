@@ -13,6 +13,7 @@ mod order;
 mod page;
 mod prompt;
 mod prompt_ec2;
+mod prompt_nodes;
 mod same_objects;
 mod scale_up_crash;
 mod walkthroughs;

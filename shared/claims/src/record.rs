@@ -82,11 +82,22 @@ impl NodeClassRecord {
         record.strip_prefix(TEMPLATE_PREFIX).unwrap_or(record)
     }
     /// The record of the class that a name refers to: from a Provisioner to a class that was converted from an AWSNodeTemplate,
-    /// otherwise to one that was not. If only one has that name, it is that one.
+    /// otherwise to one that was not. One of the other kind is another object, whatever its name.
     #[must_use]
     pub fn referenced<'a>(records: &'a [Self], name: &str, by_converted: bool) -> Option<&'a Self> {
-        let mut named = records.iter().filter(|record| record.class.metadata.name == name);
-        named.clone().find(|record| record.class.is_converted_template() == by_converted).or_else(|| named.next())
+        let named = |record: &&Self| record.class.metadata.name == name && record.class.is_converted_template() == by_converted;
+        records.iter().find(named)
+    }
+    /// Whether it may be the record of this object: of its kind and name, and not of an earlier object that had both.
+    #[must_use]
+    pub fn is_of(&self, class: &Ec2NodeClass) -> bool {
+        let (known, uid) = (&self.class.metadata.uid, &class.metadata.uid);
+        Self::name_of(&self.class) == Self::name_of(class) && (known.is_empty() || uid.is_empty() || known == uid)
+    }
+    /// Whether another object has the kind and name of its class today: it has to be looked up itself.
+    #[must_use]
+    pub fn is_replaced(&self, classes: &[Ec2NodeClass]) -> bool {
+        classes.iter().any(|class| Self::name_of(class) == Self::name_of(&self.class) && !self.is_of(class))
     }
     /// Whether machines can be launched with it.
     pub fn is_ready(&self) -> bool {

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeSet;
 use whittle_api::conditions;
-use whittle_api::{ConditionStatus, GoDuration, NillableDuration, OwnerReference, labels};
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::{ConditionStatus, GoDuration, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_units::{InstanceId, SignedDuration};
 
 fn claim() -> Claim {
@@ -415,4 +416,32 @@ fn a_machine_is_released_only_on_request_and_not_while_terminating() {
     check_refused(&[Event::LetGo]);
     check_refused(&[begun(), Event::LetGo]);
     check_refused(&[begun(), launched(), deleted(), Event::TerminationSent, Event::LetGo]);
+}
+
+#[test]
+fn a_record_is_that_of_its_own_object_alone() {
+    let class = |uid: &str, from: Option<&str>| {
+        let mut metadata = ObjectMeta { uid: uid.to_owned(), ..ObjectMeta::named("default") };
+        metadata.annotations.extend(from.map(|from| (labels::CONVERTED_FROM.to_owned(), from.to_owned())));
+        Ec2NodeClass { metadata, ..Ec2NodeClass::default() }
+    };
+    let record = |class: Ec2NodeClass| {
+        let record = serde_json::json!({"class": class, "subnets": [], "security_groups": [], "amis": [], "instance_profile": "", "hash": "",
+            "problems": [], "resolved_at": "2026-01-05T09:00:00Z"});
+        serde_json::from_value::<NodeClassRecord>(record).unwrap()
+    };
+    let (new, old) = (class("a", None), class("b", Some("AWSNodeTemplate")));
+    let records = [record(old.clone())];
+    assert_eq!(NodeClassRecord::referenced(&records, "default", false), None, "an AWSNodeTemplate is no EC2NodeClass");
+    assert_eq!(NodeClassRecord::referenced(&records, "default", true), Some(&records[0]));
+    let records = [record(old.clone()), record(new.clone())];
+    assert_eq!(NodeClassRecord::referenced(&records, "default", false), Some(&records[1]));
+    let (again, unknown) = (class("c", None), class("", None));
+    for (object, of_it) in [(&new, true), (&again, false), (&old, false), (&unknown, true)] {
+        assert_eq!(records[1].is_of(object), of_it, "{object:?}");
+    }
+    // A class that was deleted, or that cannot be read, is none that took its place.
+    for (classes, replaced) in [(vec![], false), (vec![new.clone(), old.clone()], false), (vec![again, old], true)] {
+        assert_eq!(records[1].is_replaced(&classes), replaced);
+    }
 }

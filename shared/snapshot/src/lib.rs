@@ -302,7 +302,8 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     }
     name_clashes::rename_provisioners(&mut read);
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
-    let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let mut classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    classes.retain(|record| !record.is_replaced(&read.node_classes));
     templates::show_status(&mut read.node_classes, &classes);
     let shifted = shifted_zones(ports, settings, cluster).await?;
     let catalog = instance_types(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;

@@ -23,7 +23,7 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     let PoolFacts { classes, claims, .. } = facts;
     let (valid, valid_reason, valid_message) = validation(pool);
     let (class, class_reason, class_message) = match pool.class_in(&facts.objects.node_classes) {
-        Some(_) => node_class(pool, classes),
+        Some(class) => node_class(pool, class, classes),
         None => no_such_class(pool, facts.objects),
     };
     let generation = pool.metadata.generation;
@@ -79,9 +79,10 @@ fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> (ConditionStatus,
     (ConditionStatus::False, "NodeClassNotFound", format!("EC2NodeClass {name} does not exist"))
 }
 
-fn node_class(pool: &NodePool, classes: &[NodeClassRecord]) -> (ConditionStatus, &'static str, String) {
+fn node_class(pool: &NodePool, class: &Ec2NodeClass, classes: &[NodeClassRecord]) -> (ConditionStatus, &'static str, String) {
     let name = &pool.spec.template.spec.node_class_ref.name;
-    let Some(record) = NodeClassRecord::referenced(classes, name, pool.is_converted_provisioner()) else {
+    let record = NodeClassRecord::referenced(classes, name, pool.is_converted_provisioner()).filter(|record| record.is_of(class));
+    let Some(record) = record else {
         return (ConditionStatus::False, "NodeClassReadinessUnknown", format!("EC2NodeClass {name} has not been resolved yet"));
     };
     if record.class.metadata.is_deleting() {

@@ -244,7 +244,6 @@ impl NodePool {
     pub fn class_in<'a>(&self, classes: &'a [crate::karpenter::Ec2NodeClass]) -> Option<&'a crate::karpenter::Ec2NodeClass> {
         let reference = &self.spec.template.spec.node_class_ref;
         let from_template = |class: &&crate::karpenter::Ec2NodeClass| class.is_converted_template() == self.is_converted_provisioner();
-        let mut named = classes.iter().filter(|class| class.metadata.name == reference.name);
-        named.clone().find(from_template).or_else(|| named.next())
+        classes.iter().filter(|class| class.metadata.name == reference.name).find(from_template)
     }
 }
