@@ -59,6 +59,29 @@ fn s2_10_no_pod_is_planned_onto_a_cordoned_node() {
     assert_eq!(pods.lines().filter(|line| line.contains(name)).count(), 1, "nothing is evicted, and nothing comes: {pods}");
 }
 
+/// S3.4: the kubelet block of the pool decides what pods can use of the Node, as it does on the NodeClaim.
+#[test]
+fn s3_4_a_node_has_what_its_nodeclaim_says() {
+    let commands = format!(
+        "apply -f {} -f {}\n{}advance 10m\nget nodeclaims -o json\n",
+        seed("003-ec2nodeclass-v1beta1.yaml"),
+        seed("003-nodepool-v1beta1.yaml"),
+        deployment("mem", 1, "100m, memory: 6700Mi", "nodeSelector: {node.kubernetes.io/instance-type: c6g.xlarge}, ")
+    );
+    let claims = session(&commands);
+    let nodes = session(&commands.replace("get nodeclaims -o json", "get nodes -o json\nget po"));
+    let (document, pods) = nodes.rsplit_once("\n}\n").unwrap();
+    assert!(pods.contains("Running"), "{pods}");
+    let (claims, nodes) = (last_json(&claims), last_json(&format!("{document}\n}}\n")));
+    let of = |list: &Value| list["items"].as_array().map_or_else(|| vec![list.clone()], Clone::clone);
+    let (claims, nodes) = (of(&claims), of(&nodes));
+    assert_eq!((claims.len(), nodes.len()), (1, 1));
+    for resource in ["cpu", "memory", "pods"] {
+        assert_eq!(nodes[0]["status"]["allocatable"][resource], claims[0]["status"]["allocatable"][resource], "{resource}");
+    }
+    assert_eq!(nodes[0]["status"]["allocatable"]["pods"], "20");
+}
+
 /// S3.20: a pool of the new kind waits until its own class was looked up, whatever an AWSNodeTemplate of that name resolved to.
 #[test]
 fn s3_20_a_pool_takes_nothing_from_the_old_template_of_the_same_name() {

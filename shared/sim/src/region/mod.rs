@@ -29,7 +29,7 @@ use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::kubelet::Kubelet;
 use whittle_ec2::network::{ClusterInfo, PlacementGroup};
-use whittle_units::{ClusterName, InstanceId, Partition, Price, Quantity, Resources};
+use whittle_units::{ClusterName, InstanceId, Partition, Price, Resources};
 
 /// The time between the warning and the interruption of a spot machine.
 const SPOT_WARNING: SignedDuration = SignedDuration::from_mins(2);
@@ -363,11 +363,11 @@ impl Region {
 
     /// Capacity and allocatable of a plain machine of a managed group.
     pub fn plain_size(&self, instance_type: &str) -> (Resources, Resources) {
-        self.size(instance_type, AmiFamily::Al2, &LaunchTemplate::default(), None)
+        self.size(instance_type, AmiFamily::Al2, &LaunchTemplate::default(), &Kubelet::default())
     }
 
     /// Capacity and allocatable as the kubelet of a family reports them.
-    fn size(&self, instance_type: &str, family: AmiFamily, template: &LaunchTemplate, max_pods: Option<i64>) -> (Resources, Resources) {
+    fn size(&self, instance_type: &str, family: AmiFamily, template: &LaunchTemplate, kubelet: &Kubelet) -> (Resources, Resources) {
         let Some(facts) = self.catalog.facts(instance_type) else { return (Resources::new(), Resources::new()) };
         let spec = Ec2NodeClassSpec {
             ami_family: Some(family.name().to_owned()),
@@ -379,7 +379,7 @@ impl Region {
         let context = Context {
             class: &class,
             family: class.spec.family(),
-            kubelet: &Kubelet::default(),
+            kubelet,
             settings: &settings,
             unavailable: &Unavailable::default(),
             reservation_capacity: &BTreeMap::new(),
@@ -388,10 +388,7 @@ impl Region {
         };
         let Ok(resources) = type_resources(facts, &context) else { return (Resources::new(), Resources::new()) };
         let overhead = resources.overhead();
-        let mut capacity = resources.capacity;
-        if let Some(pods) = max_pods {
-            capacity.set("pods", Quantity::from_units(pods));
-        }
+        let capacity = resources.capacity;
         let mut allocatable = capacity.clone();
         allocatable.subtract(&overhead);
         allocatable.0.retain(|name, _| capacity.0.contains_key(name));
@@ -506,7 +503,7 @@ impl Region {
         let image = self.network.images.iter().find(|image| image.id == instance.image_id);
         let family = image.map_or(AmiFamily::Al2, network::family_of);
         let boot = user_data::read(&machine.launch_template.user_data);
-        let (capacity, allocatable) = self.size(&instance.instance_type, family, &machine.launch_template, boot.max_pods);
+        let (capacity, allocatable) = self.size(&instance.instance_type, family, &machine.launch_template, &boot.kubelet);
         let windows_build = family.windows_build();
         Some(JoiningMachine {
             instance_id: id.to_string(),

@@ -1,14 +1,34 @@
-//! Parses user data as a booting machine does: labels, taints and max pods of its kubelet.
+//! Parses user data as a booting machine does: labels, taints, max pods and reserved resources of its kubelet.
 
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_ec2::kubelet::{Kubelet, MaxPods, TextMap};
 
 /// The kubelet's settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Boot {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
-    pub max_pods: Option<i64>,
+    /// What decides how much of the machine pods can use.
+    pub kubelet: Kubelet,
+}
+
+impl Boot {
+    fn set_max_pods(&mut self, text: &str) {
+        if let Ok(pods) = text.parse() {
+            self.kubelet.max_pods = Some(MaxPods::Fixed(pods));
+        }
+    }
+
+    /// The map of the setting, by its name in the kubelet's configuration, which flags and Bottlerocket's tables write with dashes.
+    fn map(&mut self, setting: &str) -> Option<&mut TextMap> {
+        match setting {
+            "kubeReserved" | "kube-reserved" => Some(&mut self.kubelet.kube_reserved),
+            "systemReserved" | "system-reserved" => Some(&mut self.kubelet.system_reserved),
+            "evictionHard" | "eviction-hard" => Some(&mut self.kubelet.eviction_hard),
+            _ => None,
+        }
+    }
 }
 
 /// Reads user data of every family: flags of bootstrap scripts and nodeadm, Bottlerocket's TOML tables.
@@ -25,8 +45,19 @@ pub(super) fn read(user_data: &str) -> Boot {
         boot.taints.extend(value.split(',').filter_map(taint));
     }
     for value in flag_values(user_data, "--max-pods=").chain(flag_values(user_data, "maxPods: ")) {
-        boot.max_pods = value.parse().ok().or(boot.max_pods);
+        boot.set_max_pods(value);
     }
+    for value in flag_values(user_data, "--pods-per-core=").chain(flag_values(user_data, "podsPerCore: ")) {
+        boot.kubelet.pods_per_core = value.parse().ok().or(boot.kubelet.pods_per_core);
+    }
+    for (flag, sign) in [("kube-reserved", '='), ("system-reserved", '='), ("eviction-hard", '<')] {
+        for value in flag_values(user_data, &format!("--{flag}=")) {
+            let pairs = value.split(',').filter_map(|pair| pair.split_once(sign));
+            let pairs = pairs.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
+            boot.map(flag).into_iter().for_each(|map| *map = pairs.clone().collect());
+        }
+    }
+    read_nodeadm_maps(user_data, &mut boot);
     read_nodeadm_taints(user_data, &mut boot);
     read_bottlerocket(user_data, &mut boot);
     boot
@@ -54,6 +85,18 @@ fn effect_of(word: &str) -> Option<TaintEffect> {
         "NoExecute" => Some(TaintEffect::NoExecute),
         "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
         _ => None,
+    }
+}
+
+/// nodeadm's maps of resources: the lines below the key that are indented further.
+fn read_nodeadm_maps(text: &str, boot: &mut Boot) {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(map) = line.trim().strip_suffix(':').and_then(|key| boot.map(key)) else { continue };
+        let below = lines.iter().skip(at + 1).take_while(|below| indent(below) > indent(line));
+        let bare = |text: &str| text.trim().trim_matches(['"', '\'']).to_owned();
+        map.extend(below.filter_map(|below| below.split_once(": ")).map(|(name, amount)| (bare(name), bare(amount))));
     }
 }
 
@@ -88,7 +131,7 @@ fn finished(taint: Option<Taint>, effect: Option<TaintEffect>) -> Option<Taint> 
     Some(taint)
 }
 
-/// Tables `settings.kubernetes`, `….node-labels` and `….node-taints` of Bottlerocket's TOML.
+/// Tables `settings.kubernetes` and those below it of Bottlerocket's TOML.
 fn read_bottlerocket(text: &str, boot: &mut Boot) {
     let mut table = String::new();
     for line in text.lines().map(str::trim) {
@@ -101,7 +144,7 @@ fn read_bottlerocket(text: &str, boot: &mut Boot) {
         let value = value.trim();
         let bare = |value: &str| value.trim().trim_matches(['"', '\'']).to_owned();
         match table.as_str() {
-            "settings.kubernetes" if key == "max-pods" => boot.max_pods = value.parse().ok(),
+            "settings.kubernetes" if key == "max-pods" => boot.set_max_pods(value),
             "settings.kubernetes.node-labels" => {
                 boot.labels.insert(key.to_owned(), bare(value));
             }
@@ -111,7 +154,11 @@ fn read_bottlerocket(text: &str, boot: &mut Boot) {
                     boot.taints.extend(taint(&text));
                 }
             }
-            _ => {}
+            other => {
+                if let Some(map) = other.strip_prefix("settings.kubernetes.").and_then(|name| boot.map(name)) {
+                    map.insert(key.to_owned(), bare(value));
+                }
+            }
         }
     }
 }
@@ -127,7 +174,7 @@ mod tests {
         );
         assert_eq!(boot.labels, BTreeMap::from([("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())]));
         assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x=y:NoExecute", "z:NoSchedule"]);
-        assert_eq!(boot.max_pods, Some(20));
+        assert_eq!(boot.kubelet.max_pods, Some(MaxPods::Fixed(20)));
     }
 
     #[test]
@@ -137,7 +184,7 @@ mod tests {
         );
         assert_eq!(boot.labels.get("a/b").map(String::as_str), Some("c"));
         assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x:NoExecute"]);
-        assert_eq!(boot.max_pods, Some(20));
+        assert_eq!(boot.kubelet.max_pods, Some(MaxPods::Fixed(20)));
     }
 
     #[test]
@@ -150,6 +197,25 @@ mod tests {
             ["karpenter.sh/unregistered:NoExecute", "a=b:NoSchedule"]
         );
         assert_eq!(boot.labels.get("p").map(String::as_str), Some("q"));
-        assert_eq!(boot.max_pods, Some(29));
+        assert_eq!(boot.kubelet.max_pods, Some(MaxPods::Fixed(29)));
+    }
+
+    #[test]
+    fn reserved_resources_are_read_in_the_form_of_every_family() {
+        let flags = "--kubelet-extra-args '--pods-per-core=4 --system-reserved=\"cpu=100m,memory=100Mi\" --kube-reserved=\"memory=1Gi\" --eviction-hard=\"memory.available<5%\"'";
+        let tables = "[settings.kubernetes.system-reserved]\ncpu = \"100m\"\nmemory = '100Mi'\n[settings.kubernetes.kube-reserved]\nmemory = \"1Gi\"\n[settings.kubernetes.eviction-hard]\n\"memory.available\" = \"5%\"\n";
+        let yaml = "kubelet:\n  config:\n    evictionHard:\n      memory.available: 5%\n    kubeReserved:\n      memory: 1Gi\n    podsPerCore: 4\n    systemReserved:\n      cpu: 100m\n      memory: \"100Mi\"\n  flags: []\n";
+        let map =
+            |pairs: &[(&str, &str)]| -> TextMap { pairs.iter().map(|(name, amount)| (name.to_string(), amount.to_string())).collect() };
+        for text in [flags, tables, yaml] {
+            let Kubelet { system_reserved, kube_reserved, eviction_hard, .. } = read(text).kubelet;
+            assert_eq!(system_reserved, map(&[("cpu", "100m"), ("memory", "100Mi")]), "{text}");
+            assert_eq!(kube_reserved, map(&[("memory", "1Gi")]), "{text}");
+            assert_eq!(eviction_hard, map(&[("memory.available", "5%")]), "{text}");
+        }
+        for text in [flags, yaml] {
+            assert_eq!(read(text).kubelet.pods_per_core, Some(4));
+        }
+        assert_eq!(read("").kubelet, Kubelet::default());
     }
 }
