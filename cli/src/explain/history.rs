@@ -54,7 +54,7 @@ fn bare(name: &str) -> &str {
 }
 
 /// The other name of a machine: that of its Node, or of its NodeClaim.
-fn other_name(decisions: &[DecisionRecord], name: &str) -> Option<String> {
+pub(crate) fn other_name(decisions: &[DecisionRecord], name: &str) -> Option<String> {
     let joined = decisions.iter().filter(|decision| decision.kind == DecisionKind::Registered);
     joined.rev().find_map(|decision| {
         let claim = decision.subject.strip_prefix("nodeclaim/")?;

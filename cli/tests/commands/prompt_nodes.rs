@@ -102,3 +102,73 @@ fn s3_20_a_pool_takes_nothing_from_the_old_template_of_the_same_name() {
     assert!(!after.contains("Drifted"), "{after}");
     assert!(after.contains("ip-"), "{after}");
 }
+
+/// S3.20: the first line says when and why a node went; what was said often stands there once.
+#[test]
+fn s3_20_explain_says_when_and_why_a_node_went() {
+    let start = format!(
+        "apply -f {} -f {} -f {}\nadvance 3m\nget no -o name\n",
+        seed("001-state-daemonsets.yaml"),
+        seed("003-state-alpha.yaml"),
+        seed("003-workload-rolling.yaml")
+    );
+    let text = session(&start);
+    let mut nodes = text.lines().filter_map(|line| line.strip_prefix("node/"));
+    let (first, second) = (nodes.next().unwrap(), nodes.next().unwrap());
+    let text = session(&format!(
+        "{start}delete node {first}\nadvance 3h\nexplain node/{second}\ndelete deploy rolling\nadvance 30m\nexplain {first}\nexplain {second}\n"
+    ));
+    let line = |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {text}"));
+    let deleted = line(&format!("{first} is gone since 00:03:"));
+    assert!(deleted.ends_with(": the Node was deleted (decided at 00:03:00)"), "{deleted}");
+    assert!(line(&format!("{second} is gone since 03:")).contains("Empty"), "{text}");
+    let (_, alive) = text.rsplit_once(&format!("\n{second}\n")).unwrap();
+    let (alive, gone) = alive.split_once("deployment/rolling deleted").unwrap();
+    let said: Vec<&str> = alive.lines().filter_map(|line| line.split_once("Unconsolidatable: ")).map(|(_, said)| said).collect();
+    assert_eq!(said.len(), 1, "{alive}");
+    assert!(said[0].contains(" times, the last at 0"), "{said:?}");
+    assert!(gone.contains("joined (nodeclaim/default-"), "what is told of its NodeClaim is told of the node: {gone}");
+}
+
+/// S2.10: a node of a node group was no node of Whittle's, but it was there.
+#[test]
+fn s2_10_explain_knows_a_node_that_was_none_of_whittles() {
+    let file = std::fs::read_to_string(seed("002-state-eksctl-cluster.yaml")).unwrap();
+    let start = format!("apply -f -\n{file}EOF\nadvance 10s\nget no -o name\n");
+    let run = |commands: &str| {
+        let arguments = ["local", "--cluster", "prd-eks", "--region", "ap-southeast-1", "--kubernetes-version", "1.26"];
+        whittle(&arguments, commands)
+    };
+    let text = out(&run(&start));
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("node/")).collect();
+    let smaller = file.replace("desiredCapacity: 3", "desiredCapacity: 2");
+    let asked: String = names.iter().map(|name| format!("explain {name}\n")).collect();
+    let text = out(&run(&format!("{start}apply -f -\n{smaller}EOF\nadvance 1m\n{asked}explain ip-1-2-3-4\n")));
+    let ended = " is gone since 00:00:10: given up by its node group worknode; it was no node of Whittle's";
+    assert_eq!(text.lines().filter(|line| line.ends_with(ended)).count(), 1, "{text}");
+    assert!(err(&run("explain ip-1-2-3-4\n")).contains("and there was none"));
+}
+
+#[test]
+fn explain_of_a_workload_prefers_a_pod_that_waits_and_a_pool_is_a_pool() {
+    let start = format!("apply -f {} -f {}\n", seed("003-ec2nodeclass-v1beta1.yaml"), seed("003-nodepool-v1beta1.yaml"));
+    let web = deployment("web", 2, "1", "");
+    let limited = "limits: {cpu: 2}";
+    let pool = std::fs::read_to_string(seed("003-nodepool-v1beta1.yaml")).unwrap() + "  " + limited + "\n";
+    let text = session(&format!(
+        "{start}apply -f -\n{pool}EOF\n{web}advance 5m\nscale deploy/web --replicas 4\nadvance 5m\nexplain deployment/web\nexplain deploy web\n\
+         explain web\nexplain nodepool/default\n"
+    ));
+    let heading = "deployment/default/web: ";
+    let headings: Vec<&str> = text.lines().filter(|line| line.starts_with(heading)).collect();
+    assert_eq!(headings.len(), 3, "{text}");
+    assert!(headings.iter().all(|line| line.ends_with("for one; one of them:")), "{headings:?}");
+    let (_, last) = text.rsplit_once(heading).unwrap();
+    assert!(last.contains("pending and waits for a node"), "{last}");
+    let (_, pool) = last.split_once("nodepool/default\n").unwrap();
+    assert!(pool.contains("limits      cpu=2") && !pool.contains("allocatable"), "{pool}");
+    for (kind, name) in [("deployment", "none"), ("nodepool", "none")] {
+        let refused = err(&whittle(&["local"], &format!("explain {kind}/{name}\n")));
+        assert!(refused.contains(&format!("there is no {kind} \"{name}\"")), "{refused}");
+    }
+}

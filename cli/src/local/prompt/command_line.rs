@@ -65,9 +65,9 @@ pub(super) enum Verb {
         #[command(subcommand)]
         command: Ec2,
     },
-    /// Why a pod or node is as it is, or why it went
+    /// Why a pod, node, Deployment or pool is as it is, or why it went
     Explain {
-        #[arg(required = true, num_args = 1..=2, value_name = "POD|NODE")]
+        #[arg(required = true, num_args = 1..=2, value_name = "POD|NODE|KIND/NAME")]
         name: Vec<String>,
     },
     /// What disruption did to the bill

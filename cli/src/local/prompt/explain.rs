@@ -1,12 +1,18 @@
 //! `explain`: why an object is as it is, or why it went.
 
-use crate::local::report;
+use crate::explain::history::other_name;
+use crate::local::kinds::{self, KINDS, KindEntry};
+use crate::local::report::clock;
 use crate::local::rows::pool_of;
+use crate::money::counted;
 use crate::source::preferences;
-use std::collections::BTreeSet;
-use whittle_api::k8s::Node;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Node, Pod};
 use whittle_api::labels;
-use whittle_sim::World;
+use whittle_claims::{DecisionKind, DecisionRecord};
+use whittle_sim::cluster::KeptEvent;
+use whittle_sim::{Line, LineKind, World};
 
 /// The object that a name, or its beginning, means, and a remark if it may mean others too. Objects that are gone are known by what
 /// was decided and published about them.
@@ -21,7 +27,8 @@ fn meant(world: &World, name: &str) -> Result<(String, Option<String>), String> 
     let events = world.cluster.events.iter().map(|kept| &kept.event);
     let published = events.filter(|event| ["Pod", "Node", "NodeClaim"].contains(&event.kind.as_str())).map(|event| event.name.as_str());
     let last = |text: &'_ str| text.rsplit('/').next().unwrap_or(text).to_owned();
-    let past: BTreeSet<String> = subjects.filter(|subject| gone(subject)).map(last).chain(published.map(last)).collect();
+    let joined = world.story.lines().iter().filter_map(|line| joined_node(line)).map(str::to_owned);
+    let past: BTreeSet<String> = subjects.filter(|subject| gone(subject)).map(last).chain(published.map(last)).chain(joined).collect();
     if bare.is_empty() {
         return Err("name a pod, a node or a nodeclaim".to_owned());
     }
@@ -50,45 +57,189 @@ fn described(world: &World, node: &Node) -> String {
     }
 }
 
-/// Everything that was decided and published about a pod, a node or a claim, oldest first.
+/// The node that a line of the timeline says has joined.
+fn joined_node(line: &Line) -> Option<&str> {
+    line.text.strip_prefix("node ")?.strip_suffix(" joined").filter(|_| line.kind == LineKind::Cluster)
+}
+
+/// What was decided and published about an object that may have two names, a node and its NodeClaim.
+struct Past<'a> {
+    names: Vec<String>,
+    decisions: Vec<&'a DecisionRecord>,
+    events: Vec<&'a KeptEvent>,
+}
+
+impl<'a> Past<'a> {
+    fn of(world: &'a World, subject: &str) -> Self {
+        let all = world.store.decisions(&world.name());
+        let mut names = vec![subject.to_owned()];
+        names.extend(other_name(all, subject));
+        // A command names all its nodes.
+        let about =
+            |text: &str| text.rsplit('/').next().is_some_and(|last| last.split(',').any(|one| names.iter().any(|name| name == one)));
+        let decisions = all.iter().filter(|decision| about(&decision.subject)).collect();
+        let events = world.cluster.events.iter().filter(|kept| about(&kept.event.name)).collect();
+        Self { names, decisions, events }
+    }
+
+    /// Why a machine was given up, and when that was decided.
+    fn cause(&self) -> Option<&'a DecisionRecord> {
+        let causes = [DecisionKind::Disrupted, DecisionKind::Interrupted, DecisionKind::LaunchFailed];
+        // What came after that only follows from it.
+        let ends = [DecisionKind::Drained, DecisionKind::Terminated, DecisionKind::Collected];
+        let end = self.decisions.iter().position(|decision| ends.contains(&decision.kind)).unwrap_or(self.decisions.len());
+        let before = self.decisions.iter().take(end).rev().find(|decision| causes.contains(&decision.kind));
+        before.or_else(|| self.decisions.iter().rev().find(|decision| ends.contains(&decision.kind))).copied()
+    }
+
+    /// When and why a node or NodeClaim went, after its name.
+    fn end(&self, world: &World, begun: Timestamp) -> String {
+        let lines = world.story.lines();
+        let says = |line: &&Line, end: &str| self.names.iter().any(|name| line.text == format!("node {name} {end}"));
+        let existed = lines.iter().any(|line| says(&line, "joined"));
+        let went = lines.iter().rev().find(|line| line.kind == LineKind::Cluster && says(line, "is gone")).map(|line| line.at);
+        let is_end = |decision: &&&DecisionRecord| decision.kind == DecisionKind::Terminated;
+        let went = went.or_else(|| self.decisions.iter().rev().find(is_end).map(|decision| decision.at));
+        let when = went.map(|at| format!(" since {}", clock(begun, at))).unwrap_or_default();
+        if let Some(cause) = self.cause() {
+            return format!(" is gone{when}: {} (decided at {})", cause.message, clock(begun, cause.at));
+        }
+        let owned = self.decisions.iter().any(|decision| decision.subject.starts_with("nodeclaim/"));
+        let group = lines.iter().rev().find_map(|line| {
+            let (group, node) = line.text.strip_prefix("node group ")?.split_once(" gives up ")?;
+            self.names.iter().any(|name| node.starts_with(&format!("{name}:"))).then_some(group)
+        });
+        match group {
+            Some(group) => format!(" is gone{when}: given up by its node group {group}; it was no node of Whittle's"),
+            None if existed && !owned => format!(" is gone{when}: it was deleted; it was no node of Whittle's"),
+            None => format!(" is gone{when}"),
+        }
+    }
+
+    /// What was said, oldest first: the same once, with how often it was said and when last. A node and its NodeClaim get the same
+    /// Events, which count once.
+    fn told(&self, begun: Timestamp) -> Vec<String> {
+        let mut said: BTreeMap<String, BTreeMap<&str, Vec<(Timestamp, u32)>>> = BTreeMap::new();
+        for decision in &self.decisions {
+            let text = format!("{} ({})", decision.message, decision.subject);
+            said.entry(text).or_default().entry(&decision.subject).or_default().push((decision.at, 1));
+        }
+        for kept in &self.events {
+            let text = format!("{}: {}", kept.event.reason, kept.event.message);
+            said.entry(text).or_default().entry(&kept.event.name).or_default().push((kept.at, kept.count));
+        }
+        let line = |(text, by_object): (String, BTreeMap<&str, Vec<(Timestamp, u32)>>)| {
+            let times = by_object.values().map(|all| all.iter().map(|(_, count)| *count).sum::<u32>()).max().unwrap_or(1);
+            let first = by_object.values().flatten().map(|(at, _)| *at).min()?;
+            let last = by_object.values().flatten().map(|(at, _)| *at).max()?;
+            let often = if times > 1 { format!(" ({times} times, the last at {})", clock(begun, last)) } else { String::new() };
+            Some((first, format!("  {}  {text}{often}\n", clock(begun, first))))
+        };
+        let mut lines: Vec<(Timestamp, String)> = said.into_iter().filter_map(line).collect();
+        lines.sort();
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+/// Everything that was decided and published about an object, oldest first; of a workload, about one of its pods.
 pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, String> {
+    let Some((kind, bare)) = name.split_once('/').filter(|(_, bare)| !bare.is_empty()) else {
+        let workload = workloads(world, &[WORKLOADS[0]], name).into_iter().next();
+        let exists = world.cluster.objects.pods.values().any(|pod| pod.metadata.name == name);
+        return workload.filter(|_| !exists).map_or_else(|| of_machine_or_pod(world, name), |workload| of_workload(world, &workload));
+    };
+    let Ok(entry) = kinds::find(kind) else { return of_machine_or_pod(world, name) };
+    let missing = || format!("there is no {} {bare:?}", entry.singular());
+    match entry.kind {
+        "Pod" | "Node" | "NodeClaim" => of_machine_or_pod(world, name),
+        kind if WORKLOADS.contains(&kind) => of_workload(world, workloads(world, &[kind], bare).first().ok_or_else(missing)?),
+        _ => of_other(world, entry, bare).ok_or_else(missing),
+    }
+}
+
+const WORKLOADS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
+
+/// A workload: its kind, namespace and name.
+type Workload = (&'static str, String, String);
+
+/// The workloads of some kinds that a name means, with or without its namespace; those of namespace `default` first.
+fn workloads(world: &World, of: &[&'static str], name: &str) -> Vec<Workload> {
+    let (namespace, name) = name.rsplit_once('/').map_or((None, name), |(namespace, name)| (Some(namespace), name));
+    let entries = KINDS.iter().filter(|entry| of.contains(&entry.kind));
+    let listed = entries.flat_map(|entry| (entry.list)(world).into_iter().map(|row| (entry.kind, row.namespace, row.name)));
+    let mut found: Vec<Workload> = listed.filter(|(_, space, own)| own == name && namespace.is_none_or(|wanted| wanted == space)).collect();
+    found.sort_by_key(|(_, space, _)| space != "default");
+    found
+}
+
+/// How many pods of a workload run and wait, and one of them: one that waits if any does.
+fn of_workload(world: &World, (kind, namespace, name): &Workload) -> Result<String, String> {
+    let cluster = &world.cluster;
+    let is_own = |pod: &&Pod| {
+        let owner = pod.metadata.controller().is_some_and(|owner| owner.kind == *kind && owner.name == *name);
+        let deployment = *kind == "Deployment" && cluster.deployment_of(pod).is_some_and(|owner| owner.metadata.name == *name);
+        pod.metadata.namespace == *namespace && !pod.is_terminal() && (owner || deployment)
+    };
+    let (bound, waiting): (Vec<&Pod>, Vec<&Pod>) = cluster.objects.pods.values().filter(is_own).partition(|pod| pod.is_bound());
+    let verb = |count: usize, one: &'static str, several: &'static str| if count == 1 { one } else { several };
+    let (runs, waits) = (verb(bound.len(), "has", "have"), verb(waiting.len(), "waits", "wait"));
+    let mut text = format!("{}/{namespace}/{name}: ", kind.to_lowercase());
+    let Some(shown) = waiting.first().or_else(|| bound.first()) else { return Ok(text + "it has no pods\n") };
+    text.push_str(&format!("{} {runs} a node, {} {waits} for one; one of them:\n", counted(bound.len(), "pod"), waiting.len()));
+    Ok(text + &of_machine_or_pod(world, &shown.metadata.name)?)
+}
+
+/// An object that is no pod or machine, such as a NodePool: its columns, and what was decided and published about it.
+fn of_other(world: &World, entry: &KindEntry, name: &str) -> Option<String> {
+    let bare = name.rsplit('/').next().unwrap_or(name);
+    let row = (entry.list)(world).into_iter().find(|row| row.name == bare)?;
+    let mut text = format!("{}/{}\n", entry.singular(), row.name);
+    let (cells, wide) = (row.cells)();
+    for (column, cell) in entry.columns.iter().chain(entry.wide).zip(cells.iter().chain(&wide)).filter(|(_, cell)| *cell != "-") {
+        text.push_str(&format!("  {:<10}  {cell}\n", column.to_lowercase()));
+    }
+    // A pool or class that was converted publishes as what it became.
+    let kinds = match entry.kind {
+        "Provisioner" => ["Provisioner", "NodePool"],
+        "AWSNodeTemplate" => ["AWSNodeTemplate", "EC2NodeClass"],
+        kind => [kind, kind],
+    };
+    let mut past = Past::of(world, bare);
+    past.decisions.retain(|decision| kinds.iter().any(|kind| decision.subject == format!("{}/{bare}", kind.to_lowercase())));
+    past.events.retain(|kept| kinds.contains(&kept.event.kind.as_str()));
+    let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
+    text.extend(past.told(begun));
+    Some(text)
+}
+
+/// Everything that was decided and published about a pod, a node or a claim, oldest first.
+fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     let objects = &world.cluster.objects;
     let (subject, remark) = meant(world, name)?;
     let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
-    let mut text = remark.map_or_else(|| format!("{subject}\n"), |remark| format!("{subject} ({remark})\n"));
-    if let Some(node) = objects.nodes.get(&subject) {
-        text.push_str(&described(world, node));
-    } else if !objects.node_claims.contains_key(&subject) && !objects.pods.values().any(|pod| pod.metadata.name == subject) {
-        text.push_str("  is gone\n");
+    let past = Past::of(world, &subject);
+    let pod = objects.pods.values().find(|pod| pod.metadata.name == subject);
+    let node = objects.nodes.get(&subject);
+    let mut text = remark.map_or_else(|| subject.clone(), |remark| format!("{subject} ({remark})"));
+    if node.is_none() && pod.is_none() && !objects.node_claims.contains_key(&subject) {
+        text.push_str(&past.end(world, begun));
     }
-    if let Some(pod) = objects.pods.values().find(|pod| pod.metadata.name == subject) {
-        let place = if pod.is_bound() { format!("runs on {}", pod.spec.node_name) } else { "waits for a node".to_owned() };
-        text.push_str(&format!("  {} and {place}\n", pod.status.phase.to_lowercase()));
-        if let Some(condition) = pod.condition("PodScheduled").filter(|condition| condition.status == "False") {
-            text.push_str(&format!("  the scheduler says: {}\n", condition.message));
-            if let Some(dropped) = preferences::dropped(pod) {
-                text.push_str(&format!("  it has no place, {dropped}\n"));
-            }
+    text.push('\n');
+    text.extend(node.map(|node| described(world, node)));
+    text.extend(pod.map(pod_described));
+    text.extend(past.told(begun));
+    Ok(text)
+}
+
+/// Where a pod is, or why it has no place.
+fn pod_described(pod: &Pod) -> String {
+    let place = if pod.is_bound() { format!("runs on {}", pod.spec.node_name) } else { "waits for a node".to_owned() };
+    let mut text = format!("  {} and {place}\n", pod.status.phase.to_lowercase());
+    if let Some(condition) = pod.condition("PodScheduled").filter(|condition| condition.status == "False") {
+        text.push_str(&format!("  the scheduler says: {}\n", condition.message));
+        if let Some(dropped) = preferences::dropped(pod) {
+            text.push_str(&format!("  it has no place, {dropped}\n"));
         }
     }
-    let cluster = world.name();
-    let claim = world
-        .store
-        .claims(&cluster)
-        .find(|stored| stored.value.node_name() == Some(&subject))
-        .map(|stored| stored.value.key.name.to_string());
-    let about = |text: &str| text.ends_with(&subject) || claim.as_ref().is_some_and(|claim| text.ends_with(claim.as_str()));
-    let mut messages = Vec::new();
-    for decision in world.store.decisions(&cluster).iter().filter(|decision| about(&decision.subject)) {
-        messages.push((decision.at, format!("{} ({})", decision.message, decision.subject)));
-    }
-    for kept in world.cluster.events.iter().filter(|kept| about(&kept.event.name)) {
-        messages.push((kept.at, format!("{}: {}", kept.event.reason, kept.event.message)));
-    }
-    messages.sort();
-    messages.dedup();
-    for (at, line) in messages {
-        text.push_str(&format!("  {}  {line}\n", report::clock(begun, at)));
-    }
-    Ok(text)
+    text
 }
