@@ -3,7 +3,7 @@
 use super::pod_text;
 use crate::look::view::owner_of;
 use crate::money::counted;
-use crate::source::Manifests;
+use crate::source::{Manifests, planned_deployment};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whittle_api::conditions;
@@ -18,10 +18,10 @@ const NAMED: usize = 5;
 pub(super) fn workloads(pods: &[Pod]) -> BTreeMap<String, Vec<&Pod>> {
     let mut out: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.is_terminal()) {
-        if pod.metadata.controller().is_none_or(|owner| owner.kind == "Node") {
-            continue;
-        }
-        if let Some((kind, key)) = owner_of(pod).split_once(' ') {
+        let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind != "Node") else { continue };
+        if let Some(name) = planned_deployment(owner) {
+            out.entry(format!("deployment/{}/{name}", pod.metadata.namespace)).or_default().push(pod);
+        } else if let Some((kind, key)) = owner_of(pod).split_once(' ') {
             out.entry(format!("{}/{key}", kind.to_lowercase())).or_default().push(pod);
         }
     }

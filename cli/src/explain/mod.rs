@@ -35,7 +35,7 @@ With --stack it tells what was decided before, as long as the table keeps decisi
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml
   whittle explain web/api-7d9f --context prod
-  whittle explain deployment/web --context prod
+  whittle explain deployment/web --context prod -n shop
   whittle explain ip-10-0-1-7.ec2.internal --context prod --stack whittle      (why did it go at 03:12?)
   whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1
 
@@ -45,6 +45,9 @@ pub struct ExplainArgs {
     /// write pod/, node/, nodeclaim/, nodepool/ or its kind, such as deployment/, before it.
     #[arg(value_name = "POD|NODE|NODECLAIM|NODEPOOL|WORKLOAD")]
     pub name: String,
+    /// The namespace of the pod or workload, if NAME does not say it
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
     #[command(flatten)]
     pub source: Source,
     #[command(flatten)]
@@ -101,7 +104,7 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
         Err(ExplainError::Unknown(args.name.clone(), Vec::new()))
     } else {
         let (read, market) = args.source.read_in("explain", region)?;
-        present(&args.name, read, market, args.packing, args.output == Format::Json)
+        present((&args.name, args.namespace.as_deref()), read, market, args.packing, args.output == Format::Json)
     };
     with_history(answered, history, &args.name, args.output == Format::Json)
 }
@@ -111,7 +114,7 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
 /// # Errors
 /// A name that is unknown or ambiguous, and objects without which nothing is decided.
 pub(crate) fn told(name: &str, read: Manifests, market: Market, history: Option<History>) -> Result<String, ExplainError> {
-    let answered = present(name, read, market, PackingArg::Best, false);
+    let answered = present((name, None), read, market, PackingArg::Best, false);
     with_history(answered, history, name, false).map(|answer| answer.text)
 }
 
@@ -143,10 +146,16 @@ fn with_history(
     }
 }
 
-/// What would be decided now.
-fn present(asked: &str, mut read: Manifests, market: Market, packing: PackingArg, json_wanted: bool) -> Result<Answer, ExplainError> {
+/// What would be decided now about something, of a namespace if one is given.
+fn present(
+    (asked, namespace): (&str, Option<&str>),
+    mut read: Manifests,
+    market: Market,
+    packing: PackingArg,
+    json_wanted: bool,
+) -> Result<Answer, ExplainError> {
     let Market { types: offered, currency, .. } = market;
-    let name = match subject(&read.objects, asked)? {
+    let name = match subject(&read.objects, asked, namespace)? {
         Subject::Pod(pod) => {
             let plan = plan::decide(&read, offered.clone(), packing).plan;
             let key = pod.metadata.key();
@@ -269,9 +278,18 @@ impl Subject<'_> {
             Subject::Workload(name, _) => name.clone(),
         }
     }
+
+    /// Its namespace, if it is in one.
+    fn namespace(&self) -> Option<&str> {
+        match self {
+            Subject::Pod(pod) => Some(&pod.metadata.namespace),
+            Subject::Workload(name, _) => name.split('/').nth(1),
+            Subject::Node(_) | Subject::NodeClaim(_) | Subject::NodePool(_) => None,
+        }
+    }
 }
 
-fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>, ExplainError> {
+fn subject<'a>(objects: &'a ClusterObjects, wanted: &str, namespace: Option<&str>) -> Result<Subject<'a>, ExplainError> {
     let pods = objects.pods.iter().map(Subject::Pod);
     let nodes = objects.nodes.iter().map(|node| Subject::Node(&node.metadata.name));
     let claims = objects.node_claims.iter().map(|claim| Subject::NodeClaim(&claim.metadata.name));
@@ -291,7 +309,8 @@ fn subject<'a>(objects: &'a ClusterObjects, wanted: &str) -> Result<Subject<'a>,
             Subject::Pod(pod) => pod.metadata.name == wanted || format!("pod/{}", pod.metadata.name) == wanted,
             _ => false,
         };
-        written == wanted || bare == wanted || short
+        let is_there = namespace.is_none_or(|wanted| subject.namespace().is_none_or(|own| own == wanted));
+        is_there && (written == wanted || bare == wanted || short)
     };
     let name = wanted.rsplit('/').next().unwrap_or(wanted);
     let near: Vec<String> = all.iter().map(Subject::written).filter(|w| !name.is_empty() && w.contains(name)).take(5).collect();

@@ -8,7 +8,7 @@ use whittle_api::k8s::{
     DaemonSet, Deployment, IntOrString, Kind, Node, Pod, PodDisruptionBudget, PriorityClass, ReplicaSet, Service, StatefulSet,
 };
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
-use whittle_api::{Condition, LabelSelector, ObjectMeta, conditions, labels};
+use whittle_api::{Condition, LabelSelector, ObjectMeta, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, Stored};
 use whittle_model::pods::effective_requests;
 use whittle_sim::World;
@@ -215,7 +215,9 @@ pub(crate) fn replica_sets(world: &World) -> Vec<Listed<'_>> {
             (vec![there.to_string(), there.to_string(), ready.to_string()], Vec::new())
         };
         let json = move || {
-            let metadata = ObjectMeta { labels: first.metadata.labels.clone(), ..ObjectMeta::namespaced(namespace, name) };
+            let mut metadata = ObjectMeta { labels: first.metadata.labels.clone(), ..ObjectMeta::namespaced(namespace, name) };
+            metadata.uid = first.metadata.controller().map(|owner| owner.uid.clone()).unwrap_or_default();
+            metadata.owner_references = world.cluster.deployment_of(first).map(owner_reference).into_iter().collect::<Vec<_>>().into();
             json!({"apiVersion": ReplicaSet::API_VERSION, "kind": ReplicaSet::KIND, "metadata": metadata, "spec": {"replicas": count}})
         };
         let labels = &first.metadata.labels;
@@ -223,6 +225,18 @@ pub(crate) fn replica_sets(world: &World) -> Vec<Listed<'_>> {
         listed.push(Listed { namespace, name, labels, since, cells: Box::new(cells), json: Box::new(json) });
     }
     listed
+}
+
+/// The reference by which a ReplicaSet belongs to its Deployment.
+fn owner_reference(deployment: &Deployment) -> OwnerReference {
+    OwnerReference {
+        api_version: Deployment::API_VERSION.to_owned(),
+        kind: Deployment::KIND.to_owned(),
+        name: deployment.metadata.name.clone(),
+        uid: deployment.metadata.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
 }
 
 pub(crate) fn stateful_sets(world: &World) -> Vec<Listed<'_>> {

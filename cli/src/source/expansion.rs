@@ -8,7 +8,7 @@ use super::error::ReadError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
-use whittle_api::k8s::{Pod, PodTemplate};
+use whittle_api::k8s::{Container, Pod, PodTemplate};
 use whittle_api::{LabelSelector, ObjectMeta, OwnerReference};
 
 /// A workload that creates pods.
@@ -24,6 +24,16 @@ pub(super) struct PodMaker {
     pub(super) claims_volumes: bool,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
     pub(super) live: bool,
+}
+
+/// The label by which the pods of a Deployment's ReplicaSets differ.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+/// How the uid of the ReplicaSet ends that a Deployment has if its pods are only planned. No cluster's uid ends so.
+const PLANNED_SET: &str = "-replicas";
+
+/// The Deployment of a pod that is only planned, by the reference to its ReplicaSet.
+pub(crate) fn planned_deployment(owner: &OwnerReference) -> Option<&str> {
+    (owner.kind == "ReplicaSet" && owner.uid.ends_with(PLANNED_SET)).then_some(owner.name.as_str())
 }
 
 /// `--replicas NAME=N`: another number of replicas for a workload.
@@ -76,15 +86,22 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &[Pod], asked: &[Replicas]
     makers.sort_by_key(|maker| (maker.metadata.key(), maker.kind));
     let scaled = scale(&mut makers, asked)?;
     let present = present(pods, &sets, &makers);
+    let count = |key: &Key| present.get(key).map_or(0, Vec::len);
     let mut names: BTreeSet<String> = pods.iter().map(|pod| pod.metadata.key()).collect();
     let mut out = Expanded::default();
     for (at, maker) in makers.iter().enumerate() {
         let what = format!("{} {}", maker.kind, maker.metadata.key());
-        let there =
-            present.get(&(maker.metadata.namespace.clone(), maker.kind.to_owned(), maker.metadata.name.clone())).copied().unwrap_or(0);
+        let there = count(&key(maker));
         let wanted = usize::try_from(maker.replicas).unwrap_or(0);
         if maker.live && !scaled.contains(&at) {
             continue;
+        }
+        if let Some(others) = other_template(maker, &present).filter(|_| !maker.metadata.is_deleting()) {
+            let new = wanted.saturating_sub(there);
+            out.notes.push(format!(
+                "{others}; planned as if only {new} of its {wanted} were new, and not as after the rollout that replaces them: leave these \
+                 pods out to plan that"
+            ));
         }
         if maker.metadata.is_deleting() {
             out.notes.push(format!("{what} is being deleted: no pod is planned for it"));
@@ -97,6 +114,23 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &[Pod], asked: &[Replicas]
         }
     }
     Ok(out)
+}
+
+/// The workloads whose pods have another template than they have now, where none is planned.
+pub(super) fn other_templates(makers: &[PodMaker], pods: &[Pod]) -> Vec<String> {
+    let present = present(pods, &owned_sets(makers), makers);
+    let makers = makers.iter().filter(|maker| !maker.live && !maker.metadata.is_deleting());
+    makers.filter_map(|maker| other_template(maker, &present)).map(|others| format!("{others}; they count as they are")).collect()
+}
+
+/// How many pods of a workload have another template than it has now, if any has.
+fn other_template(maker: &PodMaker, present: &BTreeMap<Key, Vec<&Pod>>) -> Option<String> {
+    let what = format!("{} {}", maker.kind, maker.metadata.key());
+    match present.get(&key(maker))?.iter().filter(|pod| differs(pod, &maker.template)).count() {
+        0 => None,
+        1 => Some(format!("{what}: 1 of its pods has another template than it has now")),
+        others => Some(format!("{what}: {others} of its pods have another template than it has now")),
+    }
 }
 
 type Key = (String, String, String);
@@ -113,9 +147,13 @@ fn owned_sets(makers: &[PodMaker]) -> BTreeMap<Key, String> {
         .map(|maker| (maker.metadata.namespace.as_str(), maker.metadata.name.as_str()))
         .collect();
     let owned = |maker: &PodMaker| {
-        let mut owners = maker.metadata.owner_references.iter().filter(|owner| owner.kind == "Deployment");
-        let owner = owners.find(|owner| deployments.contains(&(maker.metadata.namespace.as_str(), owner.name.as_str())))?;
-        Some((key(maker), owner.name.clone()))
+        let owners = &maker.metadata.owner_references;
+        let by_reference = owners.iter().filter(|owner| owner.kind == "Deployment").map(|owner| owner.name.as_str());
+        // A dump may lack the reference: the name is that of the Deployment, and the hash that its pods have, too.
+        let hash = maker.metadata.label(TEMPLATE_HASH).filter(|_| owners.is_empty());
+        let by_hash = hash.and_then(|hash| maker.metadata.name.strip_suffix(hash)?.strip_suffix('-'));
+        let name = by_reference.chain(by_hash).find(|name| deployments.contains(&(maker.metadata.namespace.as_str(), *name)))?;
+        Some((key(maker), name.to_owned()))
     };
     makers.iter().filter(|maker| maker.kind == "ReplicaSet").filter_map(owned).collect()
 }
@@ -146,8 +184,30 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
     Ok(scaled)
 }
 
-/// The numbers of pods that the workloads have.
-fn present(pods: &[Pod], sets: &BTreeMap<Key, String>, makers: &[PodMaker]) -> BTreeMap<Key, usize> {
+/// Whether a pod was made from another template: a container of the template has other requests there or is missing, or the pod
+/// lacks a node selector of it. What admission adds, such as containers and tolerations, is no difference.
+fn differs(pod: &Pod, template: &PodTemplate) -> bool {
+    let selects = |(key, value): (&String, &String)| pod.spec.node_selector.get(key) == Some(value);
+    if !template.spec.node_selector.iter().all(selects) {
+        return true;
+    }
+    let requests = |container: &Container| {
+        let resources = container.resources.clone().unwrap_or_default();
+        let mut requests = resources.limits;
+        requests.0.extend(resources.requests.0);
+        requests.0.retain(|_, amount| !amount.is_zero());
+        requests
+    };
+    template.spec.containers.iter().any(|container| {
+        let own = pod.spec.containers.iter().find(|own| own.name == container.name);
+        let wanted = requests(container);
+        // Without requests in the template, defaults of the namespace may have set those of the pod.
+        own.is_none_or(|own| !wanted.0.is_empty() && requests(own) != wanted)
+    })
+}
+
+/// The pods that the workloads have.
+fn present<'a>(pods: &'a [Pod], sets: &BTreeMap<Key, String>, makers: &[PodMaker]) -> BTreeMap<Key, Vec<&'a Pod>> {
     let known: BTreeSet<Key> = makers.iter().map(key).collect();
     let mut out = BTreeMap::new();
     let lives = |pod: &&Pod| !pod.metadata.is_deleting() && !["Succeeded", "Failed"].contains(&pod.status.phase.as_str());
@@ -165,7 +225,7 @@ fn present(pods: &[Pod], sets: &BTreeMap<Key, String>, makers: &[PodMaker]) -> B
             let (name, _) = owner.name.rsplit_once('-').filter(|_| is_unknown)?;
             Some(of_deployment(name)).filter(|key| known.contains(key))
         };
-        *out.entry(by_set.or_else(by_name).unwrap_or(direct)).or_insert(0) += 1;
+        out.entry(by_set.or_else(by_name).unwrap_or(direct)).or_insert_with(Vec::new).push(pod);
     }
     out
 }
@@ -181,7 +241,7 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
         ..OwnerReference::default()
     };
     if maker.kind == "Deployment" {
-        owner = OwnerReference { kind: "ReplicaSet".to_owned(), uid: format!("{}-replicas", owner.uid), ..owner };
+        owner = OwnerReference { kind: "ReplicaSet".to_owned(), uid: format!("{}{PLANNED_SET}", owner.uid), ..owner };
         out.owners.insert(owner.uid.clone(), maker.selector.clone());
     }
     // StatefulSets count from zero.

@@ -188,7 +188,7 @@ fn finish(
     expansion: Expansion<'_>,
 ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
     let expanded = match expansion {
-        Expansion::Off => Default::default(),
+        Expansion::Off => (workloads.other_templates(&objects.pods), BTreeSet::new()),
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked)?,
     };
     complete(objects, settings);

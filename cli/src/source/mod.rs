@@ -30,6 +30,7 @@ pub(crate) use answer::Answer;
 pub(crate) use documents::ParsedDocuments;
 pub use error::ReadError;
 pub use expansion::Replicas;
+pub(crate) use expansion::planned_deployment;
 pub(crate) use manifests::read_over;
 pub use manifests::{Expansion, Manifests, read, read_text};
 pub(crate) use market::{Market, PriceList};

@@ -180,6 +180,11 @@ impl WorkloadManifests {
         Ok((expanded.notes, added))
     }
 
+    /// Notes about workloads whose pods have another template than they have now.
+    pub(super) fn other_templates(&self, pods: &[Pod]) -> Vec<String> {
+        super::expansion::other_templates(&self.makers, pods)
+    }
+
     fn owner(&mut self, kind: &str, metadata: &ObjectMeta, selector: Option<LabelSelector>) {
         self.uids.insert((kind.to_owned(), metadata.namespace.clone(), metadata.name.clone()), metadata.uid.clone());
         if let Some(selector) = selector {

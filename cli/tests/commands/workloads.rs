@@ -119,3 +119,81 @@ fn consolidation_sees_only_the_pods_that_there_are() {
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(!err(&output).contains("planned as pending"), "{}", err(&output));
 }
+
+#[test]
+fn a_replicaset_without_owner_belongs_to_the_deployment_of_its_name_and_hash() {
+    let hashed = |owner: &str| format!("labels: {{app: web, pod-template-hash: 5d9}}{owner}}}\nspec");
+    let set = |owner: &str| workload("ReplicaSet", "web-5d9", "replicas: 2, ").replace("labels: {app: web}}\nspec", &hashed(owner));
+    let pods = [owned("web-5d9-a", "ReplicaSet", "web-5d9", ""), owned("web-5d9-b", "ReplicaSet", "web-5d9", "")];
+    let with = |set: String| [vec![workload("Deployment", "web", "replicas: 2, "), set], pods.to_vec()].concat();
+    let said = planned(&[], &with(set("")), "2 of 2", "");
+    assert!(!said.contains("not among the manifests"), "{said}");
+    // One that says that another owns it, and one without the hash, are others.
+    planned(
+        &[],
+        &with(set(", ownerReferences: [{apiVersion: x/v1, kind: Rollout, name: web}]")),
+        "4 of 4",
+        "Deployment default/web: 2 pods",
+    );
+    planned(&[], &with(workload("ReplicaSet", "web-5d9", "replicas: 2, ")), "4 of 4", "Deployment default/web: 2 pods");
+}
+
+/// What a prompt lists of a Deployment is planned as its cluster has it.
+#[test]
+fn a_dump_of_the_prompt_counts_pods_once() {
+    let (pool, web) = (seed("004-provisioner-default.yaml"), seed("004-deployment-inflate.yaml"));
+    let commands = format!("apply -f {pool} -f {web}\nscale deploy inflate --replicas 3\nadvance 5m\nget deploy,rs,po,no -o yaml\n");
+    let text = out(&whittle(&["local", "--kubernetes-version", "1.24"], &commands));
+    let dump = text.split_once("apiVersion: v1\n").map(|(_, rest)| format!("apiVersion: v1\n{rest}")).unwrap_or_else(|| panic!("{text}"));
+    assert!(dump.contains("kind: ReplicaSet") && dump.contains("kind: Deployment"), "{dump}");
+    let said = planned(&[], &[dump], "0 of 0", "");
+    assert!(!said.contains("not among the manifests"), "{said}");
+}
+
+#[test]
+fn pods_of_another_template_are_named() {
+    let running = |name: &str, requests: &str, more: &str| {
+        let pod = owned(name, "ReplicaSet", "web-5d9", "status: {phase: Running}\n");
+        pod.replace("spec: {", &format!("spec: {{nodeName: n1, {more}")).replace("{cpu: 1}", requests)
+    };
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {node.kubernetes.io/instance-type: c5.2xlarge, \
+                topology.kubernetes.io/zone: us-west-2a, karpenter.sh/capacity-type: on-demand}}\n\
+                status: {allocatable: {cpu: 8, memory: 15Gi, pods: 58}}\n"
+        .to_owned();
+    let web = |replicas: usize, cpu: &str| workload("Deployment", "web", &format!("replicas: {replicas}, ")).replace("{cpu: 1}", cpu);
+    let old = |count: usize| (0..count).map(|number| running(&format!("web-5d9-{number}"), "{cpu: 1}", "")).collect::<Vec<_>>();
+    let all = [vec![node.clone(), web(6, "{cpu: 3}")], old(5)].concat();
+    let note = "Deployment default/web: 5 of its pods have another template than it has now; planned as if only 1 of its 6 were new";
+    planned(&[], &all, "1 of 1", note);
+    let compared = run(&["compare"], &all);
+    let note = "Deployment default/web: 5 of its pods have another template than it has now; they count as they are";
+    assert!(err(&compared).contains(note), "{}{}", out(&compared), err(&compared));
+    planned(&[], &[vec![node.clone(), web(1, "{cpu: 3}")], old(1)].concat(), "0 of 0", "1 of its pods has another template");
+    // What admission adds is no other template: tolerations, selectors, containers, requests by default.
+    let admitted = [
+        running("web-5d9-a", "{cpu: 1}", "nodeSelector: {a: b}, tolerations: [{operator: Exists}], "),
+        running("web-5d9-b", "{cpu: 1}", "").replace("containers: [", "containers: [{name: proxy, resources: {requests: {cpu: 100m}}}, "),
+    ];
+    let said = planned(&[], &[vec![node.clone(), web(2, "{cpu: 1000m}")], admitted.to_vec()].concat(), "0 of 0", "");
+    assert!(!said.contains("another template"), "{said}");
+    let said = planned(&[], &[vec![node, web(1, "{}")], vec![running("web-5d9-c", "{cpu: 100m}", "")]].concat(), "0 of 0", "");
+    assert!(!said.contains("another template"), "{said}");
+}
+
+/// The names that users write, for a Deployment that is only in a file, too.
+#[test]
+fn a_workload_of_a_file_is_explained_by_its_name() {
+    let web = workload("Deployment", "web", "replicas: 2, ");
+    for name in ["deployment/web", "web", "deployment/default/web"] {
+        let output = run(&["explain", name], std::slice::from_ref(&web));
+        assert!(out(&output).starts_with("deployment/default/web: 2 pods\n"), "{name}: {}{}", out(&output), err(&output));
+    }
+    let elsewhere = web.replace("name: web, labels", "name: web, namespace: shop, labels");
+    let both = [web, elsewhere];
+    let output = run(&["explain", "deployment/web"], &both);
+    assert!(err(&output).contains("may be any of deployment/default/web, deployment/shop/web"), "{}{}", out(&output), err(&output));
+    for name in ["deployment/web", "web"] {
+        let output = run(&["explain", name, "-n", "shop"], &both);
+        assert!(out(&output).starts_with("deployment/shop/web: 2 pods\n"), "{name}: {}{}", out(&output), err(&output));
+    }
+}
