@@ -172,3 +172,21 @@ fn explain_of_a_workload_prefers_a_pod_that_waits_and_a_pool_is_a_pool() {
         assert!(refused.contains(&format!("there is no {kind} \"{name}\"")), "{refused}");
     }
 }
+
+#[test]
+fn small_things_at_the_prompt_are_as_in_a_cluster() {
+    let groups = std::fs::read_to_string(seed("002-state-eksctl-cluster.yaml")).unwrap();
+    let more = groups.replace("maxSize: 4", "maxSize: 5");
+    let text = session(&format!(
+        "advance 90s\nget ns\napply -f {}\nadvance 1m\nget ec2nodeclass -o yaml\napply -f -\n{groups}EOF\napply -f -\n{more}EOF\n\
+         apply -f -\n{more}EOF\n",
+        seed("003-ec2nodeclass-v1beta1.yaml")
+    ));
+    assert!(text.contains("default      90s") || text.contains("default      1m"), "{text}");
+    assert!(text.contains("-1.28-") && !text.contains("-1.33-"), "images are for the cluster's version: {text}");
+    let words: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("clusterconfig/prd-eks ")).collect();
+    assert_eq!(words, ["created", "configured", "unchanged"], "{text}");
+    let torn = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:name: banana\nspec: {}\n";
+    let refused = whittle(&["local"], &format!("apply -f -\n{torn}EOF\n"));
+    assert!(err(&refused).contains("a line break is missing after \"metadata:\""), "{}", err(&refused));
+}

@@ -105,8 +105,13 @@ pub fn update(api_version: &str, kind: &str, old: &Value, new: &Value) -> Vec<Fi
 /// Adds the errors outside of metadata.
 fn body(known: &Kind, value: &Value, errors: &mut Vec<FieldError>) {
     if let Value::Object(map) = value {
-        for key in map.keys().filter(|key| !["apiVersion", "kind", "metadata", "spec", "status"].contains(&key.as_str())) {
-            let message = "there is no such field at the top: fields belong into metadata or spec";
+        let top = ["apiVersion", "kind", "metadata", "spec", "status"];
+        for key in map.keys().filter(|key| !top.contains(&key.as_str())) {
+            let joined = key.split_once(':').filter(|(field, _)| top.contains(field));
+            let message = match joined {
+                Some((field, _)) => format!("there is no such field at the top: a line break is missing after \"{field}:\""),
+                None => "there is no such field at the top: fields belong into metadata or spec".to_owned(),
+            };
             errors.push(FieldError::new(FieldPath::root().key(key), message).at(Stage::Unknown));
         }
     }

@@ -96,6 +96,7 @@ impl Cluster {
 
     fn apply_groups(&mut self, config: &ClusterConfig) -> Applied {
         let count = |number: u32| usize::try_from(number).unwrap_or(0);
+        let known = config.managed_node_groups.iter().any(|group| self.groups.contains_key(&group.name));
         let mut changed = false;
         for group in &config.managed_node_groups {
             let desired = group.initial_size();
@@ -107,7 +108,11 @@ impl Cluster {
             };
             changed |= self.groups.insert(group.name.clone(), wanted.clone()) != Some(wanted);
         }
-        if changed { Applied::Created } else { Applied::Unchanged }
+        match (changed, known) {
+            (false, _) => Applied::Unchanged,
+            (true, true) => Applied::Configured,
+            (true, false) => Applied::Created,
+        }
     }
 
     fn known<T: Tabled>(&self, key: &str) -> Result<(), NoSuchObject> {

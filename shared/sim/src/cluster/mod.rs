@@ -97,8 +97,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster that contains only its namespaces.
-    pub fn new(name: ClusterName, version: &str) -> Self {
+    /// A cluster that contains only its namespaces, which it has since `start`.
+    pub fn new(name: ClusterName, version: &str, start: Timestamp) -> Self {
         let mut cluster = Self {
             karpenter: Vec::new(),
             name,
@@ -128,7 +128,7 @@ impl Cluster {
             managed: BTreeMap::new(),
         };
         for namespace in ["default", "kube-system"] {
-            cluster.ensure_namespace(namespace, Timestamp::UNIX_EPOCH);
+            cluster.ensure_namespace(namespace, start);
         }
         cluster
     }

@@ -70,6 +70,11 @@ impl Network {
         network
     }
 
+    /// Replaces the images of the EKS families by those for a version of Kubernetes, whose names say it.
+    pub(crate) fn publish_images(&mut self, kubernetes_version: &str) {
+        self.images = family_images(kubernetes_version);
+    }
+
     /// Subnets that match one of the terms.
     pub fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Vec<Subnet> {
         let matches = |subnet: &&Subnet| {

@@ -174,7 +174,7 @@ impl World {
             dice: Dice::new(options.seed),
             store: Store::default(),
             queues: MessageQueues::default(),
-            cluster: Cluster::new(options.cluster.clone(), &options.kubernetes_version),
+            cluster: Cluster::new(options.cluster.clone(), &options.kubernetes_version, options.start),
             region: Region::new(&options.region, &options.cluster),
             faults: Faults::default(),
             story: Story::default(),
@@ -204,6 +204,7 @@ impl World {
             last_messages: BTreeMap::new(),
             foreign: BTreeMap::new(),
         };
+        world.region.network.publish_images(&options.kubernetes_version);
         world.touch_cluster();
         world
     }
