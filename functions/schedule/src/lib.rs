@@ -1,6 +1,7 @@
 //! Plans NodeClaims for pending pods: under the cluster's lease, read everything, solve, check, store.
 
 mod arrivals;
+mod outside;
 mod state;
 mod status_writes;
 #[cfg(test)]
@@ -69,7 +70,6 @@ impl<P: Rights> Run<'_, P> {
             report.count(why);
             return Ok(report);
         }
-        let now = snapshot.now;
         let input = snapshot.input();
         let unplaced = state::read::<Unplaced>(self.ports.store(), self.cluster).await;
         let round = state::read_pages::<RoundPage>(self.ports.store(), self.cluster).await;
@@ -85,7 +85,7 @@ impl<P: Rights> Run<'_, P> {
         write::longest_wait(&mut report, &snapshot, &plan);
         let created = self.create_claims(lease, &snapshot, &plan, &mut report).await?;
         for left in write::new_reasons(&plan, &snapshot.buffers).take(write::LEFT_OUT_MAX) {
-            write::record_left_out(&mut report, left, now);
+            write::record_left_out(&mut report, left, &snapshot);
         }
         self.store_expected(&snapshot, &plan, &mut report).await;
         let mut published = true;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
-use whittle_api::karpenter::{NodePool, Requirement};
+use whittle_api::karpenter::{NodePool, Requirement, ResolvedAmi};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::Record;
 use whittle_model::scheduling::{Cursor, LeftOut, Options, Plan, PodRef, Reason};
@@ -271,4 +271,66 @@ fn stored_state_of_every_release_stays_readable() {
     golden::check::<Unplaced>(Unplaced::KIND, Unplaced::VERSION);
     golden::check::<RoundPage>(RoundPage::KIND, RoundPage::VERSION);
     golden::check::<Burst>(Burst::KIND, Burst::VERSION);
+}
+
+#[test]
+fn reasons_name_ec2s_refusals_and_the_images_that_rule_types_out() {
+    use whittle_claims::{OfferingKey, StockOut};
+    let place = |zone: &str, capacity_type: &str| OfferingKey {
+        instance_type: "four".into(),
+        zone: zone.into(),
+        capacity_type: capacity_type.into(),
+        ..OfferingKey::default()
+    };
+    let said = |change: &dyn Fn(&mut Snapshot)| {
+        let mut snapshot = snapshot(vec![pod("web", 1)]);
+        change(&mut snapshot);
+        let plan = checked(&snapshot.input(), &Options::provisioning(), &ClusterName::new("demo")).unwrap();
+        let [left] = plan.left_out.as_slice() else { panic!("{plan:?}") };
+        crate::outside::text(&left.reason, &snapshot)
+    };
+    // What is refused is left in the catalog as unavailable.
+    let refuse = |snapshot: &mut Snapshot| {
+        let mut types = four();
+        types.offerings.iter_mut().for_each(|offering| offering.available = false);
+        snapshot.catalog = [("default".to_owned(), Arc::new(vec![types].into()))].into();
+        let out = |offering, code: &str| StockOut::after_failure(None, offering, code, now());
+        // The second is of another capacity type, and the third of a zone that the requirements of the type exclude.
+        snapshot.stock_outs = vec![out(place("a", "on-demand"), "InsufficientInstanceCapacity"), out(place("b", "spot"), "Unsupported")];
+    };
+    let text = said(&refuse);
+    let expected = "; EC2 answered InsufficientInstanceCapacity for on-demand four in a; tried again from ";
+    assert!(text.contains(expected), "{text}");
+    // Never of one that has passed, nor of one of another type.
+    let text = said(&|snapshot| {
+        refuse(snapshot);
+        snapshot.stock_outs.iter_mut().for_each(|out| out.until = now());
+    });
+    assert!(!text.contains("EC2"), "{text}");
+    let text = said(&|snapshot| {
+        refuse(snapshot);
+        snapshot.stock_outs.iter_mut().for_each(|out| out.offering.instance_type = "five".into());
+    });
+    assert!(!text.contains("EC2"), "{text}");
+    // Images for another architecture than the pod asks for.
+    let images = |architecture: &'static str, instance_type: &'static str| {
+        move |snapshot: &mut Snapshot| {
+            let mut known = four();
+            known.requirements.push(Requirement::is_in(labels::ARCH, ["arm64"]));
+            snapshot.catalog = [("default".to_owned(), Arc::new(vec![known].into()))].into();
+            let mut asking = pod("web", 1);
+            let selector = [(labels::ARCH, architecture), (labels::INSTANCE_TYPE, instance_type)];
+            asking.spec.node_selector = selector.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            snapshot.objects.pods = vec![asking].into();
+            snapshot.objects.node_pools[0].spec.template.spec.node_class_ref = whittle_testkit::node_class_reference("main");
+            let mut record = whittle_testkit::resolved_class("main");
+            let requirements = vec![Requirement::is_in(labels::ARCH, ["arm64"])];
+            record.amis = vec![ResolvedAmi { requirements, ..ResolvedAmi::default() }];
+            snapshot.classes = vec![record];
+        }
+    };
+    let text = said(&images("amd64", "four"));
+    assert!(text.ends_with("; the images of EC2NodeClass main are for arm64"), "{text}");
+    let text = said(&images("arm64", "six"));
+    assert!(!text.contains("images"), "something else rules the types out: {text}");
 }

@@ -1,5 +1,6 @@
 //! From a plan to claims, events and decision records. Pure.
 
+use crate::outside;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
@@ -87,12 +88,13 @@ pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan
 }
 
 /// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss.
-pub(crate) fn record_left_out(report: &mut Report, left: &LeftOut, now: Timestamp) {
+pub(crate) fn record_left_out(report: &mut Report, left: &LeftOut, snapshot: &Snapshot) {
     let mut detail = serde_json::json!({ "category": left.reason.category() });
     if let Reason::Pools(rejection) | Reason::NoTemplates(rejection) = &left.reason {
         detail["nodePools"] = rejection.iter().map(pool_detail).collect();
     }
-    report.explain(now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), left.reason.to_string(), detail);
+    let message = outside::text(&left.reason, snapshot);
+    report.explain(snapshot.now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), message, detail);
     report.count("left_out");
 }
 
@@ -152,7 +154,7 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec
     });
     // Unchanged reasons are not published again: the pod still shows them.
     let is_published = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_) | Reason::OptedOut) && !left.reason.is_transient();
-    let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(failed);
+    let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(|left| failed(left, snapshot));
     on_new.chain(on_old).chain(failed).collect()
 }
 
@@ -160,6 +162,7 @@ fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {
     ClusterEvent::normal(Involved::pod(&pod_key(pod)), "Nominated", format!("Pod should schedule on: {target}"))
 }
 
-fn failed(left: &LeftOut) -> ClusterEvent {
-    ClusterEvent::warning(Involved::pod(&pod_key(&left.pod)), "FailedScheduling", format!("Failed to schedule pod, {}", left.reason))
+fn failed(left: &LeftOut, snapshot: &Snapshot) -> ClusterEvent {
+    let why = outside::text(&left.reason, snapshot);
+    ClusterEvent::warning(Involved::pod(&pod_key(&left.pod)), "FailedScheduling", format!("Failed to schedule pod, {why}"))
 }

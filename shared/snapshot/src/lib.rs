@@ -44,7 +44,9 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
-use whittle_claims::{Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, Uninstall};
+use whittle_claims::{
+    Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut, Stored, Uninstall,
+};
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
 use whittle_ports::{
@@ -85,6 +87,8 @@ pub struct Snapshot {
     pub buffers: Buffers,
     /// Zones under a zonal shift, in which nothing is launched or disrupted.
     pub shifted: ShiftedZones,
+    /// What EC2 could not deliver in the region.
+    pub stock_outs: Vec<StockOut>,
     workloads: Workloads,
 }
 
@@ -100,7 +104,7 @@ impl Snapshot {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
         let deleting = inflight::being_replaced(&claims);
-        let (objects, nodes, expected, hidden, unclaimed, buffers, shifted, workloads) = Default::default();
+        let (objects, nodes, expected, hidden, unclaimed, buffers, shifted, stock_outs, workloads) = Default::default();
         let mut out = Self {
             now,
             read,
@@ -116,6 +120,7 @@ impl Snapshot {
             unclaimed,
             buffers,
             shifted,
+            stock_outs,
             workloads,
         };
         out.join();
@@ -306,12 +311,13 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     classes.retain(|record| !record.is_replaced(&read.node_classes));
     templates::show_status(&mut read.node_classes, &classes);
     let shifted = shifted_zones(ports, settings, cluster).await?;
-    let catalog = instance_types(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;
+    let (catalog, stock_outs) = offered(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
-    let snapshot = Snapshot { unclaimed, shifted, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
+    let snapshot =
+        Snapshot { unclaimed, shifted, stock_outs, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
     Ok(snapshot.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
@@ -322,9 +328,20 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
-    (objects, classes, claims): (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
+    read: (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
     shifted: ShiftedZones,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
+    offered(ports, settings, cluster, read, shifted).await.map(|(types, _)| types)
+}
+
+/// The same, with the stock-outs.
+async fn offered<P: Ports<Store: RecordReader + RegionStore>>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    (objects, classes, claims): (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
+    shifted: ShiftedZones,
+) -> Result<(BTreeMap<String, Arc<InstanceTypes>>, Vec<StockOut>), HandleError> {
     let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
     let blob = ports.store().catalog().await?.map(|stored| stored.value);
     let now = ports.clock().now();
@@ -332,7 +349,7 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let prices = overlays::missing_prices(&objects.node_overlays);
     let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices };
-    catalog::of_pools(&objects.node_pools, classes, &stock_outs, &inputs, blob.as_deref(), now)
+    Ok((catalog::of_pools(&objects.node_pools, classes, &stock_outs, &inputs, blob.as_deref(), now)?, stock_outs))
 }
 
 /// NodeClaims that Whittle created and that have no claim in the table, not even an unreadable one. NodeClaims that are being
