@@ -62,6 +62,9 @@ fn joined_node(line: &Line) -> Option<&str> {
     line.text.strip_prefix("node ")?.strip_suffix(" joined").filter(|_| line.kind == LineKind::Cluster)
 }
 
+/// When and how often the same was said, by the name of the object.
+type Sayings<'a> = BTreeMap<&'a str, Vec<(Timestamp, u32)>>;
+
 /// What was decided and published about an object that may have two names, a node and its NodeClaim.
 struct Past<'a> {
     names: Vec<String>,
@@ -119,7 +122,7 @@ impl<'a> Past<'a> {
     /// What was said, oldest first: the same once, with how often it was said and when last. A node and its NodeClaim get the same
     /// Events, which count once.
     fn told(&self, begun: Timestamp) -> Vec<String> {
-        let mut said: BTreeMap<String, BTreeMap<&str, Vec<(Timestamp, u32)>>> = BTreeMap::new();
+        let mut said: BTreeMap<String, Sayings<'_>> = BTreeMap::new();
         for decision in &self.decisions {
             let text = format!("{} ({})", decision.message, decision.subject);
             said.entry(text).or_default().entry(&decision.subject).or_default().push((decision.at, 1));
@@ -128,7 +131,7 @@ impl<'a> Past<'a> {
             let text = format!("{}: {}", kept.event.reason, kept.event.message);
             said.entry(text).or_default().entry(&kept.event.name).or_default().push((kept.at, kept.count));
         }
-        let line = |(text, by_object): (String, BTreeMap<&str, Vec<(Timestamp, u32)>>)| {
+        let line = |(text, by_object): (String, Sayings<'_>)| {
             let times = by_object.values().map(|all| all.iter().map(|(_, count)| *count).sum::<u32>()).max().unwrap_or(1);
             let first = by_object.values().flatten().map(|(at, _)| *at).min()?;
             let last = by_object.values().flatten().map(|(at, _)| *at).max()?;
