@@ -20,7 +20,7 @@ Examples:
 Exit code: 0 if the catalog is printed, 2 if there is no such region or type.")]
 pub struct CatalogArgs {
     /// The region whose tables are printed
-    #[arg(long, value_name = "REGION")]
+    #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: String,
     /// Only this instance type; may be given more than once
     #[arg(long = "type", value_name = "NAME")]

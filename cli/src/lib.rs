@@ -109,20 +109,23 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Consolidate(args) => consolidate::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Explain(args) => explain::run(args),
-        Command::Status(args) => printing::written(status::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
+        Command::Status(args) => printing::written(status::run(args, &mut printing::out(), &mut printing::err())),
         Command::Top(args) => top::run(args),
         Command::Console(args) => console::run(args),
         Command::Savings(args) => savings::run(args),
         Command::Convert(args) => {
-            let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-            printing::written(convert::run(args, &mut stdin, &mut out, &mut err))
+            // What is converted stays as it is, but on a terminal.
+            let mut out: Box<dyn std::io::Write> =
+                if std::io::stdout().is_terminal() { Box::new(printing::out()) } else { Box::new(std::io::stdout()) };
+            let (mut stdin, mut err) = (std::io::stdin(), printing::err());
+            printing::written(convert::run(args, &mut stdin, &mut *out, &mut err))
         }
         Command::Validate(args) => {
-            let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+            let (mut stdin, mut out, mut err) = (std::io::stdin(), printing::out(), printing::err());
             printing::written(validate::run(args, &mut stdin, &mut out, &mut err))
         }
         Command::Check(args) => {
-            let (mut stdin, mut out, mut err) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+            let (mut stdin, mut out, mut err) = (std::io::stdin(), printing::out(), printing::err());
             // None of our variables is non-Unicode.
             let text = |(key, value): (std::ffi::OsString, std::ffi::OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
             let environment = std::env::vars_os().filter_map(text).collect();
@@ -133,19 +136,19 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Sim(args) => sim::main(args),
         Command::Cluster(args) => {
             let terminal = std::io::stdin().is_terminal();
-            let (mut stdin, mut out, mut err) = (std::io::stdin().lock(), std::io::stdout(), std::io::stderr());
+            let (mut stdin, mut out, mut err) = (std::io::stdin().lock(), printing::out(), printing::err());
             printing::written(cluster::run(args, terminal, &mut stdin, &mut out, &mut err))
         }
-        Command::Doctor(args) => printing::written(doctor::run(args, &mut std::io::stdout())),
+        Command::Doctor(args) => printing::written(doctor::run(args, &mut printing::out())),
         Command::Uninstall(args) => {
-            let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+            let (mut out, mut err) = (printing::out(), printing::err());
             let aws = programs::Program::aws(args.region.as_deref(), args.profile.as_deref());
             printing::written(uninstall::run(args, &aws, &mut out, &mut err))
         }
-        Command::Catalog(args) => printing::written(catalog::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
-        Command::Cost(args) => printing::written(cost::run(args, &mut std::io::stdout(), &mut std::io::stderr())),
-        Command::Schema(args) => printing::written(schema::run(args, &mut std::io::stdout())),
+        Command::Catalog(args) => printing::written(catalog::run(args, &mut printing::out(), &mut printing::err())),
+        Command::Cost(args) => printing::written(cost::run(args, &mut printing::out(), &mut printing::err())),
+        Command::Schema(args) => printing::written(schema::run(args, &mut printing::out())),
         Command::Completion(args) => printing::written(shell::completion(args, &mut std::io::stdout())),
-        Command::Man(args) => printing::written(shell::man(args, &mut std::io::stdout(), &mut std::io::stderr())),
+        Command::Man(args) => printing::written(shell::man(args, &mut printing::out(), &mut printing::err())),
     }
 }

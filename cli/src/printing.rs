@@ -1,13 +1,15 @@
 //! Standard output and standard error: the one place where text is written to them.
 //!
 //! The macros of the standard library panic when a write fails, which on a full disk looks like a crash. Here a failed write ends the
-//! command with an error, and a reader that has gone ends it silently.
+//! command with an error, and a reader that has gone ends it silently. What could steer a terminal is written as an escape: names and words
+//! of others come from anywhere.
 
 use clap::ValueEnum;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::{Arguments, Display};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -58,7 +60,10 @@ impl Color {
     /// Whether standard output gets colours.
     fn paints(self) -> bool {
         match self {
-            Self::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()),
+            Self::Auto => {
+                let refused = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+                io::stdout().is_terminal() && !refused && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
+            }
             Self::Always => true,
             Self::Never => false,
         }
@@ -75,6 +80,88 @@ pub(crate) fn paints() -> bool {
     CHOSEN.get().copied().unwrap_or_default().paints()
 }
 
+/// A text without what steers a terminal: such letters are written as in JSON, but for ends of lines, tabs and, where `colours` are
+/// printed, the sequences that set them.
+fn harmless(text: &str, colours: bool) -> Cow<'_, str> {
+    if !text.contains(is_steering) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_steering) {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(before);
+        let length = if colours { colour(from) } else { 0 };
+        if let (Some((sequence, after)), true) = (from.split_at_checked(length), length > 0) {
+            shown.push_str(sequence);
+            rest = after;
+            continue;
+        }
+        let mut letters = from.chars();
+        shown.extend(letters.next().map(|letter| format!("\\u{:04x}", u32::from(letter))));
+        rest = letters.as_str();
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+/// Whether a letter steers a terminal: a control character, or one that changes the direction in which letters are shown.
+fn is_steering(letter: char) -> bool {
+    (letter.is_control() && letter != '\n' && letter != '\t')
+        || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The length of the sequence that sets a colour at the start of a text; 0 if there is none.
+fn colour(text: &str) -> usize {
+    let Some(numbers) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let end = numbers.find(|letter: char| !letter.is_ascii_digit() && letter != ';').unwrap_or(numbers.len());
+    if numbers[end..].starts_with('m') { "\u{1b}[".len() + end + 1 } else { 0 }
+}
+
+/// A line of a screen, as it may be shown.
+pub(crate) fn line(text: &str) -> String {
+    harmless(text, paints()).replace('\n', "\\n")
+}
+
+/// A stream to which nothing is written that steers a terminal, except our colours.
+pub(crate) struct Guarded<W> {
+    stream: W,
+    colours: bool,
+    /// The start of a letter whose other bytes are still to come.
+    begun: Vec<u8>,
+}
+
+/// Standard output for texts.
+pub(crate) fn out() -> Guarded<io::Stdout> {
+    Guarded { stream: io::stdout(), colours: paints(), begun: Vec::new() }
+}
+
+/// Standard error.
+pub(crate) fn err() -> Guarded<io::Stderr> {
+    Guarded { stream: io::stderr(), colours: false, begun: Vec::new() }
+}
+
+impl<W: Write> Write for Guarded<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.begun.extend_from_slice(bytes);
+        for chunk in std::mem::take(&mut self.begun).utf8_chunks() {
+            self.stream.write_all(harmless(chunk.valid(), self.colours).as_bytes())?;
+            // Four bytes at most are a letter.
+            self.begun = chunk.invalid().to_vec();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+
+    fn write_fmt(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        // As a whole: a sequence may be made of several pieces.
+        self.write_all(text.to_string().as_bytes())
+    }
+}
+
 /// Prints on standard output, as `print!` does.
 macro_rules! say {
     ($($text:tt)*) => { $crate::printing::print(format_args!($($text)*)) };
@@ -89,7 +176,7 @@ pub(crate) use {complain, say};
 
 /// Prints on standard output. If it cannot be written, the command ends here: whatever else it does would not be seen.
 pub(crate) fn print(text: Arguments<'_>) {
-    let mut out = io::stdout().lock();
+    let mut out = out();
     if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
         std::process::exit(i32::from(unwritten(&error)));
     }
@@ -97,7 +184,7 @@ pub(crate) fn print(text: Arguments<'_>) {
 
 /// Prints a line on standard error. If it cannot be written there is nobody to tell; the exit code says the same.
 pub(crate) fn print_error(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(err(), "{text}");
 }
 
 /// Prints an error on standard error. Each of its lines is one, except those that are indented: they belong to the line before.
@@ -111,7 +198,7 @@ pub(crate) fn errors(error: &dyn Display) {
 /// Replaces the last line of a terminal's standard error by another, or by nothing.
 pub(crate) fn draw(line: &str) {
     let mut err = io::stderr().lock();
-    let _ = write!(err, "\r\u{1b}[K{line}").and_then(|()| err.flush());
+    let _ = write!(err, "\r\u{1b}[K{}", harmless(line, false)).and_then(|()| err.flush());
 }
 
 /// The exit code of a command that wrote its output itself.
@@ -155,5 +242,30 @@ mod tests {
             assert_eq!(asked(words), Color::Auto, "{words:?}");
         }
         assert!(Color::Always.paints() && !Color::Never.paints());
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped_and_colours_pass_where_they_are_printed() {
+        let hostile = "a\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}1m\u{202e}\u{2066}\u{200f}\r\u{7f}b";
+        let escaped = "a\\u001b]0;title\\u0007\\u001b[2J\\u009b1m\\u202e\\u2066\\u200f\\u000d\\u007fb";
+        assert_eq!([harmless(hostile, true), harmless(hostile, false)], [escaped, escaped]);
+        let coloured = "\u{1b}[1;32mgreen\u{1b}[0m\tß→\n";
+        assert_eq!(harmless(coloured, true), coloured);
+        assert_eq!(harmless(coloured, false), "\\u001b[1;32mgreen\\u001b[0m\tß→\n");
+        for unfinished in ["\u{1b}", "\u{1b}[", "\u{1b}[31", "\u{1b}[31K"] {
+            assert!(harmless(unfinished, true).starts_with("\\u001b"), "{unfinished:?}");
+        }
+    }
+
+    #[test]
+    fn letters_are_judged_whole_however_they_are_written() {
+        let mut all = Guarded { stream: Vec::new(), colours: true, begun: Vec::new() };
+        for byte in "é\u{202e}x\n".bytes() {
+            all.write_all(&[byte]).unwrap();
+        }
+        write!(all, "{}[{}m{}", '\u{1b}', 31, "red").unwrap();
+        assert_eq!(String::from_utf8(all.stream).unwrap(), "é\\u202ex\n\u{1b}[31mred");
+        // What JSON says is the same after it.
+        assert_eq!(serde_json::from_str::<String>(&harmless("\"\u{202e}\"", false)).unwrap(), "\u{202e}");
     }
 }

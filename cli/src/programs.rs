@@ -37,6 +37,9 @@ pub enum ProgramError {
     },
     #[error("the answer is not JSON ({error})\n  (from: {command})")]
     NotJson { command: String, error: serde_json::Error },
+    /// It printed nothing, or JSON of another form than it was asked for.
+    #[error("{what}\n  (from: {command})")]
+    Unusable { command: String, what: &'static str },
 }
 
 impl ProgramError {
@@ -67,6 +70,11 @@ impl Words {
     /// The error of an answer that is no JSON.
     pub(crate) fn into_not_json(self, error: serde_json::Error) -> ProgramError {
         ProgramError::NotJson { command: self.command, error }
+    }
+
+    /// The error of an answer that is nothing that could be used.
+    pub(crate) fn into_unusable(self, what: &'static str) -> ProgramError {
+        ProgramError::Unusable { command: self.command, what }
     }
 
     /// The error that its words are.

@@ -353,7 +353,12 @@ fn invalid_pod_disruption_budgets() {
         check_refused("pdb", "/status/disruptionsAllowed", Set(other), &["PodDisruptionBudget \"pdb\", status.disruptionsAllowed"]);
     }
     for value in [json!("150%"), json!("abc"), json!(-5)] {
-        check("pdb", "/spec/maxUnavailable", Set(value), "NothingCheaper", "");
+        check_refused(
+            "pdb",
+            "/spec/maxUnavailable",
+            Set(value),
+            &["PodDisruptionBudget \"pdb\", spec.maxUnavailable", "no number of pods"],
+        );
     }
     check("pdb", "/spec/selector", Removed, "NothingCheaper", "");
     check_refused("pdb", "/spec/selector", Set(json!("x")), &["PodDisruptionBudget \"pdb\", spec.selector"]);
@@ -368,28 +373,24 @@ fn invalid_pod_disruption_budgets() {
 
 #[test]
 fn invalid_catalogs() {
-    for price in [json!(-1), json!(null)] {
-        check("catalog", "/2/offerings/0/Price", Set(price.clone()), "NothingCheaper", "cheapest already");
-    }
+    check("catalog", "/2/offerings/0/Price", Set(json!(null)), "NothingCheaper", "cheapest already");
     for price in [json!(0), json!(1e-30)] {
         check_refused("catalog", "/2/offerings/0/Price", Set(price), &["odd, offerings[0]: Price is 0", "leave Price out"]);
     }
     check("catalog", "/2/offerings/0/Price", Removed, "NothingCheaper", "cheapest already");
-    check("catalog", "/2/offerings/0/Price", Set(json!(1e300)), "NothingCheaper", "cheapest already");
+    for (price, words) in [(json!(-1), "Price is -1"), (json!(1e300), "no machine costs that much")] {
+        check_refused("catalog", "/2/offerings/0/Price", Set(price), &["odd, offerings[0]", words]);
+    }
     for offerings in [json!([]), json!([{"Price": 0.01}]), json!([{"Price": 0.01, "Requirements": [{"key": "", "operator": "In"}]}])] {
         let answer = decide_json(with_change("catalog", "/2/offerings", &Set(offerings)), PackingArg::Best).unwrap();
         assert_eq!(verdict(&answer, "used")["code"], "Underutilized", "{answer:#}");
     }
-    for (field, value) in [
-        ("/2/overhead", json!({"cpu": "999"})),
-        ("/2/resources", json!({"cpu": "-1", "memory": "1Gi"})),
-        ("/2/resources", json!({})),
-        ("/2/name", json!("small")),
-        ("/2/name", json!("")),
-    ] {
+    for (field, value) in [("/2/overhead", json!({"cpu": "999"})), ("/2/resources", json!({})), ("/2/name", json!(""))] {
         check("catalog", field, Set(value), "NothingCheaper", "");
     }
     check_refused("catalog", "/2/offerings/0/Price", Set(json!("x")), &["invalid type: string \"x\", expected f64 at line 1 column"]);
+    check_refused("catalog", "/2/resources/cpu", Set(json!("-1")), &["resources.cpu: -1 is less than nothing"]);
+    check_refused("catalog", "/2/name", Set(json!("small")), &["small is there twice"]);
     check_refused("catalog", "/2/resources/cpu", Set(json!("x")), &["\"x\" is not a quantity: write a number"]);
 }
 

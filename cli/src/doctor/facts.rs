@@ -126,18 +126,28 @@ fn each<T: Sync, R: Send>(things: &[T], ask: impl Fn(&T) -> Known<R> + Sync) -> 
     Ok(all)
 }
 
+/// Who asks, as AWS knows it.
+fn caller(account: Account<'_>) -> Known<String> {
+    let answer = told(account.ask(&["sts", "get-caller-identity"]))?;
+    let name = text(&answer, "/Arn");
+    if name.is_empty() { Err("the answer of sts get-caller-identity has no Arn".to_owned()) } else { Ok(name.to_owned()) }
+}
+
 /// Reads everything.
 pub(super) fn gather(from: Sources<'_>) -> Facts {
     let Sources { account, kubernetes, cluster, .. } = from;
     let (caller, stack, concurrency, eks, names, server) = thread::scope(|threads| {
-        let caller = threads.spawn(|| told(account.ask(&["sts", "get-caller-identity"])).map(|answer| text(&answer, "/Arn").to_owned()));
+        let caller = threads.spawn(|| caller(account));
         let stack = threads.spawn(|| Stack::read(&account, from.stack));
         let concurrency = threads.spawn(|| {
             let answer = told(account.ask(&["lambda", "get-account-settings"]))?;
             let limit = answer.pointer("/AccountLimit/ConcurrentExecutions").and_then(Value::as_u64);
             limit.ok_or_else(|| "the answer of lambda get-account-settings has no limit".to_owned())
         });
-        let eks = threads.spawn(|| told(account.cluster(cluster)));
+        let eks = threads.spawn(|| match told(account.cluster(cluster))? {
+            Some(eks) if eks.status.is_empty() => Err("the answer of eks describe-cluster has no state of the cluster".to_owned()),
+            eks => Ok(eks),
+        });
         let names = threads.spawn(|| {
             let answer = told(account.ask(&["eks", "list-clusters"]))?;
             Ok(list(&answer, "/clusters").iter().filter_map(Value::as_str).map(str::to_owned).collect())

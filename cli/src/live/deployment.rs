@@ -173,10 +173,10 @@ impl Alarm {
 #[derive(Args, Clone, Debug, Default)]
 pub struct StackArgs {
     /// The CloudFormation stack of a deployment: what it decided, and its alarms. It is read with aws and your own rights
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stack: Option<String>,
     /// The profile of the AWS command line
-    #[arg(long, value_name = "NAME", requires = "stack")]
+    #[arg(long, value_name = "NAME", requires = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub profile: Option<String>,
 }
 

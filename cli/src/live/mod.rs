@@ -13,10 +13,10 @@ pub struct DeploymentArgs {
     #[arg(long, value_name = "STACK", default_value = "whittle", value_parser = stack_name)]
     pub stack: String,
     /// Region of the deployment and of its clusters, if not the default one of the aws command
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: Option<String>,
     /// Profile of the aws command
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub profile: Option<String>,
 }
 
@@ -24,10 +24,10 @@ pub struct DeploymentArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReachArgs {
     /// Context of kubectl that reaches the cluster, if not the current one
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub context: Option<String>,
     /// Kubeconfig file of kubectl
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub kubeconfig: Option<String>,
     /// Believe that the context reaches the cluster, though its server is not the cluster's endpoint (a tunnel or a proxy)
     #[arg(long)]

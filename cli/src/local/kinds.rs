@@ -10,8 +10,8 @@ use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverla
 use whittle_sim::World;
 use whittle_sim::cluster::{Cluster, NoSuchObject, Tabled};
 
-/// Deletes one object by its key.
-type Remove = fn(&mut Cluster, &str, Timestamp) -> Result<(), NoSuchObject>;
+/// Deletes one object by its key; without a time it only says whether there is one.
+type Remove = fn(&mut Cluster, &str, Option<Timestamp>) -> Result<(), NoSuchObject>;
 
 /// A kind: its names, its columns, and how its objects are found.
 pub(crate) struct KindEntry {
@@ -82,17 +82,20 @@ pub(crate) fn nearest(word: &str, known: impl IntoIterator<Item = String>) -> Op
     scored.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-fn remove<T: Tabled>(cluster: &mut Cluster, key: &str, now: Timestamp) -> Result<(), NoSuchObject> {
-    cluster.remove::<T>(key, now)
+fn remove<T: Tabled>(cluster: &mut Cluster, key: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
+    match now {
+        Some(now) => cluster.remove::<T>(key, now),
+        None => cluster.known::<T>(key),
+    }
 }
 
 /// Deletes what a Provisioner or an AWSNodeTemplate became.
-fn remove_pool_of(cluster: &mut Cluster, name: &str, now: Timestamp) -> Result<(), NoSuchObject> {
-    cluster.remove::<NodePool>(&format!("Provisioner/{name}"), now)
+fn remove_pool_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
+    remove::<NodePool>(cluster, &format!("Provisioner/{name}"), now)
 }
 
-fn remove_class_of(cluster: &mut Cluster, name: &str, now: Timestamp) -> Result<(), NoSuchObject> {
-    cluster.remove::<Ec2NodeClass>(&format!("AWSNodeTemplate/{name}"), now)
+fn remove_class_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
+    remove::<Ec2NodeClass>(cluster, &format!("AWSNodeTemplate/{name}"), now)
 }
 
 /// A kind without columns of its own.

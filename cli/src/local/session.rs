@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use whittle_api::k8s::Deployment;
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
@@ -222,34 +223,42 @@ impl Session {
 
     /// Deletes everything that a manifest names.
     pub fn delete_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
-        let objects = parse(name, text, &self.variables)?;
         let mut messages = Vec::new();
-        for object in objects {
-            let (_, kind) = object.type_meta();
-            let kind = kind.to_lowercase();
-            let key = object.key();
+        for (kind, key) in self.named_in(name, text)? {
             self.delete(&kind, &key)?;
             messages.push(format!("{kind}/{key} deleted"));
         }
         Ok(messages)
     }
 
+    /// Kind and key of everything that a manifest names.
+    pub fn named_in(&self, name: &str, text: &str) -> Result<Vec<(String, String)>, SessionError> {
+        let objects = parse(name, text, &self.variables)?;
+        Ok(objects.iter().map(|object| (object.type_meta().1.to_lowercase(), object.key())).collect())
+    }
+
+    /// Whether an object can be deleted: it is there, and of a kind that can go.
+    pub fn can_delete(&self, kind: &str, name: &str) -> Result<(), SessionError> {
+        self.remove(kind, name, None)
+    }
+
     /// Deletes one object, in kubectl's notation.
     pub fn delete(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
-        let now = self.now();
+        self.remove(kind, name, Some(self.now()))?;
+        self.simulation.world().touch_cluster();
+        // Or it would be there again with the next object from before v1.
+        let label = format!("{}/{name}", kinds::find(kind).map_err(SessionError::Refused)?.singular());
+        self.legacy.retain(|known, _| *known != label);
+        Ok(())
+    }
+
+    fn remove(&self, kind: &str, name: &str, now: Option<Timestamp>) -> Result<(), SessionError> {
         let entry = kinds::find(kind).map_err(SessionError::Refused)?;
         let Some(remove) = entry.remove else {
             return Err(SessionError::Refused(format!("{} cannot be deleted here: nothing would follow from it", entry.plural)));
         };
         let key = if entry.namespaced { namespaced(name) } else { name.to_owned() };
-        let mut world = self.simulation.world();
-        remove(&mut world.cluster, &key, now)?;
-        world.touch_cluster();
-        drop(world);
-        // Or it would be there again with the next object from before v1.
-        let label = format!("{}/{name}", entry.singular());
-        self.legacy.retain(|known, _| *known != label);
-        Ok(())
+        Ok(remove(&mut self.simulation.world().cluster, &key, now)?)
     }
 
     /// Deletes a pool as `kubectl delete --cascade=foreground` does: after its last node.
@@ -272,11 +281,17 @@ impl Session {
         Ok(())
     }
 
-    /// Changes the replicas of a Deployment.
-    pub fn scale(&mut self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
+    /// Whether a Deployment can have this number of replicas: it is there, and they are not too many.
+    pub fn can_scale(&self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
         if let Some(fault) = acceptance::replicas_fault(replicas, acceptance::SIMULATED_MAX) {
             return Err(SessionError::Refused(format!("deployment {deployment:?}: {fault}")));
         }
+        Ok(self.simulation.world().cluster.known::<Deployment>(&namespaced(deployment))?)
+    }
+
+    /// Changes the replicas of a Deployment.
+    pub fn scale(&mut self, deployment: &str, replicas: i32) -> Result<(), SessionError> {
+        self.can_scale(deployment, replicas)?;
         let mut world = self.simulation.world();
         world.cluster.scale(&namespaced(deployment), replicas)?;
         world.touch_cluster();

@@ -24,6 +24,16 @@ case "$context $kinds" in
 "silent pods")
     exit 1
     ;;
+"empty pods") ;;
+"number pods")
+    echo '{"kind": "PodList", "apiVersion": "v1", "items": 5}'
+    ;;
+"itemless pods")
+    echo '{"kind": "PodList", "apiVersion": "v1"}'
+    ;;
+"null pods")
+    echo '{"kind": "PodList", "apiVersion": "v1", "items": null}'
+    ;;
 "cut pods")
     echo '{"items": ['
     ;;

@@ -24,11 +24,23 @@ use whittle_api::manifest::{self, Located, Object};
 pub struct ClusterArgs {
     /// Look at a cluster that runs: a context of the kubeconfig, or the current one if none is named. It is read with kubectl, with your
     /// own rights, and not changed. An object of -f counts instead of the one in the cluster
-    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = CURRENT, value_parser = context)]
     pub context: Option<String>,
     /// The kubeconfig with the context; without it kubectl's own
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+}
+
+/// What `--context` without a value stands for: no argument of a process contains this letter.
+const CURRENT: &str = "\0";
+
+/// The name of a context; the current one has none.
+fn context(name: &str) -> Result<String, String> {
+    match name {
+        CURRENT => Ok(String::new()),
+        "" => Err("an empty value names no context: name one, or leave the value out for the current one".to_owned()),
+        name => Ok(name.to_owned()),
+    }
 }
 
 /// What the objects of a cluster are read for.
@@ -177,10 +189,12 @@ impl Live {
         }
         // Nothing is printed if nothing may be listed.
         if answer.text.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Listed { found: None, hidden });
+            let nothing = || Err(answer.into_unusable("the answer is empty").into());
+            return if hidden.is_empty() { nothing() } else { Ok(Listed { found: None, hidden }) };
         }
         let found = match serde_json::from_slice(&answer.text) {
-            Ok(list) => Some(parse(list)),
+            Ok(list) if is_list(&list) => Some(parse(list)),
+            Ok(_) => return Err(answer.into_unusable(NO_LIST).into()),
             Err(error) => return Err(answer.into_not_json(error).into()),
         };
         Ok(Listed { found, hidden })
@@ -214,8 +228,20 @@ impl Live {
     /// They cannot be read; an answer lacks only these.
     pub(crate) fn events(&self) -> Result<Vec<Value>, ProgramError> {
         let mut list = self.kubectl.json(&["get", "events", "--all-namespaces", "--field-selector", "source=whittle", "-o", "json"])?;
+        if !is_list(&list) {
+            return Err(ProgramError::Unusable { command: self.kubectl.shown(&["get", "events"]), what: NO_LIST });
+        }
         Ok(list.get_mut("items").map(Value::take).and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default())
     }
+}
+
+/// What is said of an answer without objects.
+const NO_LIST: &str = "the answer is no list of objects: it has no `items` that could be read";
+
+/// Whether an answer is a list of objects; null stands for an empty one.
+fn is_list(answer: &Value) -> bool {
+    answer.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
+        && answer.get("items").is_some_and(|items| items.is_array() || items.is_null())
 }
 
 impl Words {

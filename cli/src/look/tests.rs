@@ -42,6 +42,17 @@ fn what_fails_halfway_is_no_empty_cluster() {
 }
 
 #[test]
+fn what_is_no_list_is_no_empty_cluster() {
+    for (context, says) in [("empty", "the answer is empty"), ("number", "no list of objects"), ("itemless", "no list of objects")] {
+        for purpose in [Purpose::Decide, Purpose::Show] {
+            let error = live(context).read(purpose).unwrap_err().to_string();
+            assert!(error.starts_with("the cluster cannot be read: the answer is ") && error.contains(says), "{context}: {error}");
+        }
+    }
+    assert_eq!(names(&live("null").read(Purpose::Decide).unwrap()), ["a"], "null is an empty list");
+}
+
+#[test]
 fn a_question_for_a_user_is_no_cluster_without_kinds() {
     for purpose in [Purpose::Decide, Purpose::Show, Purpose::Check] {
         let error = live("asking").read(purpose).unwrap_err().to_string();

@@ -57,10 +57,10 @@ pub struct SavingsArgs {
     #[command(flatten)]
     pub stack: StackArgs,
     /// Region of the deployment, if not the default one of the aws command
-    #[arg(long, requires = "stack")]
+    #[arg(long, requires = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: Option<String>,
     /// Only of this cluster of the deployment; of all unless given
-    #[arg(long, value_name = "NAME", requires = "stack")]
+    #[arg(long, value_name = "NAME", requires = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub cluster: Option<String>,
     /// Only commands within this time before --until, such as 24h or 7d; all unless given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -125,7 +125,11 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
             continue;
         }
         match std::fs::File::open(path) {
-            Ok(file) => ledger.read(&name, std::io::BufReader::new(file)),
+            Ok(file) => {
+                if ledger.read(&name, std::io::BufReader::new(file)) {
+                    ledger.fail(format!("{name} is empty: name an export of the table, or what `whittle local run -o json` printed"));
+                }
+            }
             Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
         }
     }
@@ -133,17 +137,20 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     let from = begin(args, until);
     let report = savings(&ledger.entries, from, until);
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);
+    let mut unwritten = None;
     if let Some(path) = &args.report {
         let entries = within(&ledger.entries, from, until).collect();
         let shadow = shadow_records.text();
         let written = report::write(path, &report::Ledger { report: &report, entries, shadow, until, currency: ledger.currency() });
-        written.unwrap_or_else(|error| ledger.fail(error));
+        unwritten = written.err();
     }
     let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.shadow_records.is_empty()) {
         (true, _) => 0,
         (false, false) => 1,
         (false, true) => 2,
     };
+    let status = if unwritten.is_some() { status.max(1) } else { status };
+    ledger.faults.extend(unwritten);
     let text = match (status, args.output) {
         (2, _) => String::new(),
         (_, Output::Json) => json(&report, &shadow_records, until, ledger.currency()),

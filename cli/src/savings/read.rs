@@ -26,18 +26,21 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads all JSON values of a stream one by one: a long export of JSON lines is never held in memory as a whole.
-    pub(super) fn read(&mut self, name: &str, input: impl Read) {
-        let values = serde_json::Deserializer::from_reader(input).into_iter::<Value>();
+    /// Reads all JSON values of a stream one by one: a long export of JSON lines is never held in memory as a whole. Returns whether there is
+    /// none.
+    pub(super) fn read(&mut self, name: &str, input: impl Read) -> bool {
+        let mut values = serde_json::Deserializer::from_reader(input).into_iter::<Value>().peekable();
+        let is_empty = values.peek().is_none();
         for (number, value) in (1..).zip(values) {
             match value {
                 Ok(value) => self.take(&format!("{name}: value {number}"), value),
                 Err(error) => {
                     self.fail(format!("{name}: value {number} is not JSON, the rest is left out: {error}"));
-                    return;
+                    return false;
                 }
             }
         }
+        is_empty
     }
 
     /// Adds the entries of decisions.

@@ -70,7 +70,7 @@ pub struct CrashArgs {
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
     /// Only each n-th await point
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub every: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct StormArgs {
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
     /// How many storms
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 1)]

@@ -21,7 +21,7 @@ pub struct MutantsArgs {
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
     /// The maximum number of storms per mutant
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 1)]

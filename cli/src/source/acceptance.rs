@@ -1,8 +1,10 @@
-//! What an API server refuses in objects of Kubernetes' own kinds, as far as it matters here: names, and numbers of replicas.
+//! What an API server refuses in objects of Kubernetes' own kinds, as far as it matters here: names, numbers of replicas, and disruption
+//! budgets.
 //! Karpenter's kinds are validated with their schemas.
 
-use super::identity::name_fault;
+use super::identity::{name_fault, namespace_fault};
 use whittle_api::field::FieldPath;
+use whittle_api::k8s::{IntOrString, PdbSpec};
 use whittle_api::manifest::{Located, ManifestError, Object};
 
 /// The largest number of replicas that is planned. An API server has no such limit, but every pod takes memory and time.
@@ -19,6 +21,28 @@ pub(crate) fn replicas_fault(replicas: i32, most: i32) -> Option<String> {
     (most < replicas).then(|| format!("{replicas} replicas are too many to follow: write at most {most}"))
 }
 
+/// What is wrong with a PodDisruptionBudget: the field of its `spec`, and what to do about it. An API server has none such.
+pub(crate) fn budget_fault(spec: &PdbSpec) -> Option<(&'static str, String)> {
+    if spec.min_available.is_some() && spec.max_unavailable.is_some() {
+        return Some(("maxUnavailable", "a budget has either minAvailable or maxUnavailable: leave one of them out".to_owned()));
+    }
+    let policy = &spec.unhealthy_pod_eviction_policy;
+    if !["", "IfHealthyBudget", "AlwaysAllow"].contains(&policy.as_str()) {
+        return Some(("unhealthyPodEvictionPolicy", format!("{policy:?} is no policy: write IfHealthyBudget or AlwaysAllow")));
+    }
+    let wrong = |value: &Option<IntOrString>| match value.as_ref()? {
+        IntOrString::Int(count) => (*count < 0).then(|| count.to_string()),
+        IntOrString::Text(text) => {
+            let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+            let percent = digits.and_then(|digits| digits.parse::<u32>().ok());
+            percent.is_none_or(|percent| 100 < percent).then(|| format!("{text:?}"))
+        }
+    };
+    let values = [("minAvailable", &spec.min_available), ("maxUnavailable", &spec.max_unavailable)];
+    let (field, value) = values.into_iter().find_map(|(field, value)| Some((field, wrong(value)?)))?;
+    Some((field, format!("{value} is no number of pods: write a whole number from 0 on, or a percentage from 0% to 100%")))
+}
+
 /// The errors of an object, of which `most` replicas can be followed.
 pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError> {
     let object = &located.value;
@@ -28,7 +52,7 @@ pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError>
         return Vec::new();
     }
     let key = object.key();
-    let name = key.rsplit_once('/').map_or(key.as_str(), |(_, name)| name);
+    let (namespace, name) = key.rsplit_once('/').unwrap_or(("", key.as_str()));
     let fault = |field: &[&str], message: String| ManifestError {
         file: located.file.clone(),
         document: located.document,
@@ -43,6 +67,12 @@ pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError>
         Object::StatefulSet(object) => object.spec.replicas,
         _ => None,
     };
-    let replicas = replicas.and_then(|replicas| replicas_fault(replicas, most)).map(|message| fault(&["spec", "replicas"], message));
-    name_fault(name).map(|message| fault(&["metadata", "name"], message)).into_iter().chain(replicas).collect()
+    let budget = if let Object::PodDisruptionBudget(budget) = object { budget_fault(&budget.spec) } else { None };
+    let found = [
+        namespace_fault(namespace).map(|message| fault(&["metadata", "namespace"], message)),
+        name_fault(name).map(|message| fault(&["metadata", "name"], message)),
+        replicas.and_then(|replicas| replicas_fault(replicas, most)).map(|message| fault(&["spec", "replicas"], message)),
+        budget.map(|(field, message)| fault(&["spec", field], message)),
+    ];
+    found.into_iter().flatten().collect()
 }

@@ -15,7 +15,7 @@ use whittle_model::scheduling::InstanceTypes;
 use whittle_units::{Price, Quantity, Resources};
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TypeEntry {
     name: String,
     architecture: String,
@@ -33,9 +33,9 @@ struct TypeEntry {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct OfferingEntry {
-    /// Unknown if missing or negative.
+    /// Unknown if missing.
     #[serde(default)]
     price: Option<f64>,
     #[serde(default = "available")]
@@ -70,24 +70,47 @@ pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
     let entries: Vec<TypeEntry> = serde_json::from_str(text).map_err(|error| format!("it is no JSON list of instance types ({error})"))?;
-    if let Some(fault) = entries.iter().find_map(free) {
+    let mut names = BTreeSet::new();
+    if let Some(fault) = entries.iter().find_map(|entry| fault(entry).or_else(|| twice(entry, &mut names))) {
         return Err(fault);
     }
     let keys = keys_of(&entries);
     Ok(entries.into_iter().map(|entry| instance_type(entry, &keys)).collect())
 }
 
-/// The fault of a type that costs nothing: everything would be placed there, and no sum would mean anything.
-fn free(entry: &TypeEntry) -> Option<String> {
-    let at = entry
-        .offerings
-        .iter()
-        .position(|offering| offering.price.is_some_and(|price| Price::from_dollars(price) == Price::ZERO && price >= 0.0))?;
+/// What an hour of no machine costs: far more than that of the dearest one.
+const TOO_DEAR: f64 = 1e6;
+
+/// What is wrong with a type: its price, or an amount. Of one that costs nothing everything would be placed, and no sum would mean anything.
+fn fault(entry: &TypeEntry) -> Option<String> {
     let name = &entry.name;
-    Some(format!(
-        "{name}, offerings[{at}]: Price is 0, and nothing is for free: write what an hour costs, or leave Price out of what is not to be \
-         launched"
-    ))
+    let of_amounts =
+        [("resources", Some(&entry.resources)), ("overhead", entry.overhead.as_ref())].into_iter().find_map(|(field, amounts)| {
+            let (resource, amount) = amounts?.iter().find(|(_, amount)| *amount < Quantity::ZERO)?;
+            let amount = amount.text_of(resource);
+            Some(format!("{name}, {field}.{resource}: {amount} is less than nothing: write 0 or more"))
+        });
+    let of_prices = || {
+        let mut prices = entry.offerings.iter().enumerate().filter_map(|(at, offering)| Some((at, offering.price?, offering.available)));
+        prices.find_map(|(at, price, available)| {
+            let remedy = "write what an hour costs, or leave Price out of what is not to be launched";
+            let wrong = match price {
+                price if price < 0.0 => format!("is {price}, and nothing costs less than nothing"),
+                // The tables have such prices where nothing is sold.
+                price if price >= TOO_DEAR && available => format!("is {price}, and no machine costs that much an hour"),
+                price if Price::from_dollars(price) == Price::ZERO => "is 0, and nothing is for free".to_owned(),
+                _ => return None,
+            };
+            Some(format!("{name}, offerings[{at}]: Price {wrong}: {remedy}"))
+        })
+    };
+    of_amounts.or_else(of_prices)
+}
+
+/// The fault of a type that was there before.
+fn twice<'a>(entry: &'a TypeEntry, names: &mut BTreeSet<&'a str>) -> Option<String> {
+    let name = entry.name.as_str();
+    (!names.insert(name)).then(|| format!("{name} is there twice: keep one of them, with all its offerings"))
 }
 
 /// The currency in which a catalog has its prices, by the region or the zone that its types name.
@@ -260,9 +283,30 @@ mod tests {
             let error = parse(&sold(price, "a")).unwrap_err();
             assert!(error.starts_with("m5.large, offerings[1]: Price is 0") && error.contains("leave Price out"), "{price}: {error}");
         }
-        for (price, available) in [("0.001", true), ("-1", false), ("null", false)] {
+        for (price, available) in [("0.001", true), ("999999", true), ("null", false)] {
             assert_eq!(parse(&sold(price, "a")).unwrap()[0].offerings[1].available, available, "{price}");
         }
+    }
+
+    #[test]
+    fn what_no_machine_has_is_refused_with_type_and_field() {
+        for (price, wanted) in [("-1", "Price is -1,"), ("1e6", "Price is 1000000,"), ("1e13", "Price is 1")] {
+            let error = parse(&sold(price, "a")).unwrap_err();
+            assert!(error.starts_with("m5.large, offerings[1]: ") && error.contains(wanted), "{price}: {error}");
+        }
+        let of = |fields: &str| format!(r#"{{"name": "m5.large", "architecture": "amd64", {fields}}}"#);
+        let cases = [
+            (r#""resources": {"cpu": "-2"}"#, "m5.large, resources.cpu: -2 is less than nothing"),
+            (r#""resources": {"cpu": "2"}, "overhead": {"memory": "-1Gi"}"#, "m5.large, overhead.memory: -1Gi is less than nothing"),
+            (r#""resources": {"cpu": "2"}, "ofeerings": []"#, "ofeerings"),
+            (r#""resources": {"cpu": "2"}, "offerings": [{"price": 1}]"#, "price"),
+        ];
+        for (fields, wanted) in cases {
+            let error = parse(&format!("[{}]", of(fields))).err().unwrap_or_default();
+            assert!(error.contains(wanted), "{fields}: {error}");
+        }
+        let one = of(r#""resources": {"cpu": "2"}"#);
+        assert!(parse(&format!("[{one}, {one}]")).unwrap_err().starts_with("m5.large is there twice"));
     }
 
     #[test]

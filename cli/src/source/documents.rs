@@ -1,7 +1,7 @@
 //! Splits files into documents, and finds the errors of each separately.
 
 use super::error::ReadError;
-use super::identity::{Identity, name_fault};
+use super::identity::{Identity, name_fault, namespace_fault};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -90,7 +90,7 @@ impl ParsedDocuments {
     /// Adds the objects of a list of a cluster that runs.
     pub(crate) fn add_live(&mut self, path: &str, list: Value) {
         let mut values = Vec::new();
-        flatten_list(list, &mut values);
+        self.refused.extend(flatten_list(list, &mut values).err().map(|error| format!("{path}: {error}")));
         for mut value in values {
             remove_nulls(&mut value);
             let path = path.to_owned();
@@ -120,7 +120,9 @@ impl ParsedDocuments {
             Err(fault) => return self.refused.extend(yaml_errors(path, number, lines_before, chunk, fault)),
         };
         let mut values = Vec::new();
-        flatten_list(value, &mut values);
+        if let Err(error) = flatten_list(value, &mut values) {
+            return self.refused.push(format!("{path}, document {number}: {error}"));
+        }
         let is_single = values.len() == 1;
         let old_booleans = has_old_booleans.then(|| Arc::new(OldBooleans { text: chunk.to_owned(), values: OnceLock::new() }));
         for (at, mut value) in values.into_iter().enumerate() {
@@ -280,7 +282,8 @@ impl OldBooleans {
         let read = || {
             let mut values = Vec::new();
             if let Ok(value) = yaml(&self.text, false) {
-                flatten_list(value, &mut values);
+                // What is wrong with it was told when it was read first.
+                let _ = flatten_list(value, &mut values);
             }
             values
         };
@@ -289,15 +292,25 @@ impl OldBooleans {
 }
 
 /// Flattens lists such as `kubectl get -o yaml` prints; skips null.
-fn flatten_list(mut value: Value, out: &mut Vec<Value>) {
+///
+/// # Errors
+/// What a list has in the place of its items.
+fn flatten_list(mut value: Value, out: &mut Vec<Value>) -> Result<(), String> {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let (Some(element), Some(Value::Array(items))) =
-        (kind.strip_suffix("List").map(str::to_owned), value.get_mut("items").map(Value::take))
-    else {
-        if !value.is_null() {
+    let Some(element) = kind.strip_suffix("List").map(str::to_owned) else {
+        out.extend(Some(value).filter(|value| !value.is_null()));
+        return Ok(());
+    };
+    let items = match value.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => items,
+        Some(Value::Null) => return Ok(()),
+        // A kind may be called like a list.
+        None if !element.is_empty() => {
             out.push(value);
+            return Ok(());
         }
-        return;
+        None => return Err("List, items: missing: write the objects of the list there, each behind a dash".to_owned()),
+        Some(_) => return Err(format!("{element}List, items: this is no list: write each object behind a dash")),
     };
     let version = value.get("apiVersion").cloned().unwrap_or_default();
     for mut item in items {
@@ -309,8 +322,9 @@ fn flatten_list(mut value: Value, out: &mut Vec<Value>) {
             fields.entry("apiVersion").or_insert_with(|| version.clone());
             fields.entry("kind").or_insert_with(|| element.clone().into());
         }
-        flatten_list(item, out);
+        flatten_list(item, out)?;
     }
+    Ok(())
 }
 
 /// Removes nulls: an API server treats them as absent.
@@ -458,8 +472,13 @@ impl Document {
 
     /// The object, unless its name is wrong. Karpenter's kinds are validated with their schema.
     fn named<T>(&self, object: T) -> Result<T, ReadError> {
-        let fault = (!self.version().starts_with("karpenter.")).then(|| name_fault(&self.name())).flatten();
-        fault.map_or(Ok(object), |message| Err(self.fault("metadata.name".to_owned(), message)))
+        if self.version().starts_with("karpenter.") {
+            return Ok(object);
+        }
+        let namespace = self.value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        let of_name = name_fault(&self.name()).map(|message| ("metadata.name", message));
+        let fault = of_name.or_else(|| Some(("metadata.namespace", namespace_fault(namespace)?)));
+        fault.map_or(Ok(object), |(field, message)| Err(self.fault(field.to_owned(), message)))
     }
 
     /// Replaces a YAML 1.1 boolean by a boolean; returns whether there was one.

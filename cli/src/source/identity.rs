@@ -31,6 +31,19 @@ impl Identity {
 /// The longest name that an API server accepts.
 const NAME_MAX: usize = 253;
 
+/// The longest name of a namespace.
+const NAMESPACE_MAX: usize = 63;
+
+/// What is wrong with the namespace of an object, and what to do about it; none is that of the context.
+pub(crate) fn namespace_fault(namespace: &str) -> Option<String> {
+    let right = namespace.len() <= NAMESPACE_MAX && !namespace.contains('.') && (namespace.is_empty() || name_fault(namespace).is_none());
+    (!right).then(|| {
+        format!(
+            "{namespace:?} is no namespace: use lower-case letters, digits and -, letters or digits at both ends, at most {NAMESPACE_MAX}"
+        )
+    })
+}
+
 /// What is wrong with a name, and what to do about it.
 pub(crate) fn name_fault(name: &str) -> Option<String> {
     if name.is_empty() {

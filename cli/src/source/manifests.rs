@@ -1,5 +1,6 @@
 //! Converts documents to the objects of a cluster.
 
+use super::acceptance;
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::error::ReadError;
@@ -11,7 +12,7 @@ use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use whittle_api::k8s::Kind;
+use whittle_api::k8s::{Kind, PodDisruptionBudget};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_units::{SignedDuration, Timestamp};
@@ -228,7 +229,14 @@ fn add(
         ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes, false),
         ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes, false),
         ("v1", "Namespace") => push!(namespaces, false),
-        ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets, true),
+        ("policy/v1", "PodDisruptionBudget") => {
+            let mut budget: PodDisruptionBudget = document.parse()?;
+            if let Some((field, message)) = acceptance::budget_fault(&budget.spec) {
+                return Err(document.fault(format!("spec.{field}"), message));
+            }
+            push_with(&mut objects.disruption_budgets, &mut budget, true, stamp);
+            objects.disruption_budgets.push(budget);
+        }
         ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes, false),
         ("v1", "ConfigMap") => push!(config_maps, true),
         _ => return workloads.add(document, stamp),

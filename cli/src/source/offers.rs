@@ -27,7 +27,7 @@ pub struct Offers {
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
     /// are the published ones; spot prices are made up, between 25 % and 60 % of these. Without this and --instance-types: the
     /// region that the nodes' labels name.
-    #[arg(long, value_name = "REGION")]
+    #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: Option<String>,
 }
 

@@ -1,5 +1,6 @@
 //! The terminal while it shows a screen that changes: another buffer, no echo, every key at once, and all of it restored at the end.
 
+use crate::printing;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -44,7 +45,7 @@ impl Terminal {
 
     /// Replaces what is shown, without flicker: line by line, and what is left below is cleared.
     pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
-        let lines: Vec<String> = lines.iter().map(|line| format!("{line}{TO_END_OF_LINE}")).collect();
+        let lines: Vec<String> = lines.iter().map(|line| format!("{}{TO_END_OF_LINE}", printing::line(line))).collect();
         self.write(&format!("{HOME}{}{TO_END}", lines.join("\r\n")))
     }
 

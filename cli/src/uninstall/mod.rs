@@ -22,13 +22,13 @@ Examples:
 Exit code: 0 if it was done or shown, 1 if the function failed, 2 if it could not be invoked.")]
 pub struct Args {
     /// Name of the EKS cluster to uninstall from
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub cluster: String,
     /// Name of the deployment's stack
-    #[arg(long, value_name = "NAME", default_value = "whittle")]
+    #[arg(long, value_name = "NAME", default_value = "whittle", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stack: String,
     /// Name of the sweep function, instead of the one that the stack's output SweepFunction names
-    #[arg(long, value_name = "NAME", conflicts_with = "stack")]
+    #[arg(long, value_name = "NAME", conflicts_with = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub function: Option<String>,
     /// What happens to the nodes
     #[arg(long, value_enum, default_value_t = Nodes::Drain)]
@@ -40,10 +40,10 @@ pub struct Args {
     #[arg(long)]
     pub print: bool,
     /// Region of the deployment, if not the default one of the aws command
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: Option<String>,
     /// Profile of the aws command
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub profile: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! Runs the built command on the seeds' files.
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
+mod bad_input;
 mod compare;
 mod console;
 mod documented;

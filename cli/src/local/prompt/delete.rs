@@ -4,34 +4,73 @@ use super::command_line::{Cascade, DeleteArgs, ScaleArgs};
 use super::get::{Scope, Selector};
 use super::{Prompt, apply, refused};
 use crate::local::kinds::{self, KindEntry, Target};
-use crate::source::files::File;
+use crate::local::session::SessionError;
+use std::collections::BTreeSet;
+
+/// An object to delete.
+struct Doomed {
+    entry: &'static KindEntry,
+    /// `namespace/name`, or the name of what is in no namespace.
+    key: String,
+    /// As its deletion is told.
+    shown: String,
+}
 
 impl Prompt {
+    /// Deletes all that files and words name, once each; nothing of it if something is not there or cannot be deleted.
     pub(super) fn delete(&mut self, args: &DeleteArgs, namespace: Option<&str>, body: Option<String>) -> Result<String, String> {
         if args.cascade == Cascade::Orphan {
             return Err(
                 "--cascade=orphan is not simulated: what owned objects would do without their owner is nothing of Whittle's".to_owned()
             );
         }
-        let mut text = String::new();
-        let files: Result<Vec<File>, String> = apply::read(&args.files, body).into_iter().collect();
-        for file in files? {
-            for message in self.session.delete_text(&file.name, &file.text).map_err(refused)? {
-                text.push_str(&format!("{message}\n"));
-            }
-        }
+        let (mut doomed, mut errors) = self.in_files(args, body);
         if !args.objects.is_empty() {
-            for (entry, namespace, name) in self.chosen(args, namespace)? {
-                self.delete_one(args, entry, &namespace, &name)?;
-                let place = if namespace.is_empty() || namespace == "default" { String::new() } else { format!("{namespace}/") };
-                text.push_str(&format!("{}/{place}{name} deleted\n", entry.singular()));
+            self.chosen(args, namespace).map_or_else(|error| errors.push(error), |chosen| doomed.extend(chosen));
+        }
+        let mut seen = BTreeSet::new();
+        doomed.retain(|one| seen.insert((one.entry.kind, one.key.clone())));
+        for one in &doomed {
+            errors.extend(self.session.can_delete(&one.entry.singular(), &one.key).map_err(refused).err());
+        }
+        if !errors.is_empty() {
+            return Err(errors.join("\n"));
+        }
+        let mut text = String::new();
+        for one in &doomed {
+            match self.delete_one(args, one.entry, &one.key) {
+                // What went with an object before it is gone as it is meant to be.
+                Ok(()) | Err(SessionError::Missing(_)) => text.push_str(&format!("{} deleted\n", one.shown)),
+                Err(error) => return Err(format!("{text}{error}")),
             }
         }
         Ok(text)
     }
 
-    /// Kind, namespace and name of every object to delete; all of them are there.
-    fn chosen(&self, args: &DeleteArgs, namespace: Option<&str>) -> Result<Vec<(&'static KindEntry, String, String)>, String> {
+    /// What the files name, and what is wrong with them.
+    fn in_files(&self, args: &DeleteArgs, body: Option<String>) -> (Vec<Doomed>, Vec<String>) {
+        let (mut doomed, mut errors) = (Vec::new(), Vec::new());
+        for file in apply::read(&args.files, body) {
+            let named = file.and_then(|file| self.session.named_in(&file.name, &file.text).map_err(refused));
+            for (kind, key) in named.unwrap_or_else(|error| {
+                errors.push(error);
+                Vec::new()
+            }) {
+                let shown = format!("{kind}/{key}");
+                match kinds::find(&kind) {
+                    Ok(entry) if entry.namespaced && !key.contains('/') => {
+                        doomed.push(Doomed { entry, key: format!("default/{key}"), shown });
+                    }
+                    Ok(entry) => doomed.push(Doomed { entry, key, shown }),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        (doomed, errors)
+    }
+
+    /// Every object that the words name.
+    fn chosen(&self, args: &DeleteArgs, namespace: Option<&str>) -> Result<Vec<Doomed>, String> {
         let selector = args.selector.as_deref().map(Selector::parse).transpose()?;
         let scope = Scope { namespace: namespace.unwrap_or("default"), all: false, selector: selector.as_ref() };
         let world = self.session.simulation.world();
@@ -45,27 +84,29 @@ impl Prompt {
                 Err(_) if args.ignore_not_found => Vec::new(),
                 listed => listed?,
             };
-            chosen.extend(rows.into_iter().map(|row| (target.entry, row.namespace, row.name)));
+            chosen.extend(rows.into_iter().map(|row| {
+                let place =
+                    if row.namespace.is_empty() || row.namespace == "default" { String::new() } else { format!("{}/", row.namespace) };
+                let key = if target.entry.namespaced { format!("{}/{}", row.namespace, row.name) } else { row.name.clone() };
+                Doomed { entry: target.entry, key, shown: format!("{}/{place}{}", target.entry.singular(), row.name) }
+            }));
         }
         Ok(chosen)
     }
 
-    fn delete_one(&mut self, args: &DeleteArgs, entry: &KindEntry, namespace: &str, name: &str) -> Result<(), String> {
+    fn delete_one(&mut self, args: &DeleteArgs, entry: &KindEntry, key: &str) -> Result<(), SessionError> {
         let kind = entry.singular();
-        let key = if entry.namespaced { format!("{namespace}/{name}") } else { name.to_owned() };
         let grace = if args.now { Some(1) } else { args.grace_period.filter(|seconds| 0 <= *seconds) };
         match (entry.kind, grace) {
-            ("NodePool" | "Provisioner", _) if args.cascade == Cascade::Foreground => {
-                self.session.delete_in_foreground(&kind, &key).map_err(refused)
-            }
+            ("NodePool" | "Provisioner", _) if args.cascade == Cascade::Foreground => self.session.delete_in_foreground(&kind, key),
             ("Pod", Some(_)) => {
                 let mut world = self.session.simulation.world();
                 let now = world.now();
-                world.cluster.delete_pod(&key, grace, now);
+                world.cluster.delete_pod(key, grace, now);
                 world.touch_cluster();
                 Ok(())
             }
-            _ => self.session.delete(&kind, &key).map_err(refused),
+            _ => self.session.delete(&kind, key),
         }
     }
 
@@ -73,10 +114,19 @@ impl Prompt {
         let number = &args.replicas;
         let replicas: i32 = number.parse().map_err(|_| format!("{number:?} is no number of replicas: write one such as 5"))?;
         let namespace = namespace.unwrap_or("default");
-        let mut text = String::new();
+        let (mut scaled, mut errors) = (Vec::new(), Vec::new());
         for target in deployments(&args.objects)? {
             let name = target.name.clone().ok_or("name the deployment: `scale deployment NAME --replicas 5`")?;
-            self.session.scale(&target.key(&name, namespace), replicas).map_err(refused)?;
+            let key = target.key(&name, namespace);
+            errors.extend(self.session.can_scale(&key, replicas).map_err(refused).err());
+            scaled.push((key, name));
+        }
+        if !errors.is_empty() {
+            return Err(errors.join("\n"));
+        }
+        let mut text = String::new();
+        for (key, name) in scaled {
+            self.session.scale(&key, replicas).map_err(refused)?;
             text.push_str(&format!("deployment/{name} scaled\n"));
         }
         Ok(text)

@@ -97,6 +97,8 @@ impl<R: BufRead> Lines for Piped<R> {
             };
             let line = line.strip_suffix('\n').unwrap_or(&line);
             let line = line.strip_suffix('\r').unwrap_or(line);
+            // The mark that editors of Windows begin a text with.
+            let line = if self.number == 1 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
             match line.strip_suffix('\\').filter(|_| first) {
                 Some(begun) => command.push_str(begun),
                 None => return Entered::Line(command + line),
@@ -189,6 +191,13 @@ mod tests {
             assert!(error.contains("is larger than 64 MiB") && error.contains("-f FILE"), "{error}");
             assert_eq!(lines.next(true), Entered::End);
         }
+    }
+
+    #[test]
+    fn the_mark_at_the_start_of_a_text_belongs_to_no_command() {
+        let mut lines = Piped::new("\u{feff}get nodes\r\n\u{feff}x".as_bytes());
+        assert_eq!(lines.next(true), Entered::Line("get nodes".to_owned()));
+        assert_eq!(lines.next(true), Entered::Line("\u{feff}x".to_owned()), "nowhere else is it one");
     }
 
     #[test]

@@ -338,6 +338,9 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
     scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);
     for step in &scenario.steps {
         let line = step.referenced.line();
+        if let Some(span) = step.value.spans().into_iter().find(|span| span.span().is_negative()) {
+            return Err(ScenarioError::Step { path: shown, line, message: format!("{span}: time only goes forward: leave out the minus") });
+        }
         let named: Vec<&String> = match &step.value {
             Step::Apply(files) | Step::DeleteFiles(files) => files.iter().collect(),
             Step::ApplyEdited(edited) => vec![&edited.file],
@@ -353,6 +356,23 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
         return Err(ScenarioError::Parse { path: shown, message });
     }
     Ok(scenario)
+}
+
+impl Step {
+    /// The spans of time in it.
+    fn spans(&self) -> Vec<&GoDuration> {
+        match self {
+            Self::Advance(span) | Self::UnshowYoung(span) | Self::UnlistNewest(span) | Self::Ticks(span) => vec![span],
+            Self::Wait(wait) => vec![&wait.within],
+            Self::Stays(stays) => vec![&stays.span],
+            Self::ZonalShift(shift) => vec![&shift.span],
+            Self::Reserve(reserve) => reserve.ends_in.iter().collect(),
+            Self::Faults(faults) => {
+                [&faults.fleets_throttled, &faults.api_server_down, &faults.table_throttled].into_iter().flatten().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Scenario {

@@ -115,7 +115,8 @@ impl Cluster {
         }
     }
 
-    fn known<T: Tabled>(&self, key: &str) -> Result<(), NoSuchObject> {
+    /// Whether an object is there.
+    pub fn known<T: Tabled>(&self, key: &str) -> Result<(), NoSuchObject> {
         if T::table(&self.objects).contains_key(key) {
             return Ok(());
         }

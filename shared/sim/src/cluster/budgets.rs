@@ -15,16 +15,15 @@ pub enum Eviction {
     Confused(String),
 }
 
-fn share(value: &IntOrString, of: i64, round_up: bool) -> i64 {
+/// How many of some pods a budget's number or percentage is, rounded up; `None` for one that no API server accepts.
+fn share(value: &IntOrString, of: i64) -> Option<i64> {
     match value {
-        IntOrString::Int(count) => *count,
-        IntOrString::Text(text) => match text.strip_suffix('%').and_then(|percent| percent.parse::<i64>().ok()) {
-            Some(percent) => {
-                let product = percent.saturating_mul(of);
-                product / 100 + i64::from(round_up && product % 100 != 0)
-            }
-            None => text.parse().unwrap_or(0),
-        },
+        IntOrString::Int(count) => (0 <= *count).then_some(*count),
+        IntOrString::Text(text) => {
+            let percent = text.strip_suffix('%')?.parse::<u32>().ok().filter(|percent| *percent <= 100)?;
+            let product = i64::from(percent).saturating_mul(of);
+            Some(product / 100 + i64::from(product % 100 != 0))
+        }
     }
 }
 
@@ -44,15 +43,18 @@ impl Cluster {
         let healthy = covered.iter().filter(|pod| is_ready(pod) && !pod.metadata.is_deleting()).count();
         let expected = self.expected_pods(&covered);
         let desired = match (&budget.spec.min_available, &budget.spec.max_unavailable) {
-            (Some(least), _) => share(least, expected, true),
-            (None, Some(most)) => expected - share(most, expected, true),
-            (None, None) => expected,
-        }
-        .max(0);
+            (Some(_), Some(_)) => None,
+            (Some(least), None) => share(least, expected),
+            (None, Some(most)) => share(most, expected).map(|most| expected.saturating_sub(most)),
+            (None, None) => Some(expected),
+        };
         let small = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
+        // What cannot be understood allows nothing.
+        let allowed = desired.map_or(0, |desired| healthy - desired.max(0));
+        let desired = desired.unwrap_or(expected).max(0);
         PdbStatus {
-            disruptions_allowed: small((healthy - desired).max(0)),
+            disruptions_allowed: small(allowed.max(0)),
             current_healthy: small(healthy),
             desired_healthy: small(desired),
             expected_pods: small(expected),
@@ -124,5 +126,43 @@ impl Cluster {
             status.current_healthy < status.desired_healthy
         };
         self.objects.budgets.values().filter(short).map(|budget| budget.metadata.key()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::k8s::PdbSpec;
+
+    fn allowed(spec: PdbSpec) -> i32 {
+        let mut cluster = Cluster::new("c".into(), "1.33");
+        for name in ["a", "b", "c", "d"] {
+            let pod: Pod = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": name, "namespace": "default"},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .unwrap();
+            cluster.objects.pods.insert(pod.metadata.key(), pod);
+        }
+        let selector = serde_json::from_str("{}").unwrap();
+        let metadata = whittle_api::ObjectMeta { namespace: "default".to_owned(), ..whittle_api::ObjectMeta::named("b") };
+        let budget = PodDisruptionBudget { metadata, spec: PdbSpec { selector: Some(selector), ..spec }, ..PodDisruptionBudget::default() };
+        cluster.budget_status(&budget).disruptions_allowed
+    }
+
+    #[test]
+    fn a_budget_that_cannot_be_understood_allows_nothing() {
+        let text = |text: &str| Some(IntOrString::Text(text.to_owned()));
+        let least = |value| allowed(PdbSpec { min_available: value, ..PdbSpec::default() });
+        let most = |value| allowed(PdbSpec { max_unavailable: value, ..PdbSpec::default() });
+        assert_eq!(
+            [least(Some(IntOrString::Int(3))), least(text("50%")), most(text("50%")), most(Some(IntOrString::Int(9)))],
+            [1, 2, 2, 4]
+        );
+        for value in [text("zz zz"), text("500%"), text("%"), text("7"), Some(IntOrString::Int(-5))] {
+            assert_eq!([least(value.clone()), most(value.clone())], [0, 0], "{value:?}");
+        }
+        let both = PdbSpec { min_available: text("0%"), max_unavailable: text("100%"), ..PdbSpec::default() };
+        assert_eq!(allowed(both), 0);
     }
 }

@@ -1,0 +1,231 @@
+//! Input that no cluster and no program would give on purpose: it is refused as a whole, with what is wrong, and reaches no terminal raw.
+
+use super::{err, out, whittle};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const WEB: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 3, selector: {matchLabels: {app: web}}, \
+                   template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}\n";
+
+/// A folder of its own, which goes with this value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("whittle-bad-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// A program that runs these lines of a shell script.
+    fn program(&self, name: &str, script: &str) -> String {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = self.file(name, &format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[track_caller]
+fn refused(output: &Output, code: i32, wanted: &[&str]) {
+    let message = err(output);
+    assert_eq!(output.status.code(), Some(code), "{}{message}", out(output));
+    for text in wanted {
+        assert!(message.contains(text), "it does not say {text:?}:\n{message}");
+    }
+}
+
+#[test]
+fn a_prompt_scales_and_deletes_all_that_is_named_or_nothing() {
+    let folder = Folder::new("prompt");
+    let (web, other) = (folder.file("web.yaml", WEB), folder.file("other.yaml", &WEB.replace("name: web}", "name: other}")));
+    let begun = format!("apply -f {web}\n");
+    // Commands of a pipe end at the first error, so what is left is looked at by a web of its own.
+    for (command, wanted) in [
+        ("scale deployment web nope --replicas 5", "there is no Deployment \"default/nope\""),
+        ("delete deployment web nope", "there is no deployment \"nope\""),
+        (&*format!("delete -f {web} -f {other}"), "there is no Deployment \"default/other\""),
+        (&*format!("delete deployment nope -f {web}"), "there is no deployment \"nope\""),
+    ] {
+        let ended = whittle(&["local"], &format!("{begun}{command}\n"));
+        refused(&ended, 2, &[wanted]);
+        assert_eq!(out(&ended), "deployment/web created\n", "{command}");
+    }
+    for command in ["delete deployment web web".to_owned(), format!("delete -f {web} -f {web}")] {
+        let ended = whittle(&["local"], &format!("{begun}{command}\nget deployments -A\n"));
+        assert_eq!(err(&ended), "", "{command}");
+        assert_eq!(out(&ended).matches("deleted").count(), 1, "{command}: {}", out(&ended));
+        assert!(out(&ended).contains("there are no deployments"), "{command}: {}", out(&ended));
+    }
+}
+
+#[test]
+fn what_steers_a_terminal_is_printed_as_an_escape() {
+    let folder = Folder::new("escapes");
+    let hostile = "apiVersion: \"apps/v1\\e]0;x\\a\\e[31m\"\nkind: \"Thing\\u202e\"\nmetadata: {name: web}\n";
+    let file = folder.file("a\u{1b}[2Jb.yaml", hostile);
+    for arguments in [&["plan", "-f", &file, "--region", "us-east-1"][..], &["check", "-f", &file], &["validate", "-f", &file]] {
+        for colour in ["never", "always"] {
+            let ended = whittle(&[arguments, &["--color", colour]].concat(), "");
+            let all = out(&ended) + &err(&ended);
+            assert!(all.contains("\\u001b]0;x\\u0007") || all.contains("\\u{1b}"), "{arguments:?}: {all}");
+            assert!(!all.contains("\u{1b}]") && !all.contains("\u{1b}[2J") && !all.contains('\u{202e}'), "{arguments:?}: {all:?}");
+        }
+    }
+    let ended = whittle(&["plan", "-f", "/no/such\u{1b}[2J", "--region", "us-east-1"], "");
+    assert!(err(&ended).contains("/no/such\\u001b[2J"), "{}", err(&ended));
+    let aws = folder.program("aws", "printf 'An error\\033]0;x\\007\\n' >&2; exit 254");
+    let ended = Command::new(env!("CARGO_BIN_EXE_whittle")).args(["doctor", "shop"]).env("WHITTLE_AWS", aws).output().unwrap();
+    assert!(out(&ended).contains("An error\\u001b]0;x\\u0007") && !out(&ended).contains('\u{1b}'), "{}", out(&ended));
+}
+
+#[test]
+fn a_budget_that_no_server_has_is_refused_by_every_command() {
+    let of = |fields: &str| {
+        format!("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: b}}\nspec: {{selector: {{}}, {fields}}}\n")
+    };
+    let cases = [
+        ("minAvailable: zz zz", "spec.minAvailable: \"zz zz\" is no number of pods"),
+        ("minAvailable: -5", "spec.minAvailable: -5 is no number of pods"),
+        ("maxUnavailable: 500%", "spec.maxUnavailable: \"500%\" is no number of pods"),
+        ("minAvailable: 1, maxUnavailable: 1", "leave one of them out"),
+        ("minAvailable: 1, unhealthyPodEvictionPolicy: Never", "write IfHealthyBudget or AlwaysAllow"),
+    ];
+    for (fields, wanted) in cases {
+        let wanted = ["PodDisruptionBudget \"b\"", wanted];
+        refused(&whittle(&["check", "-f", "-"], &of(fields)), 1, &wanted);
+        refused(&whittle(&["consolidate", "-f", "-", "--region", "us-east-1"], &of(fields)), 2, &wanted);
+        refused(&whittle(&["local"], &format!("apply -f -\n{}EOF\n", of(fields))), 2, &wanted);
+    }
+    for fields in ["minAvailable: 0", "maxUnavailable: 100%", "minAvailable: 50%, unhealthyPodEvictionPolicy: AlwaysAllow"] {
+        let checked = whittle(&["check", "-f", "-"], &of(fields));
+        assert!(checked.status.success(), "{fields}: {}", err(&checked));
+    }
+}
+
+#[test]
+fn a_namespace_that_cannot_be_is_refused_by_every_command() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: A B}\nspec: {containers: [{name: c, image: i}]}\n";
+    let wanted = ["Pod \"a\", metadata.namespace: \"A B\" is no namespace"];
+    refused(&whittle(&["check", "-f", "-"], pod), 1, &wanted);
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], pod), 2, &wanted);
+    refused(&whittle(&["local"], &format!("apply -f -\n{pod}EOF\n")), 2, &wanted);
+}
+
+#[test]
+fn a_list_without_items_is_no_empty_list() {
+    for (list, wanted) in [
+        (r#"{"kind": "List", "apiVersion": "v1", "items": 5}"#, "items: this is no list"),
+        (r#"{"kind": "List", "apiVersion": "v1"}"#, "List, items: missing"),
+        (r#"{"kind": "PodList", "apiVersion": "v1", "items": {}}"#, "PodList, items: this is no list"),
+    ] {
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], list), 2, &[wanted]);
+    }
+}
+
+#[test]
+fn an_answer_of_kubectl_that_is_no_list_is_no_empty_cluster() {
+    let folder = Folder::new("answers");
+    let answers = [
+        ("exit 0", Some("the answer is empty")),
+        (r#"echo '{"kind": "List", "apiVersion": "v1", "items": 5}'"#, Some("the answer is no list of objects")),
+        (r#"echo '{"kind": "List", "apiVersion": "v1"}'"#, Some("the answer is no list of objects")),
+        (r#"echo '[]'"#, Some("the answer is no list of objects")),
+        (r#"echo '{"kind": "List", "apiVersion": "v1", "items": null}'"#, None),
+    ];
+    let commands: [&[&str]; 5] = [
+        &["status", "--context"],
+        &["top", "--context"],
+        &["consolidate", "--region", "us-east-1", "--context"],
+        &["plan", "--region", "us-east-1", "--context"],
+        &["explain", "node/a", "--region", "us-east-1", "--context"],
+    ];
+    for (answer, wanted) in answers {
+        let kubectl = folder.program("kubectl", &format!("[ \"$1\" = api-resources ] && printf '%s\\n' pods nodes && exit 0\n{answer}"));
+        for command in commands {
+            let ended = Command::new(env!("CARGO_BIN_EXE_whittle")).args(command).env("WHITTLE_KUBECTL", &kubectl).output().unwrap();
+            match wanted {
+                Some(wanted) => refused(&ended, 2, &["the cluster cannot be read", wanted, "from: kubectl"]),
+                None => assert!(!err(&ended).contains("cannot be read"), "{command:?}: {}", err(&ended)),
+            }
+        }
+    }
+}
+
+#[test]
+fn an_account_that_says_nothing_is_not_known() {
+    let folder = Folder::new("silent");
+    let program = folder.program("aws", "exit 0");
+    let ended = Command::new(env!("CARGO_BIN_EXE_whittle"))
+        .args(["doctor", "shop"])
+        .envs([("WHITTLE_AWS", &program), ("WHITTLE_KUBECTL", &program)])
+        .output()
+        .unwrap();
+    let text = out(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{text}");
+    assert!(text.contains("unknown  account") && text.contains("unknown  cluster") && text.contains("0 ok"), "{text}");
+}
+
+#[test]
+fn an_option_without_a_value_is_not_its_default() {
+    for arguments in [
+        &["status", "--context", ""][..],
+        &["plan", "--context="],
+        &["plan", "--kubeconfig", ""],
+        &["plan", "--region", ""],
+        &["doctor", "shop", "--context", ""],
+        &["doctor", "shop", "--region", ""],
+        &["doctor", "shop", "--profile", ""],
+        &["savings", "--stack", ""],
+        &["savings", "--stack", "a", "--cluster", ""],
+        &["uninstall", "--cluster", "", "--function", "a"],
+        &["uninstall", "--cluster", "a", "--function", ""],
+    ] {
+        let ended = whittle(arguments, "");
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {}", err(&ended));
+        let option = arguments.iter().rev().find(|word| word.starts_with("--")).unwrap().trim_end_matches('=');
+        let named = arguments.windows(2).find(|pair| pair[1].is_empty()).map_or(option, |pair| pair[0]);
+        assert!(err(&ended).contains(named) && err(&ended).contains("value"), "{arguments:?}: {}", err(&ended));
+    }
+}
+
+#[test]
+fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
+    let folder = Folder::new("scenario");
+    for step in ["advance: -5m", "ticks: -1s", "stays: {state: {}, for: -1m}", "faults: {api-server-down: -1m}"] {
+        let file = folder.file("back.yaml", &format!("name: back\nsteps:\n  - say: hello\n  - {step}\n"));
+        let ended = whittle(&["local", "run", &file], "");
+        assert_eq!(ended.status.code(), Some(2), "{step}: {}{}", out(&ended), err(&ended));
+        assert!(out(&ended).is_empty() && !err(&ended).is_empty(), "{step}: {}{}", out(&ended), err(&ended));
+    }
+    let file = folder.file("back.yaml", "name: back\nsteps:\n  - advance: -5m\n");
+    refused(&whittle(&["local", "run", &file], ""), 2, &["back.yaml:3: -5m: time only goes forward"]);
+    for arguments in
+        [["sim", "crash", "--every", "0", &file], ["sim", "storm", "--seeds", "0", &file], ["sim", "mutants", "--seeds", "0", &file]]
+    {
+        refused(&whittle(&arguments, ""), 2, &["0 is not in 1.."]);
+    }
+}
+
+#[test]
+fn a_ledger_that_is_empty_has_saved_nothing_that_is_known() {
+    let folder = Folder::new("ledger");
+    refused(&whittle(&["savings", &folder.file("ledger.json", "")], ""), 2, &["ledger.json is empty"]);
+    let none = folder.file("none.json", "[]");
+    let ended = whittle(&["savings", &none, "--report", "/no/such/report.html"], "");
+    refused(&ended, 1, &["/no/such/report.html: the report cannot be written"]);
+    assert!(out(&ended).contains("nothing was saved"), "what is known is printed: {}", out(&ended));
+    assert!(!Path::new("/no/such").exists());
+}
