@@ -16,6 +16,7 @@ pub mod local;
 pub mod look;
 mod money;
 mod page;
+mod patience;
 pub mod plan;
 pub mod printing;
 pub mod programs;

@@ -1,6 +1,7 @@
 //! The programs that speak to a live account and a live cluster for us: `aws` and `kubectl`. Whoever can use these has credentials
 //! for them already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
 
+use crate::patience::Patience;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -17,7 +18,12 @@ pub struct Program {
     fixed: Vec<String>,
     /// How long it may run.
     limit: Option<Duration>,
+    /// Whether nothing is said while it runs for long.
+    silent: bool,
 }
+
+/// How long a program may run unless a command says otherwise: the lists of a large cluster come in less.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +119,7 @@ impl Program {
     fn new(name: &'static str, variable: &str, options: [(&str, Option<&str>); 3]) -> Self {
         let path = std::env::var_os(variable).filter(|path| !path.is_empty()).unwrap_or_else(|| name.into());
         let given = options.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?.to_owned()]));
-        Self { path, name, fixed: given.flatten().collect(), limit: None }
+        Self { path, name, fixed: given.flatten().collect(), limit: Some(LIMIT), silent: false }
     }
 
     /// The same with another file for the program.
@@ -126,6 +132,18 @@ impl Program {
     #[must_use]
     pub fn within(self, limit: Duration) -> Self {
         Self { limit: Some(limit), ..self }
+    }
+
+    /// The same, without a limit: what it waits for takes as long as it takes.
+    #[must_use]
+    pub fn unlimited(self) -> Self {
+        Self { limit: None, ..self }
+    }
+
+    /// The same; nothing is said on standard error while it runs.
+    #[must_use]
+    pub fn silent(self) -> Self {
+        Self { silent: true, ..self }
     }
 
     /// Why it could not be run to its end.
@@ -193,22 +211,18 @@ impl Program {
     }
 
     fn output(&self, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
+        let _patience = if self.silent { Patience::silent() } else { Patience::with(format!("waiting for {}", self.name)) };
         let mut command = Command::new(&self.path);
         command.args(arguments).args(&self.fixed).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let Some(input) = input else {
-            let child = command.stdin(Stdio::null()).spawn()?;
-            return match self.limit {
-                Some(limit) => output_within(child, limit),
-                None => child.wait_with_output(),
-            };
-        };
-        let mut child = command.stdin(Stdio::piped()).spawn()?;
-        let pipe = child.stdin.take();
-        std::thread::scope(|threads| {
+        let mut child = command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).spawn()?;
+        if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input.map(str::to_owned)) {
             // Written beside reading, because either pipe may be full. A program that does not read its input says itself what is wrong.
-            threads.spawn(move || pipe.map(|mut pipe| pipe.write_all(input.as_bytes())));
-            child.wait_with_output()
-        })
+            std::thread::spawn(move || pipe.write_all(input.as_bytes()));
+        }
+        match self.limit {
+            Some(limit) => output_within(child, limit),
+            None => child.wait_with_output(),
+        }
     }
 }
 

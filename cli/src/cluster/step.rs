@@ -138,7 +138,9 @@ impl Action {
 
     pub(super) fn run(&self, tools: Tools<'_>) -> Result<(), ProgramError> {
         let words: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        let program = tools.of(self.tool);
+        let program = tools.of(self.tool).clone();
+        // A stack is waited for as long as the program itself does.
+        let program = if words.contains(&"wait") { program.unlimited() } else { program };
         let input = self.input.as_ref().map(|input| input.filled(tools.aws)).transpose()?;
         let once = || match &input {
             Some(input) => program.feed(&words, input),

@@ -100,7 +100,7 @@ struct Listed<T> {
 impl Live {
     /// The same, silent.
     pub(crate) fn quiet(self) -> Self {
-        Self { quiet: true, ..self }
+        Self { quiet: true, kubectl: self.kubectl.silent() }
     }
 
     /// The same; what gives no answer for longer is ended.
@@ -143,7 +143,9 @@ impl Live {
         let lists: Vec<Vec<&Kind>> =
             GROUPS.iter().map(|group| group.iter().filter(|kind| kind.is_asked(purpose, &served)).collect()).collect();
         let lists: Vec<Vec<&Kind>> = lists.into_iter().filter(|kinds| !kinds.is_empty()).collect();
-        let listed = waiting::at_once((!self.quiet).then_some("reading the cluster"), &lists, |kinds| self.list(kinds, &parse));
+        // How far they are is said already.
+        let asking = Self { kubectl: self.kubectl.clone().silent(), ..*self };
+        let listed = waiting::at_once((!self.quiet).then_some("reading the cluster"), &lists, |kinds| asking.list(kinds, &parse));
         let (mut found, mut hidden) = (Vec::new(), Vec::new());
         for one in listed {
             let mut one = one?;

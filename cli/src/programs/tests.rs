@@ -1,7 +1,7 @@
 use super::*;
 
 fn shell() -> Program {
-    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new(), limit: None }
+    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new(), limit: None, silent: false }
 }
 
 #[test]
@@ -58,4 +58,14 @@ fn a_program_that_gives_no_answer_in_time_is_ended() {
     let words = within(60_000).answer(&["-c", large]).unwrap();
     assert_eq!((words.text.len(), words.said.as_str(), words.failed()), (3_000_000, "words", true));
     assert_eq!(within(60_000).json(&["-c", "echo 1"]).unwrap(), 1);
+    // Also one that does not read what it is given.
+    let error = within(200).feed(&["-c", "exec sleep 60"], &"x".repeat(1 << 20)).unwrap_err();
+    assert!(matches!(error, ProgramError::Late { .. }), "{error}");
+}
+
+#[test]
+fn every_program_ends_in_time_unless_it_is_to_wait() {
+    let aws = Program::aws(None, None);
+    assert_eq!((aws.limit, aws.unlimited().limit), (Some(LIMIT), None));
+    assert_eq!(Program::kubectl(None, None).limit, Some(LIMIT));
 }

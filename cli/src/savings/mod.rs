@@ -14,6 +14,7 @@ mod tests;
 use crate::live::deployment::{Asked, DeploymentError, StackArgs};
 use crate::local::Output;
 use crate::money::{Currency, counted};
+use crate::patience::Patience;
 use crate::printing::{self, say};
 use crate::schema::Document;
 use clap::Args;
@@ -63,7 +64,7 @@ pub struct SavingsArgs {
     #[arg(long, value_name = "NAME", requires = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub cluster: Option<String>,
     /// Only commands within this time before --until, such as 24h or 7d; all unless given
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub since: Option<GoDuration>,
     /// The time up to which savings are counted, such as 2026-01-01T00:00:00Z; now unless given, and for what
     /// `whittle local run` printed the end of the simulation
@@ -121,6 +122,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     for path in if nothing_named { standard_input.as_slice() } else { &args.files } {
         let name = path.display().to_string();
         if name == "-" {
+            let _patience = Patience::with("reading standard input".to_owned());
             ledger.read("standard input", &mut *stdin);
             continue;
         }

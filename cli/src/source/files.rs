@@ -1,5 +1,6 @@
 //! Reads `-f` arguments: files, directories and standard input.
 
+use crate::patience::Patience;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -69,6 +70,7 @@ pub fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
 pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
     if path == Path::new("-") {
         let name = "standard input".to_owned();
+        let _patience = Patience::with(format!("reading {name}"));
         return vec![match bounded(stdin, LARGEST) {
             Ok(text) => Ok(File { name, text }),
             Err(fault) => Err(FileError { path: name, fault }),
@@ -100,6 +102,7 @@ pub(crate) fn text(path: &Path) -> Result<String, FileError> {
         if metadata.is_file() && metadata.len() > LARGEST {
             return Err(Fault::TooLarge);
         }
+        let _patience = if metadata.is_file() { Patience::silent() } else { Patience::with(format!("reading {}", path.display())) };
         bounded(file, LARGEST)
     };
     read().map_err(|fault| fault.of(path))

@@ -69,9 +69,10 @@ fn request(args: &Args) -> String {
     serde_json::to_string(&std::collections::BTreeMap::from([("uninstall", request)])).expect("plain data is JSON")
 }
 
-/// The arguments of the `aws` command, which reads the request from its input: both its generations take it from there as it is.
-fn invocation(function: &str) -> [&str; 7] {
-    ["lambda", "invoke", "--function-name", function, "--payload", "fileb:///dev/stdin", "/dev/stdout"]
+/// The arguments of the `aws` command, which reads the request from its input: both its generations take it from there as it is. It waits
+/// for as long as the function works; otherwise it would ask once more after a minute.
+fn invocation(function: &str) -> [&str; 9] {
+    ["lambda", "invoke", "--function-name", function, "--cli-read-timeout", "0", "--payload", "fileb:///dev/stdin", "/dev/stdout"]
 }
 
 /// The command line with what it reads, for a shell.
@@ -109,7 +110,7 @@ pub fn run(args: &Args, aws: &Program, out: &mut dyn Write, err: &mut dyn Write)
         writeln!(out, "{}", shown(aws, &function, &request))?;
         return Ok(ExitCode::SUCCESS);
     }
-    match aws.feed(&invocation(&function), &request) {
+    match aws.clone().unlimited().feed(&invocation(&function), &request) {
         Ok(answer) => answered(args, &answer, out, err),
         Err(error @ ProgramError::Missing { .. }) => {
             writeln!(err, "error: {error}, or run this where it is:\n{}", shown(aws, &function, &request))?;

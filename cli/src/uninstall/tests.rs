@@ -55,7 +55,7 @@ fn without_yes_it_is_a_dry_run() {
 #[test]
 fn the_printed_command_can_be_run_in_a_shell() {
     let expected = "echo '{\"uninstall\":{\"cluster\":\"prod\",\"nodes\":\"drain\",\"dryRun\":true}}' | aws lambda invoke --function-name \
-                    whittle-Sweep --payload fileb:///dev/stdin /dev/stdout --region eu-west-1 --output json\n";
+                    whittle-Sweep --cli-read-timeout 0 --payload fileb:///dev/stdin /dev/stdout --region eu-west-1 --output json\n";
     let (_, out, err) = ran(&args(|args| args.print = true), &missing());
     assert_eq!((out.as_str(), err.as_str()), (expected, ""));
 }
