@@ -8,7 +8,7 @@ mod workloads;
 
 use crate::local::Output;
 use crate::look::ClusterArgs;
-use crate::source::{self, acceptance, files};
+use crate::source::{self, acceptance, files, served};
 use crate::validate;
 use findings::{Findings, Level};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,6 +166,9 @@ impl Findings {
                     self.verdict(&name, runtime::kubelet_violations(class.spec.kubelet.as_ref()).iter().map(ToString::to_string));
                 }
                 Object::ConfigMap(map) => self.config_map(&name, map, node_role),
+                Object::Unknown { api_version, kind, .. } if served::meant(api_version, kind).is_some() => {
+                    self.add(Level::Warning, served::warning(api_version, kind, &object.key()));
+                }
                 Object::Unknown { api_version, kind, .. } => {
                     self.add(Level::Note, [format!("{name} is not looked at: {kind} of {api_version}")]);
                 }

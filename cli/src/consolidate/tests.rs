@@ -106,7 +106,7 @@ fn invalid_disruption_settings_block_only_their_own_pool() {
     check_closed("{budgets: [{nodes: 100%}, {nodes: -10%}]}", "-10%");
     check_closed("{budgets: [{nodes: '0', reasons: [Expired]}]}", "\"Expired\" is not one of Underutilized, Empty, Drifted");
     check_closed("{budgets: [{nodes: 100%}], consolidationPolicy: WhenUnderutilized}", "WhenUnderutilized");
-    check_closed("{budgets: [{nodes: 100%}], consolidationPolicy: whenempty}", "expected one of");
+    check_closed("{budgets: [{nodes: 100%}], consolidationPolicy: whenempty}", "write one of");
     check_closed("{budgets: [{nodes: 100%}], consolidateAfter: 1hr}", "\"1hr\" is not a duration");
     check_closed("{budgets: [{nodes: 100%}], consolidateAfter: -5m}", "negative");
 }

@@ -9,6 +9,7 @@ mod tests;
 use crate::consolidate;
 use crate::live::deployment::{DeploymentError, StackArgs};
 use crate::plan::{self, output, text};
+use crate::printing::complain;
 use crate::schema::Document;
 use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
@@ -85,7 +86,13 @@ fn like(names: &[String]) -> String {
 /// Runs the command; [`Answer`] has its exit codes.
 #[must_use]
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    Answer::finish(answer(args))
+    let answered = answer(args);
+    let nothing = matches!(answered, Err(ExplainError::Read(ReadError::Nothing { .. })));
+    let code = Answer::finish(answered);
+    if nothing && std::path::Path::new(&args.name).exists() {
+        complain!("note: files are named with -f: -f {}", args.name);
+    }
+    code
 }
 
 /// The output of the command.

@@ -2,8 +2,8 @@
 
 use super::kinds;
 use super::wiring::Handlers;
-use crate::source::acceptance;
 use crate::source::files::{self, File, FileError};
+use crate::source::{acceptance, served};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -170,7 +170,13 @@ impl Session {
         let now = world.now();
         for object in new {
             let label = label(&object);
-            let note = if let Object::ClusterConfig(config) = &object { another_cluster(&world, config) } else { None };
+            let note = match &object {
+                Object::ClusterConfig(config) => another_cluster(&world, config),
+                Object::Unknown { api_version, kind, name, .. } => {
+                    served::warning(api_version, kind, name).map(|warning| format!("warning: {warning}"))
+                }
+                _ => None,
+            };
             let applied = world.cluster.apply(object, now);
             messages.push(format!("{label} {}", applied.word()));
             messages.extend(note);

@@ -5,6 +5,7 @@ use crate::money::Currency;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::io::Read;
+use whittle_api::words;
 use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
 use whittle_disruption::LedgerEntry;
@@ -26,8 +27,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads all JSON values of a stream one by one: a long export of JSON lines is never held in memory as a whole. Returns whether there is
-    /// none.
+    /// Reads all JSON values of a stream one by one: a long export of JSON lines is never held in memory as a whole. Returns whether there
+    /// is none.
     pub(super) fn read(&mut self, name: &str, input: impl Read) -> bool {
         let mut values = serde_json::Deserializer::from_reader(input).into_iter::<Value>().peekable();
         let is_empty = values.peek().is_none();
@@ -35,7 +36,7 @@ impl Ledger {
             match value {
                 Ok(value) => self.take(&format!("{name}: value {number}"), value),
                 Err(error) => {
-                    self.fail(format!("{name}: value {number} is not JSON, the rest is left out: {error}"));
+                    self.fail(format!("{name}: value {number} is not JSON, the rest is left out: {}", plain(error)));
                     return false;
                 }
             }
@@ -79,7 +80,7 @@ impl Ledger {
                 if let Some(data) = object.get("data").and_then(|data| data.get("S")).and_then(Value::as_str) {
                     return match serde_json::from_str(data) {
                         Ok(value) => self.take(place, value),
-                        Err(error) => self.fail(format!("{place}: its data are not JSON: {error}")),
+                        Err(error) => self.fail(format!("{place}: its data are not JSON: {}", plain(error))),
                     };
                 }
                 if object.contains_key("beforeNanos") {
@@ -125,16 +126,20 @@ impl Ledger {
         match (at, serde_json::from_value(entries.clone())) {
             (Some(at), Ok(entries)) => self.shadow_records.push(ShadowRecord { at, entries }),
             (None, _) => self.fail(format!("{place} is a record of shadow mode without a time")),
-            (_, Err(error)) => self.fail(format!("{place} is no record of shadow mode: {error}")),
+            (_, Err(error)) => self.fail(format!("{place} is no record of shadow mode: {}", plain(error))),
         }
     }
 
     fn add_entry(&mut self, place: &str, value: Value) {
         match serde_json::from_value::<LedgerEntry>(value) {
             Ok(entry) => self.entries.push(entry),
-            Err(error) => self.fail(format!("{place} is no ledger entry: {error}")),
+            Err(error) => self.fail(format!("{place} is no ledger entry: {}", plain(error))),
         }
     }
+}
+
+fn plain(error: serde_json::Error) -> String {
+    words::plain(&error.to_string())
 }
 
 /// The time of the last line of a simulation.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
-use whittle_api::{ClusterObjects, labels};
+use whittle_api::{ClusterObjects, labels, words};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_units::{Price, Quantity, Resources};
 
@@ -69,7 +69,7 @@ pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
 /// # Errors
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
-    let entries: Vec<TypeEntry> = serde_json::from_str(text).map_err(|error| format!("it is no JSON list of instance types ({error})"))?;
+    let entries = entries(text)?;
     let mut names = BTreeSet::new();
     if let Some(fault) = entries.iter().find_map(|entry| fault(entry).or_else(|| twice(entry, &mut names))) {
         return Err(fault);
@@ -78,10 +78,23 @@ pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
     Ok(entries.into_iter().map(|entry| instance_type(entry, &keys)).collect())
 }
 
+/// The entries of a text, or where and why it has none.
+fn entries(text: &str) -> Result<Vec<TypeEntry>, String> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let entries = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let at = error.path().to_string();
+        let said = words::plain(&error.into_inner().to_string());
+        if at == "." { format!("it is no JSON list of instance types: {said}") } else { format!("{at}: {said}") }
+    })?;
+    json.end().map_err(|error| format!("it is no JSON list of instance types: {}", words::plain(&error.to_string())))?;
+    Ok(entries)
+}
+
 /// What an hour of no machine costs: far more than that of the dearest one.
 const TOO_DEAR: f64 = 1e6;
 
-/// What is wrong with a type: its price, or an amount. Of one that costs nothing everything would be placed, and no sum would mean anything.
+/// What is wrong with a type: its price, or an amount. On one that costs nothing everything would be placed, and no sum would mean
+/// anything.
 fn fault(entry: &TypeEntry) -> Option<String> {
     let name = &entry.name;
     let of_amounts =

@@ -12,6 +12,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
 use whittle_api::validate::{self, Served};
+use whittle_api::words;
 use whittle_api::{Mark, ObjectMeta};
 
 /// One object as it was written, with its position.
@@ -444,7 +445,7 @@ impl Document {
         let why = match self.value.pointer("/spec/disruption")? {
             Value::Object(_) => {
                 let error = serde_path_to_error::deserialize::<_, NodePool>(self.value.clone()).err()?;
-                format!("{}: {}", error.path(), error.inner())
+                format!("{}: {}", error.path(), words::plain(&error.inner().to_string()))
             }
             _ => "spec.disruption: it is no object".to_owned(),
         };
@@ -503,14 +504,15 @@ impl Document {
 
     fn parse_error(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ReadError {
         let (field, inner) = (error.path().to_string(), error.inner().to_string());
+        let said = words::plain(&inner);
         let remedy = if inner.contains("expected a string") {
             "; a name or value that is meant as text needs quotes"
-        } else if field.ends_with("Time") || field.ends_with("Timestamp") {
+        } else if (field.ends_with("Time") || field.ends_with("Timestamp")) && !said.contains("2026-01-01") {
             "; write a time such as 2026-01-01T00:00:00Z"
         } else {
             ""
         };
-        self.fault(field, format!("{inner}{remedy}"))
+        self.fault(field, format!("{said}{remedy}"))
     }
 
     pub(crate) fn fault(&self, field: String, message: String) -> ReadError {

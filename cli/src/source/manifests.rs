@@ -8,6 +8,7 @@ use super::expansion::Replicas;
 use super::files;
 use super::identity::tell_apart;
 use super::replacement::replace;
+use super::served;
 use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,8 @@ pub struct Manifests {
     pub added: BTreeSet<String>,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
+    /// Those of them whose kind is misspelt.
+    pub misspelt: Vec<String>,
     /// Unreadable objects, with the reason. They are ignored.
     pub refused: Vec<String>,
     /// Those of them that may protect pods or nodes, or constrain where pods run: without them nothing can be disrupted safely.
@@ -112,6 +115,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     let settings = settings(&documents, when)?;
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
     let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
+    let mut misspelt = Vec::new();
     let mut blocks_disruption = refused.clone();
     let mut node_classes = Vec::new();
     let mut read = 0;
@@ -142,7 +146,10 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
             Ok(known) => {
                 read += 1;
                 warnings.extend_from_slice(&document.faults);
-                if !known {
+                let warning = served::warning(document.version(), document.kind(), &document.name());
+                if let Some(warning) = warning.filter(|_| !known) {
+                    misspelt.push(warning);
+                } else if !known {
                     skipped.push(format!("{} {} {}", document.version(), document.kind(), document.name()));
                 }
             }
@@ -169,6 +176,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         expanded,
         added,
         skipped,
+        misspelt,
         refused,
         blocks_disruption,
         warnings,

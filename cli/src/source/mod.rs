@@ -7,6 +7,7 @@ pub mod files;
 
 pub(crate) mod acceptance;
 pub(crate) mod classes;
+pub(crate) mod served;
 mod documents;
 mod identity;
 mod settings;
@@ -77,13 +78,17 @@ pub struct Source {
     pub objective: Option<ObjectiveArg>,
     /// What a machine costs besides its price and its volumes, in dollars per hour, for the objective balanced. Without it: key
     /// `machineCost` of `plan-settings`, else 0.05
-    #[arg(long, value_name = "DOLLARS", value_parser = machine_cost)]
+    #[arg(long, value_name = "DOLLARS", value_parser = machine_cost, allow_negative_numbers = true)]
     pub machine_cost: Option<Price>,
 }
 
 /// A time of the command line.
 pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| "write date, time and zone, as in 2026-01-01T00:00:00Z".to_owned())
+    let is_date = |text: &str| text.trim_end_matches(['Z', 'z']).parse::<jiff::civil::DateTime>().is_ok();
+    text.parse().map_err(|_| match text.ends_with(['Z', 'z']) && is_date(text) {
+        true => format!("no time so far away is computed with: write one up to {}", Timestamp::MAX.strftime("%FT%TZ")),
+        false => "write date, time and zone, as in 2026-01-01T00:00:00Z".to_owned(),
+    })
 }
 
 impl Source {
@@ -162,6 +167,7 @@ fn print_ignored(read: &Manifests) {
     let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| complain!("{what}{line}"));
     list("note: ", &read.expanded);
     list("note: skipped ", &read.skipped);
+    list("warning: ", &read.misspelt);
     list("error: refused: ", &read.refused);
     list("error: an API server would refuse: ", &read.warnings);
     list("warning: ", &unresolved);

@@ -133,6 +133,10 @@ impl WorkloadManifests {
                 let mut job: Job = document.parse()?;
                 stamp.fill(&mut job.metadata, true);
                 let replicas = job.replicas();
+                if let Some(fault) = replicas_fault(replicas, REPLICAS_MAX) {
+                    let field = if job.spec.parallelism == Some(replicas) { "spec.parallelism" } else { "spec.completions" };
+                    return Err(document.fault(field.to_owned(), fault.replace("replicas", "pods at a time")));
+                }
                 self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector)?;
             }
             ("v1", "PodTemplate") => {

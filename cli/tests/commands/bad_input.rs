@@ -229,3 +229,92 @@ fn a_ledger_that_is_empty_has_saved_nothing_that_is_known() {
     assert!(out(&ended).contains("nothing was saved"), "what is known is printed: {}", out(&ended));
     assert!(!Path::new("/no/such").exists());
 }
+
+#[test]
+fn a_key_that_stands_twice_is_refused_in_every_kind_by_every_command() {
+    let twice = WEB.replace("spec: {replicas: 3,", "spec: {replicas: 3, replicas: 30,");
+    let wanted = ["Deployment \"web\", spec.replicas: the key stands twice in one map, first in line 4"];
+    refused(&whittle(&["check", "-f", "-"], &twice), 2, &wanted);
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &twice), 2, &wanted);
+    refused(&whittle(&["local"], &format!("apply -f -\n{twice}EOF\n")), 2, &wanted);
+    let unknown = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a, name: b}\n";
+    refused(&whittle(&["check", "-f", "-"], unknown), 2, &["metadata.name: the key stands twice"]);
+}
+
+#[test]
+fn a_misspelt_kind_of_kubernetes_is_told_by_every_command() {
+    for (version, kind) in [("app/v1", "Deployment"), ("apps/v1", "Deploymnet"), ("apps/v1beta1", "Deployment")] {
+        let text = WEB.replace("apps/v1", version).replace("kind: Deployment", &format!("kind: {kind}"));
+        let wanted = format!(
+            "warning: {kind} \"web\": no server has {kind} of {version}, so that it has no effect; did you mean apps/v1 Deployment?"
+        );
+        let checked = whittle(&["check", "-f", "-"], &text);
+        assert!(checked.status.success() && out(&checked).contains(&wanted), "{}{}", out(&checked), err(&checked));
+        refused(&whittle(&["check", "--strict", "-f", "-"], &text), 1, &["did you mean apps/v1 Deployment?"]);
+        let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &text);
+        assert!(planned.status.success() && err(&planned).contains(&wanted), "{}", err(&planned));
+        let applied = whittle(&["local"], &format!("apply -f -\n{text}EOF\n"));
+        assert!(out(&applied).contains(&wanted), "{}{}", out(&applied), err(&applied));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told_in_words_of_manifests() {
+    let folder = Folder::new("words");
+    for (from, to, wanted) in [
+        ("metadata: {name: web}", "metadata: 5", "metadata: a map of fields is needed here, not 5"),
+        ("replicas: 3", "replicas: three", "spec.replicas: a whole number is needed here, not the text \"three\""),
+        (
+            "replicas: 3",
+            "replicas: 5000000000",
+            "spec.replicas: a whole number from -2147483648 to 2147483647 is needed here, not 5000000000",
+        ),
+        ("[{name: c, image: i}]", "{}", "containers: a list is needed here, not a map of fields"),
+    ] {
+        let text = WEB.replacen(from, to, 1);
+        for (arguments, input) in [
+            (&["check", "-f", "-"][..], text.clone()),
+            (&["plan", "-f", "-", "--region", "us-east-1"], text.clone()),
+            (&["local"], format!("apply -f -\n{text}EOF\n")),
+        ] {
+            let ended = whittle(arguments, &input);
+            assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {}", err(&ended));
+            assert!(err(&ended).contains(wanted), "{arguments:?}: {}", err(&ended));
+        }
+    }
+    let ledger = folder.file("ledger.json", r#"{"beforeNanos": "x", "id": "a"}"#);
+    let ended = whittle(&["savings", &ledger], "");
+    refused(&ended, 2, &["is no ledger entry: "]);
+    assert!(!err(&ended).contains("expected") && !err(&ended).contains("u64"), "{}", err(&ended));
+}
+
+#[test]
+fn a_file_without_its_option_is_told_how_it_is_named() {
+    let folder = Folder::new("named");
+    let file = folder.file("pool.yaml", WEB);
+    for command in ["plan", "consolidate", "compare", "explain"] {
+        refused(&whittle(&[command, &file], ""), 2, &[&format!("note: files are named with -f: -f {file}")]);
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused_for_what_they_are() {
+    let folder = Folder::new("numbers");
+    let none = folder.file("none.yaml", WEB);
+    for (arguments, wanted) in [
+        (&["plan", "-f", &none, "--machine-cost", "-1"][..], "\"-1\" is no cost of a machine"),
+        (&["cost", "--nodes", "-1"], "-1 is not in 0..=5000"),
+        (&["savings", "--since", "-1d"], "write numbers with units"),
+        (&["plan", "-f", &none, "--now", "9999-12-31T23:59:59Z"], "write one up to 9999-12-30T22:00:00Z"),
+        (&["plan", "-f", &none, "--now", "yesterday"], "write date, time and zone"),
+        (&["cost", "--region", ""], "a value is required for '--region <REGION>'"),
+    ] {
+        refused(&whittle(arguments, ""), 2, &[wanted]);
+    }
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 2000000000, template: {spec: {containers: [{name: c, \
+               image: i}]}}}\n";
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], job), 2, &["spec.parallelism: 2000000000 pods at a time are too many"]);
+    let ended = whittle(&["local"], "advance\n");
+    assert_eq!(err(&ended).matches("error: ").count(), 1, "{}", err(&ended));
+    refused(&ended, 2, &["<TIME>", "usage: advance <TIME>"]);
+}

@@ -27,6 +27,7 @@ pub mod settings;
 mod shared;
 pub mod unreadable;
 pub mod validate;
+pub mod words;
 mod yaml;
 
 pub use yaml::Mark;

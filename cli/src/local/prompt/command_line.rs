@@ -266,9 +266,16 @@ pub(super) fn parse(words: &[String]) -> Result<Result<Line, String>, String> {
             if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand) {
                 return Ok(Err(text));
             }
-            Err(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+            Err(told(&text))
         }
     }
+}
+
+/// What is wrong with a command, in one paragraph: what follows the first line belongs to it.
+fn told(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    lines.map(|line| line.replace("Usage:  ", "usage: ")).collect::<Vec<_>>().join("\n  ")
 }
 
 /// The names of all commands.

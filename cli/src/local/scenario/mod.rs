@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use whittle_api::GoDuration;
+use whittle_api::{GoDuration, words};
 use whittle_claims::LeftNodes;
 
 /// A scenario file.
@@ -333,8 +333,8 @@ pub enum ScenarioError {
 pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
     let shown = path.display().to_string();
     let text = files::text(path)?;
-    let mut scenario: Scenario =
-        serde_saphyr::from_str(&text).map_err(|error| ScenarioError::Parse { path: shown.clone(), message: error.to_string() })?;
+    let mut scenario: Scenario = serde_saphyr::from_str(&text)
+        .map_err(|error| ScenarioError::Parse { path: shown.clone(), message: words::plain(&error.to_string()) })?;
     scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);
     for step in &scenario.steps {
         let line = step.referenced.line();

@@ -12,6 +12,7 @@ mod tests;
 use crate::field::{FieldError, FieldPath, Stage, Step};
 use crate::legacy::{LegacyObject, version_before};
 use crate::validate::{self, Served};
+use crate::words;
 use crate::yaml::{self, Content, Mark, Node};
 pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
@@ -35,8 +36,8 @@ pub struct Located<T> {
 type Reader = fn(Value) -> Result<Object, FieldError>;
 
 /// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by
-/// kubectl (unknown fields and repeated keys are errors), other kinds only in the fields that we use. One of Karpenter's kinds in a group
-/// that is nearly Karpenter's is an error, too.
+/// kubectl (unknown fields are errors), other kinds only in the fields that we use. Repeated keys are errors in all. One of Karpenter's
+/// kinds in a group that is nearly Karpenter's is an error, too.
 ///
 /// # Errors
 /// All errors of the text, in its order.
@@ -118,8 +119,8 @@ fn visit<'a>(
 fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
     let strict = is_karpenter(api_version);
     let mut errors = Vec::new();
+    repeated_keys(node, &FieldPath::root(), &mut errors);
     if strict {
-        repeated_keys(node, &FieldPath::root(), &mut errors);
         if let Some(lost) = indent::lost(node, &errors) {
             return Err(vec![lost]);
         }
@@ -127,6 +128,7 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
     if legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)).is_none() {
         return match validate::served(api_version, kind) {
             Served::Nowhere => Err(vec![validate::unserved(api_version, kind)]),
+            _ if !errors.is_empty() => Err(errors),
             _ => Ok(unknown(node, api_version, kind)),
         };
     }
@@ -234,7 +236,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
                 _ => path,
             };
         }
-        FieldError::new(path, error.inner().to_string())
+        FieldError::new(path, words::plain(&error.inner().to_string()))
     })
 }
 
