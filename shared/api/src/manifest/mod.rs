@@ -120,10 +120,8 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
     let strict = is_karpenter(api_version);
     let mut errors = Vec::new();
     repeated_keys(node, &FieldPath::root(), &mut errors);
-    if strict {
-        if let Some(lost) = indent::lost(node, &errors) {
-            return Err(vec![lost]);
-        }
+    if strict && let Some(lost) = indent::lost(node, &errors) {
+        return Err(vec![lost]);
     }
     if legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)).is_none() {
         return match validate::served(api_version, kind) {
