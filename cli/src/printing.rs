@@ -263,7 +263,8 @@ mod tests {
         for byte in "é\u{202e}x\n".bytes() {
             all.write_all(&[byte]).unwrap();
         }
-        write!(all, "{}[{}m{}", '\u{1b}', 31, "red").unwrap();
+        let (escape, number, word) = ('\u{1b}', 31, "red");
+        write!(all, "{escape}[{number}m{word}").unwrap();
         assert_eq!(String::from_utf8(all.stream).unwrap(), "é\\u202ex\n\u{1b}[31mred");
         // What JSON says is the same after it.
         assert_eq!(serde_json::from_str::<String>(&harmless("\"\u{202e}\"", false)).unwrap(), "\u{202e}");

@@ -146,11 +146,8 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
             Ok(known) => {
                 read += 1;
                 warnings.extend_from_slice(&document.faults);
-                let warning = served::warning(document.version(), document.kind(), &document.name());
-                if let Some(warning) = warning.filter(|_| !known) {
-                    misspelt.push(warning);
-                } else if !known {
-                    skipped.push(format!("{} {} {}", document.version(), document.kind(), document.name()));
+                if !known {
+                    tell_unread(document, &mut misspelt, &mut skipped);
                 }
             }
             Err(error) => {
@@ -182,6 +179,15 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         warnings,
         unreadable_disruption,
     })
+}
+
+/// Tells that a document is of a kind that is not read, which may be misspelt.
+fn tell_unread(document: &Document, misspelt: &mut Vec<String>, skipped: &mut Vec<String>) {
+    let (version, kind, name) = (document.version(), document.kind(), document.name());
+    match served::warning(version, kind, &name) {
+        Some(warning) => misspelt.push(warning),
+        None => skipped.push(format!("{version} {kind} {name}")),
+    }
 }
 
 /// Whether only its own nodes are affected where it is refused: without it they are no candidates.

@@ -135,7 +135,7 @@ mod tests {
     use whittle_api::k8s::PdbSpec;
 
     fn allowed(spec: PdbSpec) -> i32 {
-        let mut cluster = Cluster::new("c".into(), "1.33");
+        let mut cluster = Cluster::new("c".into(), "1.33", jiff::Timestamp::UNIX_EPOCH);
         for name in ["a", "b", "c", "d"] {
             let pod: Pod = serde_json::from_value(serde_json::json!({
                 "metadata": {"name": name, "namespace": "default"},
