@@ -84,9 +84,7 @@ impl<P: Rights> Run<'_, P> {
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
         let created = self.create_claims(lease, &snapshot, &plan, &mut report).await?;
-        for left in write::new_reasons(&plan, &snapshot.buffers).take(write::LEFT_OUT_MAX) {
-            write::record_left_out(&mut report, left, &snapshot);
-        }
+        write::record_all_left_out(&mut report, &plan, &snapshot);
         self.store_expected(&snapshot, &plan, &mut report).await;
         let mut published = true;
         if !self.settings.shadow {
@@ -161,7 +159,7 @@ impl<P: Rights> Run<'_, P> {
                 written.count_failure(report, "mirrors_failed");
             }
         }
-        let events: Vec<ClusterEvent> = write::events(plan, created, snapshot).into_iter().take(write::EVENTS_MAX).collect();
+        let events: Vec<ClusterEvent> = write::events(plan, created, snapshot);
         for some in events.chunks(CONCURRENT_REQUESTS) {
             if !has_time() {
                 report.count("events_postponed");

@@ -1,6 +1,6 @@
 //! What is behind "no instance type": refusals of EC2, and the images of the node class. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
@@ -9,8 +9,26 @@ use whittle_model::requirements::{Requirements, from_requirements};
 use whittle_model::scheduling::{Cause, Finding, PoolRejection, Reason};
 use whittle_snapshot::Snapshot;
 
-/// The text of a reason, and what EC2 and the images of the class have to do with it.
-pub(crate) fn text(reason: &Reason, snapshot: &Snapshot) -> String {
+/// The texts of reasons. Pods of one workload have the same, and all instance types are looked at for it.
+pub(crate) struct Texts<'s> {
+    pub(crate) snapshot: &'s Snapshot,
+    /// By the reason's own text.
+    known: BTreeMap<String, String>,
+}
+
+impl<'s> Texts<'s> {
+    pub(crate) fn new(snapshot: &'s Snapshot) -> Self {
+        Self { snapshot, known: BTreeMap::new() }
+    }
+
+    /// The text of a reason, and what EC2 and the images of the class have to do with it.
+    pub(crate) fn of(&mut self, reason: &Reason) -> String {
+        let snapshot = self.snapshot;
+        self.known.entry(reason.to_string()).or_insert_with(|| text(reason, snapshot)).clone()
+    }
+}
+
+fn text(reason: &Reason, snapshot: &Snapshot) -> String {
     let mut out = reason.to_string();
     if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = reason {
         for rejection in rejections {

@@ -287,7 +287,7 @@ fn reasons_name_ec2s_refusals_and_the_images_that_rule_types_out() {
         change(&mut snapshot);
         let plan = checked(&snapshot.input(), &Options::provisioning(), &ClusterName::new("demo")).unwrap();
         let [left] = plan.left_out.as_slice() else { panic!("{plan:?}") };
-        crate::outside::text(&left.reason, &snapshot)
+        crate::outside::Texts::new(&snapshot).of(&left.reason)
     };
     // What is refused is left in the catalog as unavailable.
     let refuse = |snapshot: &mut Snapshot| {

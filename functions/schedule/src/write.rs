@@ -1,6 +1,6 @@
 //! From a plan to claims, events and decision records. Pure.
 
-use crate::outside;
+use crate::outside::Texts;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
@@ -14,9 +14,9 @@ use whittle_units::{SignedDuration, Timestamp};
 /// The condition of a pod that records whether the scheduler has found a node for it.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
 /// Events of one run; the decision log has all of them.
-pub(crate) const EVENTS_MAX: usize = 100;
+const EVENTS_MAX: usize = 100;
 /// Unscheduled pods whose reason is recorded in one run: beyond that the same few reasons repeat.
-pub(crate) const LEFT_OUT_MAX: usize = 100;
+const LEFT_OUT_MAX: usize = 100;
 
 /// Records why a claim was planned, as a sentence and as data.
 pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
@@ -87,14 +87,22 @@ pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan
     }
 }
 
+/// Records why pods are unscheduled, of `LEFT_OUT_MAX` at most.
+pub(crate) fn record_all_left_out(report: &mut Report, plan: &Plan, snapshot: &Snapshot) {
+    let mut texts = Texts::new(snapshot);
+    for left in new_reasons(plan, &snapshot.buffers).take(LEFT_OUT_MAX) {
+        record_left_out(report, left, &mut texts);
+    }
+}
+
 /// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss.
-pub(crate) fn record_left_out(report: &mut Report, left: &LeftOut, snapshot: &Snapshot) {
+fn record_left_out(report: &mut Report, left: &LeftOut, texts: &mut Texts<'_>) {
     let mut detail = serde_json::json!({ "category": left.reason.category() });
     if let Reason::Pools(rejection) | Reason::NoTemplates(rejection) = &left.reason {
         detail["nodePools"] = rejection.iter().map(pool_detail).collect();
     }
-    let message = outside::text(&left.reason, snapshot);
-    report.explain(snapshot.now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), message, detail);
+    let message = texts.of(&left.reason);
+    report.explain(texts.snapshot.now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), message, detail);
     report.count("left_out");
 }
 
@@ -139,7 +147,7 @@ pub(crate) fn expected(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Exp
     expected_after(&snapshot.expected, &nominated.collect(), &buffered, snapshot.now)
 }
 
-/// Events on pods: where each should be scheduled, or why it cannot.
+/// Events on pods: where each should be scheduled, or why it cannot; `EVENTS_MAX` at most.
 pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec<ClusterEvent> {
     let virtual_pods = virtual_pods(&snapshot.buffers);
     let is_real = |pod: &&PodRef| !virtual_pods.contains(pod.uid.as_str());
@@ -154,15 +162,16 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec
     });
     // Unchanged reasons are not published again: the pod still shows them.
     let is_published = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_) | Reason::OptedOut) && !left.reason.is_transient();
-    let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(|left| failed(left, snapshot));
-    on_new.chain(on_old).chain(failed).collect()
+    let mut texts = Texts::new(snapshot);
+    let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(|left| failed(left, &mut texts));
+    on_new.chain(on_old).chain(failed).take(EVENTS_MAX).collect()
 }
 
 fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {
     ClusterEvent::normal(Involved::pod(&pod_key(pod)), "Nominated", format!("Pod should schedule on: {target}"))
 }
 
-fn failed(left: &LeftOut, snapshot: &Snapshot) -> ClusterEvent {
-    let why = outside::text(&left.reason, snapshot);
+fn failed(left: &LeftOut, texts: &mut Texts<'_>) -> ClusterEvent {
+    let why = texts.of(&left.reason);
     ClusterEvent::warning(Involved::pod(&pod_key(&left.pod)), "FailedScheduling", format!("Failed to schedule pod, {why}"))
 }
