@@ -49,7 +49,7 @@ pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'
 /// Whether a class was resolved. One that does not exist counts, too: the launch reports it.
 pub(crate) fn is_class_known(class: &str, input: &SweepInput<'_>) -> bool {
     let hidden = input.objects.is_unreadable(Ec2NodeClass::KIND, class) || input.objects.lacks_kind(Ec2NodeClass::KIND);
-    let there = hidden || input.objects.node_classes.iter().any(|one| one.metadata.name == class);
+    let there = hidden || input.objects.node_classes.iter().any(|one| one.metadata.name == class && !one.is_converted_template());
     !there || NodeClassRecord::referenced(input.classes, class, false).is_some()
 }
 

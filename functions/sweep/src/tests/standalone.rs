@@ -141,6 +141,11 @@ fn a_standalone_nodeclaim_waits_for_its_class_to_be_resolved() {
     let unseen = change(made(), |s| s.objects.node_classes = vec![class]);
     let (_, second) = unseen.twice(60);
     assert_eq!((names(&second), second.refresh), (vec![], true));
+    // An AWSNodeTemplate of the name is no such class, and will never be: the launch says that there is none.
+    let template = change(unseen, |s| {
+        s.objects.node_classes[0].metadata.annotations = [(labels::CONVERTED_FROM.to_owned(), "AWSNodeTemplate".to_owned())].into();
+    });
+    assert_eq!(names(&template.twice(60).1), ["mine"]);
     let uninstalling = change(made(), |s| s.uninstalling = true);
     assert_eq!(names(&uninstalling.twice(60).1), Vec::<&str>::new());
 }
