@@ -1,5 +1,6 @@
 //! Builds the functions' artifacts as SAM does, and checks their sizes against the specification.
 
+use crate::paths::{self, Paths};
 use crate::{environment, shell, template, workspace};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -12,11 +13,12 @@ pub(crate) const FUNCTIONS: &[&str] =
 const SPECIFIED_ROW: &str = "artifact of one function";
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Makes calls of cargo-lambda hermetic: it finds its compiler, and cannot fetch a toolchain.
-pub(crate) fn hermetic(command: &mut Command, sam: &Path) -> Result<()> {
+/// Makes calls of cargo-lambda hermetic: it finds its compiler, cannot fetch a toolchain, and leaves no path of this machine in a binary.
+pub(crate) fn hermetic(command: &mut Command, root: &Path, sam: &Path) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(sam.join("bin")).chain(std::env::split_paths(&path));
     command.env("PATH", std::env::join_paths(paths)?).env("RUSTUP_DIST_SERVER", "http://127.0.0.1:9");
+    command.env(paths::FLAGS, Paths::of(root)?.flags()?.join(" "));
     Ok(())
 }
 
@@ -32,7 +34,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     }
     arguments.extend(["--features", &features]);
     let mut build = template::tool(root, &sam, "cargo-lambda", &arguments);
-    hermetic(&mut build, &sam)?;
+    hermetic(&mut build, root, &sam)?;
     shell::run(build)?;
 
     let promise = root.join("SPECIFICATION.md");

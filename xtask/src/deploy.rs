@@ -94,7 +94,7 @@ pub(crate) fn build(root: &Path, sam: &Path, built: &Path) -> Result<()> {
             &format!("Clusters={CLUSTER} Architecture=x86_64"),
         ],
     );
-    artifacts::hermetic(&mut command, sam)?;
+    artifacts::hermetic(&mut command, root, sam)?;
     shell::run(command).with_context(|| format!("{} does not build", template::TEMPLATE))
 }
 

@@ -13,6 +13,7 @@ mod zip;
 pub(crate) use template::prebuilt;
 
 use crate::elf::{self, Elf};
+use crate::paths::Paths;
 use crate::template::TEMPLATE;
 use crate::{advisories, environment, image, workspace};
 use anyhow::{Context, Result, bail};
@@ -192,9 +193,10 @@ fn sibling(output: &Path) -> PathBuf {
 fn write(root: &Path, output: &Path, architecture: Architecture, binaries: &build::Binaries) -> Result<Vec<Row>> {
     let name = architecture.name();
     let deployment = output.join(format!("whittle-{VERSION}-functions-{name}"));
+    let paths = Paths::of(root)?;
     let mut rows = Vec::new();
     for (function, path) in &binaries.functions {
-        let binary = checked(path, architecture, true)?;
+        let binary = checked(path, architecture, true, &paths)?;
         let archive = zip::of_one("bootstrap", 0o755, &binary)?;
         put(&deployment.join(format!("functions/{function}.zip")), &archive, 0o644)?;
         rows.push(Row { name: (*function).to_owned(), architecture, binary: binary.len() as u64, archive: Some(archive.len() as u64) });
@@ -209,17 +211,18 @@ fn write(root: &Path, output: &Path, architecture: Architecture, binaries: &buil
         }
     }
     for (program, path, is_dynamic) in [(build::COMMAND, &binaries.command, true), (image::BINARY, &binaries.watcher, false)] {
-        let binary = checked(path, architecture, is_dynamic)?;
+        let binary = checked(path, architecture, is_dynamic, &paths)?;
         put(&output.join(format!("{program}-{VERSION}-linux-{name}")), &binary, 0o755)?;
         rows.push(Row { name: program.to_owned(), architecture, binary: binary.len() as u64, archive: None });
     }
     Ok(rows)
 }
 
-/// Reads a binary and makes sure that it runs where it is meant to.
-fn checked(path: &Path, architecture: Architecture, is_dynamic: bool) -> Result<Vec<u8>> {
+/// Reads a binary and makes sure that it runs where it is meant to, and is the same when another machine builds it.
+fn checked(path: &Path, architecture: Architecture, is_dynamic: bool, paths: &Paths) -> Result<Vec<u8>> {
     let binary = std::fs::read(path).with_context(|| format!("{} was not built", path.display()))?;
     fit(&binary, architecture, is_dynamic).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
+    paths.check(&binary).with_context(|| path.display().to_string())?;
     Ok(binary)
 }
 

@@ -21,6 +21,7 @@ mod installation;
 mod licences;
 mod metric_alarms;
 mod metrics;
+mod paths;
 mod rights;
 mod rule_rows;
 mod runbook_quotations;

@@ -3,8 +3,9 @@
 use super::Architecture;
 use crate::artifacts::{self, FUNCTIONS};
 use crate::environment::{self, Arm64};
+use crate::paths::Paths;
 use crate::{image, shell, template};
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,6 +50,7 @@ struct Builder<'a> {
     sam: PathBuf,
     /// Compilers, where the ordinary ones are for another architecture.
     foreign: Option<Arm64>,
+    /// The compiler's.
     flags: Vec<String>,
 }
 
@@ -58,7 +60,7 @@ impl<'a> Builder<'a> {
             Architecture::X86_64 => None,
             Architecture::Arm64 => Some(environment::arm64(root)?),
         };
-        Ok(Self { root, target, architecture, sam: environment::sam(root)?, foreign, flags: anonymous(root)? })
+        Ok(Self { root, target, architecture, sam: environment::sam(root)?, foreign, flags: Paths::of(root)?.flags()? })
     }
 
     /// Where cargo-lambda puts a program.
@@ -72,16 +74,15 @@ impl<'a> Builder<'a> {
 
     /// cargo-lambda, which links against an older glibc than this machine's.
     fn lambda(&self, arguments: &[&str]) -> Result<()> {
-        let flags: Vec<String> = self.flags.iter().map(|flag| format!("{flag:?}")).collect();
-        let (flags, folder) = (format!("build.rustflags=[{}]", flags.join(",")), self.folder());
         let shortcut = if self.architecture == Architecture::Arm64 { "--arm64" } else { "--x86-64" };
         // What is missing would be asked of an installer of toolchains otherwise.
-        let mut all = vec!["lambda", "build", "--release", shortcut, "--skip-target-check", "--locked", "--config", &flags];
+        let mut all = vec!["lambda", "build", "--release", shortcut, "--skip-target-check", "--locked"];
+        let folder = self.folder();
         let folder = folder.to_string_lossy();
         all.extend(["--lambda-dir", &folder]);
         all.extend(arguments);
         let mut build = template::tool(self.root, &self.sam, "cargo-lambda", &all);
-        artifacts::hermetic(&mut build, &self.sam)?;
+        artifacts::hermetic(&mut build, self.root, &self.sam)?;
         if let Some(foreign) = &self.foreign {
             build.env("RUSTC", foreign.rustc());
         }
@@ -125,19 +126,4 @@ fn compile_with<'a>(build: &'a mut Command, foreign: &Arm64, triple: &str) -> &'
         .env(format!("CARGO_TARGET_{}_LINKER", suffix.to_uppercase()), foreign.cc())
         .env(format!("CC_{suffix}"), foreign.cc())
         .env(format!("AR_{suffix}"), foreign.ar())
-}
-
-/// Flags that keep this machine's paths out of the binaries: they would be different on another.
-fn anonymous(root: &Path) -> Result<Vec<String>> {
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
-    let cargo = std::env::var_os("CARGO_HOME").filter(|value| !value.is_empty()).map(PathBuf::from).or(home);
-    let cargo = cargo.ok_or_else(|| anyhow!("neither CARGO_HOME nor HOME is set: name Cargo's folder in CARGO_HOME"))?;
-    [(cargo.as_path(), "/cargo"), (root, "/whittle")]
-        .into_iter()
-        .map(|(from, to)| {
-            let from = from.to_str().filter(|path| !path.contains([' ', '"', '\\']));
-            let from = from.context("the paths of CARGO_HOME and of this repository may have no space, quote or backslash")?;
-            Ok(format!("--remap-path-prefix={from}={to}"))
-        })
-        .collect()
 }
