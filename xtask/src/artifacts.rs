@@ -22,8 +22,8 @@ pub(crate) fn hermetic(command: &mut Command, root: &Path, sam: &Path) -> Result
     Ok(())
 }
 
-/// Builds all functions for x86-64 and checks their sizes.
-pub(crate) fn check(root: &Path) -> Result<()> {
+/// Builds all functions for x86-64; their names and binaries.
+pub(crate) fn build(root: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
     let sam = environment::sam(root)?;
     let mut arguments = vec!["lambda", "build", "--release", "--x86-64", "--locked"];
     let packages: Vec<String> = FUNCTIONS.iter().map(|name| format!("whittle-{name}")).collect();
@@ -36,14 +36,19 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut build = template::tool(root, &sam, "cargo-lambda", &arguments);
     hermetic(&mut build, root, &sam)?;
     shell::run(build)?;
+    let folder = folder(root)?;
+    Ok(FUNCTIONS.iter().map(|name| (*name, folder.join(name).join("bootstrap"))).collect())
+}
 
+/// Builds all functions for x86-64 and checks their sizes.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let built = build(root)?;
     let promise = root.join("SPECIFICATION.md");
     let promised = specified_mib(&std::fs::read_to_string(&promise)?)
         .with_context(|| format!("{} promises no size: one row must name `{SPECIFIED_ROW}`", promise.display()))?;
     let mut too_large = Vec::new();
     println!("\nfunction       bootstrap");
-    for name in FUNCTIONS {
-        let path = folder(root)?.join(name).join("bootstrap");
+    for (name, path) in &built {
         let bytes = path.metadata().with_context(|| format!("{} was not built", path.display()))?.len();
         let size = to_mib(bytes);
         println!("{name:<12} {size:>7.2} MiB");

@@ -1,6 +1,6 @@
 //! The steps of CI, in order, with their times.
 
-use crate::{artifacts, circles, deploy, dist, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
+use crate::{artifacts, circles, deploy, dist, e2e, edges, environment, licences, shell, sim, template, tidy, unused, workspace};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use std::path::Path;
@@ -43,10 +43,23 @@ enum Step {
     Lambda,
     /// The application deploys into an emulator, and every function handles its events.
     Deploy,
+    /// The documented commands lead from an empty account to running pods, to Karpenter and back, and to nothing.
+    Docs,
 }
 
-const STEPS: &[Step] =
-    &[Step::Fmt, Step::Edges, Step::Tidy, Step::Licences, Step::Template, Step::Clippy, Step::Test, Step::Sim, Step::Lambda, Step::Deploy];
+const STEPS: &[Step] = &[
+    Step::Fmt,
+    Step::Edges,
+    Step::Tidy,
+    Step::Licences,
+    Step::Template,
+    Step::Clippy,
+    Step::Test,
+    Step::Sim,
+    Step::Lambda,
+    Step::Deploy,
+    Step::Docs,
+];
 
 impl Step {
     fn name(self) -> &'static str {
@@ -61,6 +74,7 @@ impl Step {
             Step::Sim => "sim",
             Step::Lambda => "lambda",
             Step::Deploy => "deploy",
+            Step::Docs => "docs",
         }
     }
 
@@ -84,6 +98,7 @@ impl Step {
             Step::Sim => sim::check(),
             Step::Lambda => artifacts::check(root),
             Step::Deploy => deploy::check(root),
+            Step::Docs => e2e::check(root),
         }
     }
 }

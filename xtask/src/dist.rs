@@ -191,11 +191,27 @@ fn sibling(output: &Path) -> PathBuf {
 
 /// Writes what there is for one architecture.
 fn write(root: &Path, output: &Path, architecture: Architecture, binaries: &build::Binaries) -> Result<Vec<Row>> {
+    let mut rows = deployment(root, output, architecture, &binaries.functions)?;
+    let paths = Paths::of(root)?;
+    for (program, path, is_dynamic) in [(build::COMMAND, &binaries.command, true), (image::BINARY, &binaries.watcher, false)] {
+        let binary = checked(path, architecture, is_dynamic, &paths)?;
+        put(&output.join(program_name(program, architecture)), &binary, 0o755)?;
+        rows.push(Row { name: program.to_owned(), architecture, binary: binary.len() as u64, archive: None });
+    }
+    Ok(rows)
+}
+
+fn program_name(program: &str, architecture: Architecture) -> String {
+    format!("{program}-{VERSION}-linux-{}", architecture.name())
+}
+
+/// Writes the folder that `sam deploy` works in.
+fn deployment(root: &Path, output: &Path, architecture: Architecture, functions: &[(&str, PathBuf)]) -> Result<Vec<Row>> {
     let name = architecture.name();
     let deployment = output.join(format!("whittle-{VERSION}-functions-{name}"));
     let paths = Paths::of(root)?;
     let mut rows = Vec::new();
-    for (function, path) in &binaries.functions {
+    for (function, path) in functions {
         let binary = checked(path, architecture, true, &paths)?;
         let archive = zip::of_one("bootstrap", 0o755, &binary)?;
         put(&deployment.join(format!("functions/{function}.zip")), &archive, 0o644)?;
@@ -210,12 +226,18 @@ fn write(root: &Path, output: &Path, architecture: Architecture, binaries: &buil
             put(&deployment.join(&file), &bytes, 0o644)?;
         }
     }
-    for (program, path, is_dynamic) in [(build::COMMAND, &binaries.command, true), (image::BINARY, &binaries.watcher, false)] {
-        let binary = checked(path, architecture, is_dynamic, &paths)?;
-        put(&output.join(format!("{program}-{VERSION}-linux-{name}")), &binary, 0o755)?;
-        rows.push(Row { name: program.to_owned(), architecture, binary: binary.len() as u64, archive: None });
-    }
     Ok(rows)
+}
+
+/// What CI installs from: as a release for x86-64, with a command for this machine alone, and no watcher.
+pub(crate) fn for_this_machine(root: &Path, output: &Path, functions: &[(&str, PathBuf)], command: &Path) -> Result<()> {
+    if output.exists() {
+        std::fs::remove_dir_all(output).with_context(|| format!("{} cannot be removed", output.display()))?;
+    }
+    deployment(root, output, Architecture::X86_64, functions)?;
+    let binary = std::fs::read(command).with_context(|| format!("{} was not built", command.display()))?;
+    put(&output.join(program_name(build::COMMAND, Architecture::X86_64)), &binary, 0o755)?;
+    sums::write(output)
 }
 
 /// Reads a binary and makes sure that it runs where it is meant to, and is the same when another machine builds it.

@@ -1,6 +1,6 @@
 //! The rig: the deployed application on loopback, started, looked after by a process of its own, and ended.
 
-use crate::{deploy, environment, shell, workspace};
+use crate::{artifacts, deploy, dist, environment, shell, workspace};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
@@ -72,17 +72,29 @@ enum Doorbell {
     Watcher,
 }
 
+/// The rig's package and binary.
+const RIG: &str = "whittle-rig";
+
+/// The pages that say how a release and how the sources are deployed, and the headings above the commands.
+const RELEASE_PAGE: (&str, &str) = ("docs/guide/prebuilt.md", "Deploy");
+const SOURCES_PAGE: (&str, &str) = ("README.md", "Deploy it");
+
 /// What is installed, and by which page.
 #[derive(Args)]
 pub(crate) struct FirstPod {
-    /// What `cargo xtask dist --arch x86_64` has made, with the command `whittle`
+    /// What `cargo xtask dist --arch x86_64` has made, with the command `whittle`; by default a fresh clone of this repository, which is
+    /// compiled
     #[arg(long)]
-    release: PathBuf,
-    /// The page, and the heading above its commands
-    #[arg(long, default_value = "docs/guide/prebuilt.md")]
-    page: PathBuf,
-    #[arg(long, default_value = "Deploy")]
-    heading: String,
+    release: Option<PathBuf>,
+    /// The page with the commands; by default that of a release, or README.md
+    #[arg(long, requires = "heading")]
+    page: Option<PathBuf>,
+    /// The heading above the commands
+    #[arg(long, requires = "page")]
+    heading: Option<String>,
+    /// Also hands everything over to Karpenter and adopts it again, by docs/guide/migrate-from-karpenter.md
+    #[arg(long)]
+    migrate: bool,
     /// The rig's own binary, instead of building it
     #[arg(long)]
     rig: Option<PathBuf>,
@@ -147,13 +159,30 @@ fn first_pod(options: &FirstPod) -> Result<()> {
     let mut process = detached(&rig, &log)?;
     wait(&mut process, &folder, &log)?;
     let mut script = Command::new(python.join("bin/python"));
-    script.arg("tests/e2e/first_pod.py").args([&folder.join("state.json"), &options.release, &options.page]).arg(&options.heading);
+    let (usual_page, usual_heading) = if options.release.is_some() { RELEASE_PAGE } else { SOURCES_PAGE };
+    let page = options.page.as_deref().unwrap_or(Path::new(usual_page));
+    let heading = options.heading.as_deref().unwrap_or(usual_heading);
+    let from = options.release.as_deref().unwrap_or(&root);
+    script.arg("tests/e2e/first_pod.py").args([&folder.join("state.json"), from, page]).arg(heading);
+    script.args(options.migrate.then_some("--migrate")).env("PYTHONDONTWRITEBYTECODE", "1");
+    artifacts::hermetic(&mut script, &root, &sam)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = [python.join("bin"), sam.join("bin"), control_plane].into_iter().chain(std::env::split_paths(&path));
     script.current_dir(&root).env("PATH", std::env::join_paths(places)?).stdin(Stdio::null());
     let walked = shell::run(script);
     down(&folder)?;
     walked
+}
+
+/// What CI tries: a user's way from an empty account to running pods, to Karpenter and back, and to nothing, with what it has built.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let functions = artifacts::build(root)?;
+    let command = built_binary(root, None, "whittle-cli")?.with_file_name("whittle");
+    shell::run(shell::command(root, "cargo", &["build", "--locked", "--quiet", "-p", RIG]))?;
+    let release = environment::cache()?.join("release");
+    dist::for_this_machine(root, &release, &functions, &command)?;
+    let rig = workspace::target(root)?.join("debug").join(RIG);
+    first_pod(&FirstPod { release: Some(release), page: None, heading: None, migrate: true, rig: Some(rig) })
 }
 
 /// The rig's command line, with everything built that it needs.
@@ -168,7 +197,7 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
             Some(built)
         }
     };
-    let binary = built_binary(root, options.rig.as_deref(), "whittle-rig")?;
+    let binary = built_binary(root, options.rig.as_deref(), RIG)?;
     let watcher = match options.doorbell {
         Doorbell::Webhook => None,
         Doorbell::Watcher => Some(built_binary(root, options.watcher.as_deref(), "whittle-watcher")?),
