@@ -190,3 +190,37 @@ fn small_things_at_the_prompt_are_as_in_a_cluster() {
     let refused = whittle(&["local"], &format!("apply -f -\n{torn}EOF\n"));
     assert!(err(&refused).contains("a line break is missing after \"metadata:\""), "{}", err(&refused));
 }
+
+/// A pool of one type with local disks, whose class says `policy` of them.
+fn with_local_disks(family: &str, policy: &str) -> String {
+    format!(
+        "apply -f -\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: disks}}\nspec: {{template: {{spec: {{nodeClassRef: {{group: \
+         karpenter.k8s.aws, kind: EC2NodeClass, name: disks}}, requirements: [{{key: node.kubernetes.io/instance-type, operator: In, values: \
+         [m5d.xlarge]}}]}}}}}}\n---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: disks}}\nspec: {{role: r, {policy}\
+         amiSelectorTerms: [{{alias: {family}@latest}}], subnetSelectorTerms: [{{tags: {{karpenter.sh/discovery: karpenter-demo}}}}], \
+         securityGroupSelectorTerms: [{{tags: {{karpenter.sh/discovery: karpenter-demo}}}}]}}\nEOF\n"
+    )
+}
+
+/// What a machine is planned with, its Node has: all of it, for every family, with and without local disks.
+#[test]
+fn a_node_registers_with_the_size_that_was_planned() {
+    for family in ["al2023", "al2", "bottlerocket"] {
+        let mut storage = Vec::new();
+        for policy in ["", "instanceStorePolicy: RAID0, "] {
+            let begun = format!("{}{}advance 5m\n", with_local_disks(family, policy), deployment("web", 1, "1", ""));
+            let (claim, node) = (session(&format!("{begun}get nodeclaims -o json\n")), session(&format!("{begun}get nodes -o json\n")));
+            let (claim, node) = (last_json(&claim), last_json(&node));
+            for list in [&claim, &node] {
+                assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{family} {policy}: {list}");
+            }
+            let status = |list: &Value, part: &str| list["items"][0]["status"][part].clone();
+            for part in ["capacity", "allocatable"] {
+                assert_eq!(status(&node, part), status(&claim, part), "{family} {policy}");
+            }
+            storage.push(status(&node, "capacity")["ephemeral-storage"].to_string());
+        }
+        assert_eq!(storage[1], "\"150G\"", "{family}: the disk of an m5d.xlarge");
+        assert_ne!(storage[0], storage[1], "{family}");
+    }
+}

@@ -27,7 +27,6 @@ use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
 use whittle_ec2::interruption::InstanceStatus;
-use whittle_ec2::kubelet::Kubelet;
 use whittle_ec2::network::{ClusterInfo, PlacementGroup};
 use whittle_units::{ClusterName, InstanceId, Partition, Price, Resources};
 
@@ -363,15 +362,18 @@ impl Region {
 
     /// Capacity and allocatable of a plain machine of a managed group.
     pub fn plain_size(&self, instance_type: &str) -> (Resources, Resources) {
-        self.size(instance_type, AmiFamily::Al2, &LaunchTemplate::default(), &Kubelet::default())
+        self.size(instance_type, AmiFamily::Al2, &LaunchTemplate::default(), &user_data::Boot::default())
     }
 
-    /// Capacity and allocatable as the kubelet of a family reports them.
-    fn size(&self, instance_type: &str, family: AmiFamily, template: &LaunchTemplate, kubelet: &Kubelet) -> (Resources, Resources) {
+    /// Capacity and allocatable as the kubelet of a family reports them: of what the machine was launched and booted with alone, which says
+    /// what its node class said.
+    fn size(&self, instance_type: &str, family: AmiFamily, template: &LaunchTemplate, boot: &user_data::Boot) -> (Resources, Resources) {
         let Some(facts) = self.catalog.facts(instance_type) else { return (Resources::new(), Resources::new()) };
         let spec = Ec2NodeClassSpec {
             ami_family: Some(family.name().to_owned()),
             block_device_mappings: (!template.block_device_mappings.is_empty()).then(|| template.block_device_mappings.clone()),
+            instance_store_policy: boot.joins_local_disks.then(|| "RAID0".to_owned()),
+            network_interfaces: network::named_interfaces(&template.interfaces),
             ..Ec2NodeClassSpec::default()
         };
         let class = Ec2NodeClass { spec, ..Ec2NodeClass::default() };
@@ -379,7 +381,7 @@ impl Region {
         let context = Context {
             class: &class,
             family: class.spec.family(),
-            kubelet,
+            kubelet: &boot.kubelet,
             settings: &settings,
             unavailable: &Unavailable::default(),
             reservation_capacity: &BTreeMap::new(),
@@ -503,7 +505,7 @@ impl Region {
         let image = self.network.images.iter().find(|image| image.id == instance.image_id);
         let family = image.map_or(AmiFamily::Al2, network::family_of);
         let boot = user_data::read(&machine.launch_template.user_data);
-        let (capacity, allocatable) = self.size(&instance.instance_type, family, &machine.launch_template, &boot.kubelet);
+        let (capacity, allocatable) = self.size(&instance.instance_type, family, &machine.launch_template, &boot);
         let windows_build = family.windows_build();
         Some(JoiningMachine {
             instance_id: id.to_string(),

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::karpenter::{AmiFamily, AmiSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
+use whittle_api::karpenter::{AmiFamily, AmiSelectorTerm, NetworkInterface, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_ec2::facts::Zone;
+use whittle_ec2::fleet::TemplateInterface;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup, Subnet};
 use whittle_units::ClusterName;
 
@@ -191,6 +192,18 @@ const FAMILY_TAG: &str = "sim/family";
 /// The family of an image; AL2 by default.
 pub(super) fn family_of(image: &Image) -> AmiFamily {
     image.tags.get(FAMILY_TAG).and_then(|alias| AmiFamily::of_alias(alias)).unwrap_or(AmiFamily::Al2)
+}
+
+/// The interfaces that a node class named, as its machines' template has them; `None` if it named none.
+pub(super) fn named_interfaces(interfaces: &[TemplateInterface]) -> Option<Vec<NetworkInterface>> {
+    let index = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    let named = |interface: &TemplateInterface| {
+        let interface_type = interface.interface_type.clone().filter(|kind| kind != "efa")?;
+        let network_card_index = index(interface.card_index?);
+        Some(NetworkInterface { network_card_index, device_index: index(interface.device_index), interface_type })
+    };
+    let named: Vec<NetworkInterface> = interfaces.iter().filter_map(named).collect();
+    (!named.is_empty()).then_some(named)
 }
 
 /// The public parameters that hold an image, as AWS publishes them: its release, and the latest.

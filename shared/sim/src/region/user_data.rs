@@ -1,4 +1,5 @@
-//! Parses user data as a booting machine does: labels, taints, max pods and reserved resources of its kubelet.
+//! Parses user data as a booting machine does: labels, taints, max pods and reserved resources of its kubelet, and what becomes of its
+//! local disks.
 
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
@@ -11,6 +12,8 @@ pub(super) struct Boot {
     pub taints: Vec<Taint>,
     /// What decides how much of the machine pods can use.
     pub kubelet: Kubelet,
+    /// Local disks become one volume, for what pods write.
+    pub joins_local_disks: bool,
 }
 
 impl Boot {
@@ -33,7 +36,7 @@ impl Boot {
 
 /// Reads user data of every family: flags of bootstrap scripts and nodeadm, Bottlerocket's TOML tables.
 pub(super) fn read(user_data: &str) -> Boot {
-    let mut boot = Boot::default();
+    let mut boot = Boot { joins_local_disks: joins_local_disks(user_data), ..Boot::default() };
     for value in flag_values(user_data, "--node-labels=") {
         for pair in value.split(',') {
             if let Some((key, value)) = pair.split_once('=') {
@@ -61,6 +64,14 @@ pub(super) fn read(user_data: &str) -> Boot {
     read_nodeadm_taints(user_data, &mut boot);
     read_bottlerocket(user_data, &mut boot);
     boot
+}
+
+/// AL2's flag, nodeadm's strategy, and Bottlerocket's command that moves what pods write to the local disks.
+fn joins_local_disks(user_data: &str) -> bool {
+    let words: Vec<&str> = user_data.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| !word.is_empty()).collect();
+    [&["--local-disks", "raid0"][..], &["strategy", "RAID0"], &["apiclient", "ephemeral-storage", "init"]]
+        .iter()
+        .any(|sign| words.windows(sign.len()).any(|found| found == *sign))
 }
 
 /// Values behind a flag, up to a blank, a quote or the end of the line.
@@ -185,6 +196,20 @@ mod tests {
         assert_eq!(boot.labels.get("a/b").map(String::as_str), Some("c"));
         assert_eq!(boot.taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["x:NoExecute"]);
         assert_eq!(boot.kubelet.max_pods, Some(MaxPods::Fixed(20)));
+    }
+
+    #[test]
+    fn local_disks_are_joined_where_the_family_is_told_so_and_nowhere_else() {
+        for joined in [
+            "/etc/eks/bootstrap.sh 'demo' \\\n--local-disks raid0",
+            "spec:\n  instance:\n    localStorage:\n      strategy: RAID0\n",
+            "[settings.bootstrap-commands.000-mount-instance-storage]\ncommands = [['apiclient', 'ephemeral-storage', 'init'], ['apiclient']]\n",
+        ] {
+            assert!(read(joined).joins_local_disks, "{joined}");
+        }
+        for apart in ["", "/etc/eks/bootstrap.sh 'demo'", "spec:\n  instance:\n    localStorage: {}\n", "--local-disks mount"] {
+            assert!(!read(apart).joins_local_disks, "{apart}");
+        }
     }
 
     #[test]
