@@ -191,6 +191,54 @@ fn small_things_at_the_prompt_are_as_in_a_cluster() {
     assert!(err(&refused).contains("a line break is missing after \"metadata:\""), "{}", err(&refused));
 }
 
+/// Seed 002, steps 1 to 10, as printed.
+fn migration() -> String {
+    let group = std::fs::read_to_string(seed("002-state-eksctl-cluster.yaml")).unwrap();
+    let smaller = group.replace("desiredCapacity: 3", "desiredCapacity: 2").replace("maxSize: 4", "maxSize: 2");
+    assert!(smaller.contains("minSize: 2"), "{smaller}");
+    let files = |names: &[&str]| format!("apply{}\n", names.iter().map(|name| format!(" -f {}", seed(name))).collect::<String>());
+    let state = ["002-state-eksctl-cluster.yaml", "001-state-daemonsets.yaml", "002-state-nodes.yaml", "002-state-cluster-autoscaler.yaml"];
+    [
+        &files(&state),
+        "advance 10s\n",
+        &files(&["002-deployment-nginx.yaml", "002-service-nginx.yaml", "002-workload-curl.yaml"]),
+        "advance 30s\n",
+        &files(&["002-pdb-nginx.yaml", "002-provisioner-default.yaml"]),
+        "advance 6m\nscale deployment cluster-autoscaler -n kube-system --replicas=0\nadvance 1m\n",
+        &format!("apply -f -\n{smaller}EOF\nadvance 5m\nget no\nget pods -o wide\n"),
+    ]
+    .concat()
+}
+
+/// S2.10, S2.11 and S2.12: at the prompt, too, it is seen that the drain of a group's node waits for the budget.
+#[test]
+fn s2_11_evictions_that_a_budget_refuses_are_seen_and_tried_again() {
+    let ended = whittle(&["local", "--cluster", "prd-eks", "--region", "ap-southeast-1", "--kubernetes-version", "1.26"], &migration());
+    assert!(ended.status.success(), "{}", err(&ended));
+    let all = out(&ended);
+    let (_, text) = all.split_once("clusterconfig/prd-eks configured\n").unwrap_or_else(|| panic!("{all}"));
+    let at = |words: &[&str]| {
+        let found = text.lines().position(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("no line has {words:?}:\n{text}"))
+    };
+    let given_up = at(&["node group worknode gives up", "cordoned, draining"]);
+    let refused = at(&["the eviction of default/nginx", "is refused", "nginx-pdb needs 2 healthy pods and has 2 currently"]);
+    assert!(given_up < refused, "{text}");
+    let evicted: Vec<&str> = text.lines().filter(|line| line.contains("is drained: ")).collect();
+    assert_eq!(evicted.len(), 2, "once before and once after the refusal: {text}");
+    assert!(evicted[1].contains("nginx") && refused < at(&[evicted[1]]) && at(&[evicted[1]]) < at(&["is gone"]), "{text}");
+    // What runs is counted in every line about the Deployment.
+    for line in text.lines().filter(|line| line.contains("deployment default/nginx-to-scaleout: ")) {
+        let running = line.split("nginx-to-scaleout: ").nth(1).unwrap().split(' ').next().unwrap().parse::<u32>().unwrap();
+        assert!((2..=4).contains(&running), "{text}");
+    }
+    let pods: Vec<&str> = text.lines().filter(|line| line.starts_with("nginx-to-scaleout-") && line.contains("Running")).collect();
+    assert_eq!(pods.len(), 4, "{text}");
+    let nodes = text.lines().filter(|line| line.contains("t3.medium") && line.contains("Ready")).count();
+    assert_eq!(nodes, 2, "no node is made: {text}");
+    assert!(!text.contains("EC2 starts"), "{text}");
+}
+
 /// A pool of one type with local disks, whose class says `policy` of them.
 fn with_local_disks(family: &str, policy: &str) -> String {
     format!(

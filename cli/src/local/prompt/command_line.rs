@@ -308,9 +308,14 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["helm"], "Whittle is installed here, with its default settings; `whittle check --values FILE` judges Helm values"),
     (
         &["eksctl"],
-        "`apply -f` of a ClusterConfig makes its node groups; --cluster, --region and --kubernetes-version of `whittle local` the rest",
+        "`apply -f` of a ClusterConfig makes its node groups and resizes them; \
+         --cluster, --region and --kubernetes-version of `whittle local` the rest",
     ),
-    (&["aws"], "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it"),
+    (
+        &["aws"],
+        "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it, \
+         and a ClusterConfig that is applied again resizes its node groups",
+    ),
     (
         &["export", "cd", "ls", "sleep", "echo", "source"],
         "this is no shell; `advance` lets time pass, and files are named from where `whittle` was started",

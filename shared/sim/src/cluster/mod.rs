@@ -82,8 +82,8 @@ pub struct Cluster {
     seen_classes: BTreeMap<String, Option<i64>>,
     /// Pods for which the webhook was called.
     reviewed: BTreeMap<String, Timestamp>,
-    /// Names of groups' nodes that are being drained.
-    shrinking: BTreeSet<String>,
+    /// Groups' nodes that are being drained, by name.
+    shrinking: BTreeMap<String, groups::Drain>,
     retry_at: Option<Timestamp>,
     /// When unused volumes are detached, by attachment.
     detached_at: BTreeMap<String, Timestamp>,
@@ -119,7 +119,7 @@ impl Cluster {
             seen_nodes: BTreeMap::new(),
             seen_classes: BTreeMap::new(),
             reviewed: BTreeMap::new(),
-            shrinking: BTreeSet::new(),
+            shrinking: BTreeMap::new(),
             retry_at: None,
             detached_at: BTreeMap::new(),
             settled_at: None,
