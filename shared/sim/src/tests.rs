@@ -132,6 +132,24 @@ fn pods_run_where_they_fit_and_others_are_pending() {
     assert_eq!(waiting.condition("PodScheduled").unwrap().message, "0/2 nodes are available: 2 Insufficient cpu.");
 }
 
+/// Every start is a step of all controllers, over all pods: with a time of its own for each of many pods, steps and pods multiply.
+#[test]
+fn pods_that_are_bound_together_start_at_few_times() {
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    apply(&simulation, &deployment(8, ""));
+    seconds(&mut simulation, 10);
+    let world = simulation.world();
+    let waited = |pod: &whittle_api::k8s::Pod| {
+        let bound = pod.condition("PodScheduled")?.last_transition_time?;
+        Some(pod.status.start_time?.duration_since(bound).as_millis())
+    };
+    let waited: Vec<i128> = world.cluster.objects.pods.values().filter_map(waited).collect();
+    assert_eq!(waited.len(), 8);
+    assert!(waited.iter().all(|waited| (1_000..=3_000).contains(waited) && waited % 100 == 0), "{waited:?}");
+    assert!(waited.iter().any(|one| *one != waited[0]), "not all at one: {waited:?}");
+}
+
 #[test]
 fn a_cordon_is_tainted_and_only_closes_the_node_for_pods_that_do_not_tolerate_it() {
     let mut simulation = simulation(1);

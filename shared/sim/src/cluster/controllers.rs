@@ -66,7 +66,9 @@ impl Cluster {
     }
 
     pub(super) fn step_deployments(&mut self, now: Timestamp, dice: &mut Dice) {
-        for (deployment, replicas) in self.unsettled() {
+        let unsettled = self.unsettled();
+        self.replaces_pods = !unsettled.is_empty();
+        for (deployment, replicas) in unsettled {
             self.step_deployment(&deployment, replicas, now, dice);
         }
         for key in self.orphans() {

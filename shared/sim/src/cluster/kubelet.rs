@@ -120,6 +120,7 @@ impl Cluster {
 
     /// Pods start and stop.
     pub(super) fn step_pods(&mut self, now: Timestamp) {
+        let before = self.objects.workloads();
         let starting: Vec<String> = due(&self.starts, now);
         for key in starting {
             self.starts.remove(&key);
@@ -131,9 +132,22 @@ impl Cluster {
                 }
             });
         }
+        self.nobody_waits_for_starts(before);
         let ending: Vec<String> = due(&self.ends, now);
         for key in ending {
             self.forget_pod(&key);
+        }
+    }
+
+    /// Who had nothing to do `before` pods started has nothing to do after it: the scheduler counts bound pods, running or not, and a
+    /// Deployment waits for its pods only while it replaces them.
+    fn nobody_waits_for_starts(&mut self, before: u64) {
+        let after = self.objects.workloads();
+        if let Some((at, _)) = self.scheduled_at.as_mut().filter(|(at, _)| *at == before) {
+            *at = after;
+        }
+        if let Some(at) = self.settled_at.as_mut().filter(|at| **at == before && !self.replaces_pods) {
+            *at = after;
         }
     }
 

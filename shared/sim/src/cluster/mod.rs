@@ -87,8 +87,12 @@ pub struct Cluster {
     retry_at: Option<Timestamp>,
     /// When unused volumes are detached, by attachment.
     detached_at: BTreeMap<String, Timestamp>,
+    /// The write counter after the last pass of the scheduler, and when it repeats itself: between them it has nothing to do.
+    scheduled_at: Option<(u64, Timestamp)>,
     /// The write counter after which the controllers had nothing to do, and the one that was logged last.
     settled_at: Option<u64>,
+    /// Whether a Deployment has other pods than it should have.
+    replaces_pods: bool,
     logged_at: Option<u64>,
     /// Uids of pods that were deleted by force, which may violate their budget.
     pub forced: BTreeSet<String>,
@@ -122,7 +126,9 @@ impl Cluster {
             shrinking: BTreeMap::new(),
             retry_at: None,
             detached_at: BTreeMap::new(),
+            scheduled_at: None,
             settled_at: None,
+            replaces_pods: false,
             logged_at: None,
             forced: BTreeSet::new(),
             managed: BTreeMap::new(),

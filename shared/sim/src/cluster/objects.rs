@@ -120,10 +120,10 @@ impl Objects {
     /// Changes an object in place. Its version grows only if something changed; one whose last finalizer was removed
     /// is deleted. False if there is no such object.
     pub fn change<T: Tabled>(&mut self, key: &str, change: impl FnOnce(&mut T)) -> bool {
-        let Some(old) = T::table(self).get(key).cloned() else { return false };
+        let Some(old) = T::table(self).get(key) else { return false };
         let mut new = old.clone();
         change(&mut new);
-        if new == old {
+        if new == *old {
             return true;
         }
         new.meta_mut().resource_version = self.next_version::<T>();

@@ -13,6 +13,9 @@ use whittle_units::{Quantity, Resources};
 /// How often the scheduler repeats that a pod fits nowhere.
 const REPEAT: SignedDuration = SignedDuration::from_secs(30);
 
+/// How exactly the start of a pod is timed, in milliseconds.
+const START_STEP: i64 = 100;
+
 /// The state of one pass over the pending pods, so that the bound ones are counted only once.
 struct SchedulingPass {
     /// The free resources of each node, by name.
@@ -141,30 +144,39 @@ impl Cluster {
                 && pod.spec.scheduling_gates.is_empty()
                 && matches!(pod.spec.scheduler_name.as_str(), "" | "default-scheduler")
         };
-        let mut waiting: Vec<Pod> = self.objects.pods.values().filter(waits).cloned().collect();
-        if waiting.is_empty() {
+        if self.scheduled_at.is_some_and(|(workloads, next)| workloads == self.objects.workloads() && now < next) {
             return;
         }
-        let mut pass = SchedulingPass::of(self, now);
-        waiting.sort_by_key(|pod| {
+        let mut waiting: Vec<(&String, &Pod)> = self.objects.pods.iter().filter(|(_, pod)| waits(pod)).collect();
+        waiting.sort_by_cached_key(|(_, pod)| {
             (std::cmp::Reverse(pod.spec.priority.unwrap_or(0)), pod.metadata.creation_timestamp, pod.metadata.uid.clone())
         });
+        let waiting: Vec<String> = waiting.into_iter().map(|(key, _)| key.clone()).collect();
+        let mut pass = (!waiting.is_empty()).then(|| SchedulingPass::of(self, now));
         // If a pod was unschedulable since the last binding, an identical one is too.
-        let mut refused: Option<(&Pod, String)> = None;
-        for pod in &waiting {
-            let known = refused.as_ref().filter(|(other, _)| are_alike(other, pod)).map(|(_, verdict)| verdict.clone());
-            match known.map_or_else(|| self.find_node(pod, &pass), Err) {
+        let mut refused: Option<(Pod, String)> = None;
+        for key in &waiting {
+            let (Some(pod), Some(pass)) = (self.objects.pods.get(key), &mut pass) else { continue };
+            if let Some((_, verdict)) = refused.as_ref().filter(|(other, _)| are_alike(other, pod)) {
+                self.mark_unschedulable(key, verdict, now, effects);
+                continue;
+            }
+            let pod = pod.clone();
+            match self.find_node(&pod, pass) {
                 Ok(node) => {
-                    self.bind_pod(&pod.metadata.key(), &node, now, dice);
-                    pass.bound(pod, &node);
+                    self.bind_pod(key, &node, now, dice);
+                    pass.bound(&pod, &node);
                     refused = None;
                 }
                 Err(verdict) => {
-                    self.mark_unschedulable(pod, &verdict, now, effects);
+                    self.mark_unschedulable(key, &verdict, now, effects);
                     refused = Some((pod, verdict));
                 }
             }
         }
+        let repeats = waiting.iter().filter_map(|key| self.reviewed.get(key)?.checked_add(REPEAT).ok());
+        let next = if self.scheduler_lag.is_zero() { repeats.min().unwrap_or(Timestamp::MAX) } else { now };
+        self.scheduled_at = Some((self.objects.workloads(), next));
     }
 
     /// The node for a pod, or the scheduler's message if there is none.
@@ -306,30 +318,34 @@ impl Cluster {
                 ..PodCondition::default()
             });
         });
-        let millis = i64::try_from(dice.between(Stream::Latency, 1000, 3000)).unwrap_or(1000);
+        // Pods bound at once start at few different times: every start is a step of all controllers.
+        let millis = i64::try_from(dice.between(Stream::Latency, 1000, 3000)).unwrap_or(1000) / START_STEP * START_STEP;
         self.starts.insert(key.to_owned(), now.checked_add(SignedDuration::from_millis(millis)).unwrap_or(now));
         self.reviewed.remove(key);
     }
 
-    fn mark_unschedulable(&mut self, pod: &Pod, verdict: &str, now: Timestamp, effects: &mut Vec<ClusterEffect>) {
-        let key = pod.metadata.key();
-        self.objects.change::<Pod>(&key, |pod| {
-            let condition = PodCondition {
-                type_: "PodScheduled".to_owned(),
-                status: "False".to_owned(),
-                reason: "Unschedulable".to_owned(),
-                message: verdict.to_owned(),
-                last_transition_time: pod.condition("PodScheduled").map_or(Some(now), |known| known.last_transition_time),
-            };
-            pod.status.conditions.retain(|known| known.type_ != "PodScheduled");
-            pod.status.conditions.push(condition);
-        });
-        let due = self.reviewed.get(&key).is_none_or(|last| now.duration_since(*last) >= REPEAT);
-        if due {
-            self.reviewed.insert(key.clone(), now);
-            self.publish(scheduler_event(pod, verdict), now);
-            effects.push(ClusterEffect::FailedScheduling(review(pod, verdict)));
+    fn mark_unschedulable(&mut self, key: &str, verdict: &str, now: Timestamp, effects: &mut Vec<ClusterEffect>) {
+        let says_so = |known: &PodCondition| known.status == "False" && known.reason == "Unschedulable" && known.message == verdict;
+        let Some(pod) = self.objects.pods.get(key) else { return };
+        if !pod.condition("PodScheduled").is_some_and(says_so) {
+            self.objects.change::<Pod>(key, |pod| {
+                let condition = PodCondition {
+                    type_: "PodScheduled".to_owned(),
+                    status: "False".to_owned(),
+                    reason: "Unschedulable".to_owned(),
+                    message: verdict.to_owned(),
+                    last_transition_time: pod.condition("PodScheduled").map_or(Some(now), |known| known.last_transition_time),
+                };
+                pod.status.conditions.retain(|known| known.type_ != "PodScheduled");
+                pod.status.conditions.push(condition);
+            });
         }
+        let is_due = self.reviewed.get(key).is_none_or(|last| now.duration_since(*last) >= REPEAT);
+        let Some(pod) = self.objects.pods.get(key).filter(|_| is_due) else { return };
+        let (event, review) = (scheduler_event(pod, verdict), review(pod, verdict));
+        self.reviewed.insert(key.to_owned(), now);
+        self.publish(event, now);
+        effects.push(ClusterEffect::FailedScheduling(review));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use whittle_claims::{Doorbell, PLAN_DELAY, Sending};
 use whittle_units::InstanceId;
 
@@ -32,6 +33,12 @@ pub struct Message {
 pub struct MessageQueues {
     sequence: u64,
     messages: BTreeMap<u64, Message>,
+    /// The messages without reader, by when they become visible.
+    unread: BTreeSet<(Timestamp, u64)>,
+    /// The message of each reader.
+    read: BTreeMap<TaskId, u64>,
+    /// The messages of each group.
+    groups: BTreeMap<String, BTreeSet<u64>>,
     deduplication: BTreeMap<String, Timestamp>,
     /// The dead-letter queue.
     pub parked: Vec<Message>,
@@ -46,6 +53,9 @@ impl Default for MessageQueues {
         Self {
             sequence: 0,
             messages: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            read: BTreeMap::new(),
+            groups: BTreeMap::new(),
             deduplication: BTreeMap::new(),
             parked: Vec::new(),
             acknowledge_early: false,
@@ -96,10 +106,9 @@ impl MessageQueues {
 
     /// Delays the last message, and with it all behind it in its group.
     pub fn delay_last(&mut self, by: SignedDuration) {
-        if let Some(mut last) = self.messages.last_entry() {
-            let late = last.get().visible_at.checked_add(by);
-            last.get_mut().visible_at = late.unwrap_or(Timestamp::MAX);
-        }
+        let Some((number, last)) = self.messages.last_key_value() else { return };
+        let (number, late) = (*number, last.visible_at.checked_add(by).unwrap_or(Timestamp::MAX));
+        self.change(number, |message| message.visible_at = late);
     }
 
     /// Sets the chain of calls that led to the last message.
@@ -112,63 +121,97 @@ impl MessageQueues {
     fn put(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) {
         self.sequence += 1;
         let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None, chain: Chain::new() };
-        self.messages.insert(self.sequence, message);
+        self.add(self.sequence, message);
+    }
+
+    fn add(&mut self, number: u64, message: Message) {
+        match message.reader {
+            Some(reader) => drop(self.read.insert(reader, number)),
+            None => drop(self.unread.insert((message.visible_at, number))),
+        }
+        if let Some(group) = &message.group {
+            self.groups.entry(group.clone()).or_default().insert(number);
+        }
+        self.messages.insert(number, message);
+    }
+
+    fn take(&mut self, number: u64) -> Option<Message> {
+        let message = self.messages.remove(&number)?;
+        self.unread.remove(&(message.visible_at, number));
+        if let Some(reader) = message.reader {
+            self.read.remove(&reader);
+        }
+        if let Some(group) = &message.group
+            && let Some(numbers) = self.groups.get_mut(group)
+        {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.groups.remove(group);
+            }
+        }
+        Some(message)
+    }
+
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Message)) {
+        if let Some(mut message) = self.take(number) {
+            change(&mut message);
+            self.add(number, message);
+        }
     }
 
     /// Messages to be delivered now, in order. FIFO groups give at most one, and none while one is in flight.
-    pub fn due(&mut self, now: Timestamp) -> Vec<u64> {
-        let mut blocked: BTreeSet<&String> = BTreeSet::new();
-        let mut due = Vec::new();
-        for (number, message) in &self.messages {
-            let free = message.reader.is_none() && message.visible_at <= now;
-            match &message.group {
-                Some(group) => {
-                    // A message in flight blocks those behind it.
-                    let first = blocked.insert(group);
-                    if first && free {
-                        due.push(*number);
-                    }
-                }
-                None if free => due.push(*number),
-                None => {}
-            }
-        }
+    pub fn due(&self, now: Timestamp) -> Vec<u64> {
+        let visible = self.unread.range(..=(now, u64::MAX)).map(|(_, number)| *number);
+        let mut due: Vec<u64> = visible.filter(|number| self.is_first(*number)).collect();
+        due.sort_unstable();
         due
+    }
+
+    /// Whether no message of the same group is before this one: one that is late or in flight holds up those behind it.
+    fn is_first(&self, number: u64) -> bool {
+        let group = self.messages.get(&number).and_then(|message| self.groups.get(message.group.as_ref()?));
+        group.is_none_or(|numbers| numbers.first() == Some(&number))
     }
 
     /// When the next message becomes visible, after `now`.
     pub fn next_visible(&self, now: Timestamp) -> Option<Timestamp> {
-        self.messages.values().filter(|message| message.reader.is_none()).map(|message| message.visible_at).filter(|at| *at > now).min()
+        self.unread.range((Bound::Excluded((now, u64::MAX)), Bound::Unbounded)).next().map(|(at, _)| *at)
     }
 
     /// Hands a message to a reader. `None` if it was received too often: it goes to the dead-letter queue.
     pub fn receive(&mut self, number: u64, reader: TaskId, now: Timestamp) -> Option<Message> {
-        let message = self.messages.get_mut(&number)?;
-        let limits = message.function.limits();
-        if message.receives >= limits.receives {
-            self.parked.extend(self.messages.remove(&number));
+        let limits = self.messages.get(&number)?.function.limits();
+        if limits.receives <= self.messages.get(&number)?.receives {
+            let parked = self.take(number);
+            self.parked.extend(parked);
             return None;
         }
-        message.receives += 1;
-        message.reader = Some(reader);
-        message.visible_at = now.checked_add(limits.visibility).unwrap_or(now);
-        let received = message.clone();
+        self.change(number, |message| {
+            message.receives += 1;
+            message.reader = Some(reader);
+            message.visible_at = now.checked_add(limits.visibility).unwrap_or(now);
+        });
+        let received = self.messages.get(&number)?.clone();
         if self.acknowledge_early && received.function == Function::Interrupt {
-            self.messages.remove(&number);
+            self.take(number);
         }
         Some(received)
     }
 
     /// The reader has finished: the message is deleted.
     pub fn done(&mut self, reader: TaskId) {
-        self.messages.retain(|_, message| message.reader != Some(reader));
+        if let Some(number) = self.read.get(&reader) {
+            self.take(*number);
+        }
     }
 
     /// The reader failed or died: its message comes back when its visibility timeout ends.
     pub fn return_to_queue(&mut self, reader: TaskId, reason: &str) {
-        for message in self.messages.values_mut().filter(|message| message.reader == Some(reader)) {
-            message.reader = None;
-            message.reason = Some(reason.to_owned());
+        if let Some(number) = self.read.get(&reader) {
+            self.change(*number, |message| {
+                message.reader = None;
+                message.reason = Some(reason.to_owned());
+            });
         }
     }
 
@@ -198,8 +241,58 @@ impl MessageQueues {
 
     /// Drops waiting messages, as a fault.
     pub fn lose(&mut self, mut chosen: impl FnMut(&Message) -> bool) -> usize {
-        let before = self.messages.len();
-        self.messages.retain(|_, message| message.reader.is_some() || !chosen(message));
-        before - self.messages.len()
+        let waiting = self.messages.iter().filter(|(_, message)| message.reader.is_none());
+        let lost: Vec<u64> = waiting.filter(|(_, message)| chosen(message)).map(|(number, _)| *number).collect();
+        lost.iter().filter(|number| self.take(**number).is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Messages in these groups, visible at these times; their numbers count from one.
+    fn queues(messages: &[(Option<&str>, i64)]) -> MessageQueues {
+        let mut queues = MessageQueues::default();
+        for (group, visible) in messages {
+            queues.put(Function::Relay, Input::Review(String::new()), group.map(str::to_owned), at(*visible));
+        }
+        queues
+    }
+
+    #[test]
+    fn what_is_first_in_its_group_holds_up_the_rest_of_it_and_nothing_else() {
+        let mut queues = queues(&[(Some("a"), 5), (Some("a"), 1), (None, 1), (Some("b"), 2), (None, 9)]);
+        assert_eq!((queues.due(at(0)), queues.next_visible(at(0))), (vec![], Some(at(1))));
+        assert_eq!((queues.due(at(2)), queues.next_visible(at(2))), (vec![3, 4], Some(at(5))));
+        assert_eq!(queues.due(at(5)), [1, 3, 4]);
+        // In flight it still does, and when it comes back.
+        assert_eq!(queues.receive(1, TaskId(1), at(5)).map(|message| message.receives), Some(1));
+        assert_eq!(queues.due(at(6)), [3, 4]);
+        queues.return_to_queue(TaskId(1), "failed");
+        assert_eq!(queues.due(at(6)), [3, 4], "its visibility timeout has not ended");
+        let again = queues.next_visible(at(9)).unwrap();
+        assert_eq!(queues.due(again), [1, 3, 4, 5]);
+        assert_eq!(queues.receive(1, TaskId(2), again).map(|message| message.receives), Some(2));
+        queues.done(TaskId(2));
+        assert_eq!(queues.due(again), [2, 3, 4, 5], "the next of the group");
+        assert_eq!(queues.waiting().count(), 4);
+    }
+
+    #[test]
+    fn a_message_that_is_lost_or_late_is_so_for_all_that_is_asked() {
+        let mut queues = queues(&[(Some("a"), 1), (Some("a"), 1), (None, 1)]);
+        queues.delay_last(SignedDuration::from_secs(3));
+        assert_eq!((queues.due(at(1)), queues.next_visible(at(1))), (vec![1], Some(at(4))));
+        queues.receive(1, TaskId(1), at(1));
+        assert_eq!(queues.lose(|_| true), 2, "all that no one reads");
+        assert_eq!((queues.due(at(4)), queues.next_visible(at(1)), queues.waiting().count()), (vec![], None, 1));
+        queues.done(TaskId(9));
+        queues.done(TaskId(1));
+        assert_eq!(queues.waiting().count(), 0);
     }
 }
