@@ -105,6 +105,37 @@ fn harmless(text: &str, colours: bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// The most letters of one word that standard error shows, and of one line: names of Kubernetes have 253, and what is longer was hardly
+/// meant.
+const WORD_MAX: usize = 400;
+const LINE_MAX: usize = 4_000;
+/// How many letters of the end of what is too long stay: the quotes and colons after a word, the remedy at the end of a line.
+const WORD_END: usize = 20;
+const LINE_END: usize = 1_000;
+
+/// A text without the middle of words and lines that are too long for an error: they quote what somebody wrote, whatever its length.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    // No word and no line can be too long then.
+    if text.len() <= WORD_MAX {
+        return Cow::Borrowed(text);
+    }
+    let words = |line: &str| line.split(' ').map(|word| cut(word, WORD_MAX, WORD_END)).collect::<Vec<_>>().join(" ");
+    let line = |line: &str| cut(&words(line), LINE_MAX, LINE_END).into_owned();
+    Cow::Owned(text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// A text with at most so many letters, these at its end included.
+fn cut(text: &str, letters_max: usize, end: usize) -> Cow<'_, str> {
+    let letters = text.chars().count();
+    if letters <= letters_max {
+        return Cow::Borrowed(text);
+    }
+    let mut cut: String = text.chars().take(letters_max.saturating_sub(end)).collect();
+    cut.push('…');
+    cut.extend(text.chars().skip(letters - end));
+    Cow::Owned(cut)
+}
+
 /// Whether a letter steers a terminal: a control character, or one that changes the direction in which letters are shown.
 fn is_steering(letter: char) -> bool {
     (letter.is_control() && letter != '\n' && letter != '\t')
@@ -127,18 +158,20 @@ pub(crate) fn line(text: &str) -> String {
 pub(crate) struct Guarded<W> {
     stream: W,
     colours: bool,
+    /// Words and lines are cut that are too long for an error.
+    cuts: bool,
     /// The start of a letter whose other bytes are still to come.
     begun: Vec<u8>,
 }
 
 /// Standard output for texts.
 pub(crate) fn out() -> Guarded<io::Stdout> {
-    Guarded { stream: io::stdout(), colours: paints(), begun: Vec::new() }
+    Guarded { stream: io::stdout(), colours: paints(), cuts: false, begun: Vec::new() }
 }
 
-/// Standard error.
+/// Standard error, which quotes what others wrote only so far.
 pub(crate) fn err() -> Guarded<io::Stderr> {
-    Guarded { stream: io::stderr(), colours: false, begun: Vec::new() }
+    Guarded { stream: io::stderr(), colours: false, cuts: true, begun: Vec::new() }
 }
 
 impl<W: Write> Write for Guarded<W> {
@@ -158,7 +191,8 @@ impl<W: Write> Write for Guarded<W> {
 
     fn write_fmt(&mut self, text: Arguments<'_>) -> io::Result<()> {
         // As a whole: a sequence may be made of several pieces.
-        self.write_all(text.to_string().as_bytes())
+        let text = text.to_string();
+        self.write_all(if self.cuts { shortened(&text) } else { Cow::Borrowed(text.as_str()) }.as_bytes())
     }
 }
 
@@ -211,7 +245,14 @@ pub(crate) fn written(done: io::Result<ExitCode>) -> ExitCode {
 #[must_use]
 pub fn usage(answer: &clap::Error) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
-    let code = written(answer.print().map(|()| ExitCode::from(code)));
+    let text = answer.render().to_string();
+    let code = match shortened(&text) {
+        Cow::Owned(short) if answer.use_stderr() && short != text => {
+            print_error(format_args!("{}", short.trim_end()));
+            ExitCode::from(code)
+        }
+        _ => written(answer.print().map(|()| ExitCode::from(code))),
+    };
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) = (answer.kind(), answer.get(ContextKind::InvalidArg))
         && std::path::Path::new(word).exists()
     {
@@ -258,8 +299,23 @@ mod tests {
     }
 
     #[test]
+    fn words_and_lines_of_errors_are_cut_in_their_middle() {
+        for whole in ["", "deployment \"web\" is wrong", &"a".repeat(WORD_MAX), &"ä ".repeat(LINE_MAX / 2)] {
+            assert_eq!(shortened(whole), whole);
+        }
+        let word = format!("file.yaml:1: there is no \"{}\": write another\nnext", "ß".repeat(1_000_000));
+        let short = shortened(&word).into_owned();
+        assert!(short.starts_with("file.yaml:1: there is no \"ßß") && short.ends_with("ßß\": write another\nnext"), "{short}");
+        assert!(short.contains("ß…ß") && short.chars().count() < WORD_MAX + 60, "{short}");
+        let line = format!("begins {}ends: write less", "so many words ".repeat(100_000));
+        let short = shortened(&line).into_owned();
+        assert!(short.starts_with("begins so many") && short.contains('…') && short.ends_with("ends: write less"), "{short}");
+        assert_eq!(short.chars().count(), LINE_MAX + 1);
+    }
+
+    #[test]
     fn letters_are_judged_whole_however_they_are_written() {
-        let mut all = Guarded { stream: Vec::new(), colours: true, begun: Vec::new() };
+        let mut all = Guarded { stream: Vec::new(), colours: true, cuts: false, begun: Vec::new() };
         for byte in "é\u{202e}x\n".bytes() {
             all.write_all(&[byte]).unwrap();
         }

@@ -1,6 +1,7 @@
 //! What a check finds, and how it is printed.
 
 use crate::money::counted;
+use crate::printing::shortened;
 use crate::schema::Document;
 use serde_json::json;
 use std::io::{self, Write};
@@ -53,8 +54,9 @@ impl Findings {
     pub(super) fn text(&self, quiet: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
         for (level, text) in self.shown(quiet).filter(|(level, _)| *level != Level::Error) {
             match level {
-                Level::Fine | Level::Shown => writeln!(out, "{text}")?,
-                _ => writeln!(out, "{}: {text}", level.as_str())?,
+                Level::Shown => writeln!(out, "{text}")?,
+                Level::Fine => writeln!(out, "{}", shortened(text))?,
+                _ => writeln!(out, "{}: {}", level.as_str(), shortened(text))?,
             }
         }
         out.flush()?;

@@ -76,9 +76,12 @@ pub(crate) fn find(word: &str) -> Result<&'static KindEntry, String> {
 /// The known word that a mistyped one is most similar to, if it is similar enough.
 pub(crate) fn nearest(word: &str, known: impl IntoIterator<Item = String>) -> Option<String> {
     let apart = |known: &String| strsim::osa_distance(word, known);
+    let letters = word.chars().count();
     // A third of the letters may be wrong, but not all.
-    let similar = |distance: usize| distance * 3 <= word.chars().count() + 2 && distance < word.chars().count();
-    let scored = known.into_iter().map(|known| (apart(&known), known)).filter(|(distance, _)| similar(*distance));
+    let similar = |distance: usize| distance * 3 <= letters + 2 && distance < letters;
+    // At least as many are wrong as one is longer.
+    let known = known.into_iter().filter(|known| similar(letters.abs_diff(known.chars().count())));
+    let scored = known.map(|known| (apart(&known), known)).filter(|(distance, _)| similar(*distance));
     scored.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 

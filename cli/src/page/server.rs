@@ -2,6 +2,7 @@
 
 use super::picture::Seen;
 use super::{BackEnd, Document, Guard, Refusal};
+use crate::printing::shortened;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN};
@@ -124,7 +125,7 @@ fn answer(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
 }
 
 fn refused(status: u16, error: &str) -> Answer {
-    answer(status, JSON, json!({ "error": error }).to_string())
+    answer(status, JSON, json!({ "error": shortened(error) }).to_string())
 }
 
 /// The answer to what was done, or was not.

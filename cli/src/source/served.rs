@@ -47,7 +47,8 @@ fn group(api_version: &str) -> &str {
 /// Whether a word was meant to be another; short ones are too easily another word.
 fn is_meant(word: &str, known: &str) -> bool {
     let most = if known.len() < LONG { 1 } else { TYPING_ERRORS };
-    word == known || (!known.is_empty() && strsim::osa_distance(word, known) <= most)
+    let is_as_long = word.chars().count().abs_diff(known.chars().count()) <= most;
+    word == known || (!known.is_empty() && is_as_long && strsim::osa_distance(word, known) <= most)
 }
 
 /// What a kind that no server has was meant to be, as `apps/v1 Deployment`; none for kinds that may be of somebody else.

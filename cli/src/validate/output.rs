@@ -1,6 +1,7 @@
 //! Printing judgements.
 
 use super::{Judgement, Verdict};
+use crate::printing::shortened;
 use crate::schema::Document;
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};
@@ -12,10 +13,11 @@ pub(super) fn text(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut 
     let mut out = BufWriter::new(out);
     for judgement in judgements {
         let title = judgement.document.title();
+        let title = shortened(&title);
         match judgement.verdict {
             Verdict::Accepted => writeln!(out, "{title}: accepted")?,
             Verdict::Refused => writeln!(out, "{title}: refused")?,
-            Verdict::NotJudged => writeln!(out, "{}", not_judged(judgement))?,
+            Verdict::NotJudged => writeln!(out, "{}", shortened(&not_judged(judgement)))?,
         }
         if !judgement.errors.is_empty() || judgement.remarks().next().is_some() {
             out.flush()?;

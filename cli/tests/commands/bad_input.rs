@@ -48,6 +48,41 @@ fn refused(output: &Output, code: i32, wanted: &[&str]) {
 }
 
 #[test]
+fn what_is_a_megabyte_long_is_not_echoed_whole() {
+    let folder = Folder::new("long");
+    let long = "x".repeat(1_000_000);
+    let session = |lines: &str| whittle(&["local"], lines);
+    let manifest = |name: &str, text: &str| folder.file(name, text);
+    let named = manifest("name.yaml", &WEB.replace("name: web", &format!("name: {long}")));
+    let kind = manifest("kind.yaml", &format!("apiVersion: v1\nkind: {long}\nmetadata: {{name: a}}\n"));
+    let value = manifest("value.yaml", &WEB.replace("replicas: 3", &format!("replicas: {long}")));
+    let region = ["--region", "us-east-1"];
+    let mut answers = vec![
+        session(&format!("{long}\n")),
+        session(&format!("scale deployment {long} --replicas 3\n")),
+        session(&format!("get pods --{long}\n")),
+        session(&format!("{}\n", "get pods ".repeat(100_000))),
+        // The longest that Linux takes as one argument is shorter.
+        whittle(&["plan", &long[..100_000]], ""),
+    ];
+    for file in [&named, &kind, &value] {
+        answers.push(session(&format!("apply -f {file}\n")));
+        for words in [&["plan", "-f", file][..], &["check", "-f", file], &["validate", "-f", file], &["convert", file]] {
+            answers.push(whittle(&[words, if words[0] == "plan" { &region[..] } else { &[] }].concat(), ""));
+        }
+    }
+    for answer in &answers {
+        let (out, err) = (out(answer), err(answer));
+        assert!(out.len() + err.len() < 20_000, "{} and {} bytes: {}", out.len(), err.len(), &format!("{out}{err}")[..300]);
+    }
+    for answer in answers.iter().filter(|answer| !answer.status.success()) {
+        assert!(err(answer).contains("error: "), "{}", err(answer));
+    }
+    refused(&answers[0], 2, &["error: \"xxx", "x…x", "is no command; `help` lists them"]);
+    refused(&answers[1], 2, &["there is no Deployment \"default/xxx", "x…x", "there are: none"]);
+}
+
+#[test]
 fn a_prompt_scales_and_deletes_all_that_is_named_or_nothing() {
     let folder = Folder::new("prompt");
     let (web, other) = (folder.file("web.yaml", WEB), folder.file("other.yaml", &WEB.replace("name: web}", "name: other}")));

@@ -2,6 +2,7 @@
 
 use super::command_line::ApplyArgs;
 use super::{Prompt, refused};
+use crate::printing::shortened;
 use crate::source::classes;
 use crate::source::files::{self, File};
 use crate::validate;
@@ -15,7 +16,7 @@ impl Prompt {
         }
         let files = read(&args.files, body);
         let messages = self.session.apply_files(&files).map_err(refused)?;
-        let mut text: String = messages.iter().map(|line| format!("{line}\n")).collect();
+        let mut text: String = messages.iter().map(|line| format!("{}\n", shortened(line))).collect();
         let world = self.session.simulation.world();
         let objects = &world.cluster.objects;
         let node_classes: Vec<Ec2NodeClass> = objects.node_classes.values().cloned().collect();
