@@ -2,10 +2,14 @@
 
 use super::report;
 use super::session::{Place, Session, SessionError};
+use crate::money::counted;
 use crate::printing::{self, say};
-use jiff::SignedDuration;
+use crate::savings::ledger_of;
+use jiff::{SignedDuration, Timestamp};
 use std::process::ExitCode;
-use whittle_sim::World;
+use whittle_disruption::savings;
+use whittle_sim::region::Machine;
+use whittle_sim::{Line, LineKind, World};
 use whittle_units::Price;
 
 const POOL: &str = include_str!("demo/pool.yaml");
@@ -26,6 +30,8 @@ pub fn main() -> ExitCode {
 struct Narrator {
     session: Session,
     printed_lines: usize,
+    /// The cost per hour that was told last.
+    cost: Price,
     fine: bool,
 }
 
@@ -49,10 +55,57 @@ impl Narrator {
         let world = self.session.simulation.world();
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
-        let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        say!("{}", report::timeline(&lines[self.printed_lines..], begun, cost, printing::paints()));
+        let told: Vec<Line> = lines[self.printed_lines..].iter().filter(|line| is_told(line)).cloned().collect();
+        say!("{}", report::timeline(&told, begun, self.cost, printing::paints()));
+        self.cost = told.last().map_or(self.cost, |line| line.cost);
         self.printed_lines = lines.len();
     }
+}
+
+/// Whether a line is part of the story: what the user does, what Whittle decides, what EC2 and the cluster make of it. That a decision is
+/// carried out, Whittle records as well: it is told where it happens.
+fn is_told(line: &Line) -> bool {
+    match line.kind {
+        LineKind::Step | LineKind::Cluster | LineKind::Cloud | LineKind::Fault => true,
+        LineKind::Decision => match line.text.split_once(": ") {
+            Some((subject, message)) if subject.starts_with("nodeclaim/") => message.starts_with("for "),
+            Some((subject, message)) if subject.starts_with("node/") => message.starts_with("all drainable pods"),
+            Some((subject, _)) => subject.starts_with("command/"),
+            None => false,
+        },
+        // Of the Events of one thing, that of the Node.
+        LineKind::Event => line.text.starts_with("node ") && line.text.contains("TerminatingOnInterruption"),
+    }
+}
+
+/// What was bought, what it cost, and what consolidation saved.
+fn sum(world: &World, begun: Timestamp) -> String {
+    let now = world.now();
+    let mut machines: Vec<&Machine> = world.region.machines.values().collect();
+    machines.sort_by_key(|machine| machine.instance.launched_at);
+    let bought = |machine: &&Machine| {
+        let instance = &machine.instance;
+        format!("{} {} at {}", instance.capacity_type, instance.instance_type, machine.price)
+    };
+    let bought: Vec<String> = machines.iter().map(bought).collect();
+    let most = world.story.lines().iter().map(|line| line.cost).max().unwrap_or_default();
+    let cost = |machine: &&Machine| {
+        let until = machine.ended_at.unwrap_or(now);
+        machine.price.dollars() * until.duration_since(machine.instance.launched_at).as_secs_f64() / 3600.0
+    };
+    let paid: f64 = machines.iter().map(cost).sum();
+    let saved = savings(&ledger_of(world.store.decisions(&world.name())), Timestamp::MIN, Timestamp::MAX);
+    let rate = Price::from_nanos(u64::try_from(saved.rate_nanos()).unwrap_or(0));
+    format!(
+        "In {}: {} bought ({}), at most {most} at once and ${paid:.4} in all; consolidation removed {} and saves {rate}; \
+         {} left, after {} of Whittle's functions.",
+        report::clock(begun, now),
+        counted(machines.len(), "machine"),
+        bought.join(", "),
+        counted(saved.nodes_removed, "node"),
+        ours(world),
+        counted(usize::try_from(world.counts.invocations).unwrap_or(usize::MAX), "run"),
+    )
 }
 
 fn ours(world: &World) -> usize {
@@ -61,7 +114,7 @@ fn ours(world: &World) -> usize {
 
 fn walkthrough() -> Result<bool, SessionError> {
     say!("Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up.\n");
-    let mut narrator = Narrator { session: Session::new(&Place::default()), printed_lines: 0, fine: true };
+    let mut narrator = Narrator { session: Session::new(&Place::default()), printed_lines: 0, cost: Price::ZERO, fine: true };
     narrator.chapter("A cluster without a single node gets a NodePool, and a Deployment of five pods");
     narrator.session.apply_text("demo/pool.yaml", POOL)?;
     narrator.session.apply_text("demo/inflate.yaml", INFLATE)?;
@@ -87,7 +140,8 @@ fn walkthrough() -> Result<bool, SessionError> {
     narrator.until("rest", 5, |world| world.is_quiet() && world.verdict().is_empty());
     let world = narrator.session.simulation.world();
     let verdict = world.verdict();
-    say!("\n{} machines started, {} running, {} invocations.\n", world.region.started(), ours(&world), world.counts.invocations);
+    let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
+    say!("\n{}\n", sum(&world, begun));
     for broken in &verdict {
         say!("!! {broken}\n");
     }

@@ -4,6 +4,7 @@
 mod bad_input;
 mod compare;
 mod console;
+mod demo;
 mod documented;
 mod endings;
 mod legacy_pools;
