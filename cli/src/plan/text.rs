@@ -5,7 +5,7 @@ use crate::money::{HOURS_A_MONTH, counted};
 use crate::table::table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use whittle_model::scheduling::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
+use whittle_model::scheduling::{LeftOut, MachineCosts, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_solver::PreferenceCost;
 use whittle_units::Price;
 
@@ -42,10 +42,7 @@ pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
     let machines = counted(plan.claims.len(), "new machine");
     let mut lines = vec![format!("{} of {} pods placed, {machines}, {}{with}", plan.scheduled(), plan.pods, plan.price())];
     lines.extend(costs.text().lines().map(str::to_owned));
-    lines.extend(plan.lower_bound.map(|bound| match besides {
-        Some(besides) => format!("no plan can cost less than {bound}, or than {} with what machines cost besides", besides.lower_bound),
-        None => format!("no plan can cost less than {bound}"),
-    }));
+    lines.extend(plan.lower_bound.filter(|_| !plan.claims.is_empty()).map(|bound| at_least(plan.price(), bound, besides)));
     lines.extend(preference_cost.map(|cost| {
         let (with, without) = cost.machines;
         format!(
@@ -54,6 +51,20 @@ pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
         )
     }));
     lines
+}
+
+/// The lower bound, what it is, and how far the plan is from it.
+fn at_least(price: Price, bound: Price, besides: Option<MachineCosts>) -> String {
+    let (all, least) = besides.map_or((price, bound), |besides| (price + besides.cost, besides.lower_bound));
+    let with = besides.map(|besides| format!(", {} with what machines cost besides", besides.lower_bound)).unwrap_or_default();
+    let share = (all.dollars() / least.dollars() - 1.0) * 100.0;
+    let so_far = if besides.is_some() { "with both, " } else { "" };
+    let distance = match least {
+        Price::ZERO => String::new(),
+        _ if share < 0.05 => "; this one costs just that".to_owned(),
+        _ => format!("; {so_far}this one costs at most {share:.1} % more than the cheapest"),
+    };
+    format!("lower bound {bound}{with}: no plan for these pods can cost less, and perhaps none costs as little{distance}")
 }
 
 /// Items with the same text together, in the order of the first of each.
@@ -156,4 +167,33 @@ pub(super) fn names<'p>(pods: impl ExactSizeIterator<Item = &'p PodRef>) -> Stri
         list.push(format!("and {more} more"));
     }
     list.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(price: f64, bound: f64, besides: Option<(f64, f64)>, wanted: &str) {
+        let of = |dollars: f64| Price::from_dollars(dollars);
+        let besides = besides.map(|(cost, bound)| MachineCosts { cost: of(cost), lower_bound: of(bound) });
+        assert_eq!(at_least(of(price), of(bound), besides), wanted);
+    }
+
+    #[test]
+    fn the_lower_bound_says_what_it_is_and_how_far_the_plan_may_be_from_the_cheapest() {
+        let what = "no plan for these pods can cost less, and perhaps none costs as little";
+        check(0.62, 0.5, None, &format!("lower bound $0.5000/h: {what}; this one costs at most 24.0 % more than the cheapest"));
+        check(0.5, 0.5, None, &format!("lower bound $0.5000/h: {what}; this one costs just that"));
+        check(
+            0.62,
+            0.5,
+            Some((0.05, 0.6)),
+            &format!(
+                "lower bound $0.5000/h, $0.6000/h with what machines cost besides: {what}; with both, this one costs at most 11.7 % more \
+                 than the cheapest"
+            ),
+        );
+        check(0.0, 0.0, None, &format!("lower bound $0.0000/h: {what}"));
+    }
 }

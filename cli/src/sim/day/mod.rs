@@ -136,7 +136,7 @@ pub fn run(args: &DayArgs) -> Result<(String, Vec<String>), SessionError> {
         dollars(sum(|a| a.ours)),
         dollars(sum(|a| a.reference))
     );
-    let _ = writeln!(out, "{:<44}{:>14.2}", "dollars, no plan costs less", dollars(sum(|a| a.bound)));
+    let _ = writeln!(out, "{:<44}{:>14.2}", "dollars, lower bound: no plan costs less", dollars(sum(|a| a.bound)));
     Ok((out, wrong))
 }
 
