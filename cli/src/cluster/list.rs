@@ -5,8 +5,9 @@ use crate::live::account::{Account, Entry};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::{DeploymentArgs, cluster_name};
 use crate::programs::ProgramError;
+use crate::schema::Document;
 use crate::table::table;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread;
@@ -107,16 +108,7 @@ pub(super) fn run(args: &ListArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
     });
     let all = FUNCTIONS.len();
     match args.output {
-        Output::Json => {
-            let rows: Vec<_> = rows
-                .iter()
-                .map(|row| {
-                    let Row { name, status, version, open_to, fault } = row;
-                    json!({"name": name, "status": status, "version": version, "functionsWithAccess": open_to, "error": fault})
-                })
-                .collect();
-            writeln!(out, "{:#}", json!({"stack": stack.name, "region": stack.region, "functions": all, "clusters": rows}))?;
-        }
+        Output::Json => writeln!(out, "{:#}", document(&stack.name, &stack.region, &rows))?,
         Output::Text => {
             let open = |row: &Row| row.open_to.map_or_else(|| "unknown".to_owned(), |open| format!("{open} of {all}"));
             let cells = |row: &Row| vec![row.name.clone(), row.status.clone(), row.version.clone(), open(row)];
@@ -134,9 +126,35 @@ pub(super) fn run(args: &ListArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// The list as JSON.
+fn document(stack: &str, region: &str, rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        let Row { name, status, version, open_to, fault } = row;
+        json!({"name": name, "status": status, "version": version, "functionsWithAccess": open_to, "error": fault})
+    };
+    let rows: Vec<Value> = rows.iter().map(row).collect();
+    Document::ClusterList.versioned(json!({"stack": stack, "region": region, "functions": FUNCTIONS.len(), "clusters": rows}))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::tests::assert_valid;
+
+    #[test]
+    fn the_list_is_as_its_schema_says() {
+        let row = |open_to, fault: Option<&str>| Row {
+            name: "shop".to_owned(),
+            status: "ACTIVE".to_owned(),
+            version: "1.33".to_owned(),
+            open_to,
+            fault: fault.map(str::to_owned),
+        };
+        let list = document("whittle", "eu-west-1", &[row(Some(9), None), row(None, Some("its access entries cannot be read"))]);
+        assert_valid(Document::ClusterList, &list);
+        assert_valid(Document::ClusterList, &document("whittle", "eu-west-1", &[]));
+        assert_eq!((&list["clusters"][0]["functionsWithAccess"], &list["clusters"][1]["functionsWithAccess"]), (&json!(9), &Value::Null));
+    }
 
     #[test]
     fn an_entry_that_cannot_be_read_is_a_fault_and_no_missing_access() {

@@ -11,6 +11,7 @@ mod tests;
 use crate::local::Output;
 use crate::local::session::SessionError;
 use crate::printing;
+use crate::schema::Document;
 use crate::table::table;
 use bill::{Architecture, Line, sum};
 use clap::Args;
@@ -122,7 +123,11 @@ pub fn run(args: &CostArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
                 Output::Json => writeln!(out, "{:#}", document(&computed))?,
             }
             if args.measure {
-                out.write_all(measured(&computed).as_bytes())?;
+                // Nothing stands behind a JSON document.
+                match args.output {
+                    Output::Text => out.write_all(measured(&computed).as_bytes())?,
+                    Output::Json => err.write_all(measured(&computed).as_bytes())?,
+                }
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -281,7 +286,11 @@ fn document(computed: &[Computed]) -> Value {
             "simulated": { "nodes": one.simulated.left.0, "pods": one.simulated.left.1, "tableBytes": one.simulated.table_bytes },
         })
     };
-    json!({ "currency": "USD", "pricesOf": prices::DATE, "months": computed.iter().map(cluster).collect::<Vec<Value>>() })
+    Document::Cost.versioned(json!({
+        "currency": "USD",
+        "pricesOf": prices::DATE,
+        "months": computed.iter().map(cluster).collect::<Vec<Value>>(),
+    }))
 }
 
 /// What the functions of a cluster do in a quiet and in a busy hour.

@@ -1,6 +1,7 @@
 //! The command on small clusters, and that its constants are those of the template.
 
 use super::*;
+use crate::schema::tests::assert_valid;
 
 fn args(nodes: Option<u32>) -> CostArgs {
     CostArgs {
@@ -39,7 +40,12 @@ fn an_idle_deployment_and_one_with_nodes_have_a_bill() {
     let lines = few.bill(Architecture::Arm);
     assert!(lines.iter().all(|line| line.list >= line.rest && line.rest >= 0.0 && line.quantity > 0.0), "{lines:?}");
     assert!(sum(&few.bill(Architecture::X86), |line| line.list) > total(&few));
-    let text = text(&[idle, few]);
+    let both = [idle, few];
+    let printed = document(&both);
+    assert_valid(Document::Cost, &printed);
+    assert_eq!((printed["months"].as_array().unwrap().len(), &printed["months"][1]["nodes"]), (2, &json!(3)));
+    assert!(printed["months"][1]["hours"]["busy"]["functions"]["launch"]["runs"].as_f64().unwrap() > 0.0, "{printed}");
+    let text = text(&both);
     for part in ["idle", "3 nodes", "SQS, polls of empty FIFO queues", "x86_64, after the always-free tier", "Not included"] {
         assert!(text.contains(part), "{part}: {text}");
     }

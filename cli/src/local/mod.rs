@@ -19,6 +19,7 @@ pub mod wiring;
 
 use crate::printing::{self, say};
 use crate::report::Kind;
+use crate::schema::Document;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -121,6 +122,11 @@ pub fn main(args: &LocalArgs) -> ExitCode {
     }
 }
 
+/// Outcomes as JSON.
+pub(crate) fn document(outcomes: &[scenario::Outcome]) -> serde_json::Value {
+    Document::LocalRun.versioned(serde_json::json!({ "scenarios": outcomes }))
+}
+
 fn run_scenarios(args: &RunArgs) -> ExitCode {
     // All files are read before the first is played, so that a typo in the last one is reported at once.
     let read: Result<Vec<_>, _> = args.scenarios.iter().map(|path| scenario::read(path)).collect();
@@ -157,7 +163,7 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
         say!("{}\n", report::summary(&outcomes));
     }
     if args.output == Output::Json {
-        say!("{}\n", serde_json::to_string_pretty(&outcomes).unwrap_or_default());
+        say!("{:#}\n", document(&outcomes));
     }
     if let (Some(kind), Some(path)) = (kind, &args.report)
         && let Err(error) = std::fs::write(path, report::file(kind, &outcomes))

@@ -70,6 +70,9 @@ impl Ledger {
                 }
             }
             Value::Object(mut object) => {
+                if let Some(outcomes) = object.remove("scenarios") {
+                    return self.take(place, outcomes);
+                }
                 // An export of the table; an outcome of a simulation; an item of the table; a decision; an entry.
                 if let Some(lines) = object.get("lines").and_then(Value::as_array) {
                     return self.take_simulation(place, last_time(lines), object.remove(LedgerEntry::KEY).unwrap_or_default());

@@ -53,6 +53,12 @@ pub enum Document {
     Check,
     /// `whittle savings`
     Savings,
+    /// `whittle cost`
+    Cost,
+    /// `whittle cluster list`
+    ClusterList,
+    /// `whittle local run`
+    LocalRun,
 }
 
 impl Document {
@@ -67,7 +73,10 @@ impl Document {
             | Self::Doctor
             | Self::Validate
             | Self::Check
-            | Self::Savings => 1,
+            | Self::Savings
+            | Self::Cost
+            | Self::ClusterList
+            | Self::LocalRun => 1,
         }
     }
 
@@ -83,6 +92,9 @@ impl Document {
             Self::Validate => include_str!("../../schemas/validate.json"),
             Self::Check => include_str!("../../schemas/check.json"),
             Self::Savings => include_str!("../../schemas/savings.json"),
+            Self::Cost => include_str!("../../schemas/cost.json"),
+            Self::ClusterList => include_str!("../../schemas/cluster-list.json"),
+            Self::LocalRun => include_str!("../../schemas/local-run.json"),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Cli;
+use crate::local::{self, scenario};
 use crate::source::{Format, PackingArg, ReportFormat, Source};
 use crate::{check, compare, consolidate, explain, plan, validate};
 use clap::Parser as _;
@@ -98,7 +99,7 @@ fn properties(part: &Value, each: &mut dyn FnMut(&Map<String, Value>, &Value)) {
 fn every_schema_names_all_fields_and_refuses_others() {
     for document in Document::value_variants() {
         let schema = document.schema().unwrap();
-        assert_eq!(schema["title"], format!("whittle {} -o json", document.name()));
+        assert_eq!(schema["title"], format!("whittle {} -o json", document.name().replace('-', " ")));
         assert!(validity(*document, &json!({"formatVersion": 2})).is_err(), "it is a schema, and refuses another version");
         properties(&schema, &mut |fields, part| {
             // An `if` or a `properties` of values would need more; there is none.
@@ -190,6 +191,18 @@ fn what_is_said_of_manifests_is_as_the_schemas_say() {
     }
     assert_eq!(seen.missing(Document::Check), [""; 0]);
     assert_eq!(seen.missing(Document::Validate), [""; 0]);
+}
+
+#[test]
+fn outcomes_of_scenarios_are_as_their_schema_says() {
+    let mut seen = Seen::default();
+    let outcomes: Vec<_> = ["s4_scale_up_and_down.yaml", "s1_scale_up_and_down.yaml"]
+        .iter()
+        .map(|name| scenario::run(&scenario::read(&tests().join("scenarios").join(name)).unwrap(), None).unwrap())
+        .collect();
+    assert!(outcomes.iter().any(|outcome| !outcome.ledger.is_empty()));
+    seen.add(Document::LocalRun, &local::document(&outcomes).to_string());
+    assert_eq!(seen.missing(Document::LocalRun), [""; 0]);
 }
 
 #[test]

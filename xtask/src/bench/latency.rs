@@ -35,7 +35,7 @@ fn one(root: &std::path::Path, seed: usize) -> Result<Duration> {
     let arguments = ["run", "--release", "--quiet", "-p", "whittle-cli", "--", "local", "run", SCENARIO, "-o", "json", "--seed", &seed];
     let printed = shell::read(shell::command(root, "cargo", &arguments))?;
     let stories: Value = serde_json::from_str(&printed).context("the simulator's output is no JSON")?;
-    time_to_launch(&stories[0]["lines"]).with_context(|| format!("seed {seed}: no machine was started after `{SCALED}`"))
+    time_to_launch(&stories["scenarios"][0]["lines"]).with_context(|| format!("seed {seed}: no machine was started after `{SCALED}`"))
 }
 
 fn time_to_launch(lines: &Value) -> Option<Duration> {
