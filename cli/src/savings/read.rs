@@ -2,6 +2,7 @@
 
 use super::shadow::ShadowRecord;
 use crate::money::Currency;
+use crate::source::unique;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::io::Read;
@@ -30,7 +31,7 @@ impl Ledger {
     /// Reads all JSON values of a stream one by one: a long export of JSON lines is never held in memory as a whole. Returns whether there
     /// is none.
     pub(super) fn read(&mut self, name: &str, input: impl Read) -> bool {
-        let mut values = serde_json::Deserializer::from_reader(input).into_iter::<Value>().peekable();
+        let mut values = unique::stream(input).peekable();
         let is_empty = values.peek().is_none();
         for (number, value) in (1..).zip(values) {
             match value {
@@ -81,7 +82,7 @@ impl Ledger {
                     return self.take(place, items);
                 }
                 if let Some(data) = object.get("data").and_then(|data| data.get("S")).and_then(Value::as_str) {
-                    return match serde_json::from_str(data) {
+                    return match unique::json(data) {
                         Ok(value) => self.take(place, value),
                         Err(error) => self.fail(format!("{place}: its data are not JSON: {}", plain(error))),
                     };

@@ -1,7 +1,7 @@
 //! Reads a catalog of instance types.
 
 use super::error::ReadError;
-use super::files;
+use super::{files, unique};
 use crate::money::Currency;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,6 +87,7 @@ fn entries(text: &str) -> Result<Vec<TypeEntry>, String> {
         if at == "." { format!("it is no JSON list of instance types: {said}") } else { format!("{at}: {said}") }
     })?;
     json.end().map_err(|error| format!("it is no JSON list of instance types: {}", words::plain(&error.to_string())))?;
+    unique::json(text).map_err(|error| words::plain(&error.to_string()))?;
     Ok(entries)
 }
 

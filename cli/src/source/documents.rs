@@ -114,7 +114,7 @@ impl ParsedDocuments {
         let Chunk { number, lines_before, text: chunk } = chunk;
         let (number, lines_before) = (*number, *lines_before);
         // Dumps of whole clusters are large, and JSON parses faster.
-        let json = if chunk.trim_start().starts_with('{') { serde_json::from_str(chunk).ok() } else { None };
+        let json = if chunk.trim_start().starts_with('{') { super::unique::json(chunk).ok() } else { None };
         let has_old_booleans = json.is_none() && has_old_booleans(chunk);
         let value = match json.map_or_else(|| yaml(chunk, true), Ok) {
             Ok(value) => value,

@@ -9,6 +9,7 @@ pub(crate) mod acceptance;
 pub(crate) mod classes;
 pub(crate) mod served;
 mod documents;
+pub(crate) mod unique;
 mod identity;
 mod settings;
 mod expansion;

@@ -353,3 +353,25 @@ fn numbers_that_cannot_be_are_refused_for_what_they_are() {
     assert_eq!(err(&ended).matches("error: ").count(), 1, "{}", err(&ended));
     refused(&ended, 2, &["<TIME>", "usage: advance <TIME>"]);
 }
+
+#[test]
+fn a_key_that_stands_twice_in_json_is_refused_as_in_yaml() {
+    let folder = Folder::new("twice");
+    let pod = "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"},\n \"spec\": {\"containers\": [{\"name\": \"c\", \
+               \"resources\": {\"requests\": {\"cpu\": 1,\n  \"cpu\": 2}}}]}}";
+    let list = format!("{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{pod}\n]}}");
+    for (text, first) in [(pod, "first in line 2"), (&list, "first in line 3")] {
+        let wanted = ["Pod \"a\", spec.containers[0].resources.requests.cpu: the key stands twice in one map", first];
+        for arguments in [&["plan"][..], &["consolidate"], &["compare"], &["explain", "pod/a"]] {
+            refused(&whittle(&[arguments, &["-f", "-", "--region", "us-east-1"]].concat(), text), 2, &wanted);
+        }
+        for command in ["check", "convert"] {
+            refused(&whittle(&[command, "-f", "-"], text), 2, &wanted);
+        }
+    }
+    let types =
+        folder.file("types.json", "[{\"name\": \"a\", \"architecture\": \"amd64\", \"resources\": {\"cpu\": \"1\",\n\"cpu\": \"2\"}}]");
+    refused(&whittle(&["plan", "-f", "-", "--instance-types", &types], WEB), 2, &["the key \"cpu\" stands twice in one map", "line 2"]);
+    let ledger = folder.file("ledger.json", "[{\"id\": \"a\",\n\"id\": \"b\", \"beforeNanos\": 1}]");
+    refused(&whittle(&["savings", &ledger], ""), 2, &["the key \"id\" stands twice in one map", "line 2"]);
+}
