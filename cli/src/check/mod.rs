@@ -8,6 +8,7 @@ mod workloads;
 
 use crate::local::Output;
 use crate::look::ClusterArgs;
+use crate::source::settings as plan_settings;
 use crate::source::{self, acceptance, files, served};
 use crate::validate;
 use findings::{Findings, Level};
@@ -47,7 +48,7 @@ pub struct Args {
     /// Show the settings in the environment variables of an older installation
     #[arg(long)]
     pub environment: bool,
-    /// Show whether nodes of this role may join, according to the aws-auth ConfigMap in the manifests
+    /// Show whether nodes of this role may join, according to the aws-auth ConfigMap in the manifests, which is needed for it
     #[arg(long, value_name = "NAME")]
     pub node_role: Option<String>,
     /// Print warnings and errors only
@@ -80,10 +81,11 @@ pub fn run(
         let ways = "name manifests with -f, a cluster with --context, Helm values with --values, or use --environment";
         unreadable.push(format!("there is nothing to check: {ways}"));
     }
-    let mut located = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
+    let files::Objects { mut located, empty } = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
         unreadable.extend(errors);
-        Vec::new()
+        files::Objects::default()
     });
+    let given = located.len();
     if let Some(live) = live {
         match live.written() {
             Ok(objects) => add_live(&mut located, objects),
@@ -107,9 +109,12 @@ pub fn run(
         writeln!(err, "error: there is nothing to check: no file has an object")?;
         return Ok(ExitCode::from(2));
     }
+    found.add(Level::Note, empty.iter().map(|file| format!("{file} has no object: nothing of it is checked")));
+    found.add(Level::Warning, repeated(&located));
     let mut objects = Vec::new();
-    for object in located {
-        let faults = acceptance::faults(&object, acceptance::REPLICAS_MAX);
+    for (at, object) in located.into_iter().enumerate() {
+        // What a cluster has was accepted.
+        let faults = if at < given { acceptance::faults(&object, acceptance::REPLICAS_MAX) } else { Vec::new() };
         if faults.is_empty() {
             objects.push(object.value);
         }
@@ -132,14 +137,40 @@ pub fn run(
     Ok(if found.count(Level::Error) == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
+/// Group, kind and name of an object, of which an API server has only one.
+fn identity(object: &Object) -> (String, String, String) {
+    let (version, kind) = object.type_meta();
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    // A namespaced object without a namespace is in the default one; the others have none.
+    let key = object.key();
+    (group.to_owned(), kind.to_owned(), key.strip_prefix("default/").map_or(key.clone(), str::to_owned))
+}
+
 /// Adds the objects of a cluster, but for those that are among the files.
 fn add_live(located: &mut Vec<Located<Object>>, objects: Vec<Located<Object>>) {
-    let identity = |object: &Object| {
-        let (version, kind) = object.type_meta();
-        (version.split('/').next().unwrap_or_default().to_owned(), kind.to_owned(), object.key())
-    };
     let given: BTreeSet<_> = located.iter().map(|one| identity(&one.value)).collect();
     located.extend(objects.into_iter().filter(|one| !given.contains(&identity(&one.value))));
+}
+
+/// Warnings about objects that are given twice, and differently. Of kinds that are not read nobody knows whether they differ.
+fn repeated(located: &[Located<Object>]) -> Vec<String> {
+    let mut first: BTreeMap<_, &Located<Object>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for one in located.iter().filter(|one| !one.value.key().is_empty()) {
+        let before = *first.entry(identity(&one.value)).or_insert(one);
+        if before.value != one.value {
+            found.push(format!(
+                "{} {:?} is given twice, and differently: in {}, document {} and in {}, document {}; leave one of them out",
+                one.value.type_meta().1,
+                one.value.key(),
+                before.file,
+                before.document,
+                one.file,
+                one.document
+            ));
+        }
+    }
+    found
 }
 
 impl Findings {
@@ -147,6 +178,9 @@ impl Findings {
         let converted = legacy::convert(objects, &ConvertOptions::new(Purpose::OnRead));
         self.add(Level::Error, converted.errors.iter().map(ToString::to_string));
         self.add(Level::Note, converted.warnings.iter().map(|note| format!("{}: {}", note.object, note.text)));
+        if let Some(role) = node_role.filter(|_| !converted.objects.iter().any(is_aws_auth)) {
+            self.add(Level::Warning, [unjudged(role)]);
+        }
         let classes: Vec<Ec2NodeClass> = converted.objects.iter().filter_map(class_of).cloned().collect();
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
@@ -159,6 +193,11 @@ impl Findings {
                     if missing.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));
                     }
+                }
+                Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::CapacityBuffer(_) => {
+                    let found = validate::runtime::findings(object);
+                    self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
+                    self.verdict(&name, found.errors.iter().map(ToString::to_string));
                 }
                 Object::NodeClass(class) => {
                     let remarks = classes::remarks(class);
@@ -194,7 +233,7 @@ impl Findings {
     fn config_map(&mut self, name: &str, map: &ConfigMap, node_role: Option<&str>) {
         if map.metadata.name == settings::CONFIG_MAP {
             self.settings(name, settings::from_config_map(map));
-        } else if map.metadata.name == "aws-auth" {
+        } else if map.metadata.name == AWS_AUTH {
             let diagnosis = aws_auth::diagnose(map);
             self.add(
                 Level::Shown,
@@ -205,6 +244,8 @@ impl Findings {
                 self.add(Level::Error, [fault]);
             }
             self.verdict(name, diagnosis.faults.into_iter());
+        } else if map.metadata.name == plan_settings::CONFIG_MAP {
+            self.verdict(name, plan_settings::fault(map).into_iter());
         } else {
             self.add(Level::Note, [format!("{name} is not looked at")]);
         }
@@ -219,6 +260,22 @@ impl Findings {
             Err(errors) => self.add(Level::Error, errors.iter().map(ToString::to_string)),
         }
     }
+}
+
+/// The ConfigMap that says which roles' nodes may join.
+const AWS_AUTH: &str = "aws-auth";
+
+fn is_aws_auth(object: &Object) -> bool {
+    matches!(object, Object::ConfigMap(map) if map.metadata.name == AWS_AUTH)
+}
+
+/// The warning that a role could not be looked up.
+fn unjudged(role: &str) -> String {
+    format!(
+        "--node-role {role}: whether its nodes may join is not checked, because the ConfigMap {AWS_AUTH} is not among the manifests: add it \
+         with -f, as `kubectl get configmap {AWS_AUTH} -n kube-system -o yaml` prints it; where access entries alone let nodes join, \
+         `whittle doctor` looks at these"
+    )
 }
 
 fn class_of(object: &Object) -> Option<&Ec2NodeClass> {

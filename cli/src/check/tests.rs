@@ -49,6 +49,32 @@ fn s2_5_nodes_may_join_with_the_corrected_aws_auth_map() {
 }
 
 #[test]
+fn a_role_that_cannot_be_looked_up_is_not_said_to_be_fine() {
+    let role = Some("KarpenterNodeRole-shop".to_owned());
+    let asked = Args { node_role: role, ..args(&["004-deployment-inflate.yaml"]) };
+    let ran = run_on(&asked, &[]);
+    assert_eq!(ran.code, ExitCode::SUCCESS);
+    assert!(ran.out.contains("warning: --node-role KarpenterNodeRole-shop: whether its nodes may join is not checked"), "{}", ran.out);
+    assert!(ran.out.contains("kubectl get configmap aws-auth -n kube-system -o yaml"), "{}", ran.out);
+    assert_eq!(run_on(&Args { strict: true, ..asked.clone() }, &[]).code, ExitCode::from(1));
+    let unasked = run_on(&Args { node_role: None, ..asked.clone() }, &[]);
+    let found = run_on(&Args { filename: vec![seed("002-aws-auth.yaml")], ..asked }, &[]);
+    assert!(!unasked.out.contains("--node-role") && !found.out.contains("--node-role"), "{}{}", unasked.out, found.out);
+}
+
+#[test]
+fn an_amount_of_bytes_in_thousandths_is_remarked_and_valid() {
+    let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: \
+                {memory: 512m}}}]}}}\n";
+    let args = Args { filename: vec!["-".into()], ..Args::default() };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(&args, &BTreeMap::new(), &mut text.as_bytes(), &mut out, &mut err).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let wanted = "warning: Job \"j\", spec.template.spec.containers[0].resources.requests.memory: 512m is part of a byte";
+    assert!(code == ExitCode::SUCCESS && out.contains(wanted), "{out}");
+}
+
+#[test]
 fn s2_6_the_printed_aws_auth_map_is_diagnosed() {
     let ran = run_on(&args(&["002-aws-auth-as-printed.yaml"]), &[]);
     assert_eq!(ran.code, ExitCode::from(1));

@@ -1,4 +1,4 @@
-//! What workloads say about nodes in words of older versions (seeds 12.1, 12.8).
+//! What workloads say about nodes in words of older versions (seeds 12.1, 12.8), and hardly mean.
 
 use whittle_api::k8s::{Kind, Node, PodSpec};
 use whittle_api::manifest::Object;
@@ -13,10 +13,14 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
         Object::ReplicaSet(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
         Object::StatefulSet(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
         Object::DaemonSet(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        Object::ReplicationController(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        Object::Job(object) => ("spec.template.", &object.spec.template.metadata, Some(&object.spec.template.spec)),
+        Object::PodTemplate(object) => ("template.", &object.template.metadata, Some(&object.template.spec)),
         _ => return Vec::new(),
     };
     let kind = object.type_meta().1;
-    old_annotations(kind, at, metadata).chain(spec.and_then(|spec| old_nodes_only(at, spec))).collect()
+    let of_spec = spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(parts_of_bytes(at, spec)));
+    old_annotations(kind, at, metadata).chain(of_spec).collect()
 }
 
 /// Annotations that are honoured still, and have a new name.
@@ -46,4 +50,25 @@ fn old_nodes_only(at: &str, spec: &PodSpec) -> Option<String> {
             labels::NODE_POOL
         )
     })
+}
+
+/// Amounts of bytes that are no whole number: `512m` are not quite one byte, where `512Mi` was meant.
+fn parts_of_bytes(at: &str, spec: &PodSpec) -> Vec<String> {
+    let lists = [("containers", &spec.containers), ("initContainers", &spec.init_containers)];
+    let containers = lists.into_iter().flat_map(|(field, list)| list.iter().enumerate().map(move |(number, one)| (field, number, one)));
+    let mut found = Vec::new();
+    for (field, number, container) in containers {
+        let Some(resources) = &container.resources else { continue };
+        for (part, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+            let odd = amounts.iter().filter(|(name, amount)| ["memory", "ephemeral-storage"].contains(name) && amount.milli() % 1000 != 0);
+            found.extend(odd.map(|(name, amount)| {
+                format!(
+                    "{at}spec.{field}[{number}].resources.{part}.{name}: {} is part of a byte, as m stands for thousandths: write a whole \
+                     number, such as 512Mi",
+                    amount.text_of(name)
+                )
+            }));
+        }
+    }
+    found
 }

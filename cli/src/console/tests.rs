@@ -27,12 +27,12 @@ fn cluster(state_of_a: &str) -> Manifests {
 {{apiVersion: v1, kind: Node, metadata: {{name: b}}, spec: {{unschedulable: true}}, status: {{allocatable: {{cpu: 4}},
   conditions: [{{type: Ready, status: "True"}}]}}}}
 ---
-{{apiVersion: v1, kind: Pod, metadata: {{name: one}}, spec: {{nodeName: a, containers: [{{resources: {{requests: {{cpu: 1500m}}}}}}]}},
+{{apiVersion: v1, kind: Pod, metadata: {{name: one}}, spec: {{nodeName: a, containers: [{{name: c, resources: {{requests: {{cpu: 1500m}}}}}}]}},
   status: {{phase: Running}}}}
 ---
-{{apiVersion: v1, kind: Pod, metadata: {{name: done}}, spec: {{nodeName: a, containers: [{{}}]}}, status: {{phase: Succeeded}}}}
+{{apiVersion: v1, kind: Pod, metadata: {{name: done}}, spec: {{nodeName: a, containers: [{{name: c}}]}}, status: {{phase: Succeeded}}}}
 ---
-{{apiVersion: v1, kind: Pod, metadata: {{name: waits}}, spec: {{containers: [{{}}]}}, status: {{phase: Pending}}}}
+{{apiVersion: v1, kind: Pod, metadata: {{name: waits}}, spec: {{containers: [{{name: c}}]}}, status: {{phase: Pending}}}}
 "#
     );
     source::read_text("cluster.yaml", &text).unwrap()

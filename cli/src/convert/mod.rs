@@ -61,7 +61,7 @@ pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn
         Ok(ExitCode::from(2))
     };
     let located = match files::objects(&args.filename, stdin) {
-        Ok(located) => located,
+        Ok(objects) => objects.located,
         Err(errors) => return refuse(err, &errors),
     };
     let (ours, others): (Vec<_>, Vec<_>) = located.into_iter().map(|located| located.value).partition(is_karpenter);

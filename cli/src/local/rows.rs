@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{
-    DaemonSet, Deployment, IntOrString, Kind, Node, Pod, PodDisruptionBudget, PriorityClass, ReplicaSet, Service, StatefulSet,
+    DaemonSet, Deployment, IntOrString, Kind, Node, Pod, PodDisruptionBudget, PodSpec, PodTemplate, PriorityClass, ReplicaSet, Service,
+    StatefulSet,
 };
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{Condition, LabelSelector, ObjectMeta, OwnerReference, conditions, labels};
@@ -218,7 +219,12 @@ pub(crate) fn replica_sets(world: &World) -> Vec<Listed<'_>> {
             let mut metadata = ObjectMeta { labels: first.metadata.labels.clone(), ..ObjectMeta::namespaced(namespace, name) };
             metadata.uid = first.metadata.controller().map(|owner| owner.uid.clone()).unwrap_or_default();
             metadata.owner_references = world.cluster.deployment_of(first).map(owner_reference).into_iter().collect::<Vec<_>>().into();
-            json!({"apiVersion": ReplicaSet::API_VERSION, "kind": ReplicaSet::KIND, "metadata": metadata, "spec": {"replicas": count}})
+            let template = PodTemplate {
+                metadata: ObjectMeta { labels: first.metadata.labels.clone(), ..ObjectMeta::default() },
+                spec: PodSpec { node_name: String::new(), ..first.spec.clone() },
+            };
+            let spec = json!({"replicas": count, "selector": {"matchLabels": first.metadata.labels}, "template": template});
+            json!({"apiVersion": ReplicaSet::API_VERSION, "kind": ReplicaSet::KIND, "metadata": metadata, "spec": spec})
         };
         let labels = &first.metadata.labels;
         let (namespace, name) = (namespace.to_owned(), name.to_owned());

@@ -58,7 +58,7 @@ struct PlanInput {
 impl PlanInput {
     /// `None` if the command would reject the manifests.
     fn read(text: &str, offers: Vec<Value>) -> Option<Self> {
-        let read = source::read_text("generated", text).ok()?;
+        let read = source::read_stored(text).ok()?;
         let offers = catalog::parse(&Value::from(offers).to_string()).expect("a literal catalog");
         let offered = catalog::for_all_pools(&read.objects, offers);
         let (_, mut virtual_pods) = buffers_with_pods(&read);

@@ -211,14 +211,15 @@ fn default_spread_uses_the_selectors_of_services_and_workloads() {
     let owned =
         |kind: &str, version: &str| format!(", ownerReferences: [{{apiVersion: {version}, kind: {kind}, name: web, controller: true}}]");
     for (kind, version) in [("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1")] {
-        let workload =
-            format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{selector: {{matchLabels: {{app: web}}}}}}\n");
+        let workload = format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{replicas: 0, selector: {{matchLabels: {{app: web}}}}, template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c}}]}}}}}}\n"
+        );
         assert_eq!(spread_by(&workload, &owned(kind, version)), 2, "{kind}");
         assert_eq!(spread_by(&workload, ""), 1, "the pods have no owner");
     }
-    let controller = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: web}\nspec: {selector: {app: web}}\n";
+    let controller = "apiVersion: v1\nkind: ReplicationController\nmetadata: {name: web}\nspec: {replicas: 0, selector: {app: web}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c}]}}}\n";
     assert_eq!(spread_by(controller, &owned("ReplicationController", "v1")), 2);
-    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {selector: {matchLabels: {app: web}}}\n";
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 0, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c}]}}}\n";
     assert_eq!(spread_by(deployment, &owned("Deployment", "apps/v1")), 1, "its ReplicaSets own pods, it does not");
 }
 
@@ -239,7 +240,7 @@ fn a_buffer_reserves_capacity_for_pods_of_its_template() {
     assert_eq!(placed(&by_template), wanted);
     assert_eq!(by_template.pods, 2);
     let scalable = BUFFER.replace("podTemplateRef: {name: shape}", "scalableRef: {apiGroup: apps, kind: Deployment, name: web}");
-    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 4, template: {spec: {containers: [{name: c, resources: {requests: {cpu: 15}}}]}}}\n";
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 4, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, resources: {requests: {cpu: 15}}}]}}}\n";
     let large = plan(&joined(&[POOL, &scalable, deployment]));
     assert_eq!((placed(&large), large.claims.len()), (wanted.map(str::to_owned).to_vec(), 2));
     let share = plan(&joined(&[POOL, &scalable.replace("replicas: 2", "percentage: 75"), deployment]));

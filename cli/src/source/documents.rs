@@ -1,12 +1,13 @@
 //! Splits files into documents, and finds the errors of each separately.
 
+use super::acceptance::Judged;
 use super::error::ReadError;
 use super::identity::{Identity, name_fault, namespace_fault};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 use std::sync::{Arc, OnceLock};
-use whittle_api::field::FieldPath;
+use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
@@ -148,7 +149,7 @@ impl ParsedDocuments {
             return;
         }
         if (document.version(), document.kind()) == (Pod::API_VERSION, Pod::KIND)
-            && let Ok(pod) = document.parse()
+            && let Ok(pod) = document.accepted()
         {
             document = Document { value: Value::Null, old_booleans: None, pod: Some(Box::new(pod)), ..document };
             self.documents.push(document);
@@ -200,6 +201,9 @@ struct Chunk {
 fn split_documents(text: &str) -> Vec<Chunk> {
     let (mut out, mut chunk, mut number, mut lines_before) = (Vec::new(), String::new(), 0, 0);
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // Lines may end as old systems wrote them, with a carriage return alone.
+    let old = text.contains('\r').then(|| text.replace("\r\n", "\n").replace('\r', "\n"));
+    let text = old.as_deref().unwrap_or(text);
     for (at, line) in text.lines().chain(["---"]).enumerate() {
         if line == "---" || line.starts_with("--- ") {
             let blank = is_blank(&chunk);
@@ -305,12 +309,14 @@ fn flatten_list(mut value: Value, out: &mut Vec<Value>) -> Result<(), String> {
     let items = match value.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => items,
         Some(Value::Null) => return Ok(()),
+        None if manifest::is_list(value.get("apiVersion").and_then(Value::as_str).unwrap_or_default(), &format!("{element}List")) => {
+            return Err(format!("{element}List, items: {}", manifest::ITEMS_MISSING));
+        }
         // A kind may be called like a list.
-        None if !element.is_empty() => {
+        None => {
             out.push(value);
             return Ok(());
         }
-        None => return Err("List, items: missing: write the objects of the list there, each behind a dash".to_owned()),
         Some(_) => return Err(format!("{element}List, items: this is no list: write each object behind a dash")),
     };
     let version = value.get("apiVersion").cloned().unwrap_or_default();
@@ -469,6 +475,20 @@ impl Document {
             }
             corrected = Some(next);
         }
+    }
+
+    /// The same, unless an API server would refuse the object. What a cluster has was accepted.
+    pub(crate) fn accepted<T: DeserializeOwned + Judged>(&self) -> Result<T, ReadError> {
+        let object: T = self.parse()?;
+        let mut faults = if self.live { Vec::new() } else { manifest::misspelt(self.kind(), &self.value) };
+        if !self.live {
+            faults.extend(object.faults());
+        }
+        if faults.is_empty() {
+            return Ok(object);
+        }
+        let line = |fault: FieldError| self.fault(fault.path.to_string(), fault.message).to_string();
+        Err(ReadError::Manifest(faults.into_iter().map(line).collect()))
     }
 
     /// The object, unless its name is wrong. Karpenter's kinds are validated with their schema.

@@ -32,6 +32,8 @@ pub enum ReadError {
     SchedulerConfig(#[from] SchedulerConfigError),
     #[error("plan-settings: {key} cannot be {value:?}: {remedy}")]
     Setting { key: &'static str, value: String, remedy: &'static str },
+    #[error("plan-settings: {key:?} is no setting, and would not count: known are {}", .known.join(", "))]
+    UnknownSetting { key: String, known: &'static [&'static str] },
     #[error("cannot read the catalog {path}: {message}; `whittle catalog` prints one, and docs/catalog.md explains it")]
     Catalog { path: String, message: String },
     #[error(
@@ -49,4 +51,14 @@ pub enum ReadError {
     NoTables { region: String, known: &'static [&'static str] },
     #[error("EC2NodeClass {name:?}: {message}")]
     NodeClass { name: String, message: String },
+}
+
+impl ReadError {
+    /// The error, each line of it for itself.
+    pub(super) fn lines(self) -> Vec<String> {
+        match self {
+            Self::Manifest(lines) => lines,
+            other => vec![other.to_string()],
+        }
+    }
 }

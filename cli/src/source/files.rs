@@ -115,8 +115,9 @@ fn bounded(input: impl Read, largest: u64) -> Result<String, Fault> {
     if u64::try_from(read).is_ok_and(|read| read > largest) {
         return Err(Fault::TooLarge);
     }
-    // The byte order marks of UTF-16.
-    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+    // The byte order marks of UTF-16, or every other byte of its first letters.
+    let is_wide = matches!(bytes.as_slice(), [0, letter, 0, ..] | [letter, 0, _, 0, ..] if *letter != 0);
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) || is_wide {
         return Err(Fault::Utf16);
     }
     String::from_utf8(bytes).map_err(|_| Fault::NoText)
@@ -136,17 +137,27 @@ fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(manifests)
 }
 
-/// Reads all objects of `-f` arguments, in their order.
+/// All objects of some files.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// In the order of the files.
+    pub located: Vec<Located<Object>>,
+    /// The names of files that have none.
+    pub empty: Vec<String>,
+}
+
+/// Reads all objects of `-f` arguments.
 ///
 /// # Errors
 /// Every error of every file, one line each; nothing is returned if there is any.
-pub fn objects(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<Located<Object>>, Vec<String>> {
-    let (mut objects, mut errors) = (Vec::new(), Vec::new());
+pub fn objects(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Objects, Vec<String>> {
+    let (mut objects, mut errors) = (Objects::default(), Vec::new());
     for path in paths {
         for file in read_each(path, stdin) {
             match file {
                 Ok(file) => match manifest::read(&file.name, &file.text) {
-                    Ok(read) => objects.extend(read),
+                    Ok(read) if read.is_empty() => objects.empty.push(file.name),
+                    Ok(read) => objects.located.extend(read),
                     Err(faults) => errors.extend(faults.iter().map(ToString::to_string)),
                 },
                 Err(error) => errors.push(error.to_string()),
@@ -191,6 +202,7 @@ mod tests {
     fn what_is_no_utf_8_is_named() {
         let said = |bytes: &[u8]| read(Path::new("-"), &mut &*bytes).unwrap_err().to_string();
         assert!(said(&[0xff, 0xfe, b'a', 0]).contains("UTF-16"), "as PowerShell writes it");
+        assert!(said(&[b'a', 0, b'p', 0]).contains("UTF-16") && said(&[0, b'a', 0, b'p']).contains("UTF-16"), "without a byte order mark");
         assert!(said(&[b'a', 0xff]).contains("no text in UTF-8"));
     }
 

@@ -1,6 +1,5 @@
 //! Converts documents to the objects of a cluster.
 
-use super::acceptance;
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::error::ReadError;
@@ -13,7 +12,7 @@ use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use whittle_api::k8s::{Kind, PodDisruptionBudget};
+use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_units::{SignedDuration, Timestamp};
@@ -106,6 +105,16 @@ pub fn read_text(name: &str, text: &str) -> Result<Manifests, ReadError> {
     assemble(found, When::golden_default(), Expansion::Off)
 }
 
+/// Reads JSON documents as objects that a cluster has: it accepted them, however odd they are.
+#[cfg(test)]
+pub(crate) fn read_stored(text: &str) -> Result<Manifests, ReadError> {
+    let items: Vec<serde_json::Value> =
+        text.split("\n---\n").map(|document| serde_json::from_str(document).expect("JSON documents")).collect();
+    let mut found = ParsedDocuments::default();
+    found.add_live("stored", serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    assemble(found, When::golden_default(), Expansion::Off)
+}
+
 fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
     let repeated = tell_apart(&mut found);
     let ParsedDocuments { mut documents, legacy, mut refused } = found;
@@ -115,9 +124,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     let settings = settings(&documents, when)?;
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
     let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
-    let mut misspelt = Vec::new();
-    let mut blocks_disruption = refused.clone();
-    let mut node_classes = Vec::new();
+    let (mut blocks_disruption, mut misspelt, mut node_classes) = (refused.clone(), Vec::new(), Vec::new());
     let mut read = 0;
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
@@ -152,7 +159,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
             }
             Err(error) => {
                 // Validation errors are more precise than the parse error.
-                let errors = if document.faults.is_empty() { vec![error.to_string()] } else { document.faults.clone() };
+                let errors = if document.faults.is_empty() { error.lines() } else { document.faults.clone() };
                 if !affects_only_itself(document) {
                     blocks_disruption.extend_from_slice(&errors);
                 }
@@ -222,7 +229,7 @@ fn add(
 ) -> Result<bool, ReadError> {
     macro_rules! push {
         ($list:ident, $namespaced:expr) => {{
-            let mut object = document.parse()?;
+            let mut object = document.accepted()?;
             push_with(&mut objects.$list, &mut object, $namespaced, stamp);
             objects.$list.push(object);
         }};
@@ -243,14 +250,7 @@ fn add(
         ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes, false),
         ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes, false),
         ("v1", "Namespace") => push!(namespaces, false),
-        ("policy/v1", "PodDisruptionBudget") => {
-            let mut budget: PodDisruptionBudget = document.parse()?;
-            if let Some((field, message)) = acceptance::budget_fault(&budget.spec) {
-                return Err(document.fault(format!("spec.{field}"), message));
-            }
-            push_with(&mut objects.disruption_budgets, &mut budget, true, stamp);
-            objects.disruption_budgets.push(budget);
-        }
+        ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets, true),
         ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes, false),
         ("v1", "ConfigMap") => push!(config_maps, true),
         _ => return workloads.add(document, stamp),

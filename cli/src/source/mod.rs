@@ -11,7 +11,7 @@ pub(crate) mod served;
 mod documents;
 pub(crate) mod unique;
 mod identity;
-mod settings;
+pub(crate) mod settings;
 mod expansion;
 mod workloads;
 
@@ -34,6 +34,8 @@ pub use error::ReadError;
 pub use expansion::Replicas;
 pub(crate) use expansion::planned_deployment;
 pub(crate) use manifests::read_over;
+#[cfg(test)]
+pub(crate) use manifests::read_stored;
 pub use manifests::{Expansion, Manifests, read, read_text};
 pub(crate) use market::{Market, PriceList};
 pub(crate) use offers::InstanceTypesByPool;

@@ -85,7 +85,9 @@ fn the_error_of_invalid_kubelet_settings_names_the_class() {
 
 #[test]
 fn lists_are_expanded_and_typed_lists_define_the_kind() {
-    let read = manifests("{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}}, {metadata: {name: b}}]}\n");
+    let read = manifests(
+        "{apiVersion: v1, kind: PodList, items: [{metadata: {name: a}, spec: &s {containers: [{name: c}]}}, {metadata: {name: b}, spec: *s}]}\n",
+    );
     assert_eq!(read.objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert!(manifests("{apiVersion: v1, kind: List, items: []}").objects.pods.is_empty());
 }

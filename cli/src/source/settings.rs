@@ -2,9 +2,9 @@
 
 use super::documents::Document;
 use super::error::ReadError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use whittle_api::k8s::TopologySpreadConstraint;
+use whittle_api::k8s::{ConfigMap, TopologySpreadConstraint};
 use whittle_api::objective::{MACHINE_COST, Objective, machine_cost};
 use whittle_api::scheduler_config::default_spread;
 use whittle_model::scheduling::{MinValuesPolicy, PreferencePolicy};
@@ -53,8 +53,26 @@ impl When {
     }
 }
 
+/// What the ConfigMap may say.
+const KEYS: &[&str] = &["now", "preferencePolicy", "minValuesPolicy", "objective", "machineCost", "schedulerConfig", "featureGates"];
+
+/// The name of the ConfigMap.
+pub(crate) const CONFIG_MAP: &str = "plan-settings";
+
+/// What is wrong with the settings of a ConfigMap.
+pub(crate) fn fault(map: &ConfigMap) -> Option<String> {
+    let data: Map<String, Value> = map.data.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect();
+    of_data(&data, When::golden_default()).err().map(|error| error.to_string())
+}
+
 /// Reads the ConfigMap among the documents; without it all settings have their defaults.
 pub(super) fn settings(documents: &[Document], when: When) -> Result<Settings, ReadError> {
+    let found = documents.iter().find(|document| document.kind() == "ConfigMap" && document.name() == CONFIG_MAP);
+    of_data(found.and_then(|document| document.value.get("data")).and_then(Value::as_object).unwrap_or(&Map::new()), when)
+}
+
+/// The settings that the data of the ConfigMap state.
+fn of_data(data: &Map<String, Value>, when: When) -> Result<Settings, ReadError> {
     let (When::At(now) | When::Default(now)) = when;
     let mut out = Settings {
         now,
@@ -65,8 +83,9 @@ pub(super) fn settings(documents: &[Document], when: When) -> Result<Settings, R
         gates: BTreeMap::new(),
         default_spread: Vec::new(),
     };
-    let found = documents.iter().find(|d| d.kind() == "ConfigMap" && d.name() == "plan-settings");
-    let Some(data) = found.and_then(|d| d.value.get("data")).and_then(Value::as_object) else { return Ok(out) };
+    if let Some(key) = data.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(ReadError::UnknownSetting { key: key.clone(), known: KEYS });
+    }
     let text = |key: &str| data.get(key).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
     let wrong = |key, value: String, remedy| ReadError::Setting { key, value, remedy };
     if let Some(now) = text("now").filter(|_| matches!(when, When::Default(_))) {

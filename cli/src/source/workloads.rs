@@ -6,9 +6,10 @@ use super::documents::Document;
 use super::error::ReadError;
 use super::expansion::{PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Pod, PodCondition, PodSource, PodSourceKind, PodTemplate, Service, StoredPodTemplate, Workloads};
+use whittle_api::k8s::{
+    Deployment, Job, Pod, PodSource, PodSourceKind, PodTemplate, ReplicationController, Service, StoredPodTemplate, Workloads,
+};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
 use whittle_solver::buffers::{Buffer, Unresolved, resolve, source_of};
@@ -28,80 +29,19 @@ pub struct WorkloadManifests {
     uids: BTreeMap<(String, String, String), String>,
 }
 
-/// A ReplicationController, whose selector is a plain map.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Controller {
-    metadata: ObjectMeta,
-    spec: ControllerSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ControllerSpec {
-    replicas: Option<i32>,
-    selector: Option<BTreeMap<String, String>>,
-    template: PodTemplate,
-}
-
-/// A Deployment, ReplicaSet or StatefulSet.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Workload {
-    metadata: ObjectMeta,
-    spec: whittle_api::k8s::DeploymentSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Job {
-    metadata: ObjectMeta,
-    spec: JobSpec,
-    status: JobStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct JobSpec {
-    parallelism: Option<i32>,
-    completions: Option<i32>,
-    suspend: bool,
-    selector: LabelSelector,
-    template: PodTemplate,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct JobStatus {
-    succeeded: i32,
-    conditions: Vec<PodCondition>,
-}
-
-impl Job {
-    /// How many pods run at a time until the Job is done.
-    fn replicas(&self) -> i32 {
-        let done = |condition: &PodCondition| ["Complete", "Failed"].contains(&condition.type_.as_str()) && condition.status == "True";
-        if self.spec.suspend || self.status.conditions.iter().any(done) {
-            return 0;
-        }
-        let parallel = self.spec.parallelism.unwrap_or(1);
-        self.spec.completions.map_or(parallel, |all| parallel.min(all.saturating_sub(self.status.succeeded).max(0)))
-    }
-}
-
 impl WorkloadManifests {
     /// Adds one object; returns whether its kind is known.
     pub(super) fn add(&mut self, document: &Document, stamp: &mut MetadataDefaults) -> Result<bool, ReadError> {
         match (document.version(), document.kind()) {
             ("v1", "Service") => {
-                let mut service: Service = document.parse()?;
+                let mut service: Service = document.accepted()?;
                 stamp.fill(&mut service.metadata, true);
                 if !service.spec.selector.is_empty() {
                     self.selectors.services.push((service.metadata.namespace, service.metadata.name, service.spec.selector));
                 }
             }
             ("v1", "ReplicationController") => {
-                let Controller { mut metadata, spec } = document.parse()?;
+                let ReplicationController { mut metadata, spec } = document.accepted()?;
                 stamp.fill(&mut metadata, true);
                 self.maker(
                     document,
@@ -116,7 +56,8 @@ impl WorkloadManifests {
                 self.owner("ReplicationController", &metadata, Some(selector));
             }
             ("apps/v1", kind @ ("Deployment" | "ReplicaSet" | "StatefulSet")) => {
-                let Workload { mut metadata, spec } = document.parse()?;
+                // A ReplicaSet and a StatefulSet have the same fields, as far as they are read.
+                let Deployment { mut metadata, spec } = document.accepted()?;
                 stamp.fill(&mut metadata, true);
                 let source = match kind {
                     "Deployment" => PodSourceKind::Deployment,
@@ -130,17 +71,16 @@ impl WorkloadManifests {
                 self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
             }
             ("batch/v1", "Job") => {
-                let mut job: Job = document.parse()?;
+                let mut job: Job = document.accepted()?;
                 stamp.fill(&mut job.metadata, true);
-                let replicas = job.replicas();
+                let replicas = job.pods_at_a_time();
                 if let Some(fault) = replicas_fault(replicas, REPLICAS_MAX) {
-                    let field = if job.spec.parallelism == Some(replicas) { "spec.parallelism" } else { "spec.completions" };
-                    return Err(document.fault(field.to_owned(), fault.replace("replicas", "pods at a time")));
+                    return Err(document.fault(job.pods_field().to_owned(), fault.replace("replicas", "pods at a time")));
                 }
                 self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector)?;
             }
             ("v1", "PodTemplate") => {
-                let mut template: StoredPodTemplate = document.parse()?;
+                let mut template: StoredPodTemplate = document.accepted()?;
                 stamp.fill(&mut template.metadata, true);
                 let metadata = template.metadata.clone();
                 self.source(PodSourceKind::PodTemplate, &metadata, PodSource::of_template(template));

@@ -19,7 +19,7 @@ const CLUSTER: &str = r#"
   spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}},
   status: {conditions: [{type: Ready, status: "False", reason: NodeClassNotFound, message: "no EC2NodeClass default"}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: web, creationTimestamp: "2026-01-01T23:00:00Z"}, spec: {containers: [{}]},
+{apiVersion: v1, kind: Pod, metadata: {name: web, creationTimestamp: "2026-01-01T23:00:00Z"}, spec: {containers: [{name: c}]},
   status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: "0/1\e[2J nodes"}]}}
 "#;
 

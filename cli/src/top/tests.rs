@@ -19,13 +19,13 @@ const CLUSTER: &str = r#"
 ---
 {apiVersion: v1, kind: Node, metadata: {name: b}, spec: {unschedulable: true}, status: {allocatable: {cpu: 4, memory: 8Gi}}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: one}, spec: {nodeName: a, containers: [{resources: {requests: {cpu: 1500m, memory: 1Gi}}}]}}
+{apiVersion: v1, kind: Pod, metadata: {name: one}, spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: 1500m, memory: 1Gi}}}]}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: done}, spec: {nodeName: a, containers: [{resources: {requests: {cpu: 1}}}]}, status: {phase: Succeeded}}
+{apiVersion: v1, kind: Pod, metadata: {name: done}, spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: 1}}}]}, status: {phase: Succeeded}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web-1, creationTimestamp: "2026-01-03T00:00:00Z", labels: {pod-template-hash: 5c9},
   ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5c9, uid: u, controller: true}]},
-  spec: {containers: [{}]}, status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable,
+  spec: {containers: [{name: c}]}, status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable,
   message: "0/2 nodes are\e[31m available"}]}}
 "#;
 

@@ -52,12 +52,16 @@ pub enum Output {
 /// # Errors
 /// Only when `out` or `err` cannot be written.
 pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
-    let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
+    let (mut documents, mut unreadable, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for path in &args.filename {
         for file in files::read_each(path, stdin) {
             match file {
                 Ok(file) => {
-                    for found in manifest::documents(&file.name, &file.text) {
+                    let found = manifest::documents(&file.name, &file.text);
+                    if found.is_empty() {
+                        empty.push(file.name);
+                    }
+                    for found in found {
                         match found {
                             Ok(document) => documents.push(document),
                             Err(error) => unreadable.push(error.to_string()),
@@ -70,6 +74,9 @@ pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn
     }
     if documents.is_empty() && unreadable.is_empty() {
         unreadable.push("there is nothing to judge: the input has no object".to_owned());
+    }
+    for file in empty.iter().filter(|_| !documents.is_empty()) {
+        writeln!(err, "note: {file} has no object: nothing of it is judged")?;
     }
     for error in &unreadable {
         writeln!(err, "error: {error}")?;

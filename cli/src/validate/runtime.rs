@@ -11,7 +11,7 @@ use whittle_solver::buffers;
 use whittle_solver::overlays::{self, OverlayStatus};
 
 /// The findings of the functions that read the object.
-pub(super) fn findings(object: &Object) -> Findings {
+pub(crate) fn findings(object: &Object) -> Findings {
     match object {
         Object::NodePool(pool) => node_pool(pool),
         Object::NodeClaim(claim) => node_claim(claim),

@@ -168,6 +168,90 @@ fn a_list_without_items_is_no_empty_list() {
     ] {
         refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], list), 2, &[wanted]);
     }
+    for (list, wanted) in [
+        (r#"{"kind": "List", "apiVersion": "v1"}"#, "List, items: missing: write the objects of the list there"),
+        (r#"{"kind": "NodePoolList", "apiVersion": "karpenter.sh/v1"}"#, "NodePoolList, items: missing"),
+        (r#"{"kind": "PodList", "apiVersion": "v1", "items": {}}"#, "PodList, items: items is no list"),
+    ] {
+        for command in ["check", "validate", "convert"] {
+            let ended = whittle(&[command, "-f", "-"], list);
+            refused(&ended, 2, &[wanted]);
+            assert_eq!(out(&ended), "", "{command}");
+        }
+        refused(&whittle(&["local"], &format!("apply -f -\n{list}\nEOF\n")), 2, &[wanted]);
+    }
+    // An empty list is nothing to do, as it is for kubectl, and that is said.
+    for list in [r#"{"kind": "List", "apiVersion": "v1", "items": null}"#, r#"{"kind": "PodList", "apiVersion": "v1", "items": []}"#] {
+        refused(&whittle(&["check", "-f", "-"], list), 2, &["there is nothing to check"]);
+        refused(&whittle(&["validate", "-f", "-"], list), 2, &["there is nothing to judge"]);
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], list), 2, &["there is no object in -"]);
+    }
+    // A kind of somebody else may be called like a list.
+    let other = r#"{"kind": "GuestList", "apiVersion": "example.com/v1", "metadata": {"name": "a"}}"#;
+    assert!(whittle(&["check", "-f", "-"], other).status.success());
+}
+
+#[test]
+fn a_file_without_an_object_beside_others_is_named() {
+    let folder = Folder::new("without");
+    let (web, none) = (folder.file("web.yaml", WEB), folder.file("none.yaml", "# to be written\n"));
+    let checked = whittle(&["check", "-f", &web, "-f", &none], "");
+    assert!(checked.status.success() && out(&checked).contains("none.yaml has no object: nothing of it is checked"), "{}", out(&checked));
+    let validated = whittle(&["validate", "-f", &web, "-f", &none], "");
+    assert!(
+        validated.status.success() && err(&validated).contains("none.yaml has no object: nothing of it is judged"),
+        "{}",
+        err(&validated)
+    );
+}
+
+#[test]
+fn a_key_that_stands_twice_in_json_is_refused_as_in_yaml() {
+    let folder = Folder::new("twice");
+    let pod = "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"},\n \"spec\": {\"containers\": [{\"name\": \"c\", \
+               \"resources\": {\"requests\": {\"cpu\": 1,\n  \"cpu\": 2}}}]}}";
+    let list = format!("{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{pod}\n]}}");
+    for (text, first) in [(pod, "first in line 2"), (&list, "first in line 3")] {
+        let wanted = ["Pod \"a\", spec.containers[0].resources.requests.cpu: the key stands twice in one map", first];
+        for arguments in [&["plan"][..], &["consolidate"], &["compare"], &["explain", "pod/a"]] {
+            refused(&whittle(&[arguments, &["-f", "-", "--region", "us-east-1"]].concat(), text), 2, &wanted);
+        }
+        for command in ["check", "convert"] {
+            refused(&whittle(&[command, "-f", "-"], text), 2, &wanted);
+        }
+    }
+    let types =
+        folder.file("types.json", "[{\"name\": \"a\", \"architecture\": \"amd64\", \"resources\": {\"cpu\": \"1\",\n\"cpu\": \"2\"}}]");
+    refused(&whittle(&["plan", "-f", "-", "--instance-types", &types], WEB), 2, &["the key \"cpu\" stands twice in one map", "line 2"]);
+    let ledger = folder.file("ledger.json", "[{\"id\": \"a\",\n\"id\": \"b\", \"beforeNanos\": 1}]");
+    refused(&whittle(&["savings", &ledger], ""), 2, &["the key \"id\" stands twice in one map", "line 2"]);
+}
+
+#[test]
+fn check_and_plan_say_the_same_of_an_object_that_no_server_has() {
+    let pod = |spec: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c}}], {spec}}}\n");
+    let cases = [
+        ("tolerations: [{key: a, operator: Is}]", "Pod \"a\", spec.tolerations[0].operator: \"Is\" is none of its values"),
+        ("nodeSelector: {a/b/c: d}", "Pod \"a\", spec.nodeSelector: \"a/b/c\" is no label key"),
+        (
+            "topologySpreadConstraints: [{maxSkew: 0, whenUnsatisfiable: Never}]",
+            "Pod \"a\", spec.topologySpreadConstraints[0].topologyKey: missing",
+        ),
+        ("resources: {requests: {cpu: -1}}", "Pod \"a\", spec.resources.requests.cpu: -1 is less than nothing"),
+    ];
+    for (spec, wanted) in cases {
+        let text = pod(spec);
+        let checked = whittle(&["check", "-f", "-"], &text);
+        refused(&checked, 1, &[wanted]);
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &text), 2, &[wanted]);
+        refused(&whittle(&["local"], &format!("apply -f -\n{text}EOF\n")), 2, &[wanted]);
+        let lines = |output: &Output| -> Vec<String> {
+            err(output).lines().filter_map(|line| line.find("Pod \"a\"").map(|at| line[at..].to_owned())).collect()
+        };
+        let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{text}---\n{WEB}"));
+        refused(&planned, 1, &[wanted]);
+        assert_eq!(lines(&checked), lines(&planned));
+    }
 }
 
 #[test]
@@ -355,23 +439,51 @@ fn numbers_that_cannot_be_are_refused_for_what_they_are() {
 }
 
 #[test]
-fn a_key_that_stands_twice_in_json_is_refused_as_in_yaml() {
-    let folder = Folder::new("twice");
-    let pod = "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"},\n \"spec\": {\"containers\": [{\"name\": \"c\", \
-               \"resources\": {\"requests\": {\"cpu\": 1,\n  \"cpu\": 2}}}]}}";
-    let list = format!("{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{pod}\n]}}");
-    for (text, first) in [(pod, "first in line 2"), (&list, "first in line 3")] {
-        let wanted = ["Pod \"a\", spec.containers[0].resources.requests.cpu: the key stands twice in one map", first];
-        for arguments in [&["plan"][..], &["consolidate"], &["compare"], &["explain", "pod/a"]] {
-            refused(&whittle(&[arguments, &["-f", "-", "--region", "us-east-1"]].concat(), text), 2, &wanted);
-        }
-        for command in ["check", "convert"] {
-            refused(&whittle(&[command, "-f", "-"], text), 2, &wanted);
-        }
+fn a_misspelt_field_that_would_count_is_refused_by_every_command() {
+    for (from, to, wanted) in [
+        (
+            "replicas: 3",
+            "replica: 3",
+            "Deployment \"web\", spec.replica: there is no such field, and it would not count: did you mean replicas?",
+        ),
+        ("{containers:", "{nodeSelecter: {a: b}, containers:", "spec.template.spec.nodeSelecter: there is no such field"),
+        ("image: i", "image: i, resource: {requests: {cpu: 1}}", "spec.template.spec.containers[0].resource: there is no such field"),
+    ] {
+        let text = WEB.replacen(from, to, 1);
+        refused(&whittle(&["check", "-f", "-"], &text), 2, &[wanted]);
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &text), 2, &[wanted]);
+        refused(&whittle(&["local"], &format!("apply -f -\n{text}EOF\n")), 2, &[wanted]);
     }
-    let types =
-        folder.file("types.json", "[{\"name\": \"a\", \"architecture\": \"amd64\", \"resources\": {\"cpu\": \"1\",\n\"cpu\": \"2\"}}]");
-    refused(&whittle(&["plan", "-f", "-", "--instance-types", &types], WEB), 2, &["the key \"cpu\" stands twice in one map", "line 2"]);
-    let ledger = folder.file("ledger.json", "[{\"id\": \"a\",\n\"id\": \"b\", \"beforeNanos\": 1}]");
-    refused(&whittle(&["savings", &ledger], ""), 2, &["the key \"id\" stands twice in one map", "line 2"]);
+}
+
+#[test]
+fn settings_that_plan_refuses_and_objects_that_differ_are_told_by_check() {
+    let settings = |line: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plan-settings}}\ndata: {{{line}}}\n");
+    for (line, wanted) in [
+        ("now: tomorrow", "plan-settings: now cannot be \"tomorrow\""),
+        (
+            "preferencePolic: Ignore",
+            "plan-settings: \"preferencePolic\" is no setting, and would not count: known are now, preferencePolicy",
+        ),
+    ] {
+        refused(&whittle(&["check", "-f", "-"], &settings(line)), 1, &[wanted]);
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &settings(line)), 2, &[wanted]);
+    }
+    assert!(whittle(&["check", "-f", "-"], &settings("preferencePolicy: Ignore")).status.success());
+    let twice = format!("{WEB}---\n{}", WEB.replace("replicas: 3", "replicas: 4").replace("name: web}", "name: web, namespace: default}"));
+    let wanted = ["is given twice, and differently: in standard input, document 1 and in standard input, document 2"];
+    let checked = whittle(&["check", "-f", "-"], &twice);
+    assert!(checked.status.success() && out(&checked).contains(wanted[0]), "{}", out(&checked));
+    refused(&whittle(&["check", "--strict", "-f", "-"], &twice), 1, &wanted);
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &twice), 2, &wanted);
+    assert!(!out(&whittle(&["check", "-f", "-"], &format!("{WEB}---\n{WEB}"))).contains("given twice"));
+}
+
+#[test]
+fn lines_may_end_with_a_carriage_return_alone() {
+    let text = format!("{WEB}---\n{}", WEB.replace("name: web}", "name: other}"));
+    for ends in ["\r", "\r\n"] {
+        let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &text.replace('\n', ends));
+        assert!(planned.status.success() && out(&planned).contains("0 of 6 pods placed"), "{ends:?}: {}{}", out(&planned), err(&planned));
+    }
 }

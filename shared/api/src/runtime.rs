@@ -120,8 +120,10 @@ fn taints(taints: &[Taint], startup: &[Taint], spec: &FieldPath, errors: &mut Ve
     }
 }
 
-pub(crate) const LABEL_VALUE_FORM: &str = "at most 63 letters, digits, -, _ and ., letters or digits at both ends";
-pub(crate) const KEY_FORM: &str = "at most 63 letters, digits, -, _ and ., with an optional DNS domain and a slash in front";
+/// How a label value is written.
+pub const LABEL_VALUE_FORM: &str = "at most 63 letters, digits, -, _ and ., letters or digits at both ends";
+/// How the key of a label, a taint or a resource is written.
+pub const KEY_FORM: &str = "at most 63 letters, digits, -, _ and ., with an optional DNS domain and a slash in front";
 
 /// The error of a label key of a template or requirement, if any.
 fn key_fault(key: &str) -> Option<String> {
@@ -139,11 +141,13 @@ fn key_fault(key: &str) -> Option<String> {
     None
 }
 
-pub(crate) fn is_label_value(value: &str) -> bool {
+/// Whether an API server accepts a label value.
+pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || value.len() <= 63 && matches("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", value)
 }
 
-pub(crate) fn is_qualified_name(key: &str) -> bool {
+/// Whether an API server accepts a key.
+pub fn is_qualified_name(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
         None => (None, key),

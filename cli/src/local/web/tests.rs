@@ -64,10 +64,13 @@ fn a_node_is_shown_from_its_plan_to_its_end() {
 #[test]
 fn waiting_pods_are_grouped_by_reason_and_quoted_as_they_are() {
     let mut prompt = prompt();
+    // A node selector has label values alone.
+    let room = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "example.com/room", "operator": "In", "values": [HOSTILE]}]}]}}});
     let pod = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-            "spec": {"nodeSelector": {"example.com/room": HOSTILE}, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+            "spec": {"affinity": room, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
         })
     };
     for name in ["a", "b"] {

@@ -19,8 +19,8 @@ pub use storage::{
     VolumeAttachmentSpec, VolumeNodeAffinity,
 };
 pub use workload::{
-    ConfigMap, DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, Namespace, PodSource, PodSourceKind, PodTemplate, ReplicaSet, Service,
-    ServiceSpec, StatefulSet, StoredPodTemplate, Workloads,
+    ConfigMap, ControllerSpec, DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, Job, JobSpec, JobStatus, Namespace, PodSource,
+    PodSourceKind, PodTemplate, ReplicaSet, ReplicationController, Service, ServiceSpec, StatefulSet, StoredPodTemplate, Workloads,
 };
 
 /// `apiVersion` and `kind` of a Rust type.

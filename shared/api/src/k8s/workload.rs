@@ -1,6 +1,6 @@
 //! Workloads, pod templates, services and namespaces.
 
-use crate::k8s::PodSpec;
+use crate::k8s::{PodCondition, PodSpec};
 use crate::meta::{LabelSelector, ObjectMeta, null_as_default};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,6 +60,72 @@ pub struct StatefulSet {
     pub spec: DeploymentSpec,
 }
 super::kind!(StatefulSet, "apps/v1", "StatefulSet", "statefulsets", true);
+
+/// A ReplicationController, whose selector is a plain map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplicationController {
+    pub metadata: ObjectMeta,
+    pub spec: ControllerSpec,
+}
+super::kind!(ReplicationController, "v1", "ReplicationController", "replicationcontrollers", true);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ControllerSpec {
+    /// One when absent.
+    pub replicas: Option<i32>,
+    /// The labels of the template when absent.
+    pub selector: Option<BTreeMap<String, String>>,
+    pub template: PodTemplate,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Job {
+    pub metadata: ObjectMeta,
+    pub spec: JobSpec,
+    pub status: JobStatus,
+}
+super::kind!(Job, "batch/v1", "Job", "jobs", true);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobSpec {
+    pub parallelism: Option<i32>,
+    pub completions: Option<i32>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub suspend: bool,
+    #[serde(deserialize_with = "null_as_default")]
+    pub selector: LabelSelector,
+    pub template: PodTemplate,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobStatus {
+    #[serde(deserialize_with = "null_as_default")]
+    pub succeeded: i32,
+    #[serde(deserialize_with = "null_as_default")]
+    pub conditions: Vec<PodCondition>,
+}
+
+impl Job {
+    /// How many pods run at a time until the Job is done.
+    pub fn pods_at_a_time(&self) -> i32 {
+        let done = |condition: &PodCondition| ["Complete", "Failed"].contains(&condition.type_.as_str()) && condition.status == "True";
+        if self.spec.suspend || self.status.conditions.iter().any(done) {
+            return 0;
+        }
+        let parallel = self.spec.parallelism.unwrap_or(1);
+        self.spec.completions.map_or(parallel, |all| parallel.min(all.saturating_sub(self.status.succeeded).max(0)))
+    }
+
+    /// The field that says so.
+    pub fn pods_field(&self) -> &'static str {
+        if self.spec.parallelism == Some(self.pods_at_a_time()) { "spec.parallelism" } else { "spec.completions" }
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -5,6 +5,7 @@ mod document;
 mod eksctl;
 mod error;
 mod indent;
+mod misspelt;
 mod object;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use crate::yaml::{self, Content, Mark, Node};
 pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
 pub use error::ManifestError;
+pub use misspelt::misspelt;
 pub use object::Object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -97,6 +99,11 @@ fn visit<'a>(
         take(Err(source.error(node.mark, None, FieldError::new(FieldPath::root(), message))));
         return;
     };
+    if node.get("items").is_none() && is_list(api_version, kind) {
+        let error = FieldError::new(FieldPath::of("items"), ITEMS_MISSING);
+        take(Err(source.error(node.mark, Some(kind), error)));
+        return;
+    }
     if let Some(items) = node.get("items")
         && let Some(element_kind) = kind.strip_suffix("List")
     {
@@ -116,6 +123,16 @@ fn visit<'a>(
     take(Ok((node, api_version, kind)));
 }
 
+/// What is wrong with a list without its field `items`. One whose items are null is empty, as it is for kubectl.
+pub const ITEMS_MISSING: &str = "missing: write the objects of the list there, each behind a dash";
+
+/// Whether a kind is a list for certain: no kind of Kubernetes or Karpenter is called so, though one of somebody else may be.
+pub fn is_list(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let is_known = || !group.contains('.') || group.ends_with(".k8s.io") || is_karpenter(api_version);
+    kind == "List" || (kind.ends_with("List") && is_known())
+}
+
 fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
     let strict = is_karpenter(api_version);
     let mut errors = Vec::new();
@@ -131,6 +148,9 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
         };
     }
     let value = node.to_json();
+    if !strict {
+        errors.extend(misspelt(kind, &value));
+    }
     if let (Some(before), true) = (version_before(api_version, kind, &value), errors.is_empty()) {
         return read_value(before, kind, value).map_err(|error| vec![error]);
     }

@@ -1,8 +1,9 @@
 //! The objects that a manifest can contain.
 
 use crate::k8s::{
-    ConfigMap, CsiNode, DaemonSet, Deployment, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
-    PriorityClass, ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
+    ConfigMap, CsiNode, DaemonSet, Deployment, Job, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    PodDisruptionBudget, PriorityClass, ReplicaSet, ReplicationController, Service, StatefulSet, StorageClass, StoredPodTemplate,
+    VolumeAttachment,
 };
 use crate::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use crate::legacy::LegacyObject;
@@ -75,6 +76,8 @@ objects! {
     ReplicaSet(ReplicaSet),
     StatefulSet(StatefulSet),
     DaemonSet(DaemonSet),
+    ReplicationController(ReplicationController),
+    Job(Job),
     Service(Service),
     PodTemplate(StoredPodTemplate),
     ConfigMap(ConfigMap),

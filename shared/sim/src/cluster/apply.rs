@@ -90,7 +90,8 @@ impl Cluster {
             Object::CsiNode(object) => self.put(*object, |_, _| {}, now),
             Object::VolumeAttachment(object) => self.put(*object, |_, _| {}, now),
             Object::ClusterConfig(config) => self.apply_groups(&config),
-            Object::Legacy(_) | Object::Unknown { .. } => Applied::Ignored,
+            // Their pods are not created.
+            Object::ReplicationController(_) | Object::Job(_) | Object::Legacy(_) | Object::Unknown { .. } => Applied::Ignored,
         }
     }
 

@@ -1,9 +1,21 @@
-//! What an API server refuses in objects of Kubernetes' own kinds, as far as it matters here: names, numbers of replicas, and disruption
-//! budgets.
+//! What an API server refuses in objects of Kubernetes' own kinds, in the fields that decisions read: one judge for all commands.
 //! Karpenter's kinds are validated with their schemas.
+//!
+//! What a cluster has was accepted once, and versions of Kubernetes differ in what they accept: a rule that newer ones relaxed, or added for
+//! new objects only, is none here.
+
+mod judged;
+mod pod;
+mod resources;
+mod selectors;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use judged::Judged;
 
 use super::identity::{name_fault, namespace_fault};
-use whittle_api::field::FieldPath;
+use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{IntOrString, PdbSpec};
 use whittle_api::manifest::{Located, ManifestError, Object};
 
@@ -53,26 +65,61 @@ pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError>
     }
     let key = object.key();
     let (namespace, name) = key.rsplit_once('/').unwrap_or(("", key.as_str()));
-    let fault = |field: &[&str], message: String| ManifestError {
+    let fault = |error: FieldError| ManifestError {
         file: located.file.clone(),
         document: located.document,
         mark: None,
         object: Some(format!("{kind} {name:?}")),
-        field: field.iter().fold(FieldPath::root(), |path, part| path.key(part)),
-        message,
+        field: error.path,
+        message: error.message,
     };
+    let of = |field: &str, message: Option<String>| message.map(|message| FieldError::new(FieldPath::of(field), message));
+    let found = [
+        of("metadata.namespace", namespace_fault(namespace)),
+        of("metadata.name", name_fault(name)),
+        replicas_of(object).and_then(|(field, replicas)| of(field, replicas_fault(replicas, most))),
+    ];
+    found.into_iter().flatten().chain(judged(object)).map(fault).collect()
+}
+
+/// How many pods an object asks for, and where.
+fn replicas_of(object: &Object) -> Option<(&'static str, i32)> {
     let replicas = match object {
         Object::Deployment(object) => object.spec.replicas,
         Object::ReplicaSet(object) => object.spec.replicas,
         Object::StatefulSet(object) => object.spec.replicas,
+        Object::ReplicationController(object) => object.spec.replicas,
+        Object::Job(object) => return Some((object.pods_field(), object.pods_at_a_time())),
         _ => None,
     };
-    let budget = if let Object::PodDisruptionBudget(budget) = object { budget_fault(&budget.spec) } else { None };
-    let found = [
-        namespace_fault(namespace).map(|message| fault(&["metadata", "namespace"], message)),
-        name_fault(name).map(|message| fault(&["metadata", "name"], message)),
-        replicas.and_then(|replicas| replicas_fault(replicas, most)).map(|message| fault(&["spec", "replicas"], message)),
-        budget.map(|(field, message)| fault(&["spec", field], message)),
-    ];
-    found.into_iter().flatten().collect()
+    Some(("spec.replicas", replicas?))
+}
+
+/// What is wrong with an object besides its name and the number of its replicas.
+fn judged(object: &Object) -> Vec<FieldError> {
+    match object {
+        Object::Pod(object) => object.faults(),
+        Object::Deployment(object) => object.faults(),
+        Object::ReplicaSet(object) => object.faults(),
+        Object::StatefulSet(object) => object.faults(),
+        Object::DaemonSet(object) => object.faults(),
+        Object::ReplicationController(object) => object.faults(),
+        Object::Job(object) => object.faults(),
+        Object::PodTemplate(object) => object.faults(),
+        Object::Service(object) => object.faults(),
+        Object::ConfigMap(object) => object.faults(),
+        Object::Namespace(object) => object.faults(),
+        Object::Node(object) => object.faults(),
+        Object::PodDisruptionBudget(object) => object.faults(),
+        Object::PriorityClass(object) => object.faults(),
+        Object::PersistentVolumeClaim(object) => object.faults(),
+        Object::PersistentVolume(object) => object.faults(),
+        Object::StorageClass(object) => object.faults(),
+        Object::CsiNode(object) => object.faults(),
+        Object::VolumeAttachment(object) => object.faults(),
+        Object::NodePool(_) | Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::NodeClass(_) | Object::CapacityBuffer(_) => {
+            Vec::new()
+        }
+        Object::Legacy(_) | Object::ClusterConfig(_) | Object::Unknown { .. } => Vec::new(),
+    }
 }

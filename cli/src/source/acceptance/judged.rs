@@ -1,0 +1,155 @@
+//! What is judged of each kind.
+
+use super::selectors::{label_key, label_selector, labels, metadata, missing, node_selector};
+use super::{budget_fault, pod};
+use std::collections::BTreeSet;
+use whittle_api::LabelSelector;
+use whittle_api::field::{FieldError, FieldPath};
+use whittle_api::k8s::{
+    ConfigMap, CsiNode, DaemonSet, Deployment, DeploymentSpec, Job, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    PodDisruptionBudget, PodTemplate, PriorityClass, ReplicaSet, ReplicationController, Service, StatefulSet, StorageClass,
+    StoredPodTemplate, VolumeAttachment,
+};
+use whittle_api::karpenter::{NodeClaim, NodeOverlay, NodePool};
+use whittle_api::runtime::{KEY_FORM, is_qualified_name};
+
+/// The largest priority of a class that is not the system's own.
+const PRIORITY_MAX: i32 = 1_000_000_000;
+
+/// A kind of which an API server refuses some objects.
+pub(crate) trait Judged {
+    /// What it refuses in the fields that are read here, but for names and numbers of replicas.
+    fn faults(&self) -> Vec<FieldError>;
+}
+
+/// Implements the judgement of a kind: that of its metadata, and a function.
+macro_rules! judged {
+    ($($kind:ty: $judge:expr),* $(,)?) => {$(
+        impl Judged for $kind {
+            fn faults(&self) -> Vec<FieldError> {
+                let mut faults = Vec::new();
+                metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
+                let judge: fn(&Self, &mut Vec<FieldError>) = $judge;
+                judge(self, &mut faults);
+                faults
+            }
+        }
+    )*};
+}
+
+judged! {
+    Pod: |one, faults| pod::spec(&one.spec, &FieldPath::of("spec"), faults),
+    Deployment: |one, faults| workload(&one.spec, faults),
+    ReplicaSet: |one, faults| workload(&one.spec, faults),
+    StatefulSet: |one, faults| workload(&one.spec, faults),
+    DaemonSet: |one, faults| selecting(&one.spec.selector, &one.spec.template, faults),
+    ReplicationController: |one, faults| {
+        template(&one.spec.template, "spec.template", faults);
+        labels(&one.spec.selector.clone().unwrap_or_default(), &FieldPath::of("spec.selector"), faults);
+    },
+    Job: |one, faults| template(&one.spec.template, "spec.template", faults),
+    StoredPodTemplate: |one, faults| template(&one.template, "template", faults),
+    Service: |one, faults| labels(&one.spec.selector, &FieldPath::of("spec.selector"), faults),
+    PodDisruptionBudget: budget,
+    PersistentVolume: |one, faults| {
+        let required = one.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+        required.into_iter().for_each(|required| node_selector(required, &FieldPath::of("spec.nodeAffinity.required"), faults));
+    },
+    StorageClass: storage_class,
+    PriorityClass: priority_class,
+    ConfigMap: |_, _| {},
+    CsiNode: |_, _| {},
+    Namespace: |_, _| {},
+    PersistentVolumeClaim: |_, _| {},
+    VolumeAttachment: |_, _| {},
+}
+
+/// A kubelet makes a Node, with labels that it has from others: only the taints are a user's.
+impl Judged for Node {
+    fn faults(&self) -> Vec<FieldError> {
+        let mut faults = Vec::new();
+        node(self, &mut faults);
+        faults
+    }
+}
+
+/// Karpenter's kinds are validated with their schemas.
+macro_rules! validated {
+    ($($kind:ty),*) => {$(
+        impl Judged for $kind {
+            fn faults(&self) -> Vec<FieldError> {
+                Vec::new()
+            }
+        }
+    )*};
+}
+
+validated!(NodePool, NodeClaim, NodeOverlay);
+
+/// Adds the errors of a spec of a Deployment, a ReplicaSet or a StatefulSet.
+fn workload(spec: &DeploymentSpec, faults: &mut Vec<FieldError>) {
+    selecting(&spec.selector, &spec.template, faults);
+}
+
+/// Adds the errors of a selector and of the template whose pods it selects.
+fn selecting(selector: &LabelSelector, pods: &PodTemplate, faults: &mut Vec<FieldError>) {
+    let path = FieldPath::of("spec.selector");
+    let before = faults.len();
+    label_selector(selector, &path, faults);
+    if selector.match_labels.is_empty() && selector.match_expressions.is_empty() {
+        faults.push(missing(path, "write the labels of the template, by which its pods are known"));
+    } else if faults.len() == before && !selector.matches(&pods.metadata.labels) {
+        let message = "the labels of the template do not match it, so that its own pods are not known: write the same labels in both";
+        faults.push(FieldError::new(path, message));
+    }
+    template(pods, "spec.template", faults);
+}
+
+fn template(template: &PodTemplate, path: &str, faults: &mut Vec<FieldError>) {
+    let path = FieldPath::of(path);
+    metadata(&template.metadata, &path.key("metadata"), faults);
+    pod::spec(&template.spec, &path.key("spec"), faults);
+}
+
+fn budget(budget: &PodDisruptionBudget, faults: &mut Vec<FieldError>) {
+    if let Some((field, message)) = budget_fault(&budget.spec) {
+        faults.push(FieldError::new(FieldPath::of("spec").key(field), message));
+    }
+    if let Some(selector) = &budget.spec.selector {
+        label_selector(selector, &FieldPath::of("spec.selector"), faults);
+    }
+}
+
+fn node(node: &Node, faults: &mut Vec<FieldError>) {
+    let mut seen = BTreeSet::new();
+    for (at, taint) in node.spec.taints.iter().enumerate() {
+        let path = FieldPath::of("spec.taints").index(at);
+        if !is_qualified_name(&taint.key) {
+            faults.push(FieldError::new(path.key("key"), format!("{:?} is no key of a taint: write {KEY_FORM}", taint.key)));
+        }
+        if !seen.insert((&taint.key, taint.effect)) {
+            faults.push(FieldError::new(path, format!("{taint} has the key and effect of another taint: keep one of them")));
+        }
+    }
+}
+
+fn storage_class(class: &StorageClass, faults: &mut Vec<FieldError>) {
+    pod::word(&class.volume_binding_mode, &["Immediate", "WaitForFirstConsumer"], FieldPath::of("volumeBindingMode"), faults);
+    for (at, term) in class.allowed_topologies.iter().enumerate() {
+        for (number, expression) in term.match_label_expressions.iter().enumerate() {
+            let path = FieldPath::of("allowedTopologies").index(at).key("matchLabelExpressions").index(number);
+            label_key(&expression.key, &path.key("key"), faults);
+            if expression.values.is_empty() {
+                faults.push(missing(path.key("values"), "write where volumes may be, such as the names of zones"));
+            }
+        }
+    }
+}
+
+fn priority_class(class: &PriorityClass, faults: &mut Vec<FieldError>) {
+    if PRIORITY_MAX < class.value && !class.metadata.name.starts_with("system-") {
+        let message = format!("{} is kept for the system's own classes: write at most {PRIORITY_MAX}", class.value);
+        faults.push(FieldError::new(FieldPath::of("value"), message));
+    }
+    pod::word(&class.preemption_policy, &["PreemptLowerPriority", "Never"], FieldPath::of("preemptionPolicy"), faults);
+}
