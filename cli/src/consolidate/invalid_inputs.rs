@@ -95,7 +95,7 @@ fn decide_json(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) 
     let decision = decide(&read, &catalog::for_all_pools(&read.objects, types), packing);
     let refused = read.refused.join("\n");
     assert!(!output::text(&decision, &Costs::default()).is_empty());
-    let mut answer: Value = serde_json::from_str(&output::json(&decision, &Costs::default(), std::time::Duration::ZERO)).unwrap();
+    let mut answer: Value = serde_json::from_str(&output::json(&decision, &Costs::default(), std::time::Duration::ZERO, &[])).unwrap();
     answer["refused"] = json!(refused);
     Ok(answer)
 }

@@ -70,10 +70,10 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let costs = Costs { currency, then: output::after(&now, &decision), now, unpriced };
     Ok(read.answer(match args.output {
-        ReportFormat::Json => output::json(&decision, &costs, elapsed),
+        ReportFormat::Json => output::json(&decision, &costs, elapsed, &read.remarks),
         ReportFormat::Text => currency.shown(output::text(&decision, &costs)),
-        ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs))),
-        ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs))),
+        ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs, &read.remarks))),
+        ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs, &read.remarks))),
     }))
 }
 

@@ -3,6 +3,7 @@
 use crate::money::{Bill, HOURS_A_MONTH};
 use crate::plan::output::{self, Costs};
 use crate::schema::Document;
+use crate::source::remarks::{self, Remark};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,11 +21,12 @@ pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
     Bill { nodes, unpriced: now.unpriced.min(nodes), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
 }
 
-pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration) -> String {
+pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration, remarks: &[Remark]) -> String {
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
         "elapsed_ms": (elapsed.as_secs_f64() * 1e5).round() / 100.0,
         "costs": costs.json(),
+        "findings": remarks::json(remarks),
         "commands": decision.commands.iter().map(command).collect::<Vec<_>>(),
         "shadow": decision.shadow.iter().map(command).collect::<Vec<_>>(),
         "verdicts": decision.verdicts.iter().map(|of| verdict(decision, of)).collect::<Vec<_>>(),

@@ -4,10 +4,11 @@ use super::output::{saved, together};
 use crate::money::{HOURS_A_MONTH, counted};
 use crate::plan::output::Costs;
 use crate::report::{Report, Section};
+use crate::source::remarks::{self, Remark};
 use whittle_disruption::Decision;
 use whittle_model::disruption::Command;
 
-pub(super) fn report(decision: &Decision, costs: &Costs) -> Report {
+pub(super) fn report(decision: &Decision, costs: &Costs, remarks: &[Remark]) -> Report {
     let mut lead = vec![match decision.commands.len() {
         0 => "Nothing to do".to_owned(),
         commands => {
@@ -25,7 +26,7 @@ pub(super) fn report(decision: &Decision, costs: &Costs) -> Report {
         Section::of_table("In shadow mode", &header, decision.shadow.iter().map(command).collect()),
         Section::of_table("Nodes", &["Node", "NodePool", "Verdict"], nodes.collect()),
     ];
-    Report { title: "Consolidation".to_owned(), lead, sections: sections.into_iter().flatten().collect() }
+    Report { title: "Consolidation".to_owned(), lead, sections: remarks::around(remarks, sections.into_iter().flatten()) }
 }
 
 fn command(command: &Command) -> Vec<String> {

@@ -52,7 +52,7 @@ fn read(text: &str) -> Manifests {
 fn decided(text: &str, catalog: &str, packing: PackingArg) -> Value {
     let read = read(text);
     let decision = decide(&read, &catalog::for_all_pools(&read.objects, catalog::parse(catalog).unwrap()), packing);
-    serde_json::from_str(&output::json(&decision, &Costs::default(), std::time::Duration::ZERO)).unwrap()
+    serde_json::from_str(&output::json(&decision, &Costs::default(), std::time::Duration::ZERO, &[])).unwrap()
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {

@@ -83,10 +83,10 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let costs = output::Costs { currency, then: now.plus(plan.claims.len(), plan.price()), now, unpriced };
     let answer = read.answer(match args.output {
-        ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times),
+        ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times, &read.remarks),
         ReportFormat::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
-        ReportFormat::Markdown => currency.shown(markdown(&report::report(&plan, preference_cost.as_ref(), &costs))),
-        ReportFormat::Html => currency.shown(html(&report::report(&plan, preference_cost.as_ref(), &costs))),
+        ReportFormat::Markdown => currency.shown(markdown(&report::report(&plan, preference_cost.as_ref(), &costs, &read.remarks))),
+        ReportFormat::Html => currency.shown(html(&report::report(&plan, preference_cost.as_ref(), &costs, &read.remarks))),
     });
     Ok(if args.detailed_exitcode { answer.detailed(!plan.claims.is_empty()) } else { answer })
 }

@@ -2,6 +2,7 @@
 
 use crate::money::{self, Bill, Currency};
 use crate::schema::Document;
+use crate::source::remarks::{self, Remark};
 use serde_json::{Value, json};
 use std::time::Duration;
 use whittle_api::karpenter::Requirement;
@@ -48,7 +49,7 @@ impl Costs {
     }
 }
 
-pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs, times: Times) -> String {
+pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs, times: Times, remarks: &[Remark]) -> String {
     let millis = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     let value = json!({
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
@@ -56,6 +57,7 @@ pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
         "solve_ms": millis(times.solve),
         "packing": plan.packing,
         "costs": costs.json(),
+        "findings": remarks::json(remarks),
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),
         "unschedulable": plan.left_out.iter().map(left_out).collect::<Vec<_>>(),

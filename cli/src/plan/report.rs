@@ -3,11 +3,12 @@
 use super::output::Costs;
 use super::text::{alike, lead, names, to_launch, why_not};
 use crate::report::{Report, Section};
+use crate::source::remarks::{self, Remark};
 use std::collections::BTreeMap;
 use whittle_model::scheduling::{NewClaim, Plan, PodRef};
 use whittle_solver::PreferenceCost;
 
-pub(super) fn report(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs) -> Report {
+pub(super) fn report(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs, remarks: &[Remark]) -> Report {
     let (header, launches) = to_launch(&plan.claims);
     let rejections = plan.unusable_pools.iter().map(|pool| vec![pool.node_pool.clone(), pool.cause.to_string()]).collect();
     let existing = plan.placements.iter().map(|placed| vec![placed.node.clone(), count_and_names(placed.pods.iter().collect())]).collect();
@@ -27,7 +28,11 @@ pub(super) fn report(plan: &Plan, preference_cost: Option<&PreferenceCost>, cost
         Section::of_table("On nodes that exist", &["Node", "Pods"], existing),
         Section::of_table("NodePools with nothing to buy", &["NodePool", "Why"], rejections),
     ];
-    Report { title: "Plan".to_owned(), lead: lead(plan, preference_cost, costs), sections: sections.into_iter().flatten().collect() }
+    Report {
+        title: "Plan".to_owned(),
+        lead: lead(plan, preference_cost, costs),
+        sections: remarks::around(remarks, sections.into_iter().flatten()),
+    }
 }
 
 /// A row for each kind of machine: those that differ in nothing but their pods.

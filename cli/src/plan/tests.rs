@@ -300,7 +300,7 @@ fn a_claim_lists_the_six_hundred_cheapest_types_which_must_satisfy_min_values() 
 #[test]
 fn a_report_names_every_machine_and_every_pod_that_is_left_out_with_its_reason() {
     let plan = plan(&joined(&[POOL, &pod("one", "12", ""), &pod("other", "12", ""), &pod("giant", "500", "")]));
-    let text = markdown(&report::report(&plan, None, &output::Costs::default()));
+    let text = markdown(&report::report(&plan, None, &output::Costs::default(), &[]));
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
     assert!(text.starts_with("# Plan\n\n2 of 3 pods placed, 2 new machines, $1.6000/h"), "{text}");
     assert!(rows.iter().any(|row| row.starts_with("| 1: default/giant | ") && row.contains("resources")), "{text}");

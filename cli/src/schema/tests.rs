@@ -15,6 +15,8 @@ const LIMITED: &str = "
   nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, resources: {requests: {cpu: 1950m}}}]}}
+---
+{apiVersion: batch/v1, kind: CronJob, metadata: {name: nightly}}
 ";
 
 /// Whether a document is as its schema says.

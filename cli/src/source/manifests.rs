@@ -6,6 +6,7 @@ use super::error::ReadError;
 use super::expansion::Replicas;
 use super::files;
 use super::identity::tell_apart;
+use super::remarks::Remark;
 use super::replacement::replace;
 use super::served;
 use super::settings::{Settings, When, settings};
@@ -40,6 +41,8 @@ pub struct Manifests {
     pub blocks_disruption: Vec<String>,
     /// Validation errors that the API server would report for NodePools that are still readable.
     pub warnings: Vec<String>,
+    /// What was said about the input.
+    pub remarks: Vec<Remark>,
     /// NodePools with an unreadable `spec.disruption`, which is ignored, and the reason.
     pub unreadable_disruption: BTreeMap<String, String>,
 }
@@ -184,6 +187,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         refused,
         blocks_disruption,
         warnings,
+        remarks: Vec::new(),
         unreadable_disruption,
     })
 }

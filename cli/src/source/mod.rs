@@ -27,6 +27,7 @@ mod answer;
 mod error;
 mod options;
 pub(crate) mod preferences;
+pub(crate) mod remarks;
 
 pub(crate) use answer::Answer;
 pub(crate) use documents::ParsedDocuments;
@@ -42,6 +43,7 @@ pub(crate) use offers::InstanceTypesByPool;
 pub use offers::Offers;
 pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg, ReportFormat};
+pub use remarks::{Importance, Remark};
 pub use settings::When;
 
 use crate::look::{ClusterArgs, Live, Purpose};
@@ -102,7 +104,7 @@ impl Source {
         Self { files: vec![manifests], offers, ..Self::default() }
     }
 
-    /// Reads everything; prints on standard error which objects have no effect.
+    /// Reads everything; prints on standard error which objects have no effect, and keeps that for reports.
     ///
     /// # Errors
     /// Unreadable input, with its position.
@@ -131,21 +133,33 @@ impl Source {
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
         let elsewhere = || live.as_ref().and_then(Live::region).or_else(|| region.map(str::to_owned));
         let market = self.offers.read_of(&found, elsewhere)?;
-        print_ignored(&found);
-        for missing in classes::dangling(&found.objects.node_pools, &found.node_classes).iter().filter(|_| !from_catalog) {
-            complain!("warning: {missing}; here it is taken to have all defaults");
-        }
-        for class in found.node_classes.iter().filter(|class| live.is_some() && !from_catalog && class.status.subnets.is_empty()) {
-            complain!("note: EC2NodeClass {}: no subnets are in its status, so that one in every zone is assumed", class.metadata.name);
-        }
+        let mut remarks = ignored(&found);
+        let missing = classes::dangling(&found.objects.node_pools, &found.node_classes);
+        remarks.extend(
+            missing
+                .iter()
+                .filter(|_| !from_catalog)
+                .map(|missing| Remark::warning(format!("{missing}; here it is taken to have all defaults"))),
+        );
+        let unknown = found.node_classes.iter().filter(|class| live.is_some() && !from_catalog && class.status.subnets.is_empty());
+        remarks.extend(unknown.map(|class| {
+            let name = &class.metadata.name;
+            Remark::note(format!("EC2NodeClass {name}: no subnets are in its status, so that one in every zone is assumed"))
+        }));
         for pool in &found.objects.node_pools {
-            for fault in validate::runtime::schedules(pool) {
-                complain!("warning: NodePool {:?}, {fault}", NodePool::given_name(&pool.metadata.name));
-            }
+            let name = NodePool::given_name(&pool.metadata.name);
+            let faults = validate::runtime::schedules(pool);
+            remarks.extend(faults.iter().map(|fault| Remark::warning(format!("NodePool {name:?}, {fault}"))));
         }
-        for class in found.node_classes.iter().filter(|_| from_catalog) {
-            complain!("note: skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name);
-        }
+        remarks.extend(
+            found
+                .node_classes
+                .iter()
+                .filter(|_| from_catalog)
+                .map(|class| Remark::note(format!("skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name))),
+        );
+        remarks.iter().for_each(|remark| complain!("{remark}"));
+        found.remarks = remarks;
         Ok((found, market))
     }
 }
@@ -164,17 +178,22 @@ impl Source {
     }
 }
 
-/// Prints which parts of the input have no effect, and why.
-fn print_ignored(read: &Manifests) {
+/// Which parts of the input have no effect, and why.
+fn ignored(read: &Manifests) -> Vec<Remark> {
     let (_, unresolved) = buffers(read);
-    let list = |what: &str, lines: &[String]| lines.iter().for_each(|line| complain!("{what}{line}"));
-    list("note: ", &read.expanded);
-    list("note: skipped ", &read.skipped);
-    list("warning: ", &read.misspelt);
-    list("error: refused: ", &read.refused);
-    list("error: an API server would refuse: ", &read.warnings);
-    list("warning: ", &unresolved);
-    list("warning: has no effect: ", &invalid_machine_costs(read));
+    let list = |of: fn(String) -> Remark, what: &str, lines: &[String]| -> Vec<Remark> {
+        lines.iter().map(|line| of(format!("{what}{line}"))).collect()
+    };
+    [
+        list(Remark::note, "", &read.expanded),
+        list(Remark::note, "skipped ", &read.skipped),
+        list(Remark::warning, "", &read.misspelt),
+        list(Remark::error, "refused: ", &read.refused),
+        list(Remark::error, "an API server would refuse: ", &read.warnings),
+        list(Remark::warning, "", &unresolved),
+        list(Remark::warning, "has no effect: ", &invalid_machine_costs(read)),
+    ]
+    .concat()
 }
 
 /// NodePools whose machine cost is invalid.

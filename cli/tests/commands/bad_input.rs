@@ -228,6 +228,30 @@ fn a_key_that_stands_twice_in_json_is_refused_as_in_yaml() {
 }
 
 #[test]
+fn a_report_says_what_is_refused() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {containers: [{name: c, resources: {requests: {cpu: -1}}}]}\n";
+    let pool = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {weight: 500, template: {spec: {nodeClassRef: \
+                {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}\n";
+    let said = "resources.requests.cpu: -1 is less than nothing";
+    let invalid = "spec.weight";
+    for (command, text, wanted) in [
+        ("plan", format!("{WEB}---\n{pod}"), said),
+        ("plan", format!("{WEB}---\n{pool}"), invalid),
+        ("consolidate", pool.to_owned(), invalid),
+    ] {
+        for form in ["text", "markdown", "html", "json"] {
+            let ended = whittle(&[command, "-f", "-", "--region", "us-east-1", "-o", form], &text);
+            refused(&ended, 1, &[wanted]);
+            let printed = out(&ended).replace('\\', "");
+            assert_eq!(printed.contains(wanted), form != "text", "{command} {form}: {printed}");
+        }
+    }
+    // Nothing is said of an input with which nothing is wrong.
+    let fine = out(&whittle(&["plan", "-f", "-", "--region", "us-east-1", "-o", "markdown"], &pool.replace("500", "5")));
+    assert!(!fine.contains("| error |"), "{fine}");
+}
+
+#[test]
 fn check_and_plan_say_the_same_of_an_object_that_no_server_has() {
     let pod = |spec: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c}}], {spec}}}\n");
     let cases = [

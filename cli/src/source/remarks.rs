@@ -1,0 +1,71 @@
+//! What is said about the input beside an answer: what is refused, what has no effect, and what was added.
+
+use crate::report::Section;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// How much a remark matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Importance {
+    /// The object does not count, or an API server would not have it.
+    Error,
+    /// It counts, though hardly as it is meant.
+    Warning,
+    Note,
+}
+
+impl Importance {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// Something about the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    pub importance: Importance,
+    pub text: String,
+}
+
+impl Remark {
+    /// An error.
+    pub(crate) const fn error(text: String) -> Self {
+        Self { importance: Importance::Error, text }
+    }
+
+    /// A warning.
+    pub(crate) const fn warning(text: String) -> Self {
+        Self { importance: Importance::Warning, text }
+    }
+
+    /// A note.
+    pub(crate) const fn note(text: String) -> Self {
+        Self { importance: Importance::Note, text }
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.importance.as_str(), self.text)
+    }
+}
+
+/// Remarks as JSON, in the form of the findings of `check`.
+pub(crate) fn json(remarks: &[Remark]) -> Value {
+    remarks.iter().map(|remark| json!({"level": remark.importance.as_str(), "message": remark.text})).collect()
+}
+
+/// Remarks as a part of a report, the gravest first. It comes first itself if something is refused, as the answer does without that.
+pub(crate) fn around(remarks: &[Remark], sections: impl IntoIterator<Item = Section>) -> Vec<Section> {
+    let mut sorted: Vec<&Remark> = remarks.iter().collect();
+    sorted.sort_by_key(|remark| remark.importance);
+    let is_grave = sorted.first().is_some_and(|remark| remark.importance == Importance::Error);
+    let rows = sorted.iter().map(|remark| vec![remark.importance.as_str().to_owned(), remark.text.clone()]);
+    let own = Section::of_table("About the input", &["Level", "What"], rows.collect());
+    let (before, after) = if is_grave { (own, None) } else { (None, own) };
+    before.into_iter().chain(sections).chain(after).collect()
+}
