@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import json
 import pathlib
+import re
 import threading
 
 from session import CLUSTER, adapted, blocks, claim, machines, objects, shell, timed, until
@@ -98,6 +99,10 @@ def beside(folder):
     """Sections 2 and 3: as a shadow, then active, while Karpenter runs."""
     _, deploy, add = blocks(PAGE, "2. Deploy beside Karpenter, as a shadow")[0]
     timed(deploy, folder, adapted(deploy))
+    told = timed(add, folder, adapted(add), code=None)
+    ends = re.findall(r"aws dynamodb delete-item .*", told)
+    claim("cluster add says what ends the uninstallation, as the page promises", len(ends) == 1, told)
+    timed("what it says", folder, ends[0])
     timed(add, folder, adapted(add))
     status = timed(blocks(PAGE, "2. Deploy beside Karpenter, as a shadow")[1][0], folder, code=None)
     claim("status says that it is a shadow", status.splitlines()[0].startswith("deployment whittle: shadow, "), status)
