@@ -168,10 +168,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use whittle_api::k8s::{Pod, PodDisruptionBudget};
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
+    use whittle_claims::fixtures::at;
 
     /// A cluster whose group has these nodes: name, zone, when it was made.
     fn cluster(nodes: &[(&str, &str, i64)], desired: usize) -> Cluster {

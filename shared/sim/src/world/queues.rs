@@ -250,10 +250,7 @@ impl MessageQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
+    use whittle_claims::fixtures::at;
 
     /// Messages in these groups, visible at these times; their numbers count from one.
     fn queues(messages: &[(Option<&str>, i64)]) -> MessageQueues {
