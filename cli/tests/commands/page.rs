@@ -36,13 +36,17 @@ pub(super) fn document(browser: &Path, folder: &Path, address: &str) -> (String,
     (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A pod that no machine takes, with a selector that would be markup.
+/// A pod that no machine takes, with a value that would be markup: the one of its values that an API server does not judge.
 const HOSTILE: &str = r#"
 apiVersion: v1
 kind: Pod
 metadata: {name: hostile}
 spec:
-  nodeSelector: {example.com/room: "</p><img src=x onerror=document.title='taken'>"}
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions: [{key: example.com/room, operator: In, values: ["</p><img src=x onerror=document.title='taken'>"]}]
   containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]
 "#;
 
