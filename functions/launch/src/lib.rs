@@ -45,9 +45,10 @@ rights! {
     Queues: Queues,
 }
 
-/// Rate limit of CreateFleet per account and region: two per second with a burst of five.
+/// Rate limit of CreateFleet per account and region: two per second with a burst of five. Ours is smaller: the tokens of calls that are made
+/// at the same time are taken while the calls are stored, one after the other, and those that come back meanwhile are not EC2's.
 const BUCKET: &str = "CreateFleet";
-const BUCKET_SIZE: u32 = 5;
+const BUCKET_SIZE: u32 = 3;
 const BUCKET_RATE: u32 = 2;
 /// After this an unfinished launch is resumed: longer than a call and handling its response take.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_secs(30);
