@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use whittle_api::GoDuration;
 use whittle_api::karpenter::AmiFamily;
+use whittle_api::words;
 use whittle_units::Quantity;
 
 /// Amounts or expressions by resource name, as the user wrote them.
@@ -35,7 +36,7 @@ pub struct Kubelet {
 
 /// `maxPods`: a number, or an expression over the machine's facts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a whole number from 0 to 4294967295, or an expression, is needed here")]
 pub enum MaxPods {
     Fixed(u32),
     Expression(String),
@@ -44,8 +45,12 @@ pub enum MaxPods {
 /// A kubelet document that cannot be used for a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletError {
-    #[error("spec.kubelet cannot be read: {0}")]
-    Undecodable(String),
+    #[error("spec.kubelet{field}: {reason}")]
+    Undecodable {
+        /// The field with a dot before it; empty for the document itself.
+        field: String,
+        reason: String,
+    },
     #[error("spec.kubelet.maxPods {expression:?} has no value for {instance_type}")]
     MaxPods { expression: String, instance_type: String, source: Box<ExpressionError> },
     #[error("spec.kubelet.{field} {expression:?} has no value for {instance_type}")]
@@ -83,10 +88,11 @@ impl Kubelet {
         let raw = match document {
             None | Some(serde_json::Value::Null) => return Ok(Self::default()),
             Some(serde_json::Value::Object(fields)) => fields.clone(),
-            Some(_) => return Err(KubeletError::Undecodable("it must be an object".to_owned())),
+            Some(_) => return Err(KubeletError::Undecodable { field: String::new(), reason: "it must be an object".to_owned() }),
         };
-        let fields =
-            Document::deserialize(serde_json::Value::Object(raw.clone())).map_err(|error| KubeletError::Undecodable(error.to_string()))?;
+        let fields: Document = serde_path_to_error::deserialize(serde_json::Value::Object(raw.clone())).map_err(|error| {
+            KubeletError::Undecodable { field: format!(".{}", error.path()), reason: words::plain(&error.inner().to_string()) }
+        })?;
         Ok(Self {
             raw,
             max_pods: fields.max_pods,

@@ -97,7 +97,19 @@ fn documents_that_do_not_decode_are_errors() {
         json!({"kubeReserved": {"cpu": 1}}),
         json!({"clusterDNS": "10.0.0.10"}),
     ] {
-        assert!(matches!(Kubelet::parse(Some(&document)), Err(KubeletError::Undecodable(_))), "{document}");
+        assert!(matches!(Kubelet::parse(Some(&document)), Err(KubeletError::Undecodable { .. })), "{document}");
     }
     assert_eq!(Kubelet::parse(Some(&json!(null))).unwrap(), Kubelet::default());
+}
+
+#[test]
+fn a_field_that_does_not_decode_is_named_in_plain_words() {
+    let said = |document| Kubelet::parse(Some(&document)).unwrap_err().to_string();
+    assert_eq!(
+        said(json!({"podsPerCore": "ten"})),
+        "spec.kubelet.podsPerCore: a whole number from 0 on is needed here, not the text \"ten\""
+    );
+    let of_pods = "spec.kubelet.maxPods: a whole number from 0 to 4294967295, or an expression, is needed here";
+    assert_eq!((said(json!({"maxPods": 1.5})), said(json!({"maxPods": -1}))), (of_pods.to_owned(), of_pods.to_owned()));
+    assert_eq!(said(json!([])), "spec.kubelet: it must be an object");
 }
