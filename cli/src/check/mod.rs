@@ -110,7 +110,7 @@ pub fn run(
         return Ok(ExitCode::from(2));
     }
     found.add(Level::Note, empty.iter().map(|file| format!("{file} has no object: nothing of it is checked")));
-    found.add(Level::Warning, repeated(&located));
+    found.add(Level::Error, repeated(&located));
     let mut objects = Vec::new();
     for (at, object) in located.into_iter().enumerate() {
         // What a cluster has was accepted.
@@ -152,7 +152,7 @@ fn add_live(located: &mut Vec<Located<Object>>, objects: Vec<Located<Object>>) {
     located.extend(objects.into_iter().filter(|one| !given.contains(&identity(&one.value))));
 }
 
-/// Warnings about objects that are given twice, and differently. Of kinds that are not read nobody knows whether they differ.
+/// Errors about objects that are given twice, and differently: which of them counts would depend on the order. Of kinds that are not read nobody knows whether they differ.
 fn repeated(located: &[Located<Object>]) -> Vec<String> {
     let mut first: BTreeMap<_, &Located<Object>> = BTreeMap::new();
     let mut found = Vec::new();
