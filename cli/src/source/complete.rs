@@ -5,13 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Container, Namespace, Node, Pod, PodCondition};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_sim::cluster::admission::{request_windows_address, switches_windows_addresses_on};
 use whittle_units::Timestamp;
 
 /// Sets fields that depend on other objects.
 pub(super) fn complete(objects: &mut ClusterObjects, settings: &Settings) {
     let priorities: BTreeMap<String, i32> = objects.priority_classes.iter().map(|c| (c.metadata.name.clone(), c.value)).collect();
     let default_priority = objects.priority_classes.iter().find(|c| c.global_default).map(|c| c.value);
+    let has_windows_addresses = objects.config_maps.iter().any(switches_windows_addresses_on);
     for pod in &mut objects.pods {
+        if has_windows_addresses && !pod.is_bound() {
+            request_windows_address(&mut pod.spec);
+        }
         complete_pod(pod);
         if pod.spec.priority.is_none() {
             pod.spec.priority = priorities.get(&pod.spec.priority_class_name).copied().or(default_priority).or(Some(0));

@@ -197,3 +197,17 @@ fn a_workload_of_a_file_is_explained_by_its_name() {
         assert!(out(&output).starts_with("deployment/shop/web: 2 pods\n"), "{name}: {}{}", out(&output), err(&output));
     }
 }
+
+/// S0.3: with EKS' switch among the manifests a pod of Windows takes an address of its machine, in a plan as in a cluster.
+#[test]
+fn pods_of_windows_request_addresses_once_these_are_switched_on() {
+    let [pods, pool, switch] =
+        ["000-deployment-iis-2022.yaml", "000-provisioner-windows2022.yaml", "000-configmap-amazon-vpc-cni.yaml"].map(seed);
+    let replicas = "--replicas=windows-server-iis-simple-2022=10";
+    let usual = ["plan", "-f", &pods, "-f", &pool, "--region", "us-east-1", replicas];
+    for (arguments, expected) in [(usual.to_vec(), false), ([&usual[..], &["-f", &switch]].concat(), true)] {
+        let output = whittle(&arguments, "");
+        assert!(out(&output).starts_with("10 of 10 pods placed"), "{}{}", out(&output), err(&output));
+        assert_eq!(out(&output).contains("vpc.amazonaws.com/PrivateIPv4Address 10"), expected, "{}", out(&output));
+    }
+}

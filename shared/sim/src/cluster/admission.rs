@@ -1,18 +1,34 @@
 //! Pod admission: defaults, requests from limits, addresses of Windows pods.
 
 use super::Cluster;
-use whittle_api::k8s::{Container, Pod, Toleration};
+use whittle_api::k8s::{ConfigMap, Container, Pod, PodSpec, Toleration};
 use whittle_api::labels;
 use whittle_units::Quantity;
 
 /// The resource that EKS assigns to Windows pods.
 const WINDOWS_ADDRESS: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
+/// Whether this is the VPC CNI's ConfigMap, and switches Windows addresses on.
+#[must_use]
+pub fn switches_windows_addresses_on(map: &ConfigMap) -> bool {
+    (map.metadata.namespace.as_str(), map.metadata.name.as_str()) == ("kube-system", "amazon-vpc-cni")
+        && map.data.get("enable-windows-ipam").is_some_and(|value| value == "true")
+}
+
+/// Requests an address for a pod that selects Windows, as EKS' webhook does once addresses are switched on.
+pub fn request_windows_address(spec: &mut PodSpec) {
+    let is_windows = spec.node_selector.get(labels::OS).is_some_and(|os| os == "windows");
+    if let Some(first) = spec.containers.first_mut().filter(|_| is_windows) {
+        let resources = first.resources.get_or_insert_default();
+        resources.requests.set(WINDOWS_ADDRESS, Quantity::from_units(1));
+        resources.limits.set(WINDOWS_ADDRESS, Quantity::from_units(1));
+    }
+}
+
 impl Cluster {
     /// Whether the VPC CNI's ConfigMap switches Windows addresses on.
     pub fn windows_addresses(&self) -> bool {
-        let map = self.objects.config_maps.get("kube-system/amazon-vpc-cni");
-        map.and_then(|map| map.data.get("enable-windows-ipam")).is_some_and(|value| value == "true")
+        self.objects.config_maps.get("kube-system/amazon-vpc-cni").is_some_and(switches_windows_addresses_on)
     }
 
     /// A pod after admission.
@@ -21,13 +37,8 @@ impl Cluster {
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut()) {
             limits_become_requests(container);
         }
-        if self.windows_addresses()
-            && spec.node_selector.get(labels::OS).is_some_and(|os| os == "windows")
-            && let Some(first) = spec.containers.first_mut()
-        {
-            let resources = first.resources.get_or_insert_default();
-            resources.requests.set(WINDOWS_ADDRESS, Quantity::from_units(1));
-            resources.limits.set(WINDOWS_ADDRESS, Quantity::from_units(1));
+        if self.windows_addresses() {
+            request_windows_address(spec);
         }
         if let Some(class) = self.objects.priority_classes.get(&spec.priority_class_name) {
             spec.priority.get_or_insert(class.value);

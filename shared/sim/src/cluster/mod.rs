@@ -1,6 +1,6 @@
 //! The Kubernetes cluster: objects, controllers, scheduler, kubelets.
 
-mod admission;
+pub mod admission;
 mod apply;
 mod budgets;
 mod controllers;
