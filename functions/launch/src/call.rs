@@ -1,11 +1,11 @@
-//! Fleet calls: the instances of one are looked up before it is repeated, and when its response does not account for all of them.
+//! One fleet call: its instances are looked up before it is repeated, and when its response does not account for all of them.
 
 use crate::answer::Outcome;
 use crate::batch::Batch;
 use crate::machine;
 use crate::{Rights, Run};
 use futures::future::join_all;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, LaunchTemplate};
 use whittle_ec2::instance::Instance;
@@ -32,75 +32,35 @@ pub(crate) enum Call {
     Lost,
 }
 
-/// A stored call that is to be made now.
-pub(crate) struct Ready {
-    batch: Batch,
-    /// Instances that it started before and that have ended: a repeated call may return them.
-    ended: BTreeSet<InstanceId>,
-}
-
 impl<P: Rights> Run<'_, P> {
-    /// Makes one call, unless another with its token was made.
-    pub(crate) async fn call(&mut self, batch: Batch, which: Call) -> Result<(), HandleError> {
-        match self.look(batch, which).await? {
-            Some(ready) => self.make(vec![ready]).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Looks for instances of a call that may have been made before. `None` if it is not to be made now: what that means for its claims is
-    /// settled.
-    pub(crate) async fn look(&mut self, batch: Batch, which: Call) -> Result<Option<Ready>, HandleError> {
-        if which == Call::First {
-            return Ok(Some(Ready { batch, ended: BTreeSet::new() }));
-        }
-        let found = self.find_instances(&batch).await?;
-        if found.is_complete(&batch) {
-            let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
-            self.settle(&batch, &answer, Outcome::Complete).await?;
-            return Ok(None);
-        }
-        if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(found.is_any()) {
-            // That was another call, so EC2 would start instances for all its members again.
-            self.adopt_unstored(&batch, &found.alive).await?;
-            return Ok(None);
-        }
-        let waits = match which {
-            Call::Lost => !self.is_missing_twice(&batch).await?,
-            Call::New => !self.is_cleared(&batch).await?,
-            Call::First | Call::Repeat => false,
-        };
-        if Safeguard::OldPlansLookFirst.stops(waits) {
-            self.report.count("looked_for");
-            self.retry_lookup(&batch).await?;
-            return Ok(None);
-        }
-        Ok(Some(Ready { batch, ended: found.ended }))
-    }
-
-    /// Creates the launch templates, then all fleets at once, then settles the responses one after the other. One that cannot be settled
-    /// keeps no other from it.
-    pub(crate) async fn make(&mut self, calls: Vec<Ready>) -> Result<(), HandleError> {
-        let mut failure = None;
-        let templates = self.ensure_templates(&calls).await;
-        let mut prepared = Vec::new();
-        for call in calls {
-            match call.batch.templates.iter().find_map(|template| templates.get(&template.name)) {
-                Some(error) => failure = self.failed(&call.batch, error.clone()).await.err().or(failure),
-                None => prepared.push(call),
+    /// Creates the launch templates, then the fleet, then settles its response.
+    pub(crate) async fn call(&mut self, batch: &Batch, which: Call) -> Result<(), HandleError> {
+        let mut ended = BTreeSet::new();
+        if which != Call::First {
+            let found = self.find_instances(batch).await?;
+            if found.is_complete(batch) {
+                let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
+                return self.settle(batch, &answer, Outcome::Complete).await;
             }
+            if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(found.is_any()) {
+                // That was another call, so EC2 would start instances for all its members again.
+                return self.adopt_unstored(batch, &found.alive).await;
+            }
+            let waits = match which {
+                Call::Lost => !self.is_missing_twice(batch).await?,
+                Call::New => !self.is_cleared(batch).await?,
+                Call::First | Call::Repeat => false,
+            };
+            if Safeguard::OldPlansLookFirst.stops(waits) {
+                self.report.count("looked_for");
+                return self.retry_lookup(batch).await;
+            }
+            ended = found.ended;
         }
-        let answers = join_all(prepared.iter().map(|call| self.ports.cloud().create_fleet(&call.batch.request))).await;
-        for (call, answer) in prepared.iter().zip(answers) {
-            failure = self.answered(call, answer).await.err().or(failure);
+        if let Err(error) = self.ensure_templates(batch).await {
+            return self.failed(batch, error).await;
         }
-        failure.map_or(Ok(()), Err)
-    }
-
-    /// Settles the response to one call.
-    async fn answered(&mut self, call: &Ready, answer: Result<FleetAnswer, CloudError>) -> Result<(), HandleError> {
-        let Ready { batch, ended } = call;
-        match answer {
+        match self.ports.cloud().create_fleet(&batch.request).await {
             Ok(answer) => {
                 let (mut answer, since) = self.complete_response(batch, answer).await?;
                 answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
@@ -117,28 +77,19 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Creates the launch templates of some calls, except those that this run has already ensured. Returns those that could not be created.
-    async fn ensure_templates(&mut self, calls: &[Ready]) -> BTreeMap<String, CloudError> {
-        let mut missing: BTreeMap<&str, (&Batch, &LaunchTemplate)> = BTreeMap::new();
-        for Ready { batch, .. } in calls {
-            let unknown = batch.templates.iter().filter(|template| !self.templates.contains(&template.name));
-            missing.extend(unknown.map(|template| (template.name.as_str(), (batch, template))));
-        }
-        let missing: Vec<_> = missing.into_values().collect();
-        let mut failed = BTreeMap::new();
+    /// Creates the launch templates of a call, except those that this run has already ensured.
+    async fn ensure_templates(&mut self, batch: &Batch) -> Result<(), CloudError> {
+        let missing: Vec<&LaunchTemplate> = batch.templates.iter().filter(|template| !self.templates.contains(&template.name)).collect();
         for some in missing.chunks(TEMPLATE_CONCURRENCY) {
-            let made = join_all(some.iter().map(|(_, template)| self.ports.cloud().ensure_launch_template(template))).await;
-            for ((batch, template), outcome) in some.iter().zip(made) {
-                if let Err(error) = outcome {
-                    failed.insert(template.name.clone(), error);
-                    continue;
-                }
-                self.templates.insert(template.name.clone());
+            let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
+            made.into_iter().collect::<Result<(), CloudError>>()?;
+            self.templates.extend(some.iter().map(|template| template.name.clone()));
+            for template in some {
                 let bytes = u64::try_from(template.user_data.len()).unwrap_or(u64::MAX);
                 self.report.gauge(metrics::UserDataBytes { nodeclass: &batch.node_class }, bytes);
             }
         }
-        failed
+        Ok(())
     }
 
     /// Whether EC2 shows no instance of a lost call for the second time: a single response may be stale. From then on the call

@@ -37,7 +37,7 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn make_dry_runs(&mut self, pending: Vec<Stored<ClassDryRun>>) -> Result<(), HandleError> {
         let mut has_news = false;
         for run in pending {
-            if !has_time(self.ports.clock(), 0) || !self.take_token().await? {
+            if !has_time(self.ports.clock()) || !self.take_token().await? {
                 self.report.count("dry_runs_postponed");
                 break;
             }

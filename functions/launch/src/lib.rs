@@ -18,12 +18,10 @@ mod tests;
 use addresses::{SubnetUse, has_choice};
 use answer::CONCURRENCY;
 use batch::Batch;
-use call::{Call, Ready};
+use call::Call;
 use futures::future::{join_all, try_join_all};
 use plan::{Facts, Group};
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::Peekable;
-use std::vec::IntoIter;
 use whittle_claims::{
     Bucket, BucketName, Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord,
     Phase, Revision, Stored,
@@ -45,10 +43,9 @@ rights! {
     Queues: Queues,
 }
 
-/// Rate limit of CreateFleet per account and region: two per second with a burst of five. Ours is smaller: the tokens of calls that are made
-/// at the same time are taken while the calls are stored, one after the other, and those that come back meanwhile are not EC2's.
+/// Rate limit of CreateFleet per account and region: two per second with a burst of five.
 const BUCKET: &str = "CreateFleet";
-const BUCKET_SIZE: u32 = 3;
+const BUCKET_SIZE: u32 = 5;
 const BUCKET_RATE: u32 = 2;
 /// After this an unfinished launch is resumed: longer than a call and handling its response take.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_secs(30);
@@ -62,10 +59,6 @@ const USER_ACTION_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(30);
 const CLASS_REFRESH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Time for a fleet call with its templates and the handling of its response.
 const TIME_PER_CALL: SignedDuration = SignedDuration::from_secs(10);
-/// Time to handle the response to one more call that is made at the same time.
-const TIME_PER_RESPONSE: SignedDuration = SignedDuration::from_secs(2);
-/// Calls that are made at the same time: as many as the bucket holds.
-const CALLS_AT_ONCE: usize = BUCKET_SIZE as usize;
 /// Time to give up one claim and report it.
 const TIME_PER_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
 /// Nodes never join faster.
@@ -200,7 +193,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         for (id, claims) in by_batch {
-            if !has_time(self.ports.clock(), 0) {
+            if !has_time(self.ports.clock()) {
                 self.report.hand_over();
                 remaining.extend(claims.into_iter().map(|claim| claim.value.key.name));
                 continue;
@@ -216,7 +209,17 @@ impl<P: Rights> Run<'_, P> {
                 remaining.push(claim.value.key.name);
             }
         }
-        remaining.extend(self.launch_groups(plan.groups).await?);
+        for group in plan.groups {
+            if !has_time(self.ports.clock()) {
+                self.report.hand_over();
+                remaining.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+            } else if self.take_token().await? {
+                self.begin(group).await?;
+            } else {
+                self.report.count("no_token");
+                remaining.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
+            }
+        }
         for (delay, names) in requeues {
             self.requeue(names, delay).await?;
         }
@@ -238,47 +241,8 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Makes the calls of new groups, some at a time: EC2 takes seconds for each. Returns the claims for which there was no time or no token.
-    async fn launch_groups(&mut self, groups: Vec<Group>) -> Result<Vec<ClaimName>, HandleError> {
-        let mut groups = groups.into_iter().peekable();
-        while groups.peek().is_some() {
-            let mut ready = Vec::new();
-            let begun = self.begin_some(&mut groups, &mut ready).await;
-            let is_stopped = ready.is_empty() && matches!(begun, Ok(Begun::Stopped));
-            // Calls that are stored are made, even when that of another group could not be stored.
-            let made = self.make(ready).await;
-            begun.and(made)?;
-            if is_stopped {
-                break;
-            }
-        }
-        Ok(groups.flat_map(|group| group.claims).map(|claim| claim.value.key.name).collect())
-    }
-
-    /// Stores the calls of as many groups as may be made at once.
-    async fn begin_some(&mut self, groups: &mut Peekable<IntoIter<Group>>, ready: &mut Vec<Ready>) -> Result<Begun, HandleError> {
-        while ready.len() < CALLS_AT_ONCE && groups.peek().is_some() {
-            if !has_time(self.ports.clock(), ready.len()) {
-                if ready.is_empty() {
-                    self.report.hand_over();
-                }
-                return Ok(Begun::Stopped);
-            }
-            if !self.take_token().await? {
-                if ready.is_empty() {
-                    self.report.count("no_token");
-                }
-                return Ok(Begun::Stopped);
-            }
-            if let Some(group) = groups.next() {
-                ready.extend(self.begin(group).await?);
-            }
-        }
-        Ok(Begun::Enough)
-    }
-
-    /// Stores the call of a new group. `None` if it is not to be made now.
-    async fn begin(&mut self, group: Group) -> Result<Option<Ready>, HandleError> {
+    /// Stores the call of a new group, then makes it.
+    async fn begin(&mut self, group: Group) -> Result<(), HandleError> {
         let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
         let id = plan::id_of(self.cluster, &tokens);
         let begun = Event::LaunchBegun { client_token: id.clone() };
@@ -288,15 +252,15 @@ impl<P: Rights> Run<'_, P> {
         let members: Vec<ClaimName> =
             complete_writes(moved, &mut self.report).await?.into_iter().map(|claim| claim.value.key.name).collect();
         if members.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         // A claim is launched within seconds of being planned. One that waited longer may have been launched before the table was
         // restored.
         let oldest = oldest(&group.claims, now);
         let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED_AFTER) { unstored_call(oldest) } else { Call::First };
         let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
-        let Some(batch) = self.store_batch(batch, which).await? else { return Ok(None) };
-        self.look(batch, which).await
+        let Some(batch) = self.store_batch(batch, which).await? else { return Ok(()) };
+        self.call(&batch, which).await
     }
 
     /// Stores a new call. `None` if another run stored it first: that run makes it.
@@ -343,7 +307,7 @@ impl<P: Rights> Run<'_, P> {
                     (None, true) => unstored_call(oldest(&claims, now)),
                     (None, false) => Call::Repeat,
                 };
-                self.call(batch.value, which).await?;
+                self.call(&batch.value, which).await?;
             }
             return Ok(Vec::new());
         }
@@ -357,7 +321,7 @@ impl<P: Rights> Run<'_, P> {
             let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
             let batch = plan::batch(id, members, &group.node_class, &group.launch, self.ports.clock().now());
             if let Some(batch) = self.store_batch(batch, which).await? {
-                self.call(batch, which).await?;
+                self.call(&batch, which).await?;
             }
         }
         // Claims whose requests have diverged wait for their own call.
@@ -440,19 +404,9 @@ impl<P: Rights> Run<'_, P> {
 /// Claims to retry, by delay.
 type Requeues = BTreeMap<SignedDuration, Vec<ClaimName>>;
 
-/// Why no more calls are stored before the stored ones are made.
-enum Begun {
-    /// There are as many as may be made at once, or no more groups.
-    Enough,
-    /// There is no time, or no token.
-    Stopped,
-}
-
-/// A call is begun only if there is time to handle its response and those of the calls beside it; the rest is left to the next
-/// invocation.
-fn has_time(clock: &impl Clock, beside: usize) -> bool {
-    let beside = i32::try_from(beside).unwrap_or(i32::MAX);
-    clock.has_time_for(TIME_PER_CALL.saturating_add(TIME_PER_RESPONSE.saturating_mul(beside)))
+/// A call is begun only if there is time to handle its response; the rest is left to the next invocation.
+fn has_time(clock: &impl Clock) -> bool {
+    clock.has_time_for(TIME_PER_CALL)
 }
 
 /// Completes the writes of one call, a chunk at a time. Claims that other runs have changed are counted and left out; every write that

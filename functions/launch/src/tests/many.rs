@@ -11,7 +11,7 @@ use whittle_claims::{Claim, Doorbell, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_testkit::{TestWorld, at};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, SignedDuration};
 
 const TYPE: &str = "m5.large";
 
@@ -64,58 +64,4 @@ fn a_hundred_claims_without_capacity_fail_quickly_with_one_event_each() {
     let world = simulation.world();
     let events = world.cluster.events.iter().filter(|kept| kept.event.reason == "InsufficientCapacityError").count();
     assert_eq!((failed, events, world.region.started()), (100, 100, 0));
-}
-
-/// Claims of as many calls as there are types, and the doorbell for them.
-fn of_types(types: &[&str]) -> TestWorld {
-    let simulation = ready(with_functions(Arc::new(Launches)));
-    let of_type = |kind: &str| {
-        let wanted = [(labels::INSTANCE_TYPE, kind), (labels::CAPACITY_TYPE, "on-demand")];
-        wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec()
-    };
-    let claims = types.iter().enumerate().map(|(number, kind)| {
-        let keep = keep_as(&simulation, number, |claim| claim.spec.requirements = of_type(kind));
-        keep.key.name
-    });
-    let claims = claims.collect();
-    block_on(simulation.ports().send_now(Doorbell::Launch { cluster: ClusterName::new("c"), claims })).unwrap();
-    simulation
-}
-
-const THREE: [&str; 3] = ["m5.large", "m5.xlarge", "c5.large"];
-
-fn launched_at(simulation: &Simulation) -> Vec<Timestamp> {
-    let mut times: Vec<_> = claims(simulation).iter().filter_map(|claim| claim.machine().map(|machine| machine.launched_at)).collect();
-    times.sort_unstable();
-    times
-}
-
-#[test]
-fn the_calls_of_a_plan_are_made_at_the_same_time() {
-    let mut simulation = of_types(&THREE);
-    simulation.run_for(SignedDuration::from_secs(20));
-    let times = launched_at(&simulation);
-    assert_eq!((simulation.world().region.started(), times.len()), (3, 3));
-    let (first, last) = (times[0], times[2]);
-    assert!(last.duration_since(first) < SignedDuration::from_millis(300), "one after the other: {times:?}");
-}
-
-#[test]
-fn a_call_without_capacity_keeps_no_other_from_its_instance() {
-    let mut simulation = of_types(&THREE);
-    let zones = ["a", "b", "c", "d"].map(|zone| format!("us-west-2{zone}"));
-    simulation.world().region.out_of_stock.extend(zones.map(|zone| (THREE[0].to_owned(), zone, "on-demand".to_owned())));
-    simulation.run_for(SignedDuration::from_secs(20));
-    let failed = claims(&simulation).iter().filter(|claim| matches!(claim.phase, Phase::Failed { .. })).count();
-    assert_eq!((launched_at(&simulation).len(), failed, simulation.world().region.started()), (2, 1, 2));
-}
-
-#[test]
-fn calls_beyond_the_rate_wait_for_it() {
-    let mut simulation = of_types(&["m5.large", "m5.xlarge", "m5.2xlarge", "c5.large", "c5.xlarge", "c5.2xlarge", "r5.large", "r5.xlarge"]);
-    simulation.run_for(SignedDuration::from_millis(1_300));
-    let soon = simulation.world().region.started();
-    assert!((3..6).contains(&soon), "{soon} of 8 within the burst of three and two a second");
-    simulation.run_for(SignedDuration::from_secs(20));
-    assert_eq!((launched_at(&simulation).len(), simulation.world().region.started()), (8, 8));
 }
