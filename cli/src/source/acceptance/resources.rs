@@ -26,15 +26,10 @@ pub(super) fn of_container(resources: &ResourceRequirements, path: &FieldPath, f
         }
     }
     of_pod(resources, path, faults);
-    // What is not shared cannot be promised beyond what is there.
+    // What is not shared cannot be promised beyond what is there. A request without a limit is none that a server has either, but what is meant
+    // is clear, and Karpenter plans for it.
     for (name, amount) in resources.requests.iter().filter(|(name, _)| !is_native(name) || name.starts_with(HUGE_PAGES)) {
-        if !resources.limits.0.contains_key(name) {
-            let text = amount.text_of(name);
-            faults.push(FieldError::new(
-                limits.key(name),
-                format!("missing: {name} is never shared, so write the request, {text}, here too"),
-            ));
-        } else if amount < resources.limits.get(name) {
+        if amount < resources.limits.get(name) {
             let (text, limit) = (amount.text_of(name), resources.limits.get(name).text_of(name));
             let message = format!("{text} is less than the limit, {limit}, and {name} is never shared: write the same amount in both");
             faults.push(FieldError::new(requests.key(name), message));

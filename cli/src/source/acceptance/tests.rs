@@ -41,7 +41,6 @@ fn requests_and_limits_that_no_server_has_are_refused() {
         ("{requests: {gpu: 1}}", "requests: \"gpu\" is no resource of a container"),
         ("{requests: {CPU: 1}}", "requests: \"CPU\" is no resource"),
         ("{limits: {nvidia.com/gpu: 1.5}}", "limits.[nvidia.com/gpu]: 1500m is no whole number"),
-        ("{requests: {nvidia.com/gpu: 1}}", "limits.[nvidia.com/gpu]: missing: nvidia.com/gpu is never shared"),
         ("{requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 2}}", "requests.[nvidia.com/gpu]: 1 is less than the limit, 2"),
     ] {
         let found = said(&of(resources));
@@ -51,6 +50,7 @@ fn requests_and_limits_that_no_server_has_are_refused() {
     for resources in [
         "{requests: {cpu: 500m, memory: 1Gi, ephemeral-storage: 1Gi}, limits: {memory: 1Gi}}",
         "{limits: {nvidia.com/gpu: 1}}",
+        "{requests: {nvidia.com/gpu: 1}}",
         "{requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}",
         "{requests: {hugepages-2Mi: 4Mi, cpu: 0}, limits: {hugepages-2Mi: 4Mi}}",
     ] {
