@@ -152,7 +152,8 @@ fn add_live(located: &mut Vec<Located<Object>>, objects: Vec<Located<Object>>) {
     located.extend(objects.into_iter().filter(|one| !given.contains(&identity(&one.value))));
 }
 
-/// Errors about objects that are given twice, and differently: which of them counts would depend on the order. Of kinds that are not read nobody knows whether they differ.
+/// Errors about objects that are given twice, and differently: which of them counts would depend on the order. Of kinds that are not read
+/// nobody knows whether they differ.
 fn repeated(located: &[Located<Object>]) -> Vec<String> {
     let mut first: BTreeMap<_, &Located<Object>> = BTreeMap::new();
     let mut found = Vec::new();

@@ -168,25 +168,9 @@ fn fields(value: &Value, known: &[&str], path: &FieldPath, faults: &mut Vec<Fiel
 /// Whether a word may have been meant as a known one.
 fn is_near(known: &str, written: &str) -> bool {
     let most = if known.len() < LONG { 0 } else { TYPING_ERRORS.min(known.len() / LONG) };
-    known.eq_ignore_ascii_case(written) || (0 < most && distance(known.as_bytes(), written.as_bytes()) <= most)
-}
-
-/// How many letters have to be changed, added, left out or exchanged with the next one.
-fn distance(one: &[u8], other: &[u8]) -> usize {
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
-    for (i, letter) in one.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, wanted) in other.iter().enumerate() {
-            let before = &rows[i];
-            let mut best = (before[j] + usize::from(letter != wanted)).min(before[j + 1] + 1).min(row[j] + 1);
-            if 0 < i && 0 < j && one[i - 1] == *wanted && other[j - 1] == *letter {
-                best = best.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows.last().and_then(|row| row.last()).copied().unwrap_or_default()
+    // What somebody wrote may be of any length.
+    let is_as_long = written.len().abs_diff(known.len()) <= most;
+    known.eq_ignore_ascii_case(written) || (0 < most && is_as_long && strsim::osa_distance(known, written) <= most)
 }
 
 #[cfg(test)]
@@ -256,5 +240,10 @@ mod tests {
         check("Job", json!({"backoffLimit": 1, "completionMode": "Indexed", "ttlSecondsAfterFinished": 1, "manualSelector": true}), &[]);
         check("ConfigMap", json!({"replica": 1}), &[]);
         check("Pod", json!("text"), &[]);
+    }
+
+    #[test]
+    fn a_field_as_long_as_a_book_is_no_misspelt_one() {
+        check("Pod", json!({ "nodeSelectors".repeat(80_000): {} }), &[]);
     }
 }
