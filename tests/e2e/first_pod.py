@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """From an empty account to running pods and back, by the commands of a page of the documentation as they are printed there.
 
-    first_pod.py STATE FROM PAGE HEADING [--migrate]
+    first_pod.py STATE FROM PAGE HEADING [--break] [--migrate]
 
 STATE is the state.json of a rig that was started with --empty, FROM a folder that `cargo xtask dist` has filled, or a repository: then a clone of
 that is compiled. The commands are those of the first block below the heading. Three things are added, of which the page says that they are the
 reader's: the architecture, the address of the simulated AWS (a parameter of the stack), and the answer to the question of `cluster add`. `aws`,
-`sam` and `kubectl` are those of the PATH. With --migrate, everything is handed over to Karpenter and adopted again in between (migration.py).
+`sam` and `kubectl` are those of the PATH. With --break, the installation is broken in ten ways and mended as `doctor` says (broken.py), and with
+--migrate everything is handed over to Karpenter and adopted again in between (migration.py).
 Exit code 1 if something is not as claimed.
 """
 
@@ -19,11 +20,12 @@ import sys
 import tempfile
 import time
 
+import broken
 import migration
 from session import CLUSTER, FROM, STATE, adapted, blocks, claim, failures, is_release, names, shell, simulated, timed, until
 
 PAGE, HEADING = pathlib.Path(sys.argv[3]), sys.argv[4]
-MIGRATES = "--migrate" in sys.argv
+MIGRATES, BREAKS = "--migrate" in sys.argv, "--break" in sys.argv
 PODS = """
 apiVersion: apps/v1
 kind: Deployment
@@ -114,6 +116,8 @@ def main():
         doctor = json.loads(shell(f"whittle doctor {CLUSTER} -o json 2>/dev/null", folder, code=None)[0])
         odd = [finding for finding in doctor["findings"] if finding["status"] != "ok"]
         claim("doctor finds nothing wrong, and knows everything", doctor["findings"] and not odd, json.dumps(odd, indent=1))
+        if BREAKS:
+            broken.in_ten_ways(place)
         if MIGRATES:
             migration.there_and_back(place)
         remove(folder)

@@ -10,6 +10,8 @@ import urllib.request
 
 STATE = json.loads(pathlib.Path(sys.argv[1]).read_text())
 CLUSTER = STATE["cluster"]
+# The emulator gives functions the account's number as their access key.
+ACCOUNT = "000000000000"
 FROM = pathlib.Path(sys.argv[2]).resolve()
 failures = []
 
@@ -80,6 +82,12 @@ def objects(kind):
 
 def simulated():
     return json.load(urllib.request.urlopen(f"{STATE['fakeAws']}/_control"))
+
+
+def control(change):
+    """Changes the simulated AWS, as its owner."""
+    request = urllib.request.Request(f"{STATE['fakeAws']}/_control", json.dumps(change).encode(), method="POST")
+    urllib.request.urlopen(request).read()
 
 
 def machines():

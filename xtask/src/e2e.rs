@@ -92,6 +92,9 @@ pub(crate) struct FirstPod {
     /// The heading above the commands
     #[arg(long, requires = "page")]
     heading: Option<String>,
+    /// Also breaks the installation in ten ways, and mends it each time as `whittle doctor` says
+    #[arg(long = "break")]
+    breaks: bool,
     /// Also hands everything over to Karpenter and adopts it again, by docs/guide/migrate-from-karpenter.md
     #[arg(long)]
     migrate: bool,
@@ -164,7 +167,7 @@ fn first_pod(options: &FirstPod) -> Result<()> {
     let heading = options.heading.as_deref().unwrap_or(usual_heading);
     let from = options.release.as_deref().unwrap_or(&root);
     script.arg("tests/e2e/first_pod.py").args([&folder.join("state.json"), from, page]).arg(heading);
-    script.args(options.migrate.then_some("--migrate")).env("PYTHONDONTWRITEBYTECODE", "1");
+    script.args(options.breaks.then_some("--break")).args(options.migrate.then_some("--migrate")).env("PYTHONDONTWRITEBYTECODE", "1");
     artifacts::hermetic(&mut script, &root, &sam)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = [python.join("bin"), sam.join("bin"), control_plane].into_iter().chain(std::env::split_paths(&path));
@@ -182,7 +185,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let release = environment::cache()?.join("release");
     dist::for_this_machine(root, &release, &functions, &command)?;
     let rig = workspace::target(root)?.join("debug").join(RIG);
-    first_pod(&FirstPod { release: Some(release), page: None, heading: None, migrate: true, rig: Some(rig) })
+    first_pod(&FirstPod { release: Some(release), page: None, heading: None, breaks: false, migrate: true, rig: Some(rig) })
 }
 
 /// The rig's command line, with everything built that it needs.

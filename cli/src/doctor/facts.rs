@@ -31,6 +31,7 @@ pub(super) struct Function {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     pub(super) name: String,
+    pub(super) url: String,
     pub(super) messages: u64,
 }
 
@@ -198,7 +199,7 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
         let asked = ["sqs", "get-queue-attributes", "--queue-url", url, "--attribute-names", "ApproximateNumberOfMessages"];
         let answer = told(account.ask(&asked))?;
         let messages = text(&answer, "/Attributes/ApproximateNumberOfMessages").parse().unwrap_or_default();
-        Ok(Queue { name: name.clone(), messages })
+        Ok(Queue { name: name.clone(), url: url.clone(), messages })
     });
     let (rules, schedules) = (of("AWS::Events::Rule"), of("AWS::Scheduler::Schedule"));
     let prefix = format!("{}-", stack.name);

@@ -1,6 +1,6 @@
 //! `whittle demo`: what its story tells, and that its sum is that of the story.
 
-use crate::{err, out, whittle};
+use crate::{err, out, tests, whittle};
 
 /// The lines of the story that somebody has a part in: `you`, `whittle`, `ec2`.
 fn lines_of<'a>(text: &'a str, who: &str) -> Vec<&'a str> {
@@ -51,4 +51,16 @@ fn the_last_line_of_the_story_is_its_sum() {
     assert!(sum.contains(&format!("consolidation removed 1 node and saves ${:.4}/h; 0 left", rate(&offers[1]))), "{sum}");
     let paid: f64 = sum.split(" and $").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(0.0 < paid && paid < most * 300.0 / 3600.0, "less than both machines cost in five minutes: {sum}");
+}
+
+#[test]
+fn the_lines_that_the_readme_shows_are_those_of_the_story() {
+    let readme = std::fs::read_to_string(tests().join("../README.md")).unwrap();
+    let shown = readme.split_once("Of what it prints, the interruption:\n\n```text\n").unwrap().1.split_once("```").unwrap().0;
+    let text = out(&whittle(&["demo"], ""));
+    let mut rest = text.lines();
+    assert!(shown.lines().count() > 3, "{shown}");
+    for line in shown.lines() {
+        assert!(rest.any(|told| told == line), "not in the story, or not in this order: {line}\n{text}");
+    }
 }

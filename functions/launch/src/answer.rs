@@ -406,6 +406,7 @@ const fn needs_user_action(reason: CreateReason) -> bool {
         CreateReason::SpotSlrCreationFailed
             | CreateReason::UnauthorizedByBoundary
             | CreateReason::UnauthorizedByServiceControlPolicy
+            | CreateReason::UnauthorizedByDeny
             | CreateReason::Unauthorized
             | CreateReason::AmiAuthorizationFailure
             | CreateReason::SecurityGroupSubnetVpcMismatch

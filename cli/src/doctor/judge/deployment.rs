@@ -1,6 +1,6 @@
 //! The stack and what runs of it.
 
-use super::super::facts::{Facts, Function, Running};
+use super::super::facts::{Facts, Function, Queue, Running};
 use super::{Finding, known};
 use crate::live::deployment::Stack;
 use crate::money::counted;
@@ -157,11 +157,7 @@ fn functions(facts: &Facts, running: &Running) -> Finding {
 fn dead_letters(running: &Running) -> Finding {
     let check = "dead letters";
     known(check, &running.queues, |queues| {
-        let full: Vec<String> = queues
-            .iter()
-            .filter(|queue| queue.name.ends_with("DeadLetters") && 0 < queue.messages)
-            .map(|queue| format!("{} in {}", counted(usize::try_from(queue.messages).unwrap_or(usize::MAX), "message"), queue.name))
-            .collect();
+        let full: Vec<&Queue> = queues.iter().filter(|queue| queue.name.ends_with("DeadLetters") && 0 < queue.messages).collect();
         if full.is_empty() {
             let waiting: u64 = queues.iter().map(|queue| queue.messages).sum();
             return Finding::ok(
@@ -172,11 +168,15 @@ fn dead_letters(running: &Running) -> Finding {
                 ),
             );
         }
+        let count = |queue: &Queue| counted(usize::try_from(queue.messages).unwrap_or(usize::MAX), "message");
+        let what: Vec<String> = full.iter().map(|queue| format!("{} in {}", count(queue), queue.name)).collect();
+        let purges: Vec<String> = full.iter().map(|queue| format!("aws sqs purge-queue --queue-url {}", queue.url)).collect();
         let remedy = format!(
-            "the function's log says what failed; once that is mended, aws sqs purge-queue: ticks do the work again ({RUNBOOKS}, \
-             \"A message is in the dead-letter queue\")"
+            "the function's log says what failed; once that is mended, {}; ticks do the work again ({RUNBOOKS}, \"A message is in the \
+             dead-letter queue\")",
+            purges.join("; ")
         );
-        Finding::problem(check, full.join(", "), remedy)
+        Finding::problem(check, what.join(", "), remedy)
     })
 }
 

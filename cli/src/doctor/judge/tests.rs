@@ -66,7 +66,10 @@ fn healthy() -> Facts {
         names: Ok(vec!["shop".into(), "dev".into()]),
         running: Ok(Running {
             functions: Ok(names.iter().map(function).collect()),
-            queues: Ok(queues.iter().map(|name| Queue { name: (*name).to_owned(), messages: 0 }).collect()),
+            queues: Ok(queues
+                .iter()
+                .map(|name| Queue { name: (*name).to_owned(), url: format!("https://sqs/{name}"), messages: 0 })
+                .collect()),
             disabled: Ok(Vec::new()),
             alarms: Ok(Vec::new()),
         }),
@@ -180,7 +183,13 @@ fn each_of_ten_broken_installations_is_named_with_its_remedy() {
         "sam build, sam deploy",
     );
     let full = |facts: &mut Facts| facts.running().queues.as_mut().unwrap()[3].messages = 7;
-    found(Problem, full, "dead letters", "7 messages in LaunchDeadLetters", "purge-queue");
+    found(
+        Problem,
+        full,
+        "dead letters",
+        "7 messages in LaunchDeadLetters",
+        "aws sqs purge-queue --queue-url https://sqs/LaunchDeadLetters",
+    );
 }
 
 #[test]

@@ -148,6 +148,7 @@ fn a_launch_that_needs_user_action_is_reported() {
     for (code, message, reason, words) in [
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "no role", "SpotSLRCreationFailed", "create-service-linked-role"),
         ("UnauthorizedOperation", "with an explicit deny in a service control policy", "Unauthorized", "service control policy"),
+        ("UnauthorizedOperation", "with an explicit deny in an identity-based policy", "Unauthorized", "a statement of a policy denies"),
     ] {
         let simulation = with_class();
         simulation.world().region.refusal = Some((code.into(), message.into()));

@@ -179,6 +179,8 @@ pub enum CreateReason {
     SpotSlrCreationFailed,
     UnauthorizedByBoundary,
     UnauthorizedByServiceControlPolicy,
+    /// A statement of another policy denies the call, as a rule one of the role's.
+    UnauthorizedByDeny,
     AmiAuthorizationFailure,
     Unauthorized,
     SecurityGroupSubnetVpcMismatch,
@@ -232,6 +234,7 @@ impl CreateReason {
             return match () {
                 () if text.contains("with an explicit deny in a permissions boundary") => Self::UnauthorizedByBoundary,
                 () if text.contains("with an explicit deny in a service control policy") => Self::UnauthorizedByServiceControlPolicy,
+                () if text.contains("with an explicit deny in") => Self::UnauthorizedByDeny,
                 () if text.contains("Not authorized for images") => Self::AmiAuthorizationFailure,
                 () => Self::Unauthorized,
             };
@@ -244,7 +247,9 @@ impl CreateReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SpotSlrCreationFailed => "SpotSLRCreationFailed",
-            Self::UnauthorizedByBoundary | Self::UnauthorizedByServiceControlPolicy | Self::Unauthorized => "Unauthorized",
+            Self::UnauthorizedByBoundary | Self::UnauthorizedByServiceControlPolicy | Self::UnauthorizedByDeny | Self::Unauthorized => {
+                "Unauthorized"
+            }
             Self::AmiAuthorizationFailure => "AMIAuthorizationFailure",
             Self::SecurityGroupSubnetVpcMismatch => "SecurityGroupSubnetVPCMismatch",
             Self::InstanceProfileNameInvalid => "InstanceProfileNameInvalid",
@@ -273,6 +278,7 @@ impl CreateReason {
             Self::SpotSlrCreationFailed => "the account has no service-linked role for spot instances and ours may not create it",
             Self::UnauthorizedByBoundary => "a permissions boundary denies the call",
             Self::UnauthorizedByServiceControlPolicy => "a service control policy denies the call",
+            Self::UnauthorizedByDeny => "a statement of a policy denies the call",
             Self::AmiAuthorizationFailure => "the account may not use the AMI: share it, or select another",
             Self::Unauthorized => "no identity policy allows the call",
             Self::SecurityGroupSubnetVpcMismatch => "security groups and subnets of the node class lie in different VPCs",
