@@ -123,13 +123,15 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
         let name = path.display().to_string();
         if name == "-" {
             let _patience = Patience::with("reading standard input".to_owned());
-            ledger.read("standard input", &mut *stdin);
+            if ledger.read("standard input", &mut *stdin) {
+                ledger.fail(empty("standard input"));
+            }
             continue;
         }
         match std::fs::File::open(path) {
             Ok(file) => {
                 if ledger.read(&name, std::io::BufReader::new(file)) {
-                    ledger.fail(format!("{name} is empty: name an export of the table, or what `whittle local run -o json` printed"));
+                    ledger.fail(empty(&name));
                 }
             }
             Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
@@ -159,6 +161,11 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
         (_, Output::Text) => ledger.currency().shown(text(&report, until) + &shadow_records.text()),
     };
     Summary { text, faults: ledger.faults, status }
+}
+
+/// The error of an input that says nothing: whatever should have printed it has failed.
+fn empty(name: &str) -> String {
+    format!("{name} is empty: name an export of the table, or what `whittle local run -o json` printed")
 }
 
 /// The first moment of what is summed up to a time.
