@@ -17,7 +17,7 @@ Examples:
   whittle catalog --region eu-west-1 --rename eu-central-1 --type m7i.large --type m7i.xlarge > catalog.json
   whittle plan -f cluster.json --instance-types catalog.json
 
-Exit code: 0 if the catalog is printed, 2 if there is no such region or type.")]
+Exit code: 0 if the catalog is printed, 1 if the output cannot be written, 2 if there is no such region or type.")]
 pub struct CatalogArgs {
     /// The region whose tables are printed
     #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]

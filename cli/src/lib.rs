@@ -15,6 +15,7 @@ mod live;
 pub mod local;
 pub mod look;
 mod money;
+mod numbers;
 mod page;
 mod patience;
 pub mod plan;

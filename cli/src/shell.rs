@@ -15,7 +15,7 @@ Examples:
   whittle completion zsh > ~/.zfunc/_whittle        (with ~/.zfunc in fpath)
   whittle completion fish > ~/.config/fish/completions/whittle.fish
 
-Exit code: 0 if the script is written, 1 if not.")]
+Exit code: 0 if the script is printed, 1 if the output cannot be written, 2 if there is no such shell.")]
 pub struct CompletionArgs {
     /// The shell
     #[arg(value_enum)]
@@ -28,7 +28,7 @@ pub struct CompletionArgs {
 Examples:
   whittle man ~/.local/share/man/man1 && man whittle-plan
 
-Exit code: 0 if all pages are written, 1 if not.")]
+Exit code: 0 if all pages are written, 1 if one, or the output, cannot be written.")]
 pub struct ManArgs {
     /// The directory for the pages; it is made if it does not exist
     #[arg(value_name = "DIR")]
@@ -66,6 +66,9 @@ pub fn man(args: &ManArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Resu
 
 /// Writes the pages; returns how many there are.
 fn pages(directory: &Path) -> io::Result<usize> {
+    if directory.exists() && !directory.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no directory: name one, which need not exist"));
+    }
     std::fs::create_dir_all(directory)?;
     clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), directory)?;
     let is_ours = |entry: &io::Result<std::fs::DirEntry>| {
@@ -129,6 +132,10 @@ mod tests {
         let directory = PathBuf::from("/dev/null/nowhere");
         let code = man(&ManArgs { directory }, &mut out, &mut err).unwrap();
         assert_eq!(code, ExitCode::from(1));
-        assert!(String::from_utf8(err).unwrap().contains("cannot be written to /dev/null/nowhere"));
+        let code = man(&ManArgs { directory: PathBuf::from("/dev/null") }, &mut out, &mut err).unwrap();
+        assert_eq!(code, ExitCode::from(1));
+        let err = String::from_utf8(err).unwrap();
+        assert!(err.contains("cannot be written to /dev/null/nowhere"), "{err}");
+        assert!(err.contains("cannot be written to /dev/null: it is no directory: name one"), "{err}");
     }
 }

@@ -20,7 +20,7 @@ Examples:
   whittle convert -f provisioner.yaml -f templates/ > v1.yaml
   kubectl get provisioners,awsnodetemplates -o yaml | whittle convert -f - --default-role KarpenterNodeRole-shop
 
-Exit code: 0 if everything is converted, 2 if something cannot be; then nothing is printed.")]
+Exit code: 0 if everything is converted, 1 if the output cannot be written, 2 if something cannot be converted; then nothing is printed.")]
 pub struct Args {
     /// A file, a directory (its *.yaml, *.yml and *.json), or - for standard input; may be given more than once
     #[arg(short, long = "filename", required = true)]

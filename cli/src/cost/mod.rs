@@ -10,6 +10,7 @@ mod tests;
 
 use crate::local::Output;
 use crate::local::session::SessionError;
+use crate::numbers;
 use crate::printing;
 use crate::schema::Document;
 use crate::table::table;
@@ -36,27 +37,27 @@ Examples:
   whittle cost --nodes 100
   whittle cost --nodes 40 --pods 900 --pools 3 --launches-per-hour 12 --clusters 4
 
-Exit code: 0 if the costs are printed, 2 if there are none.")]
+Exit code: 0 if the costs are printed, 1 if the output cannot be written, 2 if there are none.")]
 pub struct CostArgs {
     /// Nodes of each cluster; 0 for an idle one
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=5_000))]
+    #[arg(value_parser = numbers::within::<u32>(0..=5_000))]
     pub nodes: Option<u32>,
     /// Pods of each cluster, one for each node at least; ten for each node unless given
     #[arg(long, value_name = "N", requires = "nodes", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=200_000))]
+    #[arg(value_parser = numbers::within::<u32>(0..=200_000))]
     pub pods: Option<u32>,
     /// NodePools of each cluster; five from 50 nodes on unless given, one below
     #[arg(long, value_name = "N", requires = "nodes", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(value_parser = numbers::within::<u32>(1..=100))]
     pub pools: Option<u32>,
     /// Nodes that come and go in a busy hour; a fifth of the nodes unless given
     #[arg(long, value_name = "N", requires = "nodes", allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=2_000))]
+    #[arg(value_parser = numbers::within::<u32>(0..=2_000))]
     pub launches_per_hour: Option<u32>,
     /// Clusters like this one that the deployment serves
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(value_parser = numbers::within::<u32>(1..=100))]
     pub clusters: u32,
     /// The region whose prices count
     #[arg(long, value_name = "REGION", default_value = "us-east-1", value_parser = clap::builder::NonEmptyStringValueParser::new())]

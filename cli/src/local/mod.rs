@@ -17,6 +17,7 @@ mod shadow;
 mod web;
 pub mod wiring;
 
+use crate::numbers;
 use crate::printing::{self, say};
 use crate::report::Kind;
 use crate::schema::Document;
@@ -68,7 +69,7 @@ pub struct PlaceArgs {
     #[arg(long, default_value = "1.33", value_parser = place::kubernetes_version)]
     pub kubernetes_version: String,
     /// Determines everything random
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = numbers::within::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: u64,
 }
 
@@ -92,7 +93,7 @@ pub struct RunArgs {
     #[arg(required = true, value_name = "SCENARIO.yaml")]
     pub scenarios: Vec<PathBuf>,
     /// Replaces the scenarios' own seeds
-    #[arg(long)]
+    #[arg(long, value_parser = numbers::within::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,

@@ -25,7 +25,7 @@ Examples:
   whittle schema
   whittle schema plan > plan.schema.json
 
-Exit code: 0 if it is printed, 2 if there is no such schema.")]
+Exit code: 0 if it is printed, 1 if the output cannot be written, 2 if there is no such schema.")]
 pub struct SchemaArgs {
     /// The command whose output is described; without one, they are listed
     #[arg(value_enum, value_name = "NAME", hide_possible_values = true)]

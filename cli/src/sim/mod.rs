@@ -12,6 +12,7 @@ pub mod verdicts;
 use crate::local::report;
 use crate::local::scenario::{self, Play, Scenario};
 use crate::local::session::SessionError;
+use crate::numbers;
 use crate::printing::{self, complain, say};
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
@@ -70,7 +71,7 @@ pub struct CrashArgs {
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
     /// Only each n-th await point
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = numbers::within::<u64>(1..=u64::MAX), allow_negative_numbers = true)]
     pub every: u64,
 }
 
@@ -87,10 +88,10 @@ pub struct StormArgs {
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
     /// How many storms
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 100, value_parser = numbers::within::<u64>(1..=u64::MAX), allow_negative_numbers = true)]
     pub seeds: u64,
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = numbers::within::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub from: u64,
     /// Print what happened in each storm
     #[arg(long)]

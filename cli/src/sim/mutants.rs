@@ -2,6 +2,7 @@
 
 use super::{Tally, crashing, random_faults, read};
 use crate::local::scenario::{self, Play, Scenario};
+use crate::numbers;
 use crate::printing::say;
 use clap::Args;
 use std::path::PathBuf;
@@ -21,10 +22,10 @@ pub struct MutantsArgs {
     #[arg(required = true)]
     pub scenarios: Vec<PathBuf>,
     /// The maximum number of storms per mutant
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1000, value_parser = numbers::within::<u64>(1..=u64::MAX), allow_negative_numbers = true)]
     pub seeds: u64,
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = numbers::within::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub from: u64,
     /// Only mutants whose sentence or name contains this; may be given several times
     #[arg(long)]

@@ -8,6 +8,7 @@ mod watch;
 
 use crate::look::view::View;
 use crate::look::{ClusterArgs, Live, Purpose};
+use crate::numbers;
 use crate::printing::{self, complain, say};
 use crate::source::{self, Expansion, Offers, ReadError, When};
 use clap::{Args, ValueEnum};
@@ -46,7 +47,8 @@ pub struct TopArgs {
     #[arg(short, long, conflicts_with = "files")]
     pub watch: bool,
     /// How long to wait between two looks, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600), requires = "watch")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, requires = "watch", allow_negative_numbers = true)]
+    #[arg(value_parser = numbers::within::<u64>(1..=3_600))]
     pub every: u64,
 }
 

@@ -358,7 +358,7 @@ fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
     for arguments in
         [["sim", "crash", "--every", "0", &file], ["sim", "storm", "--seeds", "0", &file], ["sim", "mutants", "--seeds", "0", &file]]
     {
-        refused(&whittle(&arguments, ""), 2, &["0 is not in 1.."]);
+        refused(&whittle(&arguments, ""), 2, &["write a whole number from 1 to"]);
     }
 }
 
