@@ -2,7 +2,7 @@
 
 use super::acceptance::Judged;
 use super::error::ReadError;
-use super::identity::{Identity, name_fault, namespace_fault};
+use super::identity::Identity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -461,12 +461,12 @@ impl Document {
         Some((Self { value, ..self.clone() }, why))
     }
 
-    /// Parses the object, which needs a name that an API server accepts. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
+    /// Parses the object. Where a boolean is required, a word that YAML 1.1 reads as one is accepted.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
         let mut corrected: Option<Value> = None;
         loop {
             let error = match serde_path_to_error::deserialize(corrected.as_ref().unwrap_or(&self.value)) {
-                Ok(object) => return self.named(object),
+                Ok(object) => return Ok(object),
                 Err(error) => error,
             };
             let mut next = corrected.unwrap_or_else(|| self.value.clone());
@@ -489,17 +489,6 @@ impl Document {
         }
         let line = |fault: FieldError| self.fault(fault.path.to_string(), fault.message).to_string();
         Err(ReadError::Manifest(faults.into_iter().map(line).collect()))
-    }
-
-    /// The object, unless its name is wrong. Karpenter's kinds are validated with their schema.
-    fn named<T>(&self, object: T) -> Result<T, ReadError> {
-        if self.version().starts_with("karpenter.") {
-            return Ok(object);
-        }
-        let namespace = self.value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-        let of_name = name_fault(&self.name()).map(|message| ("metadata.name", message));
-        let fault = of_name.or_else(|| Some(("metadata.namespace", namespace_fault(namespace)?)));
-        fault.map_or(Ok(object), |(field, message)| Err(self.fault(field.to_owned(), message)))
     }
 
     /// Replaces a YAML 1.1 boolean by a boolean; returns whether there was one.

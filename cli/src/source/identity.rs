@@ -2,6 +2,8 @@
 
 use super::documents::{Document, LegacyDocument, ParsedDocuments};
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::ObjectMeta;
+use whittle_api::k8s::{Kind, Namespace, Service};
 
 /// The group, kind, namespace and name of an object, of which an API server has only one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,17 +33,13 @@ impl Identity {
 /// The longest name that an API server accepts.
 const NAME_MAX: usize = 253;
 
-/// The longest name of a namespace.
-const NAMESPACE_MAX: usize = 63;
+/// The longest name that is one part of others, such as that of a namespace.
+const LABEL_MAX: usize = 63;
+const LABEL_FORM: &str = "use lower-case letters, digits and -, letters or digits at both ends, at most 63";
 
 /// What is wrong with the namespace of an object, and what to do about it; none is that of the context.
 pub(crate) fn namespace_fault(namespace: &str) -> Option<String> {
-    let right = namespace.len() <= NAMESPACE_MAX && !namespace.contains('.') && (namespace.is_empty() || name_fault(namespace).is_none());
-    (!right).then(|| {
-        format!(
-            "{namespace:?} is no namespace: use lower-case letters, digits and -, letters or digits at both ends, at most {NAMESPACE_MAX}"
-        )
-    })
+    (!namespace.is_empty() && !is_label(namespace)).then(|| format!("{namespace:?} is no namespace: {LABEL_FORM}"))
 }
 
 /// What is wrong with a name, and what to do about it.
@@ -49,12 +47,45 @@ pub(crate) fn name_fault(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("missing: give the object a name".to_owned());
     }
+    (!is_name(name)).then(|| {
+        format!("{name:?} is no name: use lower-case letters, digits, - and ., letters or digits at both ends, at most {NAME_MAX}")
+    })
+}
+
+/// What is wrong with the metadata by which an object is known: the field, and what to do about it. Two kinds of Kubernetes have names that
+/// are parts of the names of hosts.
+pub(crate) fn naming_faults<T: Kind>(object: &T) -> Vec<(&'static str, String)> {
+    let ObjectMeta { name, generate_name, namespace, .. } = object.meta();
+    let is_part = [Namespace::KIND, Service::KIND].contains(&T::KIND) && T::API_VERSION == Namespace::API_VERSION;
+    let name_fault = match name.as_str() {
+        "" if !generate_name.is_empty() => {
+            Some("missing: a server makes one of generateName, which is not known here: give the object a name".to_owned())
+        }
+        name if is_part && !name.is_empty() => (!is_label(name)).then(|| format!("{name:?} is no name of a {}: {LABEL_FORM}", T::KIND)),
+        name => name_fault(name),
+    };
+    // Letters follow a dash at its end.
+    let begun = generate_name.strip_suffix('-').filter(|rest| !rest.is_empty()).map(|rest| format!("{rest}a"));
+    let begun = begun.as_ref().unwrap_or(generate_name);
+    let begins = begun.is_empty() || if is_part { is_label(begun) } else { is_name(begun) };
+    let generated = (!begins).then(|| {
+        format!(
+            "{generate_name:?} begins no name: use lower-case letters, digits, - and ., a letter or digit at the beginning, or leave it out"
+        )
+    });
+    let found = [("metadata.namespace", namespace_fault(namespace)), ("metadata.name", name_fault), ("metadata.generateName", generated)];
+    found.into_iter().filter_map(|(field, fault)| Some((field, fault?))).collect()
+}
+
+fn is_name(name: &str) -> bool {
     let inside = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     let ends = |part: &str, at: Option<char>| !part.is_empty() && at.is_some_and(|letter| letter != '-');
     let is_part = |part: &str| part.chars().all(inside) && ends(part, part.chars().next()) && ends(part, part.chars().last());
-    (name.len() > NAME_MAX || !name.split('.').all(is_part)).then(|| {
-        format!("{name:?} is no name: use lower-case letters, digits, - and ., letters or digits at both ends, at most {NAME_MAX}")
-    })
+    name.len() <= NAME_MAX && name.split('.').all(is_part)
+}
+
+fn is_label(name: &str) -> bool {
+    name.len() <= LABEL_MAX && !name.contains('.') && is_name(name)
 }
 
 /// A document of either form.

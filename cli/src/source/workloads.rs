@@ -86,7 +86,7 @@ impl WorkloadManifests {
                 self.source(PodSourceKind::PodTemplate, &metadata, PodSource::of_template(template));
             }
             (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
-                let mut buffer: CapacityBuffer = document.parse()?;
+                let mut buffer: CapacityBuffer = document.accepted()?;
                 stamp.fill(&mut buffer.metadata, true);
                 self.buffers.push(buffer);
             }

@@ -1,25 +1,32 @@
 //! What is judged of each kind.
 
+use super::super::identity::naming_faults;
 use super::selectors::{label_key, label_selector, labels, metadata, missing, node_selector};
 use super::{budget_fault, pod};
 use std::collections::BTreeSet;
 use whittle_api::LabelSelector;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{
-    ConfigMap, CsiNode, DaemonSet, Deployment, DeploymentSpec, Job, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    ConfigMap, CsiNode, DaemonSet, Deployment, DeploymentSpec, Job, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     PodDisruptionBudget, PodTemplate, PriorityClass, ReplicaSet, ReplicationController, Service, StatefulSet, StorageClass,
     StoredPodTemplate, VolumeAttachment,
 };
-use whittle_api::karpenter::{NodeClaim, NodeOverlay, NodePool};
+use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::runtime::{KEY_FORM, is_qualified_name};
 
 /// The largest priority of a class that is not the system's own.
 const PRIORITY_MAX: i32 = 1_000_000_000;
 
 /// A kind of which an API server refuses some objects.
-pub(crate) trait Judged {
-    /// What it refuses in the fields that are read here, but for names and numbers of replicas.
+pub(crate) trait Judged: Kind {
+    /// What it refuses in the fields that are read here, but for numbers of replicas.
     fn faults(&self) -> Vec<FieldError>;
+}
+
+/// The errors of the metadata by which an object is known.
+fn naming<T: Kind>(object: &T) -> Vec<FieldError> {
+    let fault = |(field, message): (&str, String)| FieldError::new(FieldPath::of(field), message);
+    naming_faults(object).into_iter().map(fault).collect()
 }
 
 /// Implements the judgement of a kind: that of its metadata, and a function.
@@ -27,7 +34,7 @@ macro_rules! judged {
     ($($kind:ty: $judge:expr),* $(,)?) => {$(
         impl Judged for $kind {
             fn faults(&self) -> Vec<FieldError> {
-                let mut faults = Vec::new();
+                let mut faults = naming(self);
                 metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
                 let judge: fn(&Self, &mut Vec<FieldError>) = $judge;
                 judge(self, &mut faults);
@@ -67,24 +74,31 @@ judged! {
 /// A kubelet makes a Node, with labels that it has from others: only the taints are a user's.
 impl Judged for Node {
     fn faults(&self) -> Vec<FieldError> {
-        let mut faults = Vec::new();
+        let mut faults = naming(self);
         node(self, &mut faults);
         faults
     }
 }
 
-/// Karpenter's kinds are validated with their schemas.
+/// A NodePool is validated with its schema, metadata included.
+impl Judged for NodePool {
+    fn faults(&self) -> Vec<FieldError> {
+        Vec::new()
+    }
+}
+
+/// Of Karpenter's other kinds only what is read is looked at.
 macro_rules! validated {
     ($($kind:ty),*) => {$(
         impl Judged for $kind {
             fn faults(&self) -> Vec<FieldError> {
-                Vec::new()
+                naming(self)
             }
         }
     )*};
 }
 
-validated!(NodePool, NodeClaim, NodeOverlay);
+validated!(NodeClaim, NodeOverlay, CapacityBuffer);
 
 /// Adds the errors of a spec of a Deployment, a ReplicaSet or a StatefulSet.
 fn workload(spec: &DeploymentSpec, faults: &mut Vec<FieldError>) {

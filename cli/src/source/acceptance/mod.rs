@@ -14,7 +14,7 @@ mod tests;
 
 pub(crate) use judged::Judged;
 
-use super::identity::{name_fault, namespace_fault};
+use whittle_api::ObjectMeta;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{IntOrString, PdbSpec};
 use whittle_api::manifest::{Located, ManifestError, Object};
@@ -57,29 +57,18 @@ pub(crate) fn budget_fault(spec: &PdbSpec) -> Option<(&'static str, String)> {
 
 /// The errors of an object, of which `most` replicas can be followed.
 pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError> {
-    let object = &located.value;
-    let (api_version, kind) = object.type_meta();
-    let ours = api_version.starts_with("karpenter.") || matches!(object, Object::ClusterConfig(_) | Object::Unknown { .. });
-    if ours {
-        return Vec::new();
-    }
-    let key = object.key();
-    let (namespace, name) = key.rsplit_once('/').unwrap_or(("", key.as_str()));
+    let Some((metadata, faults)) = judged(&located.value) else { return Vec::new() };
     let fault = |error: FieldError| ManifestError {
         file: located.file.clone(),
         document: located.document,
         mark: None,
-        object: Some(format!("{kind} {name:?}")),
+        object: Some(format!("{} {:?}", located.value.type_meta().1, metadata.name)),
         field: error.path,
         message: error.message,
     };
-    let of = |field: &str, message: Option<String>| message.map(|message| FieldError::new(FieldPath::of(field), message));
-    let found = [
-        of("metadata.namespace", namespace_fault(namespace)),
-        of("metadata.name", name_fault(name)),
-        replicas_of(object).and_then(|(field, replicas)| of(field, replicas_fault(replicas, most))),
-    ];
-    found.into_iter().flatten().chain(judged(object)).map(fault).collect()
+    let replicas = replicas_of(&located.value)
+        .and_then(|(field, replicas)| Some(FieldError::new(FieldPath::of(field), replicas_fault(replicas, most)?)));
+    replicas.into_iter().chain(faults).map(fault).collect()
 }
 
 /// How many pods an object asks for, and where.
@@ -95,31 +84,32 @@ fn replicas_of(object: &Object) -> Option<(&'static str, i32)> {
     Some(("spec.replicas", replicas?))
 }
 
-/// What is wrong with an object besides its name and the number of its replicas.
-fn judged(object: &Object) -> Vec<FieldError> {
+/// The metadata of an object, and what is wrong with it besides the number of its replicas. Karpenter's kinds are validated with their schemas.
+fn judged(object: &Object) -> Option<(&ObjectMeta, Vec<FieldError>)> {
+    fn of<T: Judged>(object: &T) -> Option<(&ObjectMeta, Vec<FieldError>)> {
+        Some((object.meta(), object.faults()))
+    }
     match object {
-        Object::Pod(object) => object.faults(),
-        Object::Deployment(object) => object.faults(),
-        Object::ReplicaSet(object) => object.faults(),
-        Object::StatefulSet(object) => object.faults(),
-        Object::DaemonSet(object) => object.faults(),
-        Object::ReplicationController(object) => object.faults(),
-        Object::Job(object) => object.faults(),
-        Object::PodTemplate(object) => object.faults(),
-        Object::Service(object) => object.faults(),
-        Object::ConfigMap(object) => object.faults(),
-        Object::Namespace(object) => object.faults(),
-        Object::Node(object) => object.faults(),
-        Object::PodDisruptionBudget(object) => object.faults(),
-        Object::PriorityClass(object) => object.faults(),
-        Object::PersistentVolumeClaim(object) => object.faults(),
-        Object::PersistentVolume(object) => object.faults(),
-        Object::StorageClass(object) => object.faults(),
-        Object::CsiNode(object) => object.faults(),
-        Object::VolumeAttachment(object) => object.faults(),
-        Object::NodePool(_) | Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::NodeClass(_) | Object::CapacityBuffer(_) => {
-            Vec::new()
-        }
-        Object::Legacy(_) | Object::ClusterConfig(_) | Object::Unknown { .. } => Vec::new(),
+        Object::Pod(object) => of(&**object),
+        Object::Deployment(object) => of(&**object),
+        Object::ReplicaSet(object) => of(&**object),
+        Object::StatefulSet(object) => of(&**object),
+        Object::DaemonSet(object) => of(&**object),
+        Object::ReplicationController(object) => of(&**object),
+        Object::Job(object) => of(&**object),
+        Object::PodTemplate(object) => of(&**object),
+        Object::Service(object) => of(&**object),
+        Object::ConfigMap(object) => of(&**object),
+        Object::Namespace(object) => of(&**object),
+        Object::Node(object) => of(&**object),
+        Object::PodDisruptionBudget(object) => of(&**object),
+        Object::PriorityClass(object) => of(&**object),
+        Object::PersistentVolumeClaim(object) => of(&**object),
+        Object::PersistentVolume(object) => of(&**object),
+        Object::StorageClass(object) => of(&**object),
+        Object::CsiNode(object) => of(&**object),
+        Object::VolumeAttachment(object) => of(&**object),
+        Object::NodePool(_) | Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::NodeClass(_) | Object::CapacityBuffer(_) => None,
+        Object::Legacy(_) | Object::ClusterConfig(_) | Object::Unknown { .. } => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The spec of a pod, in the fields that scheduling reads.
 
-use super::super::identity::name_fault;
+use super::super::identity::{name_fault, namespace_fault};
 use super::selectors::{label_key, label_selector, labels, missing, node_selector, node_selector_term};
 use super::{resources, spread};
 use std::collections::BTreeSet;
@@ -167,7 +167,7 @@ fn pod_affinity_term(term: &PodAffinityTerm, path: &FieldPath, faults: &mut Vec<
         }
     }
     for (at, namespace) in term.namespaces.iter().enumerate() {
-        let fault = if namespace.is_empty() { name_fault("") } else { super::namespace_fault(namespace) };
+        let fault = if namespace.is_empty() { name_fault("") } else { namespace_fault(namespace) };
         faults.extend(fault.map(|message| FieldError::new(path.key("namespaces").index(at), message)));
     }
     let keys = [("matchLabelKeys", &term.match_label_keys), ("mismatchLabelKeys", &term.mismatch_label_keys)];

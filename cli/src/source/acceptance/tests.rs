@@ -269,3 +269,45 @@ fn other_kinds_are_judged_where_decisions_read_them() {
         assert!(matches!(&found[..], [one] if one.starts_with(wanted)), "{text}{found:#?}");
     }
 }
+
+#[test]
+fn names_are_those_that_a_server_accepts_of_the_kind() {
+    let long = |length: usize| "a".repeat(length);
+    let named = |kind: &str, metadata: &str| {
+        let text = match kind {
+            "Pod" => format!("apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\nspec: {{containers: [{{name: c}}]}}\n"),
+            _ => format!("apiVersion: v1\nkind: {kind}\nmetadata: {{{metadata}}}\n"),
+        };
+        said(&text)
+    };
+    for kind in ["Pod", "Node", "Service", "Namespace"] {
+        for name in ["a/b", "..", ".", "Upper", "a_b", "-a", "a-", "a..b", "a%b", &long(254)] {
+            let found = named(kind, &format!("name: {name:?}"));
+            assert!(matches!(&found[..], [one] if one.starts_with(&format!("metadata.name: {name:?} is no name"))), "{kind} {found:#?}");
+        }
+        assert!(named(kind, "namespace: default").iter().any(|fault| fault == "metadata.name: missing: give the object a name"), "{kind}");
+        assert_eq!(named(kind, &format!("name: {}", long(63))), [""; 0], "{kind}");
+    }
+    for name in ["a.b", "ip-10-0-3-12.eu-west-1.compute.internal", &long(253)] {
+        assert_eq!([named("Pod", &format!("name: {name}")), named("Node", &format!("name: {name}"))], [[""; 0]; 2]);
+        for kind in ["Namespace", "Service"] {
+            let found = named(kind, &format!("name: {name}"));
+            assert!(matches!(&found[..], [one] if one.contains(&format!("is no name of a {kind}: use lower-case"))), "{found:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_name_is_generated_from_begins_a_name() {
+    let pod = |metadata: &str| said(&POD.replace("name: a, labels", &format!("{metadata}, labels")));
+    for prefix in ["web-", "web.", "web"] {
+        assert_eq!(pod(&format!("name: a, generateName: {prefix}")).is_empty(), prefix != "web.", "{prefix}");
+    }
+    for prefix in ["Web-", "a/b-", "-"] {
+        let found = pod(&format!("name: a, generateName: {prefix:?}"));
+        let wanted = format!("metadata.generateName: {prefix:?} begins no name: ");
+        assert!(matches!(&found[..], [one] if one.starts_with(&wanted)), "{found:#?}");
+    }
+    let found = pod("generateName: web-");
+    assert!(matches!(&found[..], [one] if one.starts_with("metadata.name: missing: a server makes one of generateName")), "{found:#?}");
+}
