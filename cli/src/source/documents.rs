@@ -91,10 +91,11 @@ impl ParsedDocuments {
 
     /// Adds the objects of a list of a cluster that runs.
     pub(crate) fn add_live(&mut self, path: &str, list: Value) {
-        let mut values = Vec::new();
-        self.refused.extend(flatten_list(list, &mut values).err().map(|error| format!("{path}: {error}")));
+        let (mut values, mut faults) = (Vec::new(), Vec::new());
+        flatten_list(list, &mut values, &mut faults);
+        self.refused.extend(faults.iter().map(|fault| format!("{path}: {fault}")));
         for mut value in values {
-            remove_nulls(&mut value);
+            manifest::remove_nulls(&mut value);
             let path = path.to_owned();
             self.add(Document { path, number: 1, value, old_booleans: None, faults: Vec::new(), pod: None, live: true }, None);
         }
@@ -102,7 +103,12 @@ impl ParsedDocuments {
 
     /// Whether there is nothing, not even something that cannot be used.
     pub(crate) fn is_empty(&self) -> bool {
-        self.documents.is_empty() && self.legacy.is_empty() && self.refused.is_empty()
+        self.len() == 0
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.documents.len() + self.legacy.len() + self.refused.len()
     }
 
     pub(crate) fn append(&mut self, mut other: Self) {
@@ -121,18 +127,13 @@ impl ParsedDocuments {
             Ok(value) => value,
             Err(fault) => return self.refused.extend(yaml_errors(path, number, lines_before, chunk, fault)),
         };
-        let mut values = Vec::new();
-        if let Err(error) = flatten_list(value, &mut values) {
-            return self.refused.push(format!("{path}, document {number}: {error}"));
-        }
-        let is_single = values.len() == 1;
+        let (mut values, mut faults) = (Vec::new(), Vec::new());
+        flatten_list(value, &mut values, &mut faults);
+        self.refused.extend(faults.iter().map(|fault| format!("{path}, document {number}: {fault}")));
+        let is_single = values.len() == 1 && faults.is_empty();
         let old_booleans = has_old_booleans.then(|| Arc::new(OldBooleans { text: chunk.to_owned(), values: OnceLock::new() }));
         for (at, mut value) in values.into_iter().enumerate() {
-            if !is_single && !value.is_object() {
-                self.refused.push(format!("{path}, document {number}: item {} of the list is {value} and no object", at + 1));
-                continue;
-            }
-            remove_nulls(&mut value);
+            manifest::remove_nulls(&mut value);
             let old_booleans = old_booleans.as_ref().map(|old_booleans| (Arc::clone(old_booleans), at));
             let document = Document { path: path.to_owned(), number, value, old_booleans, faults: Vec::new(), pod: None, live: false };
             // Line numbers are those of the file, unless the object is an item of a list.
@@ -147,6 +148,11 @@ impl ParsedDocuments {
             self.refused
                 .push(format!("{path}, document {number}: an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`"));
             return;
+        }
+        let metadata = |field: &str| document.value["metadata"][field].as_str().unwrap_or_default();
+        let unprintable = manifest::unprintable_words(document.version(), document.kind(), metadata);
+        if !unprintable.is_empty() {
+            return self.refused.extend(unprintable.iter().map(|fault| format!("{path}, document {number}: {fault}")));
         }
         if (document.version(), document.kind()) == (Pod::API_VERSION, Pod::KIND)
             && let Ok(pod) = document.accepted()
@@ -288,7 +294,7 @@ impl OldBooleans {
             let mut values = Vec::new();
             if let Ok(value) = yaml(&self.text, false) {
                 // What is wrong with it was told when it was read first.
-                let _ = flatten_list(value, &mut values);
+                flatten_list(value, &mut values, &mut Vec::new());
             }
             values
         };
@@ -296,53 +302,35 @@ impl OldBooleans {
     }
 }
 
-/// Flattens lists such as `kubectl get -o yaml` prints; skips null.
-///
-/// # Errors
-/// What a list has in the place of its items.
-fn flatten_list(mut value: Value, out: &mut Vec<Value>) -> Result<(), String> {
+/// Flattens lists such as `kubectl get -o yaml` prints; skips null documents. Adds to `faults` what a list has in the place of its items, or
+/// among them.
+fn flatten_list(mut value: Value, out: &mut Vec<Value>, faults: &mut Vec<String>) {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let Some(element) = kind.strip_suffix("List").map(str::to_owned) else {
-        out.extend(Some(value).filter(|value| !value.is_null()));
-        return Ok(());
+        return out.extend(Some(value).filter(|value| !value.is_null()));
     };
+    let kind = words::printable(kind).into_owned();
     let items = match value.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => items,
-        Some(Value::Null) => return Ok(()),
-        None if manifest::is_list(value.get("apiVersion").and_then(Value::as_str).unwrap_or_default(), &format!("{element}List")) => {
-            return Err(format!("{element}List, items: {}", manifest::ITEMS_MISSING));
+        Some(Value::Null) => return,
+        None if manifest::is_list(value.get("apiVersion").and_then(Value::as_str).unwrap_or_default(), &kind) => {
+            return faults.push(format!("{kind}, items: {}", manifest::ITEMS_MISSING));
         }
         // A kind may be called like a list.
-        None => {
-            out.push(value);
-            return Ok(());
-        }
-        Some(_) => return Err(format!("{element}List, items: this is no list: write each object behind a dash")),
+        None => return out.push(value),
+        Some(_) => return faults.push(format!("{kind}, items: this is no list: write each object behind a dash")),
     };
     let version = value.get("apiVersion").cloned().unwrap_or_default();
-    for mut item in items {
-        if item.is_null() {
-            out.push(item);
+    for (at, mut item) in items.into_iter().enumerate() {
+        let Some(fields) = item.as_object_mut() else {
+            faults.push(format!("{kind}, items[{at}]: {}", manifest::no_item(&item.to_string())));
             continue;
-        }
-        if let Some(fields) = item.as_object_mut().filter(|_| !element.is_empty()) {
+        };
+        if !element.is_empty() {
             fields.entry("apiVersion").or_insert_with(|| version.clone());
             fields.entry("kind").or_insert_with(|| element.clone().into());
         }
-        flatten_list(item, out)?;
-    }
-    Ok(())
-}
-
-/// Removes nulls: an API server treats them as absent.
-fn remove_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(remove_nulls);
-        }
-        Value::Array(elements) => elements.iter_mut().for_each(remove_nulls),
-        _ => {}
+        flatten_list(item, out, faults);
     }
 }
 
@@ -451,7 +439,7 @@ impl Document {
         let why = match self.value.pointer("/spec/disruption")? {
             Value::Object(_) => {
                 let error = serde_path_to_error::deserialize::<_, NodePool>(self.value.clone()).err()?;
-                format!("{}: {}", error.path(), words::plain(&error.inner().to_string()))
+                format!("{}: {}", FieldPath::of_error(error.path()), words::plain(&error.inner().to_string()))
             }
             _ => "spec.disruption: it is no object".to_owned(),
         };
@@ -512,7 +500,7 @@ impl Document {
     }
 
     fn parse_error(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ReadError {
-        let (field, inner) = (error.path().to_string(), error.inner().to_string());
+        let (field, inner) = (FieldPath::of_error(error.path()).to_string(), error.inner().to_string());
         let said = words::plain(&inner);
         let remedy = if inner.contains("expected a string") {
             "; a name or value that is meant as text needs quotes"

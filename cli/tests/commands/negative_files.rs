@@ -208,7 +208,7 @@ fn what_is_no_manifest_is_called_what_it_is() {
     let pool = b"apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: default}\nspec: {weight: heavy}\n";
     refused_file("words", pool, &["spec.weight: a whole number is needed here, not \"heavy\"\n"]);
     let list = br#"{"apiVersion": "v1", "kind": "List", "items": [null, 5, {"apiVersion": "v1", "kind": "Pod"}]}"#;
-    refused_file("list", list, &["item 1 of the list is null and no object", "item 2 of the list is 5 and no object"]);
+    refused_file("list", list, &["List, items[0]: null is no object", "List, items[1]: 5 is no object"]);
 }
 
 #[test]

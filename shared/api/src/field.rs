@@ -1,5 +1,6 @@
 //! Field paths and field errors.
 
+use crate::words;
 use std::fmt;
 
 /// The path of a field in an object: `spec.template.spec.requirements[0].key`.
@@ -35,6 +36,18 @@ impl FieldPath {
         steps.push(Step::Index(index));
         Self(steps)
     }
+    /// Where a parser found an error.
+    pub fn of_error(path: &serde_path_to_error::Path) -> Self {
+        let mut found = Self::root();
+        for segment in path {
+            found = match segment {
+                serde_path_to_error::Segment::Seq { index } => found.index(*index),
+                serde_path_to_error::Segment::Map { key } => found.key(key),
+                _ => found,
+            };
+        }
+        found
+    }
     /// True for this path and those of its parts.
     pub fn contains(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
@@ -52,6 +65,8 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
             match step {
+                // A key that somebody made up must not look like another line.
+                Step::Key(key) if !words::is_printable(key) => write!(f, "[{key:?}]")?,
                 Step::Key(key) if position == 0 => f.write_str(key)?,
                 // A key with a dot (a label, a resource name) would look like two fields.
                 Step::Key(key) if key.contains('.') => write!(f, "[{key}]")?,

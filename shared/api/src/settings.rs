@@ -3,6 +3,7 @@
 
 use crate::duration::GoDuration;
 use crate::k8s::ConfigMap;
+use crate::words;
 use crate::yaml::{self, Content, Node};
 use std::collections::BTreeMap;
 
@@ -157,6 +158,7 @@ fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Resul
     let (mut read, mut errors) = (Read::default(), Vec::new());
     for (key, value) in pairs {
         let meaning = meaning(&key);
+        let key = words::printable(&key).into_owned();
         if let Meaning::Nothing(why) = meaning {
             read.ignored.push(Ignored { key, why });
         } else if let Err(message) = assign(&mut read.settings, meaning, value.trim()) {

@@ -2,6 +2,21 @@
 
 use std::borrow::Cow;
 
+/// Whether a word can be shown as it is: it has no letter that ends a line, steers a terminal or changes the direction of writing.
+#[must_use]
+pub fn is_printable(word: &str) -> bool {
+    !word.contains(|letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    })
+}
+
+/// A word as it is, or in quotes with such letters written as escapes.
+#[must_use]
+pub fn printable(word: &str) -> Cow<'_, str> {
+    if is_printable(word) { Cow::Borrowed(word) } else { Cow::Owned(format!("{word:?}")) }
+}
+
 /// The same message, for somebody who wrote the value. What is no message of a parser stays as it is.
 #[must_use]
 pub fn plain(message: &str) -> String {

@@ -74,39 +74,53 @@ struct Source<'a> {
     document: usize,
 }
 
-/// Version and kind of a typed list's elements without their own.
-type Inherited<'a> = Option<(&'a str, &'a str)>;
+/// Where an object stands in a list.
+#[derive(Clone, Copy)]
+struct Item<'a> {
+    /// Version and kind of the list.
+    list: (&'a str, &'a str),
+    index: usize,
+}
+
+impl<'a> Item<'a> {
+    /// Version and kind of elements without their own, if the list is a typed one.
+    fn inherited(self) -> Option<(&'a str, &'a str)> {
+        let element = self.list.1.strip_suffix("List").filter(|element| !element.is_empty())?;
+        Some((self.list.0, element))
+    }
+}
 
 /// Passes each object of a document with its version and kind, the elements of a list one by one, or what is wrong with it.
 fn visit<'a>(
     source: &Source<'_>,
     node: &'a Node,
-    inherited: Inherited<'a>,
+    item: Option<Item<'a>>,
     take: &mut dyn FnMut(Result<(&'a Node, &'a str, &'a str), ManifestError>),
 ) {
-    if node.is_null() {
+    if node.is_null() && item.is_none() {
         return;
     }
     let word = |key: &str| node.get(key).and_then(Node::text).filter(|text| !text.is_empty());
+    let inherited = item.and_then(Item::inherited);
     let api_version = word("apiVersion").or(inherited.map(|(api_version, _)| api_version));
     let kind = word("kind").or(inherited.map(|(_, kind)| kind));
-    let (Some(api_version), Some(kind)) = (api_version, kind) else {
-        let message = if matches!(node.content, Content::Map(_)) {
-            "apiVersion and kind are needed: every document starts with both, such as `apiVersion: karpenter.sh/v1` and `kind: NodePool`"
-        } else {
-            "this is no object: every document is a map with apiVersion, kind, metadata and spec"
-        };
-        take(Err(source.error(node.mark, None, FieldError::new(FieldPath::root(), message))));
+    let is_map = matches!(node.content, Content::Map(_));
+    let (Some(api_version), Some(kind), true) = (api_version, kind, is_map) else {
+        take(Err(source.no_object(node, item)));
         return;
     };
+    let unprintable = unprintable(node, api_version, kind);
+    if !unprintable.is_empty() {
+        let error = |fault: FieldError| source.error(position_of(node, &fault.path), None, fault);
+        unprintable.into_iter().for_each(|fault| take(Err(error(fault))));
+        return;
+    }
     if node.get("items").is_none() && is_list(api_version, kind) {
         let error = FieldError::new(FieldPath::of("items"), ITEMS_MISSING);
         take(Err(source.error(node.mark, Some(kind), error)));
         return;
     }
-    if let Some(items) = node.get("items")
-        && let Some(element_kind) = kind.strip_suffix("List")
-    {
+    if let Some(items) = node.get("items").filter(|_| kind.ends_with("List")) {
         let Content::List(items) = &items.content else {
             if !items.is_null() {
                 let error = FieldError::new(FieldPath::of("items"), "items is no list: write each object behind a dash");
@@ -114,13 +128,33 @@ fn visit<'a>(
             }
             return;
         };
-        let inherited = (!element_kind.is_empty()).then_some((api_version, element_kind));
-        for item in items {
-            visit(source, item, inherited, take);
+        for (index, item) in items.iter().enumerate() {
+            visit(source, item, Some(Item { list: (api_version, kind), index }), take);
         }
         return;
     }
     take(Ok((node, api_version, kind)));
+}
+
+/// What is wrong with an element of a list that is no object, such as null.
+#[must_use]
+pub fn no_item(shown: &str) -> String {
+    format!("{shown} is no object: write a map with apiVersion, kind, metadata and spec, or leave it out")
+}
+
+/// Errors about the words of an object by which messages call it, if they cannot be printed in one line as they are. No server has such.
+fn unprintable(node: &Node, api_version: &str, kind: &str) -> Vec<FieldError> {
+    let metadata = |field: &str| node.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Node::text).unwrap_or_default();
+    unprintable_words(api_version, kind, metadata)
+}
+
+/// The same of an object's version and kind, and of the texts among its metadata.
+pub fn unprintable_words<'a>(api_version: &'a str, kind: &'a str, metadata: impl Fn(&str) -> &'a str) -> Vec<FieldError> {
+    let named = ["name", "generateName", "namespace"].map(|field| (FieldPath::of("metadata").key(field), metadata(field)));
+    let words = [(FieldPath::of("apiVersion"), api_version), (FieldPath::of("kind"), kind)].into_iter().chain(named);
+    let odd = words.filter(|(_, word)| !words::is_printable(word));
+    odd.map(|(path, word)| FieldError::new(path, format!("{word:?} has letters that cannot be printed: write letters, digits, - and .")))
+        .collect()
 }
 
 /// What is wrong with a list without its field `items`. One whose items are null is empty, as it is for kubectl.
@@ -180,6 +214,7 @@ fn written_faults(errors: Vec<FieldError>) -> Vec<FieldError> {
 
 /// Reads a known kind, with the defaults of its schema.
 fn read_value(api_version: &str, kind: &str, mut value: Value) -> Result<Object, FieldError> {
+    remove_nulls(&mut value);
     let Some(reader) = legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)) else {
         return Err(unknown_karpenter_kind(api_version, kind));
     };
@@ -192,6 +227,18 @@ fn read_value(api_version: &str, kind: &str, mut value: Value) -> Result<Object,
     match (reader(value), copy) {
         (Err(error), Some(copy)) if is_status(&error.path) => reader(without_status(copy)),
         (read, _) => read,
+    }
+}
+
+/// Removes nulls: an API server treats them as absent. Those of lists stay, as its decoder gives them a place.
+pub fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(remove_nulls),
+        _ => {}
     }
 }
 
@@ -245,17 +292,8 @@ fn legacy_reader(api_version: &str, kind: &str) -> Option<Reader> {
 
 /// Reads a typed value; the error names the field.
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let mut path = FieldPath::root();
-        for segment in error.path() {
-            path = match segment {
-                serde_path_to_error::Segment::Seq { index } => path.index(*index),
-                serde_path_to_error::Segment::Map { key } => path.key(key),
-                _ => path,
-            };
-        }
-        FieldError::new(path, words::plain(&error.inner().to_string()))
-    })
+    serde_path_to_error::deserialize(value)
+        .map_err(|error| FieldError::new(FieldPath::of_error(error.path()), words::plain(&error.inner().to_string())))
 }
 
 /// Keys that occur twice in a map.
@@ -291,6 +329,20 @@ fn position_of(node: &Node, path: &FieldPath) -> Mark {
 }
 
 impl Source<'_> {
+    /// The error of something that is no object of a document or of a list.
+    fn no_object(&self, node: &Node, item: Option<Item<'_>>) -> ManifestError {
+        let is_map = matches!(node.content, Content::Map(_));
+        let path = item.map_or_else(FieldPath::root, |item| FieldPath::of("items").index(item.index));
+        let message = match item {
+            _ if is_map => {
+                "apiVersion and kind are needed: every document starts with both, such as `apiVersion: karpenter.sh/v1` and `kind: NodePool`".to_owned()
+            }
+            None => "this is no object: every document is a map with apiVersion, kind, metadata and spec".to_owned(),
+            Some(_) => no_item(&node.to_json().to_string()),
+        };
+        self.error(node.mark, item.map(|item| item.list.1), FieldError::new(path, message))
+    }
+
     fn error(&self, mark: Mark, object: Option<&str>, fault: FieldError) -> ManifestError {
         ManifestError {
             file: self.file.to_owned(),

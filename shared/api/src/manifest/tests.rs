@@ -5,6 +5,11 @@ fn refused(text: &str) -> Vec<String> {
     read("f.yaml", text).unwrap_err().iter().map(ToString::to_string).collect()
 }
 
+#[track_caller]
+fn objects_of(text: &str) -> Vec<Located<Object>> {
+    read("f.yaml", text).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
 #[test]
 fn lists_are_expanded_and_empty_documents_skipped() {
     let text = "---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: a}}\n---\n\
@@ -36,6 +41,52 @@ fn a_document_that_is_no_object_is_an_error_with_a_remedy() {
     assert!(refused("just text")[0].contains("apiVersion, kind, metadata"));
     assert!(refused("kind: Pod")[0].contains("apiVersion and kind are needed"));
     assert!(refused("apiVersion: karpenter.sh/v1\nkind: Nodepool")[0].contains("no kind Nodepool"));
+}
+
+#[test]
+fn an_item_that_is_no_object_is_an_error_that_names_its_list_and_place() {
+    let list = |items: &str| refused(&format!("apiVersion: v1\nkind: PodList\nitems: [{items}]\n"));
+    let pod = "{metadata: {name: a}, spec: {containers: [{name: c}]}}";
+    for (item, at) in [("null", 0), ("5", 1), ("[]", 1)] {
+        let errors = list(&if at == 0 { format!("{item}, {pod}") } else { format!("{pod}, {item}") });
+        assert!(matches!(&errors[..], [one] if one.contains(&format!("PodList, items[{at}]: {item} is no object"))), "{errors:?}");
+    }
+    let read = documents("f.yaml", &format!("apiVersion: v1\nkind: PodList\nitems: [null, {pod}]\n"));
+    assert!(matches!(&read[..], [Err(_), Ok(pod)] if pod.key() == "a"), "the others are read: {read:?}");
+    assert!(objects_of("null\n---\n").is_empty(), "a document without a word is none");
+}
+
+#[test]
+fn null_is_as_absent_in_every_field() {
+    let node = |rest: &str| objects_of(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: a, labels: {{b: null}}}}\n{rest}"));
+    let bare = objects_of("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n");
+    for rest in ["spec: null\nstatus: null\n", "spec: {unschedulable: null, taints: null}\n", "status: {capacity: {cpu: null}}\n"] {
+        assert_eq!(node(rest)[0].value, bare[0].value, "{rest}");
+    }
+    assert!(refused("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [null]}\n")[0].contains("spec.containers[0]"));
+}
+
+#[test]
+fn no_word_of_an_object_ends_a_line_of_a_message() {
+    let forged = r#""a\nerror: all is lost\u2028\u202e""#;
+    let object = |version: &str, kind: &str, metadata: &str| format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{{metadata}}}\n");
+    for (text, field) in [
+        (object(forged, "Pod", "name: a"), "apiVersion"),
+        (object("v1", forged, "name: a"), "kind"),
+        (object("karpenter.sh/v1", forged, "name: a"), "kind"),
+        (object("batch/v1", "CronJob", &format!("name: {forged}")), "metadata.name"),
+        (object("v1", "Pod", &format!("generateName: {forged}")), "metadata.generateName"),
+        (object("example.com/v1", "Team", &format!("name: a, namespace: {forged}")), "metadata.namespace"),
+    ] {
+        let errors = refused(&text);
+        let wanted = format!("document 1, {field}: \"a\\nerror: all is lost");
+        assert!(matches!(&errors[..], [one] if one.contains(&wanted) && words::is_printable(one)), "{errors:?}");
+    }
+    let pool = format!(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: a, labels: {{{forged}: {forged}}}}}\nspec: {{{forged}: 1}}\n"
+    );
+    let errors = refused(&pool);
+    assert!(errors.len() > 2 && errors.iter().all(|error| words::is_printable(error)), "{errors:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::field::{FieldError, FieldPath, Stage};
 use crate::runtime::{KEY_FORM, LABEL_VALUE_FORM, is_label_value, is_qualified_name};
 use crate::schema::{self, check, check_fields, is_date, matches};
+use crate::words;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -130,7 +131,10 @@ fn values(metadata: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::new(labels.clone(), format!("{key:?} is no label key: {KEY_FORM}")));
         }
         if !is_label_value(value) {
-            errors.push(FieldError::new(labels.clone(), format!("{value:?} of {key} is no label value: {LABEL_VALUE_FORM}")));
+            errors.push(FieldError::new(
+                labels.clone(),
+                format!("{value:?} of {} is no label value: {LABEL_VALUE_FORM}", words::printable(key)),
+            ));
         }
     }
     let annotations = path.key("annotations");
