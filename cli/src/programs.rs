@@ -4,7 +4,7 @@
 use crate::patience::Patience;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ pub struct Program {
     fixed: Vec<String>,
     /// How long it may run.
     limit: Option<Duration>,
+    /// The most bytes that are read of what it prints.
+    largest: u64,
     /// Whether nothing is said while it runs for long.
     silent: bool,
 }
@@ -25,16 +27,25 @@ pub struct Program {
 /// How long a program may run unless a command says otherwise: the lists of a large cluster come in less.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// The most that is read of one answer: the list of 100,000 pods has some hundred megabytes.
+const LARGEST: u64 = 512 << 20;
+
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("the {name} command cannot be run ({error}): install it, or put it into PATH")]
     Missing { name: &'static str, error: io::Error },
     #[error(
-        "no answer within {} s: it may wait for a sign-in, or for a server that does not answer\n  (from: {command})",
+        "{name} gave no answer within {} s: it may wait for a sign-in, or for a server that does not answer\n  (from: {command})",
         .limit.as_secs()
     )]
-    Late { command: String, limit: Duration },
+    Late { name: &'static str, command: String, limit: Duration },
+    #[error(
+        "{name} printed more than {} MiB, and no more is read of one answer: is it a program that prints without end, or are there kinds and \
+         namespaces that can be left out?\n  (from: {command})",
+        .largest >> 20
+    )]
+    TooMuch { name: &'static str, command: String, largest: u64 },
     #[error("{said}\n  (from: {command})")]
     Failed {
         command: String,
@@ -62,6 +73,7 @@ pub(crate) struct Words {
     pub(crate) text: Vec<u8>,
     /// On standard error, without blank lines at its ends.
     pub(crate) said: String,
+    name: &'static str,
     command: String,
     /// With which exit code, if it failed.
     failed: Option<String>,
@@ -85,7 +97,8 @@ impl Words {
 
     /// The error that its words are.
     pub(crate) fn into_failure(self) -> ProgramError {
-        let silent = || self.failed.unwrap_or_else(|| "it gave no answer".to_owned());
+        let name = self.name;
+        let silent = || self.failed.unwrap_or_else(|| format!("{name} ended with exit code 0, and without an answer"));
         ProgramError::Failed { command: self.command, said: if self.said.is_empty() { silent() } else { self.said } }
     }
 }
@@ -119,7 +132,7 @@ impl Program {
     fn new(name: &'static str, variable: &str, options: [(&str, Option<&str>); 3]) -> Self {
         let path = std::env::var_os(variable).filter(|path| !path.is_empty()).unwrap_or_else(|| name.into());
         let given = options.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?.to_owned()]));
-        Self { path, name, fixed: given.flatten().collect(), limit: Some(LIMIT), silent: false }
+        Self { path, name, fixed: given.flatten().collect(), limit: Some(LIMIT), largest: LARGEST, silent: false }
     }
 
     /// The same with another file for the program.
@@ -149,7 +162,12 @@ impl Program {
     /// Why it could not be run to its end.
     fn unended(&self, arguments: &[&str], error: io::Error) -> ProgramError {
         match self.limit {
-            Some(limit) if error.kind() == io::ErrorKind::TimedOut => ProgramError::Late { command: self.shown(arguments), limit },
+            _ if error.kind() == io::ErrorKind::FileTooLarge => {
+                ProgramError::TooMuch { name: self.name, command: self.shown(arguments), largest: self.largest }
+            }
+            Some(limit) if error.kind() == io::ErrorKind::TimedOut => {
+                ProgramError::Late { name: self.name, command: self.shown(arguments), limit }
+            }
             _ => ProgramError::Missing { name: self.name, error },
         }
     }
@@ -177,7 +195,7 @@ impl Program {
         let output = self.output(arguments, None).map_err(|error| self.unended(arguments, error))?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let failed = (!output.status.success()).then(|| format!("{} ended with {}", self.name, output.status));
-        Ok(Words { text: output.stdout, said, command: self.shown(arguments), failed })
+        Ok(Words { text: output.stdout, said, name: self.name, command: self.shown(arguments), failed })
     }
 
     /// What it prints, as JSON; null where it prints nothing.
@@ -219,57 +237,68 @@ impl Program {
             // Written beside reading, because either pipe may be full. A program that does not read its input says itself what is wrong.
             std::thread::spawn(move || pipe.write_all(input.as_bytes()));
         }
-        match self.limit {
-            Some(limit) => output_within(child, limit),
-            None => child.wait_with_output(),
-        }
+        output_within(child, self.limit, self.largest)
     }
 }
 
 /// How often a program is looked at that has closed its output and still runs.
 const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a program prints until it ends; after `limit` it is ended.
-fn output_within(mut child: Child, limit: Duration) -> io::Result<Output> {
-    let deadline = Instant::now() + limit;
+/// What a program prints until it ends; after `limit`, or when it has printed more than `largest` bytes, it is ended.
+fn output_within(mut child: Child, limit: Option<Duration>, largest: u64) -> io::Result<Output> {
+    let deadline = limit.map(|limit| Instant::now() + limit);
     let (sender, printed) = mpsc::channel();
-    read_aside(child.stdout.take(), true, &sender);
-    read_aside(child.stderr.take(), false, &sender);
+    read_aside(child.stdout.take(), largest, true, &sender);
+    read_aside(child.stderr.take(), largest, false, &sender);
     drop(sender);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     // Both pipes end, or time does; what another process keeps open is not waited for.
     for _ in 0..2 {
-        match printed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok((true, bytes)) => stdout = bytes?,
-            Ok((false, bytes)) => stderr = bytes?,
-            Err(_) => return ended(child),
+        let next = match deadline {
+            Some(deadline) => printed.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
+            None => printed.recv().ok(),
+        };
+        match next {
+            Some((true, Ok(bytes))) => stdout = bytes,
+            Some((false, Ok(bytes))) => stderr = bytes,
+            Some((_, Err(error))) => return ended(child, error),
+            None => return ended(child, io::ErrorKind::TimedOut.into()),
         }
     }
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Output { status, stdout, stderr });
         }
-        if deadline <= Instant::now() {
-            return ended(child);
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return ended(child, io::ErrorKind::TimedOut.into());
         }
         std::thread::sleep(ENDING_PAUSE);
     }
 }
 
-/// Ends a program that has run for too long.
-fn ended(mut child: Child) -> io::Result<Output> {
+/// Ends a program that has run for too long, or printed too much.
+fn ended(mut child: Child, why: io::Error) -> io::Result<Output> {
     child.kill()?;
     child.wait()?;
-    Err(io::ErrorKind::TimedOut.into())
+    Err(why)
 }
 
-/// Reads a pipe to its end, in a thread of its own.
-fn read_aside(pipe: Option<impl io::Read + Send + 'static>, is_output: bool, sender: &mpsc::Sender<(bool, io::Result<Vec<u8>>)>) {
-    let Some(mut pipe) = pipe else { return };
+/// Reads a pipe to its end, in a thread of its own; more than `largest` bytes are an error.
+fn read_aside(
+    pipe: Option<impl io::Read + Send + 'static>,
+    largest: u64,
+    is_output: bool,
+    sender: &mpsc::Sender<(bool, io::Result<Vec<u8>>)>,
+) {
+    let Some(pipe) = pipe else { return };
     let sender = sender.clone();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = pipe.read_to_end(&mut bytes).map(|_| bytes);
+        let read = pipe.take(largest.saturating_add(1)).read_to_end(&mut bytes);
+        let read = read.and_then(|read| match u64::try_from(read) {
+            Ok(read) if read <= largest => Ok(bytes),
+            _ => Err(io::ErrorKind::FileTooLarge.into()),
+        });
         // Nobody waits for it any more if the time is over.
         let _ = sender.send((is_output, read));
     });

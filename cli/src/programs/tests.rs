@@ -1,7 +1,7 @@
 use super::*;
 
 fn shell() -> Program {
-    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new(), limit: None, silent: false }
+    Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new(), limit: None, largest: LARGEST, silent: false }
 }
 
 #[test]
@@ -51,7 +51,10 @@ fn a_program_that_gives_no_answer_in_time_is_ended() {
     let begun = Instant::now();
     for script in ["exec sleep 60", "sleep 60 & wait", "exec >&- 2>&-; exec sleep 60"] {
         let error = within(200).json(&["-c", script]).unwrap_err();
-        assert!(matches!(error, ProgramError::Late { .. }) && error.to_string().contains("from: aws -c"), "{script}: {error}");
+        assert!(
+            matches!(error, ProgramError::Late { .. }) && error.to_string().starts_with("aws gave no answer within 0 s"),
+            "{script}: {error}"
+        );
     }
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     let large = "head -c 3000000 /dev/zero | tr '\\0' x; echo words >&2; exit 3";
@@ -61,6 +64,23 @@ fn a_program_that_gives_no_answer_in_time_is_ended() {
     // Also one that does not read what it is given.
     let error = within(200).feed(&["-c", "exec sleep 60"], &"x".repeat(1 << 20)).unwrap_err();
     assert!(matches!(error, ProgramError::Late { .. }), "{error}");
+}
+
+#[test]
+fn a_program_that_prints_without_end_is_ended_and_named_with_the_limit() {
+    let begun = Instant::now();
+    for program in [shell().within(Duration::from_secs(60)), shell().unlimited()] {
+        let program = Program { largest: 1 << 20, ..program };
+        for script in ["exec yes", "exec yes >&2", "yes & exec sleep 300"] {
+            let error = program.json(&["-c", script]).unwrap_err();
+            assert!(matches!(error, ProgramError::TooMuch { .. }), "{script}: {error}");
+            let said = error.to_string();
+            assert!(said.starts_with("aws printed more than 1 MiB, and no more is read") && said.contains("from: aws -c"), "{said}");
+        }
+        let most = program.text(&["-c", "head -c 1048576 /dev/zero"]).unwrap();
+        assert_eq!(most.len(), 1 << 20);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 #[test]
