@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     Utf16,
     #[error("this is no text in UTF-8: name a file of text")]
     NoText,
+    #[error("it is named more than once with -f -, and can be read only once: leave the others out")]
+    Twice,
     #[error("there is no *.yaml, *.yml or *.json file in this directory")]
     Empty,
 }
@@ -57,19 +59,31 @@ pub struct File {
     pub text: String,
 }
 
-/// Reads one `-f` argument: a file, a directory (its `*.yaml`, `*.yml` and `*.json`, by name, not recursively), or `-` for
-/// `stdin`.
-///
-/// # Errors
-/// Unreadable files, and directories without manifests.
-pub fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
+#[cfg(test)]
+fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
     read_each(path, stdin).into_iter().collect()
 }
 
-/// Reads one `-f` argument as [`read`] does; of a directory each file for itself, so that an unreadable one hides no other.
+/// Reads all `-f` arguments; standard input can be only one of them.
+pub(crate) fn read_all(paths: &[PathBuf], stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
+    if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
+        return vec![Err(FileError { path: STDIN.to_owned(), fault: Fault::Twice })];
+    }
+    paths.iter().flat_map(|path| read_each(path, stdin)).collect()
+}
+
+/// The name of standard input in messages.
+const STDIN: &str = "standard input";
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Reads one `-f` argument: a file, a directory (its `*.yaml`, `*.yml` and `*.json`, by name, not recursively), or `-` for `stdin`. Of a
+/// directory each file is read for itself, so that an unreadable one hides no other.
 pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
-    if path == Path::new("-") {
-        let name = "standard input".to_owned();
+    if is_stdin(path) {
+        let name = STDIN.to_owned();
         let _patience = Patience::with(format!("reading {name}"));
         return vec![match bounded(stdin, LARGEST) {
             Ok(text) => Ok(File { name, text }),
@@ -152,16 +166,14 @@ pub struct Objects {
 /// Every error of every file, one line each; nothing is returned if there is any.
 pub fn objects(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Objects, Vec<String>> {
     let (mut objects, mut errors) = (Objects::default(), Vec::new());
-    for path in paths {
-        for file in read_each(path, stdin) {
-            match file {
-                Ok(file) => match manifest::read(&file.name, &file.text) {
-                    Ok(read) if read.is_empty() => objects.empty.push(file.name),
-                    Ok(read) => objects.located.extend(read),
-                    Err(faults) => errors.extend(faults.iter().map(ToString::to_string)),
-                },
-                Err(error) => errors.push(error.to_string()),
-            }
+    for file in read_all(paths, stdin) {
+        match file {
+            Ok(file) => match manifest::read(&file.name, &file.text) {
+                Ok(read) if read.is_empty() => objects.empty.push(file.name),
+                Ok(read) => objects.located.extend(read),
+                Err(faults) => errors.extend(faults.iter().map(ToString::to_string)),
+            },
+            Err(error) => errors.push(error.to_string()),
         }
     }
     if errors.is_empty() { Ok(objects) } else { Err(errors) }
@@ -220,6 +232,16 @@ mod tests {
     fn an_endless_input_is_read_up_to_the_limit() {
         assert!(matches!(bounded(io::repeat(0), 1000), Err(Fault::TooLarge)));
         assert_eq!(bounded(io::repeat(b'a').take(1000), 1000).unwrap().len(), 1000);
+    }
+
+    #[test]
+    fn standard_input_is_one_file_only() {
+        let paths = |words: &[&str]| words.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let read = |words: &[&str]| read_all(&paths(words), &mut "kind: Pod".as_bytes());
+        let refused = read(&["-", "/no/such/file", "-"]);
+        let said = "standard input: it is named more than once with -f -, and can be read only once: leave the others out";
+        assert!(matches!(&refused[..], [Err(error)] if error.to_string() == said), "{refused:?}");
+        assert_eq!(read(&["-"]).len(), 1);
     }
 
     #[test]

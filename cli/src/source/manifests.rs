@@ -74,10 +74,13 @@ pub(crate) fn read_over(
     when: When,
     expansion: Expansion<'_>,
 ) -> Result<Manifests, ReadError> {
-    let mut found = ParsedDocuments::default();
-    for path in files {
-        for file in files::read(path, &mut std::io::stdin())? {
-            found.add_text(&file.name, &file.text);
+    let (mut found, mut without) = (ParsedDocuments::default(), Vec::new());
+    for file in files::read_all(files, &mut std::io::stdin()) {
+        let file = file?;
+        let before = found.len();
+        found.add_text(&file.name, &file.text);
+        if found.len() == before {
+            without.push(format!("{} has no object: nothing of it is read", file.name));
         }
     }
     let is_live = cluster.is_some();
@@ -86,7 +89,7 @@ pub(crate) fn read_over(
     }
     let notes = cluster.map(|cluster| replace(cluster, &mut found)).unwrap_or_default();
     let mut manifests = assemble(found, when, expansion)?;
-    manifests.expanded.splice(0..0, notes);
+    manifests.expanded.splice(0..0, without.into_iter().chain(notes));
     Ok(manifests)
 }
 

@@ -53,23 +53,21 @@ pub enum Output {
 /// Only when `out` or `err` cannot be written.
 pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
     let (mut documents, mut unreadable, mut empty) = (Vec::new(), Vec::new(), Vec::new());
-    for path in &args.filename {
-        for file in files::read_each(path, stdin) {
-            match file {
-                Ok(file) => {
-                    let found = manifest::documents(&file.name, &file.text);
-                    if found.is_empty() {
-                        empty.push(file.name);
-                    }
-                    for found in found {
-                        match found {
-                            Ok(document) => documents.push(document),
-                            Err(error) => unreadable.push(error.to_string()),
-                        }
+    for file in files::read_all(&args.filename, stdin) {
+        match file {
+            Ok(file) => {
+                let found = manifest::documents(&file.name, &file.text);
+                if found.is_empty() {
+                    empty.push(file.name);
+                }
+                for found in found {
+                    match found {
+                        Ok(document) => documents.push(document),
+                        Err(error) => unreadable.push(error.to_string()),
                     }
                 }
-                Err(error) => unreadable.push(error.to_string()),
             }
+            Err(error) => unreadable.push(error.to_string()),
         }
     }
     if documents.is_empty() && unreadable.is_empty() {
