@@ -171,6 +171,10 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(wrong(format!("no workload among the manifests has this name; there is {known}")));
             }
+            [at] if scaled.contains(&at) && makers[at].replicas != replicas.count => {
+                let before = makers[at].replicas;
+                return Err(wrong(format!("{} is to have {before} replicas already: write one number for it", shown(&at))));
+            }
             [at] => {
                 makers[at].replicas = replicas.count;
                 scaled.insert(at);

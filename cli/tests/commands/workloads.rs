@@ -101,6 +101,11 @@ fn another_number_of_replicas_may_be_asked_for() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", err(&output));
         says.iter().for_each(|text| assert!(err(&output).contains(text), "{options:?} does not say {text:?}: {}", err(&output)));
     };
+    for other in ["web=3", "default/web=3"] {
+        let both = ["plan", "--replicas", "web=2", "--replicas", other];
+        refused(&both, &web, &[&format!("--replicas {other}: Deployment default/web is to have 2 replicas already: write one number")]);
+    }
+    planned(&["--replicas", "web=2", "--replicas", "default/web=2"], &web, "2 of 2", "2 pods");
     refused(&["plan", "--replicas", "wbe=3"], &web, &["--replicas wbe=3", "no workload", "Deployment default/web"]);
     let twins = [web[0].clone(), workload("StatefulSet", "web", "")];
     refused(&["plan", "--replicas", "web=3"], &twins, &["Deployment default/web, StatefulSet default/web"]);
