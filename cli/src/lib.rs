@@ -14,6 +14,7 @@ pub mod explain;
 mod live;
 pub mod local;
 pub mod look;
+mod mapping;
 mod money;
 mod numbers;
 mod page;

@@ -8,6 +8,7 @@ mod workloads;
 
 use crate::local::Output;
 use crate::look::ClusterArgs;
+use crate::mapping;
 use crate::source::settings as plan_settings;
 use crate::source::{self, acceptance, files, served};
 use crate::validate;
@@ -34,8 +35,8 @@ Examples:
   whittle check --context prod -f new.yaml --quiet   (NodePools, EC2NodeClasses and workloads that are there, or would be)
   whittle check --values values.yaml --environment -o json
 
-Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), 2 if the input
-cannot be read.")]
+Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of) or --node-role could
+not be looked up, 2 if the input cannot be read.")]
 pub struct Args {
     /// Manifests: a file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename")]
@@ -74,41 +75,16 @@ pub fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
+    let Input { located, given, empty, values } = match Input::read(args, stdin) {
+        Ok(input) => input,
+        Err(errors) => {
+            for error in errors {
+                writeln!(err, "error: {error}")?;
+            }
+            return Ok(ExitCode::from(2));
+        }
+    };
     let mut found = Findings::default();
-    let mut unreadable = Vec::new();
-    let live = args.cluster.live();
-    if args.filename.is_empty() && live.is_none() && args.values.is_empty() && !args.environment {
-        let ways = "name manifests with -f, a cluster with --context, Helm values with --values, or use --environment";
-        unreadable.push(format!("there is nothing to check: {ways}"));
-    }
-    let files::Objects { mut located, empty } = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
-        unreadable.extend(errors);
-        files::Objects::default()
-    });
-    let given = located.len();
-    if let Some(live) = live {
-        match live.written() {
-            Ok(objects) => add_live(&mut located, objects),
-            Err(error) => unreadable.push(error.to_string()),
-        }
-    }
-    let mut values = Vec::new();
-    for file in &args.values {
-        match files::text(file) {
-            Ok(text) => values.push((file.display().to_string(), text)),
-            Err(error) => unreadable.push(error.to_string()),
-        }
-    }
-    if !unreadable.is_empty() {
-        for error in unreadable {
-            writeln!(err, "error: {error}")?;
-        }
-        return Ok(ExitCode::from(2));
-    }
-    if located.is_empty() && values.is_empty() && !args.environment {
-        writeln!(err, "error: there is nothing to check: no file has an object")?;
-        return Ok(ExitCode::from(2));
-    }
     found.add(Level::Note, empty.iter().map(|file| format!("{file} has no object: nothing of it is checked")));
     found.add(Level::Error, repeated(&located));
     let mut objects = Vec::new();
@@ -135,6 +111,57 @@ pub fn run(
         Output::Json => found.json(args.quiet, out)?,
     }
     Ok(if found.count(Level::Error) == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What is checked, but for the variables of the environment.
+struct Input {
+    /// The objects of the files, and then those of a cluster.
+    located: Vec<Located<Object>>,
+    /// How many of them are of files.
+    given: usize,
+    /// The names of files without an object.
+    empty: Vec<String>,
+    /// Helm values, and the names of their files.
+    values: Vec<(String, String)>,
+}
+
+impl Input {
+    /// Reads everything that is named.
+    ///
+    /// # Errors
+    /// All that cannot be read, or that there is nothing.
+    fn read(args: &Args, stdin: &mut dyn Read) -> Result<Self, Vec<String>> {
+        let mut unreadable = Vec::new();
+        let live = args.cluster.live();
+        if args.filename.is_empty() && live.is_none() && args.values.is_empty() && !args.environment {
+            let ways = "name manifests with -f, a cluster with --context, Helm values with --values, or use --environment";
+            unreadable.push(format!("there is nothing to check: {ways}"));
+        }
+        let files::Objects { mut located, empty } = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
+            unreadable.extend(errors);
+            files::Objects::default()
+        });
+        let given = located.len();
+        match live.map(|live| live.written()) {
+            Some(Ok(objects)) => add_live(&mut located, objects),
+            Some(Err(error)) => unreadable.push(error.to_string()),
+            None => {}
+        }
+        let mut values = Vec::new();
+        for file in &args.values {
+            match files::text(file) {
+                Ok(text) => match no_values(&text) {
+                    Some(fault) => unreadable.push(format!("--values {}: {fault}", file.display())),
+                    None => values.push((file.display().to_string(), text)),
+                },
+                Err(error) => unreadable.push(error.to_string()),
+            }
+        }
+        if unreadable.is_empty() && located.is_empty() && values.is_empty() && !args.environment {
+            unreadable.push("there is nothing to check: no file has an object".to_owned());
+        }
+        if unreadable.is_empty() { Ok(Self { located, given, empty, values }) } else { Err(unreadable) }
+    }
 }
 
 /// Group, kind and name of an object, of which an API server has only one.
@@ -180,7 +207,7 @@ impl Findings {
         self.add(Level::Error, converted.errors.iter().map(ToString::to_string));
         self.add(Level::Note, converted.warnings.iter().map(|note| format!("{}: {}", note.object, note.text)));
         if let Some(role) = node_role.filter(|_| !converted.objects.iter().any(is_aws_auth)) {
-            self.add(Level::Warning, [unjudged(role)]);
+            self.add(Level::Error, [unjudged(role)]);
         }
         let classes: Vec<Ec2NodeClass> = converted.objects.iter().filter_map(class_of).cloned().collect();
         for object in &converted.objects {
@@ -256,10 +283,25 @@ impl Findings {
         match read {
             Ok(read) => {
                 self.add(Level::Shown, describe(&read.settings).into_iter().map(|(key, value)| format!("{origin}: {key} = {value}")));
+                if read == settings::Read::default() {
+                    self.add(Level::Note, [format!("{origin}: no setting is in it")]);
+                }
                 self.add(Level::Note, read.ignored.iter().map(|ignored| format!("{origin}: {ignored}")));
             }
             Err(errors) => self.add(Level::Error, errors.iter().map(ToString::to_string)),
         }
+    }
+}
+
+/// Why a text is no values of a chart; `None` if it is, or is no YAML, which is an error of its settings.
+fn no_values(text: &str) -> Option<String> {
+    let wanted = "values of a chart are a mapping, as `helm get values -o yaml` prints it";
+    match mapping::other(text) {
+        // So `helm get values` prints that there are none.
+        Some(_) if text.trim() == "null" => None,
+        Some(is) => Some(format!("the file {is}: {wanted}")),
+        None if mapping::is_manifest(text) => Some(format!("the file is a manifest: name it with -f; {wanted}")),
+        None => None,
     }
 }
 
@@ -270,7 +312,7 @@ fn is_aws_auth(object: &Object) -> bool {
     matches!(object, Object::ConfigMap(map) if map.metadata.name == AWS_AUTH)
 }
 
-/// The warning that a role could not be looked up.
+/// The error that a role could not be looked up.
 fn unjudged(role: &str) -> String {
     format!(
         "--node-role {role}: whether its nodes may join is not checked, because the ConfigMap {AWS_AUTH} is not among the manifests: add it \

@@ -53,13 +53,35 @@ fn a_role_that_cannot_be_looked_up_is_not_said_to_be_fine() {
     let role = Some("KarpenterNodeRole-shop".to_owned());
     let asked = Args { node_role: role, ..args(&["004-deployment-inflate.yaml"]) };
     let ran = run_on(&asked, &[]);
-    assert_eq!(ran.code, ExitCode::SUCCESS);
-    assert!(ran.out.contains("warning: --node-role KarpenterNodeRole-shop: whether its nodes may join is not checked"), "{}", ran.out);
-    assert!(ran.out.contains("kubectl get configmap aws-auth -n kube-system -o yaml"), "{}", ran.out);
-    assert_eq!(run_on(&Args { strict: true, ..asked.clone() }, &[]).code, ExitCode::from(1));
+    assert_eq!(ran.code, ExitCode::from(1), "{}", ran.err);
+    assert!(ran.err.contains("error: --node-role KarpenterNodeRole-shop: whether its nodes may join is not checked"), "{}", ran.err);
+    assert!(ran.err.contains("kubectl get configmap aws-auth -n kube-system -o yaml"), "{}", ran.err);
     let unasked = run_on(&Args { node_role: None, ..asked.clone() }, &[]);
     let found = run_on(&Args { filename: vec![seed("002-aws-auth.yaml")], ..asked }, &[]);
-    assert!(!unasked.out.contains("--node-role") && !found.out.contains("--node-role"), "{}{}", unasked.out, found.out);
+    assert_eq!(unasked.code, ExitCode::SUCCESS, "{}", unasked.err);
+    assert!(!unasked.err.contains("--node-role") && !found.err.contains("--node-role"), "{}{}", unasked.err, found.err);
+}
+
+#[test]
+fn what_is_no_values_of_a_chart_is_refused() {
+    let directory = std::env::temp_dir().join(format!("whittle-values-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let checked = |text: &str| {
+        let file = directory.join("values.yaml");
+        std::fs::write(&file, text).unwrap();
+        run_on(&Args { values: vec![file], ..Args::default() }, &[])
+    };
+    let wrong =
+        [("", "the file is empty"), ("# none\n", "the file is empty"), ("[]", "the file is a list"), ("7", "the file is a single value")];
+    let wrong = wrong.into_iter().chain([("apiVersion: v1\nkind: List\nitems: []\n", "the file is a manifest: name it with -f")]);
+    let refused: Vec<_> = wrong.map(|(text, why)| (checked(text), why)).collect();
+    let (right, none) = (checked("settings: {clusterName: shop}\n"), checked("null\n"));
+    std::fs::remove_dir_all(&directory).unwrap();
+    for (ran, why) in refused {
+        assert!(ran.code == ExitCode::from(2) && ran.err.contains(why) && ran.out.is_empty(), "{why}: {}{}", ran.out, ran.err);
+    }
+    assert!(right.code == ExitCode::SUCCESS && right.out.contains("CLUSTER_NAME = shop"), "{}{}", right.out, right.err);
+    assert!(none.code == ExitCode::SUCCESS && none.out.contains("values.yaml: no setting is in it"), "{}{}", none.out, none.err);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod run;
 
 pub use run::{MachineSpan, Outcome, Play, play, play_with, run};
 
+use crate::mapping;
 use crate::source::files::{self, FileError};
 use conditions::Condition;
 pub use reservations::Reserve;
@@ -333,6 +334,10 @@ pub enum ScenarioError {
 pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
     let shown = path.display().to_string();
     let text = files::text(path)?;
+    if let Some(is) = mapping::other(&text) {
+        let message = format!("the file {is}, and no scenario, which is a mapping: write the keys name and steps");
+        return Err(ScenarioError::Parse { path: shown, message });
+    }
     let mut scenario: Scenario = serde_saphyr::from_str(&text)
         .map_err(|error| ScenarioError::Parse { path: shown.clone(), message: words::plain(&error.to_string()) })?;
     scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);
