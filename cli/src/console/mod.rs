@@ -10,6 +10,7 @@ mod tests;
 
 use crate::live::deployment::StackArgs;
 use crate::look::ClusterArgs;
+use crate::numbers;
 use crate::page::{self, Bound};
 use crate::printing::{self, complain, say};
 use crate::source::Offers;
@@ -59,6 +60,7 @@ pub struct ConsoleArgs {
     pub address: IpAddr,
     /// Port of the page; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(value_parser = numbers::within::<u16>(0..=65_535), allow_negative_numbers = true)]
     pub port: u16,
     /// Serve the page on an address that other machines reach. It is not encrypted
     #[arg(long)]

@@ -38,6 +38,9 @@ pub(crate) struct Stack {
     pub(crate) tags: BTreeMap<String, String>,
 }
 
+/// How many letters are shown of an answer that was not expected.
+const SHOWN: usize = 60;
+
 impl Stack {
     /// Reads it.
     pub(crate) fn read(account: &Account<'_>, name: &str) -> Result<Self, String> {
@@ -54,7 +57,14 @@ impl Stack {
             Err(error) if error.says("does not exist") => return Ok(Err(error)),
             Err(error) => return Err(format!("the stack {name} cannot be read: {error}")),
         };
-        let stack = list(&answer, "/Stacks").first().ok_or_else(|| format!("the stack {name} cannot be read: the answer has none"))?;
+        let stack = list(&answer, "/Stacks").first().ok_or_else(|| {
+            let came = answer.to_string();
+            let came: String = if came.chars().count() <= SHOWN { came } else { came.chars().take(SHOWN).chain(['…']).collect() };
+            format!(
+                "the stack {name} cannot be read: `aws cloudformation describe-stacks` printed {came}, without a stack in a list Stacks: is \
+                 `aws` AWS's own command?"
+            )
+        })?;
         let read = Self::of(stack).ok_or_else(|| format!("the stack {name} cannot be read: its ARN is {:?}", text(stack, "/StackId")));
         read.map(Ok)
     }

@@ -119,8 +119,13 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     }
     let standard_input = [PathBuf::from("-")];
     let nothing_named = args.files.is_empty() && args.stack.stack.is_none();
+    let mut is_read = false;
     for path in if nothing_named { standard_input.as_slice() } else { &args.files } {
         let name = path.display().to_string();
+        if name == "-" && std::mem::replace(&mut is_read, true) {
+            ledger.fail("standard input is named more than once, and can be read only once: leave the others out".to_owned());
+            continue;
+        }
         if name == "-" {
             let _patience = Patience::with("reading standard input".to_owned());
             if ledger.read("standard input", &mut *stdin) {

@@ -46,6 +46,13 @@ fn entries_are_found_in_all_formats() {
 }
 
 #[test]
+fn standard_input_is_read_once() {
+    let args = SavingsArgs { files: vec!["-".into(), "-".into()], ..args() };
+    let read = summarize(&args, "2026-01-05T12:00:00Z".parse().unwrap(), &mut "[]".as_bytes());
+    assert!(read.status == 2 && read.faults[0].starts_with("standard input is named more than once"), "{:?}", read.faults);
+}
+
+#[test]
 fn other_decisions_are_skipped_and_duplicate_entries_counted_once() {
     let other = json!({"at": "2026-01-05T10:00:00Z", "kind": "kept", "subject": "node/n", "message": "…", "detail": null});
     let twice = record("a", 2_000_000_000, 0);

@@ -3,6 +3,7 @@
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
+use crate::numbers;
 use clap::Args;
 use jiff::SignedDuration;
 use std::collections::BTreeSet;
@@ -18,10 +19,10 @@ Examples:
 Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
 pub struct BurstArgs {
     /// Pods that are created at once
-    #[arg(long, default_value_t = 14_800)]
+    #[arg(long, default_value_t = 14_800, value_parser = numbers::within::<u32>(1..=1_000_000), allow_negative_numbers = true)]
     pub pods: u32,
     /// Fail above this peak of the process's memory, in megabytes
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = numbers::within::<u64>(1..=u64::MAX), allow_negative_numbers = true)]
     pub megabytes: u64,
 }
 

@@ -2,6 +2,7 @@
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
+use crate::numbers;
 use clap::Args;
 use jiff::SignedDuration;
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ Examples:
 Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
 pub struct DrainArgs {
     /// Nodes that are drained together
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = numbers::within::<u32>(1..=100_000), allow_negative_numbers = true)]
     pub nodes: u32,
 }
 

@@ -2,6 +2,7 @@
 
 use super::manifests;
 use crate::local::session::{Place, Session, SessionError};
+use crate::numbers;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -19,13 +20,13 @@ Examples:
 Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
 pub struct VerdictsArgs {
     /// Nodes of the cluster
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = numbers::within::<u32>(1..=100_000), allow_negative_numbers = true)]
     pub nodes: u32,
     /// Pods on each node
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = numbers::within::<u32>(1..=1_000), allow_negative_numbers = true)]
     pub pods: u32,
     /// How long verdicts are observed once the cluster has settled
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 15, value_parser = numbers::within::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub minutes: u32,
 }
 

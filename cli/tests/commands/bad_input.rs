@@ -203,6 +203,16 @@ fn a_file_without_an_object_beside_others_is_named() {
         "{}",
         err(&validated)
     );
+    for command in ["plan", "consolidate", "explain"] {
+        let words = [command, "web-0", "-f", &web, "-f", &none, "--region", "us-east-1"];
+        let words: Vec<&str> = words.into_iter().filter(|word| command == "explain" || *word != "web-0").collect();
+        let ended = whittle(&words, "");
+        assert!(
+            err(&ended).contains("note: ") && err(&ended).contains("none.yaml has no object: nothing of it is read"),
+            "{}",
+            err(&ended)
+        );
+    }
 }
 
 #[test]
@@ -275,6 +285,58 @@ fn check_and_plan_say_the_same_of_an_object_that_no_server_has() {
         let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{text}---\n{WEB}"));
         refused(&planned, 1, &[wanted]);
         assert_eq!(lines(&checked), lines(&planned));
+    }
+}
+
+#[test]
+fn a_name_that_no_server_has_is_refused_by_every_command_and_ends_no_line() {
+    let plan = ["plan", "-f", "-", "--region", "us-east-1"];
+    for (kind, rest) in [("Pod", "spec: {containers: [{name: c}]}"), ("Node", "spec: {}")] {
+        let text = format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a/b}}\n{rest}\n");
+        let wanted = format!("{kind} \"a/b\", metadata.name: \"a/b\" is no name");
+        refused(&whittle(&["check", "-f", "-"], &text), 1, &[&wanted]);
+        refused(&whittle(&plan, &text), 2, &[&wanted]);
+    }
+    let claim = "apiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {name: A}\nspec: {requirements: [], nodeClassRef: \
+                 {group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}\n";
+    refused(&whittle(&plan, claim), 2, &["NodeClaim \"A\", metadata.name: \"A\" is no name"]);
+    refused(&whittle(&["check", "-f", "-"], claim), 2, &["NodeClaim \"A\", metadata.name: \"A\" is no name"]);
+    for forged in [
+        r#"{"apiVersion": "v1", "kind": "Pod\nerror: forged", "metadata": {"name": "a"}}"#,
+        r#"{"apiVersion": "batch/v1\nerror: forged", "kind": "CronJob", "metadata": {"name": "a"}}"#,
+        r#"{"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "a\nerror: forged"}}"#,
+        r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"b\nerror: forged": "c\nerror: forged"}}}"#,
+    ] {
+        for command in [&["check", "-f", "-"][..], &["validate", "-f", "-"], &["convert", "-f", "-"], &plan] {
+            let ended = whittle(command, forged);
+            let printed = format!("{}{}", out(&ended), err(&ended));
+            assert!(!printed.lines().any(|line| line.starts_with("error: forged")), "{command:?}: {printed}");
+            // Validate judges no pods.
+            assert!(!ended.status.success() || (command[0] != "check" && command[0] != "plan"), "{command:?}: {printed}");
+        }
+    }
+}
+
+#[test]
+fn null_among_the_items_of_a_list_is_the_same_error_to_every_command() {
+    let list = |kind: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "{kind}", "items": [null, {{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "a"}}, "spec": null}}]}}"#
+        )
+    };
+    for kind in ["List", "NodeList"] {
+        let wanted = format!("document 1, {kind}, items[0]: null is no object: write a map");
+        refused(&whittle(&["check", "-f", "-"], &list(kind)), 2, &[&wanted]);
+        let validated = whittle(&["validate", "-f", "-"], &list(kind));
+        refused(&validated, 2, &[&wanted]);
+        assert!(out(&validated).contains("Node \"a\"") || err(&validated).contains("Node \"a\""), "the others are judged");
+        let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &list(kind));
+        refused(&planned, 1, &[&wanted.replace("1,", "1:")]);
+    }
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "spec": null, "status": {"capacity": null}}"#;
+    for command in [&["check", "-f", "-"][..], &["plan", "-f", "-", "--region", "us-east-1"]] {
+        let ended = whittle(command, node);
+        assert!(ended.status.success(), "{command:?}: {}", err(&ended));
     }
 }
 
@@ -358,7 +420,53 @@ fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
     for arguments in
         [["sim", "crash", "--every", "0", &file], ["sim", "storm", "--seeds", "0", &file], ["sim", "mutants", "--seeds", "0", &file]]
     {
-        refused(&whittle(&arguments, ""), 2, &["write a whole number from 1 to"]);
+        refused(&whittle(&arguments, ""), 2, &["write a whole number from 1 to 18446744073709551615"]);
+    }
+    for (text, is) in [("", "is empty"), ("# nothing\n", "is empty"), ("[]", "is a list")] {
+        let wanted = format!("other.yaml: the file {is}, and no scenario, which is a mapping: write the keys name and steps");
+        let ended = whittle(&["local", "run", &folder.file("other.yaml", text)], "");
+        refused(&ended, 2, &[&wanted]);
+        assert_eq!(err(&ended).matches("error").count(), 1, "{}", err(&ended));
+    }
+}
+
+#[test]
+fn a_number_out_of_its_range_is_told_the_range_also_if_it_is_negative() {
+    let all = "18446744073709551615";
+    for (arguments, least, most) in [
+        (&["cost", "--nodes", "1", "--launches-per-hour", "1e9"][..], 0, "2000"),
+        (&["cost", "--clusters", all], 1, "100"),
+        (&["cost", "--nodes", "-1"], 0, "5000"),
+        (&["local", "--seed", "-1"], 0, all),
+        (&["local", "--web", "--web-port", "70000"], 0, "65535"),
+        (&["local", "run", "--seed", "-1", "some.yaml"], 0, all),
+        (&["sim", "storm", "--from", "-1", "some.yaml"], 0, all),
+        (&["sim", "day", "--hours", "x"], 1, "10000"),
+        (&["top", "--watch", "--every", "-1"], 1, "3600"),
+        (&["console", "--port", "-1"], 0, "65535"),
+    ] {
+        refused(&whittle(arguments, ""), 2, &[&format!("write a whole number from {least} to {most}, in digits")]);
+    }
+}
+
+#[test]
+fn standard_input_named_twice_is_refused_by_every_command() {
+    for command in [&["plan", "--region", "us-east-1"][..], &["check"], &["validate"], &["convert"]] {
+        let ended = whittle(&[command, &["-f", "-", "-f", "-"]].concat(), WEB);
+        refused(&ended, 2, &["standard input: it is named more than once with -f -"]);
+    }
+}
+
+#[test]
+fn a_program_without_an_answer_is_named_with_what_it_was_asked_for() {
+    let folder = Folder::new("answers-of-aws");
+    let aws = |script: &str| {
+        let program = folder.program("aws", script);
+        Command::new(env!("CARGO_BIN_EXE_whittle")).args(["savings", "--stack", "a"]).env("WHITTLE_AWS", program).output().unwrap()
+    };
+    for (script, came) in [("echo '{}'", "{}"), ("echo '{\"Stacks\": []}'", "{\"Stacks\":[]}")] {
+        let wanted = format!("`aws cloudformation describe-stacks` printed {came}, without a stack in a list Stacks");
+        refused(&aws(script), 2, &[&wanted]);
     }
 }
 
@@ -446,7 +554,7 @@ fn numbers_that_cannot_be_are_refused_for_what_they_are() {
     let none = folder.file("none.yaml", WEB);
     for (arguments, wanted) in [
         (&["plan", "-f", &none, "--machine-cost", "-1"][..], "\"-1\" is no cost of a machine"),
-        (&["cost", "--nodes", "-1"], "-1 is not in 0..=5000"),
+        (&["cost", "--nodes", "-1"], "write a whole number from 0 to 5000"),
         (&["savings", "--since", "-1d"], "write numbers with units"),
         (&["plan", "-f", &none, "--now", "9999-12-31T23:59:59Z"], "write one up to 9999-12-30T22:00:00Z"),
         (&["plan", "-f", &none, "--now", "yesterday"], "write date, time and zone"),

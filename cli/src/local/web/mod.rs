@@ -11,6 +11,7 @@ mod state;
 mod tests;
 
 use super::prompt::Prompt;
+use crate::numbers;
 use crate::page::{self, Bound, address};
 use clap::Args;
 use std::fmt::Write as _;
@@ -27,6 +28,7 @@ pub struct PageArgs {
     pub web: Option<IpAddr>,
     /// Port of the page; 0 takes a free one
     #[arg(long, requires = "web", value_name = "PORT", default_value_t = 0)]
+    #[arg(value_parser = numbers::within::<u16>(0..=65_535), allow_negative_numbers = true)]
     pub web_port: u16,
     /// Serve the page on an address that other machines reach. It is not encrypted
     #[arg(long, requires = "web")]

@@ -12,6 +12,7 @@ pub use moves::Move;
 
 use super::verdicts;
 use crate::local::session::{Place, Session, SessionError};
+use crate::numbers;
 use crate::printing::complain;
 use crate::savings::ledger_of;
 use clap::Args;
@@ -38,13 +39,13 @@ pub struct DayArgs {
     #[arg(long, value_enum, default_value_t)]
     pub kind: Kind,
     /// The peak load, in machines of eight cores
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = numbers::within::<u32>(1..=100_000), allow_negative_numbers = true)]
     pub nodes: u32,
     /// How long; a day by default, or a week for growth
-    #[arg(long)]
+    #[arg(long, value_parser = numbers::within::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub hours: Option<u32>,
     /// The hour to begin with, 0 for midnight
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = numbers::within::<u32>(0..=10_000), allow_negative_numbers = true)]
     pub from: u32,
     /// The memory requests of pods
     #[arg(long, value_enum, default_value_t)]
@@ -53,7 +54,7 @@ pub struct DayArgs {
     #[arg(long, value_enum, default_value_t)]
     pub capacity_type: CapacityType,
     /// Cores of the largest machine that the pool buys, 0 for any
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = numbers::within::<u32>(0..=1_000), allow_negative_numbers = true)]
     pub cores: u32,
     /// Also print what a moment cost, each time before the load changes
     #[arg(long)]
