@@ -89,7 +89,7 @@ fn decide_json(mut objects: BTreeMap<&'static str, Value>, packing: PackingArg) 
     let text: Vec<String> = objects.values().map(|object| format!("{object:#}\n---\n")).collect();
     let read = source::read_text("input.yaml", &text.concat()).map_err(|error| error.to_string())?;
     if !read.blocks_disruption.is_empty() {
-        return Err(source::ReadError::BlocksDisruption(read.blocks_disruption).to_string());
+        return Err(format!("{}\n{}", source::ReadError::BlocksDisruption, read.blocks_disruption.join("\n")));
     }
     let types = catalog::parse(&catalog).map_err(|error| error.to_string())?;
     let decision = decide(&read, &catalog::for_all_pools(&read.objects, types), packing);

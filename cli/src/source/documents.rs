@@ -1,6 +1,6 @@
 //! Splits files into documents, and finds the errors of each separately.
 
-use super::acceptance::Judged;
+use super::acceptance::{Judged, REPLICAS_MAX, faults_of, too_many};
 use super::error::ReadError;
 use super::identity::Identity;
 use serde::de::DeserializeOwned;
@@ -465,18 +465,21 @@ impl Document {
         }
     }
 
-    /// The same, unless an API server would refuse the object. What a cluster has was accepted.
+    /// The same, unless an API server would refuse the object; then all that is wrong with it. What a cluster has was accepted.
     pub(crate) fn accepted<T: DeserializeOwned + Judged>(&self) -> Result<T, ReadError> {
-        let object: T = self.parse()?;
-        let mut faults = if self.live { Vec::new() } else { manifest::misspelt(self.kind(), &self.value) };
-        if !self.live {
-            faults.extend(object.faults());
-        }
-        if faults.is_empty() {
-            return Ok(object);
-        }
         let line = |fault: FieldError| self.fault(fault.path.to_string(), fault.message).to_string();
-        Err(ReadError::Manifest(faults.into_iter().map(line).collect()))
+        let misspelt = if self.live { Vec::new() } else { manifest::misspelt(self.kind(), &self.value) };
+        let mut lines: Vec<String> = misspelt.into_iter().map(line).collect();
+        let object: T = match self.parse() {
+            Ok(object) => object,
+            Err(error) => {
+                lines.extend(error.lines());
+                return Err(ReadError::Manifest(lines));
+            }
+        };
+        let faults = if self.live { Vec::from_iter(too_many(&object, REPLICAS_MAX)) } else { faults_of(&object, REPLICAS_MAX) };
+        lines.extend(faults.into_iter().map(line));
+        if lines.is_empty() { Ok(object) } else { Err(ReadError::Manifest(lines)) }
     }
 
     /// Replaces a YAML 1.1 boolean by a boolean; returns whether there was one.

@@ -18,12 +18,9 @@ pub enum ReadError {
     Nothing { command: String },
     #[error("there is no object in {}", .0.join(", "))]
     NoObjects(Vec<String>),
-    /// Unreadable objects that might protect pods or nodes, so that nothing can be disrupted safely.
-    #[error(
-        "nothing is decided, because what cannot be read may protect pods and nodes; mend it or leave it out:\n{}",
-        .0.join("\n")
-    )]
-    BlocksDisruption(Vec<String>),
+    /// Refused objects, which were told, might protect pods or nodes, so that nothing can be disrupted safely.
+    #[error("nothing is decided, because what is refused may protect pods and nodes: mend it, or leave it out")]
+    BlocksDisruption,
     #[error("{path}, document {document}: {object}, {field}: {message}")]
     Object { path: String, document: usize, object: String, field: String, message: String },
     #[error("--replicas {name}: {message}")]
@@ -44,7 +41,7 @@ pub enum ReadError {
     NoOffers { known: &'static [&'static str] },
     #[error(
         "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region {} --rename {region}`, \
-         correct its prices, and name it with --instance-types",
+         correct its prices, and name it with --instance-types (docs/catalog.md)",
         .known.join(", "),
         .known.first().copied().unwrap_or_default()
     )]

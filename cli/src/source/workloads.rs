@@ -1,7 +1,6 @@
 //! Services, workloads and capacity buffers: Services and workloads select the pods that spread together (cluster-default
 //! spread, scheduling 22), and capacity buffers take the spec of their pods from workloads and templates.
 
-use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::documents::Document;
 use super::error::ReadError;
 use super::expansion::{PodMaker, Replicas, expand};
@@ -50,7 +49,7 @@ impl WorkloadManifests {
                     spec.replicas.unwrap_or(1),
                     spec.template.clone(),
                     LabelSelector::default(),
-                )?;
+                );
                 let pairs = spec.selector.unwrap_or_else(|| spec.template.metadata.labels.into_inner());
                 let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
                 self.owner("ReplicationController", &metadata, Some(selector));
@@ -66,7 +65,7 @@ impl WorkloadManifests {
                 };
                 let kind = source.as_str();
                 let (replicas, template, selector) = (spec.replicas.unwrap_or(1), spec.template.clone(), spec.selector.clone());
-                self.maker(document, kind, &metadata, replicas, template, selector)?;
+                self.maker(document, kind, &metadata, replicas, template, selector);
                 self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
                 self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
             }
@@ -74,10 +73,7 @@ impl WorkloadManifests {
                 let mut job: Job = document.accepted()?;
                 stamp.fill(&mut job.metadata, true);
                 let replicas = job.pods_at_a_time();
-                if let Some(fault) = replicas_fault(replicas, REPLICAS_MAX) {
-                    return Err(document.fault(job.pods_field().to_owned(), fault.replace("replicas", "pods at a time")));
-                }
-                self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector)?;
+                self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector);
             }
             ("v1", "PodTemplate") => {
                 let mut template: StoredPodTemplate = document.accepted()?;
@@ -103,13 +99,9 @@ impl WorkloadManifests {
         replicas: i32,
         template: PodTemplate,
         selector: LabelSelector,
-    ) -> Result<(), ReadError> {
-        if let Some(fault) = replicas_fault(replicas, REPLICAS_MAX) {
-            return Err(document.fault("spec.replicas".to_owned(), fault));
-        }
+    ) {
         let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();
         self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes, live: document.live });
-        Ok(())
     }
 
     /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods.

@@ -284,7 +284,16 @@ fn check_and_plan_say_the_same_of_an_object_that_no_server_has() {
         };
         let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{text}---\n{WEB}"));
         refused(&planned, 1, &[wanted]);
-        assert_eq!(lines(&checked), lines(&planned));
+        assert_eq!(lines(&checked), lines(&planned), "all that is wrong with it");
+    }
+    let many = WEB
+        .replace("replicas: 3", "replicas: -1")
+        .replace("name: web", "name: a/b")
+        .replace("{app: web}}, template", "{app: b}}, template");
+    for (command, code) in [(&["check", "-f", "-"][..], 1), (&["plan", "-f", "-", "--region", "us-east-1"], 2)] {
+        let wanted =
+            ["spec.replicas: -1 replicas cannot be", "metadata.name: \"a/b\" is no name", "spec.selector: the labels of the template"];
+        refused(&whittle(command, &many), code, &wanted);
     }
 }
 

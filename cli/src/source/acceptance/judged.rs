@@ -21,6 +21,10 @@ const PRIORITY_MAX: i32 = 1_000_000_000;
 pub(crate) trait Judged: Kind {
     /// What it refuses in the fields that are read here, but for numbers of replicas.
     fn faults(&self) -> Vec<FieldError>;
+    /// How many pods it asks for, and where.
+    fn replicas(&self) -> Option<(&'static str, i32)> {
+        None
+    }
 }
 
 /// The errors of the metadata by which an object is known.
@@ -31,8 +35,13 @@ fn naming<T: Kind>(object: &T) -> Vec<FieldError> {
 
 /// Implements the judgement of a kind: that of its metadata, and a function.
 macro_rules! judged {
-    ($($kind:ty: $judge:expr),* $(,)?) => {$(
+    ($($kind:ty: $judge:expr $(, of $replicas:expr)?;)*) => {$(
         impl Judged for $kind {
+            $(fn replicas(&self) -> Option<(&'static str, i32)> {
+                let replicas: fn(&Self) -> Option<(&'static str, i32)> = $replicas;
+                replicas(self)
+            }
+            )?
             fn faults(&self) -> Vec<FieldError> {
                 let mut faults = naming(self);
                 metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
@@ -45,30 +54,30 @@ macro_rules! judged {
 }
 
 judged! {
-    Pod: |one, faults| pod::spec(&one.spec, &FieldPath::of("spec"), faults),
-    Deployment: |one, faults| workload(&one.spec, faults),
-    ReplicaSet: |one, faults| workload(&one.spec, faults),
-    StatefulSet: |one, faults| workload(&one.spec, faults),
-    DaemonSet: |one, faults| selecting(&one.spec.selector, &one.spec.template, faults),
+    Pod: |one, faults| pod::spec(&one.spec, &FieldPath::of("spec"), faults);
+    Deployment: |one, faults| workload(&one.spec, faults), of |one| Some(("spec.replicas", one.spec.replicas?));
+    ReplicaSet: |one, faults| workload(&one.spec, faults), of |one| Some(("spec.replicas", one.spec.replicas?));
+    StatefulSet: |one, faults| workload(&one.spec, faults), of |one| Some(("spec.replicas", one.spec.replicas?));
+    DaemonSet: |one, faults| selecting(&one.spec.selector, &one.spec.template, faults);
     ReplicationController: |one, faults| {
         template(&one.spec.template, "spec.template", faults);
         labels(&one.spec.selector.clone().unwrap_or_default(), &FieldPath::of("spec.selector"), faults);
-    },
-    Job: |one, faults| template(&one.spec.template, "spec.template", faults),
-    StoredPodTemplate: |one, faults| template(&one.template, "template", faults),
-    Service: |one, faults| labels(&one.spec.selector, &FieldPath::of("spec.selector"), faults),
-    PodDisruptionBudget: budget,
+    }, of |one| Some(("spec.replicas", one.spec.replicas?));
+    Job: |one, faults| template(&one.spec.template, "spec.template", faults), of |one| Some((one.pods_field(), one.pods_at_a_time()));
+    StoredPodTemplate: |one, faults| template(&one.template, "template", faults);
+    Service: |one, faults| labels(&one.spec.selector, &FieldPath::of("spec.selector"), faults);
+    PodDisruptionBudget: budget;
     PersistentVolume: |one, faults| {
         let required = one.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
         required.into_iter().for_each(|required| node_selector(required, &FieldPath::of("spec.nodeAffinity.required"), faults));
-    },
-    StorageClass: storage_class,
-    PriorityClass: priority_class,
-    ConfigMap: |_, _| {},
-    CsiNode: |_, _| {},
-    Namespace: |_, _| {},
-    PersistentVolumeClaim: |_, _| {},
-    VolumeAttachment: |_, _| {},
+    };
+    StorageClass: storage_class;
+    PriorityClass: priority_class;
+    ConfigMap: |_, _| {};
+    CsiNode: |_, _| {};
+    Namespace: |_, _| {};
+    PersistentVolumeClaim: |_, _| {};
+    VolumeAttachment: |_, _| {};
 }
 
 /// A kubelet makes a Node, with labels that it has from others: only the taints are a user's.

@@ -16,7 +16,7 @@ pub(crate) use judged::Judged;
 
 use whittle_api::ObjectMeta;
 use whittle_api::field::{FieldError, FieldPath};
-use whittle_api::k8s::{IntOrString, PdbSpec};
+use whittle_api::k8s::{IntOrString, Job, Kind, PdbSpec};
 use whittle_api::manifest::{Located, ManifestError, Object};
 
 /// The largest number of replicas that is planned. An API server has no such limit, but every pod takes memory and time.
@@ -57,7 +57,7 @@ pub(crate) fn budget_fault(spec: &PdbSpec) -> Option<(&'static str, String)> {
 
 /// The errors of an object, of which `most` replicas can be followed.
 pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError> {
-    let Some((metadata, faults)) = judged(&located.value) else { return Vec::new() };
+    let Some((metadata, faults)) = judged(&located.value, most) else { return Vec::new() };
     let fault = |error: FieldError| ManifestError {
         file: located.file.clone(),
         document: located.document,
@@ -66,49 +66,47 @@ pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError>
         field: error.path,
         message: error.message,
     };
-    let replicas = replicas_of(&located.value)
-        .and_then(|(field, replicas)| Some(FieldError::new(FieldPath::of(field), replicas_fault(replicas, most)?)));
-    replicas.into_iter().chain(faults).map(fault).collect()
+    faults.into_iter().map(fault).collect()
 }
 
-/// How many pods an object asks for, and where.
-fn replicas_of(object: &Object) -> Option<(&'static str, i32)> {
-    let replicas = match object {
-        Object::Deployment(object) => object.spec.replicas,
-        Object::ReplicaSet(object) => object.spec.replicas,
-        Object::StatefulSet(object) => object.spec.replicas,
-        Object::ReplicationController(object) => object.spec.replicas,
-        Object::Job(object) => return Some((object.pods_field(), object.pods_at_a_time())),
-        _ => None,
-    };
-    Some(("spec.replicas", replicas?))
+/// What is wrong with an object, of which `most` replicas can be followed.
+pub(crate) fn faults_of<T: Judged>(object: &T, most: i32) -> Vec<FieldError> {
+    too_many(object, most).into_iter().chain(object.faults()).collect()
 }
 
-/// The metadata of an object, and what is wrong with it besides the number of its replicas. Karpenter's kinds are validated with their schemas.
-fn judged(object: &Object) -> Option<(&ObjectMeta, Vec<FieldError>)> {
-    fn of<T: Judged>(object: &T) -> Option<(&ObjectMeta, Vec<FieldError>)> {
-        Some((object.meta(), object.faults()))
+/// What is wrong with the number of pods that an object asks for. Too many are so in a cluster, too.
+pub(crate) fn too_many<T: Judged>(object: &T, most: i32) -> Option<FieldError> {
+    let (field, replicas) = object.replicas()?;
+    let fault = replicas_fault(replicas, most)?;
+    let fault = if T::KIND == Job::KIND { fault.replace("replicas", "pods at a time") } else { fault };
+    Some(FieldError::new(FieldPath::of(field), fault))
+}
+
+/// The metadata of an object, and what is wrong with it. Karpenter's kinds are validated with their schemas.
+fn judged(object: &Object, most: i32) -> Option<(&ObjectMeta, Vec<FieldError>)> {
+    fn of<T: Judged>(object: &T, most: i32) -> Option<(&ObjectMeta, Vec<FieldError>)> {
+        Some((object.meta(), faults_of(object, most)))
     }
     match object {
-        Object::Pod(object) => of(&**object),
-        Object::Deployment(object) => of(&**object),
-        Object::ReplicaSet(object) => of(&**object),
-        Object::StatefulSet(object) => of(&**object),
-        Object::DaemonSet(object) => of(&**object),
-        Object::ReplicationController(object) => of(&**object),
-        Object::Job(object) => of(&**object),
-        Object::PodTemplate(object) => of(&**object),
-        Object::Service(object) => of(&**object),
-        Object::ConfigMap(object) => of(&**object),
-        Object::Namespace(object) => of(&**object),
-        Object::Node(object) => of(&**object),
-        Object::PodDisruptionBudget(object) => of(&**object),
-        Object::PriorityClass(object) => of(&**object),
-        Object::PersistentVolumeClaim(object) => of(&**object),
-        Object::PersistentVolume(object) => of(&**object),
-        Object::StorageClass(object) => of(&**object),
-        Object::CsiNode(object) => of(&**object),
-        Object::VolumeAttachment(object) => of(&**object),
+        Object::Pod(object) => of(&**object, most),
+        Object::Deployment(object) => of(&**object, most),
+        Object::ReplicaSet(object) => of(&**object, most),
+        Object::StatefulSet(object) => of(&**object, most),
+        Object::DaemonSet(object) => of(&**object, most),
+        Object::ReplicationController(object) => of(&**object, most),
+        Object::Job(object) => of(&**object, most),
+        Object::PodTemplate(object) => of(&**object, most),
+        Object::Service(object) => of(&**object, most),
+        Object::ConfigMap(object) => of(&**object, most),
+        Object::Namespace(object) => of(&**object, most),
+        Object::Node(object) => of(&**object, most),
+        Object::PodDisruptionBudget(object) => of(&**object, most),
+        Object::PriorityClass(object) => of(&**object, most),
+        Object::PersistentVolumeClaim(object) => of(&**object, most),
+        Object::PersistentVolume(object) => of(&**object, most),
+        Object::StorageClass(object) => of(&**object, most),
+        Object::CsiNode(object) => of(&**object, most),
+        Object::VolumeAttachment(object) => of(&**object, most),
         Object::NodePool(_) | Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::NodeClass(_) | Object::CapacityBuffer(_) => None,
         Object::Legacy(_) | Object::ClusterConfig(_) | Object::Unknown { .. } => None,
     }

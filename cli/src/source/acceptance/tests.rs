@@ -229,7 +229,7 @@ fn every_kind_with_a_template_is_judged_and_selects_its_own_pods() {
     }
     let job =
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec: {parallelism: -1, template: {spec: {containers: [{name: c}]}}}\n";
-    assert_eq!(said(job), ["spec.parallelism: -1 replicas cannot be: write 0 or more"]);
+    assert_eq!(said(job), ["spec.parallelism: -1 pods at a time cannot be: write 0 or more"]);
 }
 
 #[test]

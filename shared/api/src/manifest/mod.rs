@@ -196,7 +196,7 @@ fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec
         Ok(_) => Err(errors),
         Err(error) => {
             // The schema has usually reported the same error, with more detail.
-            if errors.is_empty() {
+            if errors.is_empty() || !strict {
                 errors.push(error);
             }
             Err(errors)
