@@ -40,7 +40,8 @@ Examples:
   whittle explain ip-10-0-1-7.ec2.internal --context prod --stack whittle      (why did it go at 03:12?)
   whittle explain node/ip-10-0-1-7.ec2.internal -f cluster.yaml --region eu-west-1
 
-Exit code: 0 if there is an answer, 1 if it leaves out or relies on objects that are refused, 2 if there is none.")]
+Exit code: 0 if there is an answer, 1 if it leaves out or relies on objects that are refused or the output cannot be
+written, 2 if there is none.")]
 pub struct ExplainArgs {
     /// What to explain: a pod (NAME or NAMESPACE/NAME), a node, a NodeClaim, a NodePool or a workload. If several objects have the name,
     /// write pod/, node/, nodeclaim/, nodepool/ or its kind, such as deployment/, before it.
@@ -184,7 +185,7 @@ fn present(
             return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
         }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
-            return Err(ReadError::BlocksDisruption(read.blocks_disruption.clone()).into());
+            return Err(ReadError::BlocksDisruption.into());
         }
         Subject::Node(name) | Subject::NodeClaim(name) => name.to_owned(),
     };
