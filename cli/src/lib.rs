@@ -40,8 +40,8 @@ use std::process::ExitCode;
 
 /// A node autoscaler for Amazon EKS that runs as functions
 ///
-/// Exit code of every command, unless its help says more: 0 if all is well, 1 if there is an answer and something is wrong, 2 if
-/// there is none.
+/// Exit code of every command, unless its help says more: 0 if all is well, 1 if there is an answer and something is wrong, or it cannot
+/// be written, 2 if there is none.
 #[derive(Debug, Parser)]
 #[command(name = "whittle", version, about, arg_required_else_help = true)]
 pub struct Cli {
@@ -81,7 +81,7 @@ Examples:
   whittle demo
   whittle demo | less -R
 
-Exit code: 0 if everything came as expected, 1 if not.")]
+Exit code: 0 if everything came as expected, 1 if not, or the output cannot be written.")]
     Demo,
     /// The whole system in one process against a simulated region: a prompt, or scenarios
     Local(local::LocalArgs),

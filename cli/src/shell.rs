@@ -84,6 +84,22 @@ fn pages(directory: &Path) -> io::Result<usize> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn every_help_that_lists_exit_codes_has_that_of_an_output_that_cannot_be_written() {
+        fn check(command: &mut clap::Command, listed: &mut usize) {
+            let help = command.render_long_help().to_string();
+            if let Some(at) = help.find("Exit code") {
+                let codes = help[at..].split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(codes.contains("cannot be written"), "{}: {codes}", command.get_name());
+                *listed += 1;
+            }
+            command.get_subcommands_mut().for_each(|command| check(command, listed));
+        }
+        let mut listed = 0;
+        check(&mut Cli::command(), &mut listed);
+        assert!(listed > 25, "{listed}");
+    }
+
     /// The commands that do something themselves.
     fn leaves(command: &clap::Command, path: &str, into: &mut Vec<(String, String)>) {
         let path = format!("{path} {}", command.get_name()).trim().to_owned();

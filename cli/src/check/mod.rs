@@ -35,8 +35,8 @@ Examples:
   whittle check --context prod -f new.yaml --quiet   (NodePools, EC2NodeClasses and workloads that are there, or would be)
   whittle check --values values.yaml --environment -o json
 
-Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of) or --node-role could
-not be looked up, 2 if the input cannot be read.")]
+Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), --node-role could not
+be looked up or the output cannot be written, 2 if the input cannot be read.")]
 pub struct Args {
     /// Manifests: a file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename")]

@@ -28,8 +28,8 @@ Examples:
   kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,pdb > cluster.json
   whittle compare -f cluster.json
 
-Exit code: 0 if there is an answer; 1 if it leaves out or relies on objects that are refused, which standard error names; 2 if
-there is none, because something cannot be read, or because there are no nodes or no NodePools to compare.")]
+Exit code: 0 if there is an answer; 1 if it leaves out or relies on objects that are refused, which standard error names, or the
+output cannot be written; 2 if there is none, because something cannot be read, or because there are no nodes or no NodePools to compare.")]
 pub struct CompareArgs {
     #[command(flatten)]
     pub source: Source,

@@ -41,7 +41,8 @@ Examples:
   whittle console --context prod --stack whittle --region eu-west-1
   whittle console --context prod --port 8000 --interval 15
 
-Exit code: 2 if the cluster or the deployment cannot be read at first, or the address cannot be used; otherwise it runs until Ctrl-C.")]
+Exit code: 1 if the output cannot be written, 2 if the cluster or the deployment cannot be read at first, or
+the address cannot be used; otherwise it runs until Ctrl-C.")]
 pub struct ConsoleArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,

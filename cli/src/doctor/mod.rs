@@ -23,7 +23,7 @@ Examples:
 
 It only reads, by the commands aws and kubectl, with your rights.
 
-Exit code: 0 if nothing is wrong (there may be warnings), 1 if there is a problem, 2 if there is none and
+Exit code: 0 if nothing is wrong (there may be warnings), 1 if there is a problem or the output cannot be written, 2 if there is none and
 something could not be looked at.")]
 pub struct Args {
     #[command(flatten)]

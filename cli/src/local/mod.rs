@@ -43,7 +43,7 @@ Examples:
   whittle local --cluster shop --region eu-west-1 --kubernetes-version 1.33
   printf 'apply -f pools.yaml -f web.yaml\\nadvance 10m\\nget nodes\\n' | whittle local
 
-Exit code: 0 if every line was carried out, 2 if one of standard input was not; the rest is not read then.")]
+Exit code: 0 if every line was carried out, 1 if the output cannot be written, 2 if one of standard input was not; the rest is not read then.")]
 pub struct LocalArgs {
     #[command(subcommand)]
     pub command: Option<LocalCommand>,
@@ -87,7 +87,7 @@ Examples:
   whittle local run -o json scenario.yaml | whittle savings -
   whittle local run --report scenario.html scenario.yaml
 
-Exit code: 0 if all expectations were met, 1 if one was not, 2 if a scenario cannot be read or played.")]
+Exit code: 0 if all expectations were met, 1 if one was not or the output cannot be written, 2 if a scenario cannot be read or played.")]
 pub struct RunArgs {
     /// Scenario files
     #[arg(required = true, value_name = "SCENARIO.yaml")]

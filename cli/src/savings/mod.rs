@@ -49,8 +49,8 @@ Examples:
     --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
   whittle savings ledger.json --since 24h
 
-Exit code: 0 if everything was read, 1 if some records could not be read and are left out, or the report could not be
-written, 2 if nothing could be read.")]
+Exit code: 0 if everything was read, 1 if some records could not be read and are left out, or the report or the output
+cannot be written, 2 if nothing could be read.")]
 pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input, which is read if there is neither a file nor --stack
     #[arg(value_name = "FILE")]

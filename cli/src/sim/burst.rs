@@ -16,7 +16,7 @@ use whittle_sim::World;
 Examples:
   whittle sim burst --pods 2000
 
-Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
+Exit code: 0 if every limit and invariant held, 1 if one did not or the output cannot be written, 2 if the input is invalid.")]
 pub struct BurstArgs {
     /// Pods that are created at once
     #[arg(long, default_value_t = 14_800, value_parser = numbers::within::<u32>(1..=1_000_000), allow_negative_numbers = true)]

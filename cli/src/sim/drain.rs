@@ -14,7 +14,7 @@ use whittle_sim::world::Requests;
 Examples:
   whittle sim drain --nodes 100
 
-Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
+Exit code: 0 if every limit and invariant held, 1 if one did not or the output cannot be written, 2 if the input is invalid.")]
 pub struct DrainArgs {
     /// Nodes that are drained together
     #[arg(long, default_value_t = 200, value_parser = numbers::within::<u32>(1..=100_000), allow_negative_numbers = true)]

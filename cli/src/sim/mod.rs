@@ -34,7 +34,7 @@ Examples:
   whittle sim crash tests/scenarios/faults/scale_up.yaml
   whittle sim storm --seeds 100 tests/scenarios/*.yaml
 
-Exit code: 0 if every invariant held, 1 if one was violated, 2 if the input is invalid.")]
+Exit code: 0 if every invariant held, 1 if one was violated or the output cannot be written, 2 if the input is invalid.")]
 pub struct SimArgs {
     #[command(subcommand)]
     pub command: SimCommand,
@@ -65,7 +65,7 @@ Examples:
   whittle sim crash tests/scenarios/faults/scale_up.yaml
   whittle sim crash --every 31 tests/scenarios/faults/*.yaml
 
-Exit code: 0 if every invariant held, 1 if one was violated, 2 if the input is invalid.")]
+Exit code: 0 if every invariant held, 1 if one was violated or the output cannot be written, 2 if the input is invalid.")]
 pub struct CrashArgs {
     /// Scenario files
     #[arg(required = true)]
@@ -82,7 +82,7 @@ Examples:
   whittle sim storm --seeds 1000 tests/scenarios/faults/*.yaml
   whittle sim storm --seeds 1 --from 457 --story tests/scenarios/faults/consolidation.yaml
 
-Exit code: 0 if every invariant held, 1 if one was violated, 2 if the input is invalid.")]
+Exit code: 0 if every invariant held, 1 if one was violated or the output cannot be written, 2 if the input is invalid.")]
 pub struct StormArgs {
     /// Scenario files, played in turn
     #[arg(required = true)]

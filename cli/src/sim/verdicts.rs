@@ -17,7 +17,7 @@ use whittle_sim::World;
 Examples:
   whittle sim verdicts --nodes 200
 
-Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
+Exit code: 0 if every limit and invariant held, 1 if one did not or the output cannot be written, 2 if the input is invalid.")]
 pub struct VerdictsArgs {
     /// Nodes of the cluster
     #[arg(long, default_value_t = 1_000, value_parser = numbers::within::<u32>(1..=100_000), allow_negative_numbers = true)]

@@ -31,7 +31,8 @@ Examples:
   whittle status --context prod --stack whittle --region eu-west-1
   whittle status --stack whittle -o json
 
-Exit code: 0 if nothing needs a person; 1 if something does, which the last lines say; 2 if something cannot be read.")]
+Exit code: 0 if nothing needs a person; 1 if something does, which the last lines say, or the output cannot be written; 2 if
+something cannot be read.")]
 pub struct StatusArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,

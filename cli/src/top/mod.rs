@@ -31,7 +31,7 @@ Examples:
   whittle top --context prod --watch --sort price
   whittle top -f cluster.json
 
-Exit code: 0 if the cluster is shown, 1 if objects of it cannot be read, 2 if nothing can be shown.")]
+Exit code: 0 if the cluster is shown, 1 if objects of it cannot be read or the output cannot be written, 2 if nothing can be shown.")]
 pub struct TopArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,

@@ -19,7 +19,7 @@ Examples:
   whittle uninstall --cluster shop                              (a dry run)
   whittle uninstall --cluster shop --nodes hand-over --yes
 
-Exit code: 0 if it was done or shown, 1 if the function failed, 2 if it could not be invoked.")]
+Exit code: 0 if it was done or shown, 1 if the function failed or the output cannot be written, 2 if it could not be invoked.")]
 pub struct Args {
     /// Name of the EKS cluster to uninstall from
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]

@@ -24,7 +24,7 @@ Examples:
   whittle validate -f pools/ --strict
   whittle validate --update -f before.yaml -f after.yaml
 
-Exit code: 0 if everything is accepted, 1 if something is refused, 2 if something cannot be read.")]
+Exit code: 0 if everything is accepted, 1 if something is refused or the output cannot be written, 2 if something cannot be read.")]
 pub struct Args {
     /// A file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename", required = true)]

@@ -32,7 +32,14 @@ fn into(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Output {
 fn printing() -> Vec<Vec<String>> {
     let (pool, catalog) = (seed("001-provisioner-default.yaml"), catalog());
     let scenario = tests().join("scenarios/faults/scale_up.yaml").display().to_string();
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 17] = [
+        &["schema"],
+        &["catalog", "--region", "us-east-1", "--type", "m7i.large"],
+        &["completion", "bash"],
+        &["explain", "nodepool/default", "-f", &pool, "--instance-types", &catalog],
+        &["cluster", "remove", "--help"],
+        &["sim", "drain", "--help"],
+        &["cost", "--help"],
         &["--help"],
         &["plan", "-f", &pool, "--instance-types", &catalog],
         &["plan", "-f", &pool, "--instance-types", &catalog, "-o", "json"],
@@ -110,6 +117,8 @@ fn the_exit_code_says_that_objects_were_refused() {
     assert!(text.contains("1 of 1 pods placed"), "the others are planned nevertheless: {text}");
     ends(&["explain", "a"], &no_quantity, 1, "refused: ");
     ends(&["consolidate"], &no_quantity, 2, "may protect pods");
+    let once = err(&whittle(&["consolidate", "-f", "-", "--instance-types", &catalog()], &no_quantity.join("---\n")));
+    assert_eq!(once.matches("\"abc\" is not a quantity").count(), 1, "what is refused is told once: {once}");
 
     let no_operator = [pod("a", "1"), pool("Inn")];
     ends(&["plan"], &no_operator, 1, "Inn");

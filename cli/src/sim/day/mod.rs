@@ -33,7 +33,7 @@ Examples:
   whittle sim day
   whittle sim day --nodes 50 --hours 8 --from 6
 
-Exit code: 0 if every limit and invariant held, 1 if one did not, 2 if the input is invalid.")]
+Exit code: 0 if every limit and invariant held, 1 if one did not or the output cannot be written, 2 if the input is invalid.")]
 pub struct DayArgs {
     /// How the load goes
     #[arg(long, value_enum, default_value_t)]
