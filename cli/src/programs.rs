@@ -4,8 +4,9 @@
 use crate::patience::Patience;
 use serde_json::Value;
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The most that is read of one answer: the list of 100,000 pods has some hundred megabytes.
 const LARGEST: u64 = 512 << 20;
 
+/// The most that is read of all programs that run at the same time.
+const LARGEST_TOGETHER: u64 = 1 << 30;
+
+/// The most that is read of what a program says beside its answer.
+const SAID_MAX: u64 = 16 << 20;
+
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -41,9 +48,9 @@ pub enum ProgramError {
     )]
     Late { name: &'static str, command: String, limit: Duration },
     #[error(
-        "{name} printed more than {} MiB, and no more is read of one answer: is it a program that prints without end, or are there kinds and \
-         namespaces that can be left out?\n  (from: {command})",
-        .largest >> 20
+        "{name} printed too much: no more than {} MiB are read of one answer, and {} MiB of all that are read at once\n  (from: {command})",
+        .largest >> 20,
+        LARGEST_TOGETHER >> 20
     )]
     TooMuch { name: &'static str, command: String, largest: u64 },
     #[error("{said}\n  (from: {command})")]
@@ -249,7 +256,7 @@ fn output_within(mut child: Child, limit: Option<Duration>, largest: u64) -> io:
     let deadline = limit.map(|limit| Instant::now() + limit);
     let (sender, printed) = mpsc::channel();
     read_aside(child.stdout.take(), largest, true, &sender);
-    read_aside(child.stderr.take(), largest, false, &sender);
+    read_aside(child.stderr.take(), largest.min(SAID_MAX), false, &sender);
     drop(sender);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     // Both pipes end, or time does; what another process keeps open is not waited for.
@@ -293,15 +300,38 @@ fn read_aside(
     let Some(pipe) = pipe else { return };
     let sender = sender.clone();
     std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let read = pipe.take(largest.saturating_add(1)).read_to_end(&mut bytes);
-        let read = read.and_then(|read| match u64::try_from(read) {
-            Ok(read) if read <= largest => Ok(bytes),
-            _ => Err(io::ErrorKind::FileTooLarge.into()),
-        });
         // Nobody waits for it any more if the time is over.
-        let _ = sender.send((is_output, read));
+        let _ = sender.send((is_output, read_within(pipe, largest, &TOGETHER, LARGEST_TOGETHER)));
     });
+}
+
+/// How many bytes are held of pipes that are not at their end yet.
+static TOGETHER: AtomicU64 = AtomicU64::new(0);
+
+/// How much is read of a pipe at a time.
+const CHUNK: usize = 1 << 16;
+
+/// What a pipe has, unless that is more than `largest` bytes, or more than `most` together with what others hold.
+fn read_within(mut pipe: impl io::Read, largest: u64, together: &AtomicU64, most: u64) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+    let mut held = 0;
+    let read = loop {
+        let read = match pipe.read(&mut chunk) {
+            Ok(0) => break Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => break Err(error),
+        };
+        bytes.extend_from_slice(&chunk[..read]);
+        let read = u64::try_from(read).unwrap_or(u64::MAX);
+        held += read;
+        let all = together.fetch_add(read, Ordering::Relaxed).saturating_add(read);
+        if largest < held || most < all {
+            break Err(io::ErrorKind::FileTooLarge.into());
+        }
+    };
+    together.fetch_sub(held, Ordering::Relaxed);
+    read.map(|()| bytes)
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ Examples:
   whittle cluster list
   whittle cluster list --stack whittle --region eu-west-1 -o json
 
-Exit code: 0 if it could look, 1 if a cluster cannot be read or is not open to all functions, or the output cannot be written, 2 if there is no stack.")]
+Exit code: 0 if it could look, 1 if a cluster cannot be read or is not open to all functions, or the output cannot be
+written, 2 if there is no stack.")]
 pub struct ListArgs {
     #[command(flatten)]
     pub deployment: DeploymentArgs,

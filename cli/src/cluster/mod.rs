@@ -76,7 +76,8 @@ What is there already is left as it is, and a second run does only what is still
 makes has the tag, or the label, whittle.dev/cluster-add: whittle cluster remove takes exactly that away. It works by the commands aws
 and kubectl, with your rights.
 
-Exit code: 0 if all is done or there, 1 if something is blocked, failed or was not done, or the output cannot be written, 2 if it could not look.")]
+Exit code: 0 if all is done or there, 1 if something is blocked, failed or was not done, or the output cannot be written, 2 if it
+could not look.")]
 pub struct AddArgs {
     #[command(flatten)]
     pub of: TargetArgs,
@@ -123,7 +124,8 @@ the service-linked role of EC2 Spot, NodePools and node classes that you wrote, 
 has machines in the cluster, or still serves it, nothing is done: whittle uninstall drains or keeps them first, and then a deployment
 without the cluster in its parameter Clusters. With --gone, look well at --region and --stack: what is not found is taken as deleted.
 
-Exit code: 0 if all is gone, 1 if something is blocked, failed or was not done, or the output cannot be written, 2 if it could not look.")]
+Exit code: 0 if all is gone, 1 if something is blocked, failed or was not done, or the output cannot be written, 2 if it
+could not look.")]
 pub struct RemoveArgs {
     #[command(flatten)]
     pub of: TargetArgs,

@@ -32,7 +32,8 @@ Examples:
   whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json
 
 Exit code: 0 if there is a decision, even to do nothing; 1 if it leaves out or relies on objects that are refused, which
-standard error names, or the output cannot be written; 2 if there is none, because something that cannot be read may protect pods or nodes.")]
+standard error names, or the output cannot be written; 2 if there is none, because something that cannot be read may protect pods or
+nodes.")]
 pub struct ConsolidateArgs {
     #[command(flatten)]
     pub source: Source,

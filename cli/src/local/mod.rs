@@ -43,7 +43,8 @@ Examples:
   whittle local --cluster shop --region eu-west-1 --kubernetes-version 1.33
   printf 'apply -f pools.yaml -f web.yaml\\nadvance 10m\\nget nodes\\n' | whittle local
 
-Exit code: 0 if every line was carried out, 1 if the output cannot be written, 2 if one of standard input was not; the rest is not read then.")]
+Exit code: 0 if every line was carried out, 1 if the output cannot be written, 2 if one of standard input was not; the rest
+is not read then.")]
 pub struct LocalArgs {
     #[command(subcommand)]
     pub command: Option<LocalCommand>,

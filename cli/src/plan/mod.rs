@@ -40,7 +40,8 @@ machines cost besides their price is their volumes and five cents an hour for ea
 
 Exit code: 0 if there is a plan, even one that places nothing; 1 if it leaves out or relies on objects that are refused, which
 standard error names, or the output cannot be written; 2 if there is none, because nothing can be read. With --detailed-exitcode: 0 if
-there is nothing to launch, 1 if something is refused, there is no plan or it cannot be written, 2 if there are machines to launch; a wrong option is 2 in any case.")]
+there is nothing to launch, 1 if something is refused, there is no plan or it cannot be written, 2 if there are machines to launch; a wrong option is
+2 in any case.")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub source: Source,

@@ -1,4 +1,5 @@
 use super::*;
+use std::io::Read as _;
 
 fn shell() -> Program {
     Program { path: "/bin/sh".into(), name: "aws", fixed: Vec::new(), limit: None, largest: LARGEST, silent: false }
@@ -75,12 +76,28 @@ fn a_program_that_prints_without_end_is_ended_and_named_with_the_limit() {
             let error = program.json(&["-c", script]).unwrap_err();
             assert!(matches!(error, ProgramError::TooMuch { .. }), "{script}: {error}");
             let said = error.to_string();
-            assert!(said.starts_with("aws printed more than 1 MiB, and no more is read") && said.contains("from: aws -c"), "{said}");
+            assert!(
+                said.starts_with("aws printed too much: no more than 1 MiB are read of one answer") && said.contains("from: aws -c"),
+                "{said}"
+            );
         }
         let most = program.text(&["-c", "head -c 1048576 /dev/zero"]).unwrap();
         assert_eq!(most.len(), 1 << 20);
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_is_read_at_once_is_bounded_together_and_free_again_afterwards() {
+    let held = AtomicU64::new(0);
+    let read = |length: u64, largest: u64| read_within(io::repeat(b'a').take(length), largest, &held, 1 << 20);
+    assert_eq!(read(1 << 20, u64::MAX).unwrap().len(), 1 << 20);
+    let other = held.fetch_add(1 << 19, Ordering::Relaxed);
+    for (length, largest) in [((1 << 19) + 1, u64::MAX), (1001, 1000), (u64::MAX, u64::MAX)] {
+        assert_eq!(read(length, largest).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+    assert_eq!(read(1 << 19, 1 << 19).unwrap().len(), 1 << 19);
+    assert_eq!((other, held.load(Ordering::Relaxed)), (0, 1 << 19));
 }
 
 #[test]

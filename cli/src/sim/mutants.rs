@@ -16,7 +16,8 @@ use whittle_sim::{Function, Mutant};
 Examples:
   whittle sim mutants tests/scenarios/faults/*.yaml
 
-Exit code: 0 if every safeguard that was switched off was noticed, 1 if one was not or the output cannot be written, 2 if the input is invalid.")]
+Exit code: 0 if every safeguard that was switched off was noticed, 1 if one was not or the output cannot
+be written, 2 if the input is invalid.")]
 pub struct MutantsArgs {
     /// Scenario files, played in turn
     #[arg(required = true)]

@@ -335,7 +335,8 @@ impl Source<'_> {
         let path = item.map_or_else(FieldPath::root, |item| FieldPath::of("items").index(item.index));
         let message = match item {
             _ if is_map => {
-                "apiVersion and kind are needed: every document starts with both, such as `apiVersion: karpenter.sh/v1` and `kind: NodePool`".to_owned()
+                let both = "`apiVersion: karpenter.sh/v1` and `kind: NodePool`";
+                format!("apiVersion and kind are needed: every document starts with both, such as {both}")
             }
             None => "this is no object: every document is a map with apiVersion, kind, metadata and spec".to_owned(),
             Some(_) => no_item(&node.to_json().to_string()),
