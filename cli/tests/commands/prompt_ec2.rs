@@ -29,6 +29,20 @@ fn s1_22_ec2_runs_out_of_a_type_in_a_zone_and_has_it_again() {
     assert!(line("gpu-pinned", after).contains("Running"), "{text}");
 }
 
+/// S1.22: in every zone, the reason names the type, what EC2 answered, and each zone, also in the Event, before all requirements.
+#[test]
+fn s1_22_a_pod_whose_only_type_is_out_of_stock_everywhere_says_so() {
+    let pool = format!("{}/src/local/demo/pool.yaml", env!("CARGO_MANIFEST_DIR"));
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: pinned}\nspec: {nodeSelector: {node.kubernetes.io/instance-type: m5.large}, \
+               containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}\nEOF\n";
+    let lines = format!("apply -f {pool}\nadvance 30s\nec2 stock-out m5.large\napply -f -\n{pod}advance 2m\nget events\nexplain pinned\n");
+    let text = answered(&["local"], &lines);
+    let why = "EC2 answered InsufficientInstanceCapacity for spot m5.large in us-east-1a, us-east-1b; tried again from ";
+    for begin in ["pod/default/pinned: ", "Failed to schedule pod, ", "00:00:03  FailedScheduling: Failed to schedule pod, "] {
+        assert!(text.contains(&format!("{begin}{why}")), "{begin}: {text}");
+    }
+}
+
 #[test]
 fn stock_that_ec2_has_or_does_not_sell_is_refused() {
     for (command, says) in [

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_claims::{NodeClassRecord, OfferingKey, StockOut};
 use whittle_model::requirements::{Requirements, from_requirements};
-use whittle_model::scheduling::{Cause, Finding, PoolRejection, Reason};
+use whittle_model::scheduling::{Cause, PoolRejection, Reason};
 use whittle_snapshot::Snapshot;
+use whittle_units::Resources;
 
 /// The texts of reasons. Pods of one workload have the same, and all instance types are looked at for it.
 pub(crate) struct Texts<'s> {
@@ -28,52 +30,63 @@ impl<'s> Texts<'s> {
     }
 }
 
+/// What EC2 refuses comes first: the rest is long, and Events have 1,024 characters.
 fn text(reason: &Reason, snapshot: &Snapshot) -> String {
-    let mut out = reason.to_string();
+    let (mut refused, mut out) = (Vec::new(), reason.to_string());
     if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = reason {
         for rejection in rejections {
-            let Cause::InstanceTypes { finding, requirements, .. } = &rejection.cause else { continue };
-            let parts = [refusals(rejection, *finding, requirements, snapshot), images(rejection, requirements, snapshot)];
-            for part in parts.into_iter().flatten().filter(|part| !out.contains(part.as_str())).collect::<Vec<_>>() {
+            let Cause::InstanceTypes { requirements, resources, daemons, .. } = &rejection.cause else { continue };
+            let mut needed = resources.clone();
+            needed.add(daemons);
+            refused.extend(refusals(rejection, requirements, &needed, snapshot).filter(|text| !refused.contains(text)));
+            if let Some(part) = images(rejection, requirements, snapshot).filter(|part| !out.contains(part.as_str())) {
                 let _ = write!(out, "; {part}");
             }
         }
     }
-    out
+    refused.into_iter().chain([out]).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a pool could launch the offering, and requirements allow it.
-fn meets(pool: &str, offering: &OfferingKey, requirements: &Requirements, snapshot: &Snapshot) -> bool {
-    let Some(found) = snapshot.catalog.get(pool).and_then(|types| types.find(&offering.instance_type)) else { return false };
+/// Whether the pod could be on a machine of the type.
+fn suits(known: &InstanceType, requirements: &Requirements, needed: &Resources) -> bool {
+    needed.fits(&known.allocatable()) && from_requirements(&known.requirements).intersects(requirements).is_ok()
+}
+
+/// Whether a pool could launch the offering, or one that counts for the quota, and the pod could be on it.
+fn concerns(pool: &str, offering: &OfferingKey, requirements: &Requirements, needed: &Resources, snapshot: &Snapshot) -> bool {
+    let Some(types) = snapshot.catalog.get(pool) else { return false };
+    if offering.quota().is_some() {
+        let allowed = requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&offering.capacity_type));
+        return allowed && types.iter().any(|known| suits(known, requirements, needed));
+    }
+    let Some(found) = types.find(&offering.instance_type) else { return false };
     let place = [(labels::ZONE, &offering.zone), (labels::CAPACITY_TYPE, &offering.capacity_type)];
     let is_it = |requirements: &Requirements| place.iter().all(|(key, value)| requirements.get(*key).is_none_or(|set| set.has(value)));
-    from_requirements(&found.requirements).intersects(requirements).is_ok()
+    suits(found, requirements, needed)
         && is_it(requirements)
         && found.offerings.iter().any(|offered| is_it(&from_requirements(&offered.requirements)))
 }
 
-/// The offerings that EC2 could not deliver, of those that the requirements allow: the first to be tried again, and its error code.
-fn refusals(rejection: &PoolRejection, finding: Finding, requirements: &Requirements, snapshot: &Snapshot) -> Option<String> {
-    let has_offerings = [Finding::NoRequirements, Finding::NoRequirementsNoResources, Finding::OfferedWithoutFit].contains(&finding)
-        || matches!(finding, Finding::NoResources { .. });
-    if has_offerings {
-        return None;
-    }
-    let concerns = |known: &&StockOut| {
-        let offering = &known.offering;
-        let quota = || requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&offering.capacity_type));
-        let is_concerned = if offering.quota().is_some() { quota() } else { meets(&rejection.node_pool, offering, requirements, snapshot) };
-        known.holds(snapshot.now) && is_concerned
-    };
-    let mut refused: Vec<&StockOut> = snapshot.stock_outs.iter().filter(concerns).collect();
+/// The offerings that EC2 could not deliver, of those that the pod could be on: the first to be tried again with the zones in which it
+/// is refused, and its error code.
+fn refusals(rejection: &PoolRejection, requirements: &Requirements, needed: &Resources, snapshot: &Snapshot) -> Option<String> {
+    let pool = rejection.node_pool.as_str();
+    let is_refused = |known: &&StockOut| known.holds(snapshot.now) && concerns(pool, &known.offering, requirements, needed, snapshot);
+    let mut refused: Vec<&StockOut> = snapshot.stock_outs.iter().filter(is_refused).collect();
     refused.sort_by_key(|known| (known.until, &known.offering));
     let first = refused.first()?;
-    let more = match refused.len() {
-        1 => String::new(),
-        2 => ", and refuses 1 other offering".to_owned(),
-        all => format!(", and refuses {} other offerings", all - 1),
+    let elsewhere = |known: &&&StockOut| {
+        let moved = OfferingKey { zone: known.offering.zone.clone(), ..first.offering.clone() };
+        known.code == first.code && known.offering == moved && moved != first.offering
     };
-    Some(format!("EC2 answered {} for {}{more}; tried again from {:.0} on", first.code, first.offering, first.until))
+    let zones: BTreeSet<&str> = refused.iter().filter(elsewhere).map(|known| known.offering.zone.as_str()).collect();
+    let also: String = zones.iter().map(|zone| format!(", {zone}")).collect();
+    let more = match refused.len() - 1 - zones.len() {
+        0 => String::new(),
+        1 => ", and refuses 1 other offering".to_owned(),
+        others => format!(", and refuses {others} other offerings"),
+    };
+    Some(format!("EC2 answered {} for {}{also}{more}; tried again from {:.0} on", first.code, first.offering, first.until))
 }
 
 /// The architecture of the class's images, if none of the types that they can boot meets the requirements.

@@ -299,8 +299,8 @@ fn reasons_name_ec2s_refusals_and_the_images_that_rule_types_out() {
         snapshot.stock_outs = vec![out(place("a", "on-demand"), "InsufficientInstanceCapacity"), out(place("b", "spot"), "Unsupported")];
     };
     let text = said(&refuse);
-    let expected = "; EC2 answered InsufficientInstanceCapacity for on-demand four in a; tried again from ";
-    assert!(text.contains(expected), "{text}");
+    let expected = "EC2 answered InsufficientInstanceCapacity for on-demand four in a; tried again from ";
+    assert!(text.starts_with(expected) && text.contains("; nodepool default: "), "{text}");
     // Never of one that has passed, nor of one of another type.
     let text = said(&|snapshot| {
         refuse(snapshot);
@@ -333,4 +333,33 @@ fn reasons_name_ec2s_refusals_and_the_images_that_rule_types_out() {
     assert!(text.ends_with("; the images of EC2NodeClass main are for arm64"), "{text}");
     let text = said(&images("arm64", "six"));
     assert!(!text.contains("images"), "something else rules the types out: {text}");
+}
+
+/// S1.22: the only type that a pod may have is out of stock, while the pool has others: that, and no requirement, is why the pod waits.
+#[test]
+fn a_pod_whose_only_type_is_out_of_stock_is_told_so() {
+    use whittle_claims::{OfferingKey, StockOut};
+    let said = |cpu: i64, wanted: &str| {
+        let mut asking = pod("web", cpu);
+        asking.spec.node_selector = [(labels::INSTANCE_TYPE.to_owned(), wanted.to_owned())].into();
+        let mut snapshot = snapshot(vec![asking]);
+        let (mut gone, mut there) = (four(), four());
+        gone.offerings.iter_mut().for_each(|offering| offering.available = false);
+        there.name = "five".into();
+        there.requirements.retain(|requirement| requirement.key != labels::INSTANCE_TYPE);
+        there.requirements.push(Requirement::is_in(labels::INSTANCE_TYPE, ["five"]));
+        snapshot.catalog = [("default".to_owned(), Arc::new(vec![gone, there].into()))].into();
+        let offering =
+            OfferingKey { instance_type: "four".into(), zone: "a".into(), capacity_type: "on-demand".into(), ..OfferingKey::default() };
+        snapshot.stock_outs = vec![StockOut::after_failure(None, offering, "InsufficientInstanceCapacity", now())];
+        let plan = checked(&snapshot.input(), &Options::provisioning(), &ClusterName::new("demo")).unwrap();
+        let [left] = plan.left_out.as_slice() else { panic!("{plan:?}") };
+        crate::outside::Texts::new(&snapshot).of(&left.reason)
+    };
+    let text = said(1, "four");
+    assert!(text.starts_with("EC2 answered InsufficientInstanceCapacity for on-demand four in a; tried again from "), "{text}");
+    for (cpu, wanted) in [(9, "four"), (9, "five"), (1, "six")] {
+        let text = said(cpu, wanted);
+        assert!(!text.contains("EC2"), "with stock it would not fit either: {text}");
+    }
 }
