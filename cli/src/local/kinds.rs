@@ -2,6 +2,7 @@
 
 use super::rows::{self, Listed};
 use jiff::Timestamp;
+use whittle_api::ObjectMeta;
 use whittle_api::k8s::{
     ConfigMap, CsiNode, DaemonSet, Deployment, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PriorityClass,
     ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
@@ -12,6 +13,17 @@ use whittle_sim::cluster::{Cluster, NoSuchObject, Tabled};
 
 /// Deletes one object by its key; without a time it only says whether there is one.
 type Remove = fn(&mut Cluster, &str, Option<Timestamp>) -> Result<(), NoSuchObject>;
+
+/// Changes the metadata of one object, which it finds by its key.
+type Relabel = fn(&mut Cluster, &str, &dyn Fn(&mut ObjectMeta)) -> Result<(), NoSuchObject>;
+
+/// How objects of a kind are changed without a manifest.
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) remove: Remove,
+    /// None of kinds that are kept in another form than they were applied in.
+    pub(crate) relabel: Option<Relabel>,
+}
 
 /// A kind: its names, its columns, and how its objects are found.
 pub(crate) struct KindEntry {
@@ -24,7 +36,8 @@ pub(crate) struct KindEntry {
     /// Columns after the age, shown with `-o wide`.
     pub(crate) wide: &'static [&'static str],
     pub(crate) list: for<'a> fn(&'a World) -> Vec<Listed<'a>>,
-    pub(crate) remove: Option<Remove>,
+    /// None of what nobody changes by itself.
+    pub(crate) access: Option<Access>,
 }
 
 impl KindEntry {
@@ -92,6 +105,22 @@ fn remove<T: Tabled>(cluster: &mut Cluster, key: &str, now: Option<Timestamp>) -
     }
 }
 
+fn relabel<T: Tabled>(cluster: &mut Cluster, key: &str, change: &dyn Fn(&mut ObjectMeta)) -> Result<(), NoSuchObject> {
+    cluster.known::<T>(key)?;
+    cluster.objects.change::<T>(key, |object| change(object.meta_mut()));
+    Ok(())
+}
+
+/// The access to a kind that is stored as it is applied.
+const fn stored<T: Tabled>() -> Option<Access> {
+    Some(Access { remove: remove::<T>, relabel: Some(relabel::<T>) })
+}
+
+/// The access to a kind from before v1, which is stored as what it becomes.
+const fn converted(remove: Remove) -> Option<Access> {
+    Some(Access { remove, relabel: None })
+}
+
 /// Deletes what a Provisioner or an AWSNodeTemplate became.
 fn remove_pool_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
     remove::<NodePool>(cluster, &format!("Provisioner/{name}"), now)
@@ -106,9 +135,9 @@ const fn plain(
     (kind, plural, short): (&'static str, &'static str, &'static [&'static str]),
     namespaced: bool,
     list: for<'a> fn(&'a World) -> Vec<Listed<'a>>,
-    remove: Option<Remove>,
+    access: Option<Access>,
 ) -> KindEntry {
-    KindEntry { kind, plural, short, namespaced, columns: &[], wide: &[], list, remove }
+    KindEntry { kind, plural, short, namespaced, columns: &[], wide: &[], list, access }
 }
 
 const POOL: &[&str] = &["NODECLASS", "NODES", "READY"];
@@ -121,82 +150,82 @@ pub(crate) const KINDS: &[KindEntry] = &[
     KindEntry {
         columns: &["STATUS", "POOL", "TYPE", "CAPACITY", "ZONE", "PODS", "PRICE"],
         wide: &["CPU", "MEMORY", "INSTANCE", "VERSION", "TAINTS"],
-        ..plain(("Node", "nodes", &["no"]), false, rows::nodes, Some(remove::<Node>))
+        ..plain(("Node", "nodes", &["no"]), false, rows::nodes, stored::<Node>())
     },
     KindEntry {
         columns: &["STATUS", "NODE"],
         wide: &["CPU", "MEMORY", "REASON"],
-        ..plain(("Pod", "pods", &["po"]), true, rows::pods, Some(remove::<Pod>))
+        ..plain(("Pod", "pods", &["po"]), true, rows::pods, stored::<Pod>())
     },
     KindEntry {
         columns: &["READY", "UP-TO-DATE", "AVAILABLE"],
         wide: &["SELECTOR"],
-        ..plain(("Deployment", "deployments", &["deploy"]), true, rows::deployments, Some(remove::<Deployment>))
+        ..plain(("Deployment", "deployments", &["deploy"]), true, rows::deployments, stored::<Deployment>())
     },
     KindEntry {
         columns: POOL,
         wide: POOL_WIDE,
-        ..plain(("NodePool", "nodepools", &["np"]), false, rows::node_pools, Some(remove::<NodePool>))
+        ..plain(("NodePool", "nodepools", &["np"]), false, rows::node_pools, stored::<NodePool>())
     },
     KindEntry {
         columns: &["PHASE", "POOL", "TYPE", "CAPACITY", "ZONE", "INSTANCE", "NODE"],
         wide: &["PRICE", "AMI"],
-        ..plain(("NodeClaim", "nodeclaims", &[]), false, rows::claims, Some(remove::<NodeClaim>))
+        ..plain(("NodeClaim", "nodeclaims", &[]), false, rows::claims, stored::<NodeClaim>())
     },
     KindEntry {
         columns: CLASS,
         wide: CLASS_WIDE,
-        ..plain(("EC2NodeClass", "ec2nodeclasses", &["ec2nc", "ec2ncs"]), false, rows::node_classes, Some(remove::<Ec2NodeClass>))
+        ..plain(("EC2NodeClass", "ec2nodeclasses", &["ec2nc", "ec2ncs"]), false, rows::node_classes, stored::<Ec2NodeClass>())
     },
     KindEntry {
         columns: POOL,
         wide: POOL_WIDE,
-        ..plain(("Provisioner", "provisioners", &[]), false, rows::provisioners, Some(remove_pool_of))
+        ..plain(("Provisioner", "provisioners", &[]), false, rows::provisioners, converted(remove_pool_of))
     },
     KindEntry {
         columns: CLASS,
         wide: CLASS_WIDE,
-        ..plain(("AWSNodeTemplate", "awsnodetemplates", &[]), false, rows::node_templates, Some(remove_class_of))
+        ..plain(("AWSNodeTemplate", "awsnodetemplates", &[]), false, rows::node_templates, converted(remove_class_of))
     },
     KindEntry {
         columns: &["READY"],
-        ..plain(("NodeOverlay", "nodeoverlays", &["overlays"]), false, rows::overlays, Some(remove::<NodeOverlay>))
+        ..plain(("NodeOverlay", "nodeoverlays", &["overlays"]), false, rows::overlays, stored::<NodeOverlay>())
     },
     KindEntry {
         columns: &["REPLICAS", "READY"],
-        ..plain(("CapacityBuffer", "capacitybuffers", &["cb"]), true, rows::buffers, Some(remove::<CapacityBuffer>))
+        ..plain(("CapacityBuffer", "capacitybuffers", &["cb"]), true, rows::buffers, stored::<CapacityBuffer>())
     },
     KindEntry { columns: &["OBJECT", "TYPE", "REASON", "MESSAGE"], ..plain(("Event", "events", &["ev"]), true, rows::events, None) },
     KindEntry {
         columns: &["CURRENT", "READY"],
         wide: &["SELECTOR"],
-        ..plain(("DaemonSet", "daemonsets", &["ds"]), true, rows::daemon_sets, Some(remove::<DaemonSet>))
+        ..plain(("DaemonSet", "daemonsets", &["ds"]), true, rows::daemon_sets, stored::<DaemonSet>())
     },
     KindEntry {
         columns: &["DESIRED", "CURRENT", "READY"],
-        ..plain(("ReplicaSet", "replicasets", &["rs"]), true, rows::replica_sets, Some(remove::<ReplicaSet>))
+        ..plain(("ReplicaSet", "replicasets", &["rs"]), true, rows::replica_sets, stored::<ReplicaSet>())
     },
     KindEntry {
         columns: &["READY"],
-        ..plain(("StatefulSet", "statefulsets", &["sts"]), true, rows::stateful_sets, Some(remove::<StatefulSet>))
+        ..plain(("StatefulSet", "statefulsets", &["sts"]), true, rows::stateful_sets, stored::<StatefulSet>())
     },
     KindEntry {
         columns: &["MIN-AVAILABLE", "MAX-UNAVAILABLE", "ALLOWED-DISRUPTIONS"],
-        ..plain(("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"]), true, rows::budgets, Some(remove::<PodDisruptionBudget>))
+        ..plain(("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"]), true, rows::budgets, stored::<PodDisruptionBudget>())
     },
-    KindEntry { columns: &["SELECTOR"], ..plain(("Service", "services", &["svc"]), true, rows::services, Some(remove::<Service>)) },
+    KindEntry { columns: &["SELECTOR"], ..plain(("Service", "services", &["svc"]), true, rows::services, stored::<Service>()) },
     plain(("Namespace", "namespaces", &["ns"]), false, rows::namespaces, None),
-    KindEntry { columns: &["DATA"], ..plain(("ConfigMap", "configmaps", &["cm"]), true, rows::config_maps, Some(remove::<ConfigMap>)) },
+    KindEntry { columns: &["DATA"], ..plain(("ConfigMap", "configmaps", &["cm"]), true, rows::config_maps, stored::<ConfigMap>()) },
     KindEntry {
         columns: &["VALUE", "GLOBAL-DEFAULT"],
-        ..plain(("PriorityClass", "priorityclasses", &["pc"]), false, rows::priority_classes, Some(remove::<PriorityClass>))
+        ..plain(("PriorityClass", "priorityclasses", &["pc"]), false, rows::priority_classes, stored::<PriorityClass>())
     },
-    plain(("PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"]), true, rows::volume_claims, Some(remove::<PersistentVolumeClaim>)),
-    plain(("PersistentVolume", "persistentvolumes", &["pv"]), false, rows::volumes, Some(remove::<PersistentVolume>)),
-    plain(("StorageClass", "storageclasses", &["sc"]), false, rows::storage_classes, Some(remove::<StorageClass>)),
-    plain(("PodTemplate", "podtemplates", &[]), true, rows::pod_templates, Some(remove::<StoredPodTemplate>)),
-    plain(("CSINode", "csinodes", &[]), false, rows::csi_nodes, Some(remove::<CsiNode>)),
-    plain(("VolumeAttachment", "volumeattachments", &[]), false, rows::volume_attachments, Some(remove::<VolumeAttachment>)),
+    plain(("PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"]), true, rows::volume_claims, stored::<PersistentVolumeClaim>()),
+    plain(("PersistentVolume", "persistentvolumes", &["pv"]), false, rows::volumes, stored::<PersistentVolume>()),
+    plain(("StorageClass", "storageclasses", &["sc"]), false, rows::storage_classes, stored::<StorageClass>()),
+    plain(("PodTemplate", "podtemplates", &[]), true, rows::pod_templates, stored::<StoredPodTemplate>()),
+    plain(("CSINode", "csinodes", &[]), false, rows::csi_nodes, stored::<CsiNode>()),
+    plain(("VolumeAttachment", "volumeattachments", &[]), false, rows::volume_attachments, stored::<VolumeAttachment>()),
 ];
 
 /// What a command is about: a kind, and one object of it unless all are meant.

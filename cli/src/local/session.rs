@@ -260,11 +260,11 @@ impl Session {
 
     fn remove(&self, kind: &str, name: &str, now: Option<Timestamp>) -> Result<(), SessionError> {
         let entry = kinds::find(kind).map_err(SessionError::Refused)?;
-        let Some(remove) = entry.remove else {
+        let Some(access) = entry.access else {
             return Err(SessionError::Refused(format!("{} cannot be deleted here: nothing would follow from it", entry.plural)));
         };
         let key = if entry.namespaced { namespaced(name) } else { name.to_owned() };
-        Ok(remove(&mut self.simulation.world().cluster, &key, now)?)
+        Ok((access.remove)(&mut self.simulation.world().cluster, &key, now)?)
     }
 
     /// Deletes a pool as `kubectl delete --cascade=foreground` does: after its last node.

@@ -95,6 +95,100 @@ fn s1_18_images_of_the_account_are_used_by_id_and_the_newest_by_tags() {
     std::fs::remove_file(tagged).unwrap();
 }
 
+/// S1.21: without its tag no subnet is found and nothing is launched; with it again, in that subnet alone.
+#[test]
+fn s1_21_subnets_lose_their_tag_and_get_it_back() {
+    let demo = |name: &str| format!("{}/src/local/demo/{name}", env!("CARGO_MANIFEST_DIR"));
+    let subnets = "subnet-00000000000000001 subnet-00000000000000002 subnet-00000000000000003";
+    let lines = format!(
+        "apply -f {} -f {}\naws ec2 delete-tags --resources {subnets} --tags Key=karpenter.sh/discovery\nadvance 6m\n\
+         scale deploy inflate --replicas 2\nadvance 2m\nget ec2nodeclasses\nec2 show instances\n\
+         aws ec2 create-tags --resources subnet-00000000000000002 --tags Key=karpenter.sh/discovery,Value=demo Key=more,Value=\nadvance 8m\n\
+         get ec2nodeclasses\nec2 show instances\n",
+        demo("pool.yaml"),
+        demo("inflate.yaml")
+    );
+    let text = answered(&["local"], &lines);
+    let (before, after) = text.split_once("subnet-00000000000000002 tagged\n").unwrap_or_else(|| panic!("{text}"));
+    assert!(before.contains("False (SubnetsNotFound)") && before.ends_with("\nnone\n"), "{before}");
+    assert!(before.contains("EC2NodeClass \"default\" is not ready: SubnetsNotFound"), "{before}");
+    assert!(after.contains("default  True ") && after.contains("us-east-1b"), "{after}");
+    assert!(!after.contains("in us-east-1a") && !after.contains("in us-east-1c"), "{after}");
+    for (command, says) in [
+        ("ec2 create-tags --resources subnet-1 --tags Key=a,Value=b", "no subnet, security group or image \"subnet-1\""),
+        ("ec2 create-tags --resources subnet-00000000000000001 --tags a=b", "write Key=KEY,Value=VALUE"),
+        ("aws ec2 describe-instances", "the account is simulated"),
+    ] {
+        let session = whittle(&["local"], &format!("{command}\n"));
+        assert_eq!(session.status.code(), Some(2), "{command}");
+        assert!(err(&session).contains(says), "{command}: {}", err(&session));
+    }
+}
+
+/// Every line of what `ec2 describe` says of the only node that some commands lead to, without what is in front.
+fn described(place: &[&str], begun: &str) -> Vec<String> {
+    let listed = answered(place, &format!("{begun}get nodes\n"));
+    let node = listed.lines().rev().find(|line| line.contains(" Provisioner/")).and_then(|line| line.split(' ').next());
+    let node = node.unwrap_or_else(|| panic!("no node: {listed}"));
+    let text = answered(place, &format!("{begun}ec2 describe {node}\n"));
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("i-")).map(|line| line.trim().to_owned());
+    assert!(lines.next().is_some(), "{text}");
+    lines.collect()
+}
+
+#[track_caller]
+fn check_lines(lines: &[String], expected: &[&str]) {
+    for line in expected {
+        assert!(lines.iter().any(|known| known.starts_with(line)), "{line:?} is missing in:\n{}", lines.join("\n"));
+    }
+}
+
+/// S1.9, S1.18: what a machine was launched with, user data included, as it reads them.
+#[test]
+fn s1_18_a_machine_shows_each_field_of_its_template() {
+    let begun = format!(
+        "ec2 image ami-0aaaaaaaaaaaaaaaa --name own --tag karpenter.sh/discovery=testkarpenter\napply -f {} -f {}\n\
+         scale deploy inflate --replicas 1\nadvance 3m\n",
+        seed("001-awsnodetemplate-fields.yaml"),
+        seed("001-deployment-inflate.yaml")
+    );
+    let lines = described(&CHINA, &begun);
+    check_lines(
+        &lines,
+        &[
+            "imageId: ami-0aaaaaaaaaaaaaaaa",
+            "iamInstanceProfile: KarpenterNodeInstanceProfile-testkarpenter",
+            "volumeSize: 100Gi",
+            "encrypted: true",
+            "httpTokens: required",
+            "team: team-a",
+            "userData, decoded:",
+        ],
+    );
+    let at = |part: &str| lines.iter().position(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {}", lines.join("\n")));
+    assert!(at("before the kubelet starts") < at("/etc/eks/bootstrap.sh 'testkarpenter' --apiserver-endpoint 'https://"));
+    let arguments = &lines[at("--kubelet-extra-args")];
+    for part in ["karpenter.sh/capacity-type=on-demand", "karpenter.sh/provisioner-name=default", "--register-with-taints="] {
+        assert!(arguments.contains(part), "{part}: {arguments}");
+    }
+    assert!(at("--b64-cluster-ca") <= at("--kubelet-extra-args"));
+    let absent = whittle(&["local"], "ec2 describe i-1\n");
+    assert!(err(&absent).contains("no node, instance or launch template \"i-1\""), "{}", err(&absent));
+}
+
+/// S0.13: the metadata options of a Windows node.
+#[test]
+fn s0_13_a_machine_shows_its_metadata_options() {
+    let [daemons, pool, pods] =
+        ["001-state-daemonsets", "000-provisioner-windows2022", "000-deployment-iis-2022"].map(|name| seed(&format!("{name}.yaml")));
+    let deployment = std::fs::read_to_string(&pods).unwrap();
+    let name = deployment.lines().find_map(|line| line.trim().strip_prefix("name: ")).unwrap().to_owned();
+    let begun = format!("apply -f {daemons} -f {pool} -f {pods}\nscale deploy {name} --replicas 2\nadvance 8m\n");
+    let place = ["local", "--cluster", "windows-karpenter-demo", "--kubernetes-version", "1.27"];
+    let options = ["httpEndpoint: enabled", "httpProtocolIPv6: disabled", "httpPutResponseHopLimit: 2", "httpTokens: required"];
+    check_lines(&described(&place, &begun), &options);
+}
+
 /// S3.10, S3.11: terms are alternatives; groups by id, name and tags, and images by name and owner.
 #[test]
 fn s3_10_groups_and_images_of_any_term_are_found() {

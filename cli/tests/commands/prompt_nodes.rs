@@ -272,3 +272,83 @@ fn a_node_registers_with_the_size_that_was_planned() {
         assert_ne!(storage[0], storage[1], "{family}");
     }
 }
+
+/// The nodes that some commands lead to, by name.
+#[track_caller]
+fn nodes_after(commands: &str) -> Vec<String> {
+    session(&format!("{commands}get no -o name\n"))
+        .lines()
+        .filter_map(|line| line.strip_prefix("node/"))
+        .filter(|name| !name.contains(' '))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// S3.13, S3.14: pods come to nodes of their own, and each protection by annotation works by hand, and ends.
+#[test]
+fn s3_13_annotations_at_the_prompt_protect_nodes_and_no_longer_when_they_go() {
+    let file = std::fs::read_to_string(seed("003-workload-do-not-disrupt.yaml")).unwrap();
+    let pool = std::fs::read_to_string(seed("003-state-alpha.yaml")).unwrap();
+    let mut commands = format!("apply -f {}\n", seed("003-state-alpha.yaml"));
+    let mut nodes: Vec<String> = Vec::new();
+    for part in file.split("\n---\n") {
+        commands.push_str(&format!("apply -f -\n{part}\nEOF\nadvance 3m\n"));
+        let there = nodes_after(&commands);
+        let new = there.into_iter().find(|name| !nodes.contains(name)).expect("the others are closed");
+        commands.push_str(&format!("kubectl cordon {new}\n"));
+        nodes.push(new);
+    }
+    let [evict, disrupt, by_hand] = nodes.as_slice() else { panic!("{nodes:?}") };
+    commands.push_str(&format!("kubectl uncordon {evict} {disrupt} node/{by_hand}\n"));
+    commands.push_str(&format!("kubectl annotate node {by_hand} karpenter.sh/do-not-disrupt=true\napply -f -\n"));
+    commands.push_str(&format!("{}\nEOF\nadvance 10m\n", pool.replace("team-a", "team-b")));
+    let explained = session(&format!("{commands}explain {evict}\nexplain {disrupt}\nexplain {by_hand}\nget no -o name\n"));
+    for says in [
+        "kept: annotation karpenter.sh/do-not-evict of pod default/old-do-not-evict",
+        "kept: annotation karpenter.sh/do-not-disrupt of pod default/new-do-not-disrupt",
+        "kept: its annotation karpenter.sh/do-not-disrupt is \"true\"",
+    ] {
+        assert!(explained.contains(says), "{says}: {explained}");
+    }
+    assert!(nodes.iter().all(|name| explained.contains(&format!("\nnode/{name}\n"))), "{explained}");
+    assert!(!explained.contains("Drifted"), "nothing is disrupted: {explained}");
+    let text = session(&format!("{commands}kubectl annotate node/{by_hand} karpenter.sh/do-not-disrupt-\nadvance 10m\nget no\n"));
+    let (_, after) = text.rsplit_once("STATUS").unwrap();
+    assert!(after.contains(evict.as_str()) && after.contains(disrupt.as_str()) && !after.contains(by_hand.as_str()), "{text}");
+    assert!(text.contains("replace: Drifted"), "{text}");
+}
+
+#[test]
+fn labels_and_taints_are_changed_as_with_kubectl_or_not_at_all() {
+    let begun = format!("apply -f {}\nadvance 5s\n", seed("001-state-nodes.yaml"));
+    let node = nodes_after(&begun).into_iter().next().unwrap();
+    let text = session(&format!(
+        "{begun}label node {node} team=a tier=x\nlabel node/{node} team=a\nlabel no --all team=b --overwrite\nlabel node {node} tier-\n\
+         get no -l team=b,!tier -o name\ntaint node {node} team=a:NoSchedule\ntaint nodes {node} team=b:NoSchedule --overwrite\nget no -o wide\n\
+         taint node {node} team:NoSchedule-\nget no -o wide\ncordon {node}\ncordon node/{node}\nuncordon {node}\n"
+    ));
+    let said: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(&format!("node/{node}"))).collect();
+    let words = [" created", " labeled", " unchanged", " labeled", " unlabeled", "", " tainted", " tainted", " untainted"];
+    assert_eq!(said, [&words[..], &[" cordoned", " already cordoned", " uncordoned"]].concat(), "{text}");
+    assert_eq!(text.matches("team=b:NoSchedule").count(), 1, "once, before it was removed: {text}");
+    for (command, says) in [
+        (format!("label node {node} kubernetes.io/os=windows"), "has kubernetes.io/os=linux already: add --overwrite"),
+        (format!("label node {node} a/b/c=d"), "is no label key"),
+        (format!("label node {node} a=?"), "is no label value"),
+        (format!("label node {node}"), "say what to change"),
+        ("label nodes a=b".to_owned(), "name what to label"),
+        ("annotate node nothing a=b".to_owned(), "there is no node \"nothing\""),
+        (format!("taint node {node} a=b"), "has no effect: write a=b:NoSchedule"),
+        (format!("taint node {node} a=b:NoExecute"), "delete the pods"),
+        (format!("taint node {node} a:No"), "is no effect of a taint"),
+        (format!("taint node {node} a-"), "it has no taint a"),
+        ("taint pods/x a:NoSchedule".to_owned(), "there is no pod"),
+        ("cordon nothing".to_owned(), "there is no node \"nothing\""),
+    ] {
+        let refused = whittle(&["local"], &format!("{begun}{command}\n"));
+        assert_eq!(refused.status.code(), Some(2), "{command}: {}", out(&refused));
+        assert!(err(&refused).contains(says), "{command}: {}", err(&refused));
+    }
+    let old = format!("apply -f {}\nannotate provisioner default a=b\n", seed("004-provisioner-default.yaml"));
+    assert!(err(&whittle(&["local"], &old)).contains("provisioners are not changed in place"), "{}", err(&whittle(&["local"], &old)));
+}

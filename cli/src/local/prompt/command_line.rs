@@ -30,6 +30,7 @@ const EXAMPLES: &str = "
   advance 10m
   get nodes -o wide
   explain NAME
+  annotate node NAME karpenter.sh/do-not-disrupt=true
 `help COMMAND` has the options of a command; Ctrl-C stops one, Ctrl-D ends the session.";
 
 #[derive(Debug, Subcommand)]
@@ -41,6 +42,16 @@ pub(super) enum Verb {
     Delete(DeleteArgs),
     /// Change the replicas of Deployments
     Scale(ScaleArgs),
+    /// Add or remove annotations, such as karpenter.sh/do-not-disrupt=true, or that with - at its end
+    Annotate(ChangeArgs),
+    /// Add or remove labels
+    Label(ChangeArgs),
+    /// Add or remove taints of nodes, such as team=a:NoSchedule, or team-
+    Taint(ChangeArgs),
+    /// Close nodes to new pods
+    Cordon(NodesArgs),
+    /// Open nodes to new pods again
+    Uncordon(NodesArgs),
     /// Let time pass, such as 30s, 10m, 1h30m or 1d, and print what happens
     Advance {
         #[arg(value_name = "TIME", allow_hyphen_values = true)]
@@ -156,6 +167,39 @@ pub(super) struct ScaleArgs {
     pub(super) replicas: String,
 }
 
+/// `annotate`, `label` and `taint`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  annotate node NAME karpenter.sh/do-not-disrupt=true
+  annotate node NAME karpenter.sh/do-not-disrupt-
+  label nodes --all team=a --overwrite
+  taint node NAME team=a:NoSchedule
+  taint node NAME team-
+  taint node NAME team:NoSchedule-")]
+pub(super) struct ChangeArgs {
+    /// KIND NAME… or KIND/NAME…, and what to change: KEY=VALUE adds, KEY- removes; with :EFFECT of a taint
+    #[arg(required = true, value_name = "OBJECT|CHANGE")]
+    pub(super) words: Vec<String>,
+    /// Only objects with these labels, such as app=web
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    pub(super) selector: Option<String>,
+    /// All objects of the kind
+    #[arg(long)]
+    pub(super) all: bool,
+    /// Replace other values
+    #[arg(long)]
+    pub(super) overwrite: bool,
+}
+
+/// `cordon` and `uncordon`
+#[derive(Debug, Args)]
+pub(super) struct NodesArgs {
+    /// NAME… or node/NAME…
+    #[arg(required = true, value_name = "NODE")]
+    pub(super) nodes: Vec<String>,
+}
+
 /// `get`
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
@@ -222,6 +266,9 @@ pub(super) struct RolloutArgs {
     watch: Option<bool>,
 }
 
+/// Commands of AWS's own command line that are commands here: `aws` in front of them is left out.
+const TAGGING: [&str; 2] = ["create-tags", "delete-tags"];
+
 /// The words of a line, and the line that ends the text after it.
 pub(super) struct Words {
     pub(super) words: Vec<String>,
@@ -245,6 +292,9 @@ pub(super) fn split(line: &str) -> Result<Option<Words>, String> {
         words.drain(..=pipe);
     }
     if words.first().is_some_and(|word| word == "$" || word == "whittle>") {
+        words.remove(0);
+    }
+    if matches!(&words[..], [aws, ec2, command, ..] if aws == "aws" && ec2 == "ec2" && TAGGING.contains(&command.as_str())) {
         words.remove(0);
     }
     if words.first().is_some_and(|word| word == "kubectl") {
@@ -293,9 +343,9 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "no containers run here that could log: `advance` prints what Whittle decides, and `explain NAME` repeats it for one object",
     ),
     (&["exec", "attach", "cp", "debug", "run", "port-forward", "proxy"], "no containers run here: a pod is only what it requests"),
-    (&["edit", "patch", "set", "replace", "label", "annotate", "taint"], "change the manifest and `apply` it again, also one with `-f -`"),
+    (&["edit", "patch", "set", "replace"], "change the manifest and `apply` it again, also one with `-f -`"),
     (&["expose"], "networks are not simulated: a Service would change nothing; `apply -f` stores one"),
-    (&["cordon", "uncordon", "drain"], "delete the node, which drains it: `delete node NAME`"),
+    (&["drain"], "delete the node, which drains it: `delete node NAME`"),
     (&["autoscale"], "autoscaling of pods is not simulated: `scale deployment NAME --replicas N` does its work"),
     (&["top"], "`get nodes -o wide` shows what the pods of a node request"),
     (&["wait"], "`rollout status deployment NAME` waits for a Deployment, and `advance 5m` for anything else"),
@@ -313,7 +363,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["aws"],
-        "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it, \
+        "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it, `ec2 create-tags` and `ec2 delete-tags` work as printed, \
          and a ClusterConfig that is applied again resizes its node groups",
     ),
     (

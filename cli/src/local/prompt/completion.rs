@@ -68,13 +68,14 @@ impl Completion {
         match (*verb, named.as_slice()) {
             ("help", _) => Expected::Words(command_line::verbs()),
             ("apply" | "create", _) => Expected::File,
-            ("interrupt", []) => Expected::Words(self.names.called("nodes")),
+            ("cordon" | "uncordon", _) | ("interrupt", []) => Expected::Words(self.names.called("nodes")),
             ("explain", _) => Expected::Words(["pods", "nodes", "nodeclaims"].iter().flat_map(|kind| self.names.called(kind)).collect()),
             ("ec2", rest) => Expected::Words(self.of_ec2(rest)),
             ("rollout", []) => words(&["status", "restart"]),
             ("rollout", [_, rest @ ..]) => Expected::Words(self.objects(rest, partial, &["deployment"])),
             ("scale", rest) => Expected::Words(self.objects(rest, partial, &["deployment"])),
-            ("get" | "describe" | "delete", rest) => {
+            ("taint", rest) => Expected::Words(self.objects(rest, partial, &["node"])),
+            ("get" | "describe" | "delete" | "annotate" | "label", rest) => {
                 let plurals: Vec<&str> = KINDS.iter().map(|entry| entry.plural).collect();
                 Expected::Words(self.objects(rest, partial, &plurals))
             }
@@ -88,7 +89,7 @@ impl Completion {
             [] => Ec2::names(),
             ["show"] => values::<Shown>(),
             ["announce"] => values::<Announced>(),
-            ["announce", _] | ["terminate"] => self.names.called("nodes"),
+            ["announce", _] | ["terminate" | "describe"] => self.names.called("nodes"),
             _ => Vec::new(),
         }
     }
@@ -171,6 +172,9 @@ mod tests {
         assert_eq!(completed("ec2 st"), ["stock-out "]);
         assert_eq!(completed("ec2 show im"), ["images "]);
         assert_eq!(completed("ec2 announce rebalance "), ["ip-10-0-0-1 "]);
+        assert_eq!(completed("cordon "), ["ip-10-0-0-1 "]);
+        assert_eq!(completed("annotate node i"), ["ip-10-0-0-1 "]);
+        assert_eq!(completed("taint "), ["node "]);
         assert_eq!(completed("savings "), [""; 0]);
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/src/local/demo/po");
         assert_eq!(completed(&format!("apply -f {manifest}")).len(), 1, "the file pool.yaml");

@@ -7,13 +7,24 @@ use crate::local::kinds::{self, KindEntry, Target};
 use crate::local::session::SessionError;
 use std::collections::BTreeSet;
 
-/// An object to delete.
-struct Doomed {
-    entry: &'static KindEntry,
+/// An object that a command changes or deletes.
+pub(super) struct Chosen {
+    pub(super) entry: &'static KindEntry,
     /// `namespace/name`, or the name of what is in no namespace.
-    key: String,
-    /// As its deletion is told.
-    shown: String,
+    pub(super) key: String,
+    /// As it is told what became of it.
+    pub(super) shown: String,
+}
+
+/// How a command chooses objects.
+pub(super) struct Choice<'a> {
+    /// The command, for what it says if it chooses none.
+    pub(super) verb: &'a str,
+    pub(super) objects: &'a [String],
+    pub(super) selector: Option<&'a str>,
+    pub(super) all: bool,
+    pub(super) ignore_not_found: bool,
+    pub(super) namespace: Option<&'a str>,
 }
 
 impl Prompt {
@@ -26,7 +37,15 @@ impl Prompt {
         }
         let (mut doomed, mut errors) = self.in_files(args, body);
         if !args.objects.is_empty() {
-            self.chosen(args, namespace).map_or_else(|error| errors.push(error), |chosen| doomed.extend(chosen));
+            let choice = Choice {
+                verb: "delete",
+                objects: &args.objects,
+                selector: args.selector.as_deref(),
+                all: args.all,
+                ignore_not_found: args.ignore_not_found,
+                namespace,
+            };
+            self.chosen(&choice).map_or_else(|error| errors.push(error), |chosen| doomed.extend(chosen));
         }
         let mut seen = BTreeSet::new();
         doomed.retain(|one| seen.insert((one.entry.kind, one.key.clone())));
@@ -48,7 +67,7 @@ impl Prompt {
     }
 
     /// What the files name, and what is wrong with them.
-    fn in_files(&self, args: &DeleteArgs, body: Option<String>) -> (Vec<Doomed>, Vec<String>) {
+    fn in_files(&self, args: &DeleteArgs, body: Option<String>) -> (Vec<Chosen>, Vec<String>) {
         let (mut doomed, mut errors) = (Vec::new(), Vec::new());
         for file in apply::read(&args.files, body) {
             let named = file.and_then(|file| self.session.named_in(&file.name, &file.text).map_err(refused));
@@ -59,9 +78,9 @@ impl Prompt {
                 let shown = format!("{kind}/{key}");
                 match kinds::find(&kind) {
                     Ok(entry) if entry.namespaced && !key.contains('/') => {
-                        doomed.push(Doomed { entry, key: format!("default/{key}"), shown });
+                        doomed.push(Chosen { entry, key: format!("default/{key}"), shown });
                     }
-                    Ok(entry) => doomed.push(Doomed { entry, key, shown }),
+                    Ok(entry) => doomed.push(Chosen { entry, key, shown }),
                     Err(error) => errors.push(error),
                 }
             }
@@ -70,25 +89,25 @@ impl Prompt {
     }
 
     /// Every object that the words name.
-    fn chosen(&self, args: &DeleteArgs, namespace: Option<&str>) -> Result<Vec<Doomed>, String> {
-        let selector = args.selector.as_deref().map(Selector::parse).transpose()?;
-        let scope = Scope { namespace: namespace.unwrap_or("default"), all: false, selector: selector.as_ref() };
+    pub(super) fn chosen(&self, choice: &Choice<'_>) -> Result<Vec<Chosen>, String> {
+        let selector = choice.selector.map(Selector::parse).transpose()?;
+        let scope = Scope { namespace: choice.namespace.unwrap_or("default"), all: false, selector: selector.as_ref() };
         let world = self.session.simulation.world();
         let mut chosen = Vec::new();
-        for target in kinds::targets(&args.objects)? {
-            if target.name.is_none() && selector.is_none() && !args.all {
-                let singular = target.entry.singular();
-                return Err(format!("name what to delete, such as `delete {singular} NAME`, or add --all or -l LABELS"));
+        for target in kinds::targets(choice.objects)? {
+            if target.name.is_none() && selector.is_none() && !choice.all {
+                let (verb, singular) = (choice.verb, target.entry.singular());
+                return Err(format!("name what to {verb}, such as `{verb} {singular} NAME`, or add --all or -l LABELS"));
             }
             let rows = match scope.listed(&world, &target) {
-                Err(_) if args.ignore_not_found => Vec::new(),
+                Err(_) if choice.ignore_not_found => Vec::new(),
                 listed => listed?,
             };
             chosen.extend(rows.into_iter().map(|row| {
                 let place =
                     if row.namespace.is_empty() || row.namespace == "default" { String::new() } else { format!("{}/", row.namespace) };
                 let key = if target.entry.namespaced { format!("{}/{}", row.namespace, row.name) } else { row.name.clone() };
-                Doomed { entry: target.entry, key, shown: format!("{}/{place}{}", target.entry.singular(), row.name) }
+                Chosen { entry: target.entry, key, shown: format!("{}/{place}{}", target.entry.singular(), row.name) }
             }));
         }
         Ok(chosen)

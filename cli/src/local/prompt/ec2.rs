@@ -1,5 +1,7 @@
 //! `ec2`: what the simulated EC2 has, and what happens to it without Whittle.
 
+use super::ec2_tags::TagArgs;
+use super::{ec2_describe, ec2_tags};
 use crate::local::session::{Pool, Session};
 use crate::table::table;
 use clap::{Args, Subcommand, ValueEnum};
@@ -18,6 +20,11 @@ pub(super) enum Ec2 {
         /// Only those whose id, name or type contains this
         #[arg(value_name = "TEXT")]
         named: Option<String>,
+    },
+    /// Everything about a node's machine, and what it was launched with: user data, image, metadata options, disks
+    Describe {
+        #[arg(value_name = "NODE|INSTANCE|LAUNCH-TEMPLATE")]
+        name: String,
     },
     /// EC2 runs out of a type: launches fail with InsufficientInstanceCapacity
     StockOut(PoolArgs),
@@ -39,6 +46,10 @@ pub(super) enum Ec2 {
     Image(ImageArgs),
     /// A security group, for securityGroupSelectorTerms
     SecurityGroup(GroupArgs),
+    /// Tag subnets, security groups and images, as `aws ec2 create-tags` does
+    CreateTags(TagArgs),
+    /// Delete their tags, as `aws ec2 delete-tags` does
+    DeleteTags(TagArgs),
 }
 
 impl Ec2 {
@@ -122,6 +133,7 @@ pub(super) struct GroupArgs {
 pub(super) fn run(session: &mut Session, command: &Ec2) -> Result<String, String> {
     match command {
         Ec2::Show { what, named } => Ok(show(&session.simulation.world(), *what, named.as_deref().unwrap_or_default())),
+        Ec2::Describe { name } => ec2_describe::describe(&session.simulation.world(), name),
         Ec2::StockOut(pool) => session.set_stock(&pool.pool(), false).map(line).map_err(|error| error.to_string()),
         Ec2::Restock(pool) => session.set_stock(&pool.pool(), true).map(line).map_err(|error| error.to_string()),
         Ec2::Announce { event, node } => announce(session, *event, bare(node)),
@@ -134,6 +146,8 @@ pub(super) fn run(session: &mut Session, command: &Ec2) -> Result<String, String
         }
         Ec2::Image(args) => image(session, args),
         Ec2::SecurityGroup(args) => security_group(session, args),
+        Ec2::CreateTags(args) => ec2_tags::create(session, args),
+        Ec2::DeleteTags(args) => ec2_tags::delete(session, args),
     }
 }
 
@@ -278,21 +292,25 @@ fn show(world: &World, what: Shown, named: &str) -> String {
 fn instances(world: &World) -> (&'static [&'static str], Vec<Vec<String>>) {
     let row = |machine: &whittle_sim::region::Machine| {
         let instance = &machine.instance;
-        let state = match instance.state {
-            InstanceState::Pending => "pending",
-            InstanceState::Running => "running",
-            InstanceState::ShuttingDown => "shutting-down",
-            InstanceState::Terminated => "terminated",
-            InstanceState::Stopping => "stopping",
-            InstanceState::Stopped => "stopped",
-        };
         let template = &machine.launch_template;
         let own = [&instance.instance_type, &instance.private_dns_name, &instance.zone, &instance.capacity_type].map(Clone::clone);
-        let rest = vec![state.to_owned(), template.image_id.clone(), template.name.clone(), tags(&instance.tags)];
+        let rest = vec![state(instance.state).to_owned(), template.image_id.clone(), template.name.clone(), tags(&instance.tags)];
         [vec![instance.id.to_string()], own.to_vec(), rest].concat()
     };
     let header = &["ID", "TYPE", "NAME", "ZONE", "CAPACITY", "STATE", "IMAGE", "LAUNCH-TEMPLATE", "TAGS"];
     (header, world.region.machines.values().map(row).collect())
+}
+
+/// EC2's word for a state.
+pub(super) const fn state(state: InstanceState) -> &'static str {
+    match state {
+        InstanceState::Pending => "pending",
+        InstanceState::Running => "running",
+        InstanceState::ShuttingDown => "shutting-down",
+        InstanceState::Terminated => "terminated",
+        InstanceState::Stopping => "stopping",
+        InstanceState::Stopped => "stopped",
+    }
 }
 
 /// The types that the region offers, with the zones.

@@ -2,11 +2,14 @@
 
 pub(super) mod advance;
 mod apply;
+mod change;
 mod command_line;
 mod completion;
 mod delete;
 mod describe;
 mod ec2;
+mod ec2_describe;
+mod ec2_tags;
 pub(super) mod explain;
 mod get;
 mod lines;
@@ -184,6 +187,11 @@ impl Prompt {
                 self.delete(&args, namespace, body)?
             }
             Verb::Scale(args) => self.scale(&args, namespace)?,
+            Verb::Annotate(args) => self.annotate(&args, namespace)?,
+            Verb::Label(args) => self.label(&args, namespace)?,
+            Verb::Taint(args) => self.taint(&args)?,
+            Verb::Cordon(args) => self.cordon(&args.nodes, true)?,
+            Verb::Uncordon(args) => self.cordon(&args.nodes, false)?,
             Verb::Get(args) => get::get(&self.session.simulation.world(), &args, namespace)?,
             Verb::Describe(args) => describe::describe(&self.session.simulation.world(), &args, namespace)?,
             Verb::Rollout { command: RolloutCommand::Status(args) } => self.rollout_status(&args, namespace)?,
