@@ -22,6 +22,7 @@ use crate::printing::{self, say};
 use crate::report::Kind;
 use crate::schema::Document;
 use clap::{Args, Subcommand, ValueEnum};
+pub use prompt::command_line::Mode;
 use std::path::PathBuf;
 use std::process::ExitCode;
 pub use web::PageArgs;
@@ -41,6 +42,7 @@ Without a command it is a prompt that takes kubectl's lines, or reads them from 
 
 Examples:
   whittle local --cluster shop --region eu-west-1 --kubernetes-version 1.33
+  whittle local --mode shadow -f pools.yaml -f web.yaml
   printf 'apply -f pools.yaml -f web.yaml\\nadvance 10m\\nget nodes\\n' | whittle local
 
 Exit code: 0 if every line was carried out, 1 if the output cannot be written, 2 if one of standard input was not; the rest
@@ -50,6 +52,9 @@ pub struct LocalArgs {
     pub command: Option<LocalCommand>,
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// Whether Whittle acts, or only decides and reports; the command `mode` of the prompt changes it
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: Mode,
     /// Apply these files or directories first
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -107,8 +112,8 @@ pub struct RunArgs {
 /// Runs `whittle local`. Exit status 1: an expectation failed; 2: the input is wrong.
 pub fn main(args: &LocalArgs) -> ExitCode {
     match &args.command {
-        Some(LocalCommand::Run(_)) if args.page.web.is_some() || !args.files.is_empty() => {
-            printing::errors(&"`local run` plays scenarios: leave out --web and -f, which are for a session at a prompt");
+        Some(LocalCommand::Run(_)) if args.page.web.is_some() || !args.files.is_empty() || args.mode != Mode::default() => {
+            printing::errors(&"`local run` plays scenarios: leave out --web, --mode and -f, which are for a session at a prompt");
             ExitCode::from(2)
         }
         Some(LocalCommand::Run(run)) => run_scenarios(run),
@@ -119,7 +124,7 @@ pub fn main(args: &LocalArgs) -> ExitCode {
                 kubernetes_version: args.place.kubernetes_version.clone(),
                 seed: args.place.seed,
             };
-            prompt::main(&place, &args.files, &args.page)
+            prompt::main(&place, args.mode, &args.files, &args.page)
         }
     }
 }

@@ -129,6 +129,11 @@ impl Session {
         self.handlers.set(settings);
     }
 
+    /// Switches shadow mode of the whole installation on or off.
+    pub fn set_shadow(&self, shadow: bool) {
+        self.set(Settings { shadow, ..self.settings() });
+    }
+
     /// The time of the simulation.
     pub fn now(&self) -> Timestamp {
         self.simulation.world().now()

@@ -121,6 +121,26 @@ fn s2_9_a_deployment_is_scaled_in_its_namespace() {
     }
 }
 
+/// S2.9: in shadow mode Whittle decides and reports, and launches nothing; switched to active, it does.
+#[test]
+fn s2_9_shadow_mode_only_decides_until_it_ends() {
+    let lines = format!(
+        "mode\nscale deploy inflate --replicas 2\nadvance 3m\nget nodes\nget nodeclaims\nec2 show instances\nmode active\nadvance 3m\nget deploy\n\
+         mode shadow\nscale deploy inflate --replicas 0\nadvance 10m\nget nodes\n"
+    );
+    let (pool, pods) = (demo("pool.yaml"), demo("inflate.yaml"));
+    let ended = whittle(&["local", "--mode", "shadow", "-f", &pool, "-f", &pods], &lines);
+    assert!(ended.status.success(), "{}", err(&ended));
+    let text = out(&ended);
+    let (before, after) = text.split_once("active: Whittle acts").unwrap_or_else(|| panic!("{text}"));
+    check_shown(before, &["shadow: Whittle decides and reports, and changes nothing", ": for 2 pods from nodepool default"]);
+    assert!(before.ends_with("there are no nodes\nthere are no nodeclaims\nnone\n"), "{before}");
+    let (after, empty) = after.split_once("shadow: ").unwrap();
+    check_shown(after, &["EC2 starts", "2/2"]);
+    check_shown(empty, &["delete: Empty", " Ready "]);
+    assert!(!empty.contains("has ended"), "{empty}");
+}
+
 /// S3.19, S3.20: a pool deleted in the foreground, and a node deleted by name.
 #[test]
 fn s3_19_pools_and_nodes_are_deleted_as_printed() {

@@ -76,6 +76,11 @@ pub(super) enum Verb {
         #[command(subcommand)]
         command: Ec2,
     },
+    /// Whether Whittle acts, or only decides and reports (shadow); without a value, which of them it does
+    Mode {
+        #[arg(value_enum)]
+        mode: Option<Mode>,
+    },
     /// Why a pod, node, Deployment or pool is as it is, or why it went
     Explain {
         #[arg(required = true, num_args = 1..=2, value_name = "POD|NODE|KIND/NAME")]
@@ -198,6 +203,16 @@ pub(super) struct NodesArgs {
     /// NAME… or node/NAME…
     #[arg(required = true, value_name = "NODE")]
     pub(super) nodes: Vec<String>,
+}
+
+/// What Whittle does with what it decides, as the parameter `Mode` of a stack says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// It acts
+    #[default]
+    Active,
+    /// It decides and reports, and changes nothing
+    Shadow,
 }
 
 /// `get`

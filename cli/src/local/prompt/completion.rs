@@ -1,6 +1,6 @@
 //! Completion of commands, kinds, names, options and files.
 
-use super::command_line::{self, Line};
+use super::command_line::{self, Line, Mode};
 use super::ec2::{Announced, Ec2, Shown};
 use crate::local::kinds::{self, KINDS};
 use clap::{CommandFactory as _, ValueEnum};
@@ -74,6 +74,7 @@ impl Completion {
             ("rollout", []) => words(&["status", "restart"]),
             ("rollout", [_, rest @ ..]) => Expected::Words(self.objects(rest, partial, &["deployment"])),
             ("scale", rest) => Expected::Words(self.objects(rest, partial, &["deployment"])),
+            ("mode", []) => Expected::Words(values::<Mode>()),
             ("taint", rest) => Expected::Words(self.objects(rest, partial, &["node"])),
             ("get" | "describe" | "delete" | "annotate" | "label", rest) => {
                 let plurals: Vec<&str> = KINDS.iter().map(|entry| entry.plural).collect();
@@ -175,6 +176,7 @@ mod tests {
         assert_eq!(completed("cordon "), ["ip-10-0-0-1 "]);
         assert_eq!(completed("annotate node i"), ["ip-10-0-0-1 "]);
         assert_eq!(completed("taint "), ["node "]);
+        assert_eq!(completed("mode s"), ["shadow "]);
         assert_eq!(completed("savings "), [""; 0]);
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/src/local/demo/po");
         assert_eq!(completed(&format!("apply -f {manifest}")).len(), 1, "the file pool.yaml");

@@ -3,7 +3,7 @@
 pub(super) mod advance;
 mod apply;
 mod change;
-mod command_line;
+pub(super) mod command_line;
 mod completion;
 mod delete;
 mod describe;
@@ -20,7 +20,7 @@ use super::web::{self, PageArgs};
 use crate::money::Currency;
 use crate::printing::{self, complain, say};
 use crate::savings;
-use command_line::{ApplyArgs, Line, RolloutCommand, Verb};
+use command_line::{ApplyArgs, Line, Mode, RolloutCommand, Verb};
 use jiff::{SignedDuration, Timestamp};
 use lines::{Editor, Entered, Lines, Piped};
 use std::io::IsTerminal as _;
@@ -32,9 +32,10 @@ use whittle_sim::World;
 
 /// Applies `files`, serves a page if there is to be one, and reads commands until the end. A wrong command from a pipe ends the session
 /// with status 2; a line of it that is no text is an error for itself. A page goes on after the last command from a pipe.
-pub fn main(place: &Place, files: &[PathBuf], page: &PageArgs) -> ExitCode {
+pub(super) fn main(place: &Place, mode: Mode, files: &[PathBuf], page: &PageArgs) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     let mut prompt = Prompt { stop: Arc::clone(&stop), paints: printing::paints(), ..Prompt::new(place) };
+    prompt.session.set_shadow(mode == Mode::Shadow);
     match prompt.begin_with(files) {
         Ok(text) => say!("{text}"),
         Err(error) => {
@@ -192,6 +193,7 @@ impl Prompt {
             Verb::Taint(args) => self.taint(&args)?,
             Verb::Cordon(args) => self.cordon(&args.nodes, true)?,
             Verb::Uncordon(args) => self.cordon(&args.nodes, false)?,
+            Verb::Mode { mode } => self.mode(mode),
             Verb::Get(args) => get::get(&self.session.simulation.world(), &args, namespace)?,
             Verb::Describe(args) => describe::describe(&self.session.simulation.world(), &args, namespace)?,
             Verb::Rollout { command: RolloutCommand::Status(args) } => self.rollout_status(&args, namespace)?,
@@ -208,6 +210,17 @@ impl Prompt {
             Verb::Other(words) => return Err(command_line::refusal(&words)),
         };
         Ok(Some(text))
+    }
+
+    /// Switches shadow mode on or off, and says which it is.
+    fn mode(&mut self, mode: Option<Mode>) -> String {
+        if let Some(mode) = mode {
+            self.session.set_shadow(mode == Mode::Shadow);
+        }
+        if self.session.settings().shadow {
+            return "shadow: Whittle decides and reports, and changes nothing; `mode active` ends that\n".to_owned();
+        }
+        "active: Whittle acts on what it decides\n".to_owned()
     }
 
     pub(super) fn currency(&self) -> Currency {
