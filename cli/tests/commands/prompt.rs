@@ -49,7 +49,7 @@ fn explain_knows_what_is_gone_and_names_what_it_chose() {
     let gone = format!("\n{node} is gone since 00:");
     let (before, after) = text.rsplit_once(&gone).unwrap_or_else(|| panic!("{text}{}", err(&session)));
     assert!(before.contains("of nodepool default\n"), "{before}");
-    assert!(before.contains("the first of 3 that begin with \"infl\"; others are inflate-"), "{before}");
+    assert!(before.contains("the first of 3 whose names begin with \"infl\"; others are inflate-"), "{before}");
     assert!(after.lines().next().is_some_and(|first| first.contains("Empty")), "why it went: {after}");
     let absent = whittle(&["local"], "explain ip-10-0-0-1\n");
     assert!(err(&absent).contains("and there was none"), "{}", err(&absent));
@@ -124,12 +124,10 @@ fn s2_9_a_deployment_is_scaled_in_its_namespace() {
 /// S2.9: in shadow mode Whittle decides and reports, and launches nothing; switched to active, it does.
 #[test]
 fn s2_9_shadow_mode_only_decides_until_it_ends() {
-    let lines = format!(
-        "mode\nscale deploy inflate --replicas 2\nadvance 3m\nget nodes\nget nodeclaims\nec2 show instances\nmode active\nadvance 3m\nget deploy\n\
-         mode shadow\nscale deploy inflate --replicas 0\nadvance 10m\nget nodes\n"
-    );
+    let lines = "mode\nscale deploy inflate --replicas 2\nadvance 3m\nget nodes\nget nodeclaims\nec2 show instances\nmode active\nadvance 3m\n\
+         get deploy\nmode shadow\nscale deploy inflate --replicas 0\nadvance 10m\nget nodes\n";
     let (pool, pods) = (demo("pool.yaml"), demo("inflate.yaml"));
-    let ended = whittle(&["local", "--mode", "shadow", "-f", &pool, "-f", &pods], &lines);
+    let ended = whittle(&["local", "--mode", "shadow", "-f", &pool, "-f", &pods], lines);
     assert!(ended.status.success(), "{}", err(&ended));
     let text = out(&ended);
     let (before, after) = text.split_once("active: Whittle acts").unwrap_or_else(|| panic!("{text}"));
@@ -137,7 +135,7 @@ fn s2_9_shadow_mode_only_decides_until_it_ends() {
     assert!(before.ends_with("there are no nodes\nthere are no nodeclaims\nnone\n"), "{before}");
     let (after, empty) = after.split_once("shadow: ").unwrap();
     check_shown(after, &["EC2 starts", "2/2"]);
-    check_shown(empty, &["delete: Empty", " Ready "]);
+    check_shown(empty, &["would (shadow mode) delete via Empty, 1 machines: ", " Ready "]);
     assert!(!empty.contains("has ended"), "{empty}");
 }
 
@@ -305,6 +303,70 @@ fn pods_that_wait_for_a_class_quote_its_condition() {
     let text = session(&apply);
     assert!(!text.contains("no dynamic nodepools found") && !text.contains("NoCompatibleInstanceTypes"), "{text}");
     check_shown(&text, &["AWSNodeTemplate \"default\" is being looked up, which takes some seconds", "2 of 2 running"]);
+}
+
+/// What is wrong only because the session is for another cluster says how to start that one, once.
+#[test]
+fn classes_for_another_cluster_say_how_to_start_it() {
+    let (pool, class) = (seed("004-provisioner-default.yaml"), seed("003-ec2nodeclass-v1beta1.yaml"));
+    let ended = whittle(&["local"], &format!("apply -f {pool} -f {class}\nadvance 1m\nadvance 6m\n"));
+    let text = out(&ended);
+    for hint in
+        ["AL2 has images up to 1.32: start `whittle local --kubernetes-version 1.32`", "start `whittle local --cluster karpenter-demo`"]
+    {
+        assert_eq!(text.matches(hint).count(), 1, "{hint}: {text}");
+    }
+    assert!(!session(&format!("apply -f {pool}\nadvance 1m\n")).contains("hint"), "it is ready");
+}
+
+#[test]
+fn a_removal_is_told_once_and_nothing_fails_in_it() {
+    let text = session(&format!(
+        "apply -f {} -f {}\nscale deploy inflate --replicas 2\nadvance 2m\nscale deploy inflate --replicas 0\nadvance 5m\nget no\n",
+        seed("004-provisioner-default.yaml"),
+        seed("004-deployment-inflate.yaml")
+    ));
+    let (_, removal) = text.rsplit_once("0 of 0 running\n").unwrap();
+    let told = |part: &str| removal.lines().filter(|line| line.contains(part)).count();
+    assert_eq!((told("command/"), told(": delete: "), told("ledger"), told("being deleted")), (1, 1, 0, 0), "{removal}");
+    assert!(removal.contains("is gone") && !text.contains("FailedDraining"), "{text}");
+    let (pool, pods) = (demo("pool.yaml"), demo("inflate.yaml"));
+    let begun = format!("apply -f {pool} -f {pods}\nscale deploy inflate --replicas 2\nadvance 2m\nget no -o name\n");
+    let node = session(&begun).lines().rev().find_map(|line| line.strip_prefix("node/")).map(str::to_owned).unwrap();
+    let text = session(&format!("{begun}ec2 announce scheduled-change {node}\nadvance 4m\nget events\n"));
+    let (timeline, events) = text.rsplit_once("LAST-SEEN").unwrap();
+    assert!(!timeline.contains("FailedDraining") && events.contains("FailedDraining"), "it is published as by Karpenter: {text}");
+    check_shown(timeline, &["AWS Health announced a scheduled change for i-"]);
+    assert!(!text.contains("scheduled_change"), "{text}");
+}
+
+/// The beginning of a name is enough, and a pod that waits is meant before one that runs.
+#[test]
+fn names_may_be_begun_and_old_kinds_are_pointed_at() {
+    let limited = block("004-provisioner-default.yaml").replace("1000", "4");
+    let begun = format!(
+        "apply -f -\n{limited}EOF\napply -f {}\nscale deploy inflate --replicas 9\nadvance 3m\n",
+        seed("004-deployment-inflate.yaml")
+    );
+    let text = session(&format!(
+        "{begun}explain pod infl\nget po\nget nodepools\nget ec2nodeclasses\nget provisioners\ndescribe provisioner def\n"
+    ));
+    let (_, explained) =
+        text.split_once("one that waits of 9 whose names begin with \"infl\"; others are inflate-").unwrap_or_else(|| panic!("{text}"));
+    assert!(explained.lines().nth(1).is_some_and(|line| line.contains("pending and waits")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("inflate-") && line.contains("Running")), "some run: {text}");
+    check_shown(
+        &text,
+        &[
+            "there are no nodepools; there is 1 in `get provisioners`\n",
+            "there are no ec2nodeclasses; there is 1 in `get awsnodetemplates`\n",
+            "provisioner/default\n",
+        ],
+    );
+    let several = whittle(&["local", "--kubernetes-version", "1.24"], &format!("{begun}describe pod infl\n"));
+    assert!(err(&several).contains("9 pods begin with \"infl\": name one of inflate-"), "{}", err(&several));
+    let none = whittle(&["local", "--kubernetes-version", "1.24"], &format!("{begun}explain node infl\n"));
+    assert!(err(&none).contains("there is no"), "{}", err(&none));
 }
 
 /// S1.25: what was dropped before a pod was given up, in a plan of files and at the prompt.

@@ -103,8 +103,8 @@ fn s1_21_subnets_lose_their_tag_and_get_it_back() {
     let lines = format!(
         "apply -f {} -f {}\naws ec2 delete-tags --resources {subnets} --tags Key=karpenter.sh/discovery\nadvance 6m\n\
          scale deploy inflate --replicas 2\nadvance 2m\nget ec2nodeclasses\nec2 show instances\n\
-         aws ec2 create-tags --resources subnet-00000000000000002 --tags Key=karpenter.sh/discovery,Value=demo Key=more,Value=\nadvance 8m\n\
-         get ec2nodeclasses\nec2 show instances\n",
+         aws ec2 create-tags --resources subnet-00000000000000002 --tags Key=karpenter.sh/discovery,Value=demo Key=more,Value=\n\
+         advance 8m\nget ec2nodeclasses\nec2 show instances\n",
         demo("pool.yaml"),
         demo("inflate.yaml")
     );

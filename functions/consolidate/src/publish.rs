@@ -204,7 +204,8 @@ pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool,
 /// Records that a proposal is no longer valid.
 pub(crate) fn record_rejected(report: &mut Report, proposal: &Proposal, rejection: &Rejection, now: Timestamp) {
     let subject = format!("command/{}", proposal.nodes.join(","));
-    report.decide(now, DecisionKind::Kept, subject, format!("{} is no longer valid: {}", proposal.method.reason(), rejection.cause));
+    let message = format!("{} is no longer valid, {}", proposal.method.reason(), rejection.cause.explanation());
+    report.decide(now, DecisionKind::Kept, subject, message);
     report.count("rejected");
 }
 

@@ -113,7 +113,7 @@ impl<P: Rights> Run<'_, P> {
         let ends = self.kind.ends_claim()
             || self.kind == InterruptionKind::RebalanceRecommendation && self.acts_on_rebalance(&claim.value).await?;
         let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
-        let message = format!("{} for {instance}", self.kind.as_str());
+        let message = format!("{} for {instance}", self.kind.text());
         let subject = format!("nodeclaim/{}", claim.value.key.name);
         let cluster = &claim.value.key.cluster;
         let mut applied = Report::default();

@@ -121,7 +121,8 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     let pool = machine.pool().ok_or(Blocker::NoNodePoolLabel)?;
     match view.pool(pool) {
         Some(known) if view.has_types(pool) => Ok(known),
-        _ => Err(Blocker::NodePoolUnknown(pool.to_owned())),
+        Some(_) => Err(Blocker::NodePoolEmpty(pool.to_owned())),
+        None => Err(Blocker::NodePoolUnknown(pool.to_owned())),
     }
 }
 

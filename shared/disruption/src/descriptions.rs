@@ -76,7 +76,11 @@ impl Blocker {
                     .with_explanation(format!("it has no label {}", labels::NODE_POOL))
             }
             Self::NodePoolUnknown(pool) => Description::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
-                .with_explanation(format!("NodePool {pool} does not exist, or has no instance types"))
+                .with_explanation(format!("NodePool {pool} does not exist"))
+                .values(json!({ "nodePool": pool })),
+            // Karpenter's Event is the same for both.
+            Self::NodePoolEmpty(pool) => Description::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
+                .with_explanation(format!("NodePool {pool} has no instance types: its node class may not be ready, see its conditions"))
                 .values(json!({ "nodePool": pool })),
             Self::Unreadable(object) => Description::new("Unreadable", format!("{object} cannot be read"))
                 .with_explanation(format!("{object} cannot be read: its events say which field, and what to do"))

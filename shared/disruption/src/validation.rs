@@ -57,6 +57,19 @@ impl fmt::Display for RejectionCause {
     }
 }
 
+impl RejectionCause {
+    /// The same as a sentence.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::TooEarly => "the wait before it is not over",
+            Self::Churn => "a node is no candidate any more, since its pods, its NodePool or itself changed",
+            Self::Budget => "pods are expected on a node by now, or its disruption budget is used up",
+            Self::Scheduling => "the pods would not go where they would have gone when it was decided",
+        }
+    }
+}
+
 /// Recomputes the proposed command from the present state, if it is still valid.
 ///
 /// Of several empty nodes those that are still empty remain; any other command is executed as a whole or not at all. A

@@ -54,6 +54,8 @@ pub enum Blocker {
     NodeAnnotation(&'static str),
     NoNodePoolLabel,
     NodePoolUnknown(String),
+    /// It is there, and has no instance types.
+    NodePoolEmpty(String),
     /// Kind and name of the object that cannot be read.
     Unreadable(String),
     PodAnnotation {

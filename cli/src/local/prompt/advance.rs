@@ -1,6 +1,6 @@
 //! `advance`: time passes, visibly, until it is over or the user stops it.
 
-use super::Prompt;
+use super::{Prompt, hints};
 use crate::local::report;
 use crate::printing;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
@@ -112,8 +112,11 @@ impl Prompt {
         let lines = world.story.lines();
         let begun = lines.first().map_or(world.now(), |line| line.at);
         let cost = self.printed_lines.checked_sub(1).and_then(|last| lines.get(last)).map_or(Price::ZERO, |line| line.cost);
-        let text = report::timeline(&lines[self.printed_lines..], begun, cost, self.paints);
+        let mut text = report::timeline(&lines[self.printed_lines..], begun, cost, self.paints);
         self.printed_lines = lines.len();
+        let new: Vec<String> = hints::of(&world).into_iter().filter(|hint| !self.hinted.contains(hint)).collect();
+        text.extend(new.iter().map(|hint| format!("hint: {hint}\n")));
+        self.hinted.extend(new);
         text
     }
 }

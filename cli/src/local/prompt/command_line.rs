@@ -378,7 +378,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (
         &["aws"],
-        "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it, `ec2 create-tags` and `ec2 delete-tags` work as printed, \
+        "the account is simulated: `ec2 show instances` and its other lists show what it has, `ec2 help` what can happen to it, \
+         `ec2 create-tags` and `ec2 delete-tags` work as printed, \
          and a ClusterConfig that is applied again resizes its node groups",
     ),
     (

@@ -15,7 +15,7 @@ pub(super) fn describe(world: &World, args: &DescribeArgs, namespace: Option<&st
     let scope = Scope { namespace: namespace.unwrap_or("default"), all: args.all_namespaces, selector: selector.as_ref() };
     let mut texts = Vec::new();
     for target in kinds::targets(&args.objects)? {
-        for row in scope.listed(world, &target)? {
+        for row in scope.listed_by_beginning(world, &target)? {
             texts.push(one(world, target.entry, &row)?);
         }
     }

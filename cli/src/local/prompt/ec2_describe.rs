@@ -13,7 +13,7 @@ pub(super) fn describe(world: &World, name: &str) -> Result<String, String> {
     let id = node.and_then(|node| node.spec.provider_id.rsplit('/').next()).unwrap_or(name);
     let region = &world.region;
     if let Some(machine) = region.machines.values().find(|machine| machine.instance.id.as_str() == id) {
-        return Ok(of_machine(machine)?);
+        return of_machine(machine);
     }
     if let Some(template) = region.launch_templates.get(name) {
         return Ok(format!("{name}\n{}{}", yaml(&json!({ "launchTemplate": of_template(template) }))?, user_data(template)));

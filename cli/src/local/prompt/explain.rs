@@ -14,34 +14,64 @@ use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_sim::cluster::KeptEvent;
 use whittle_sim::{Line, LineKind, World};
 
+/// Kinds and names of what is there.
+fn living(world: &World) -> BTreeSet<(&'static str, String)> {
+    let objects = &world.cluster.objects;
+    let pods = objects.pods.values().map(|pod| ("Pod", pod.metadata.name.clone()));
+    let nodes = objects.nodes.keys().map(|name| ("Node", name.clone()));
+    pods.chain(nodes).chain(objects.node_claims.keys().map(|name| ("NodeClaim", name.clone()))).collect()
+}
+
+/// Kinds and names of what was there.
+fn past(world: &World) -> BTreeSet<(&'static str, String)> {
+    const KINDS: [(&str, &str); 3] = [("Pod", "pod/"), ("Node", "node/"), ("NodeClaim", "nodeclaim/")];
+    let last = |text: &str| text.rsplit('/').next().unwrap_or(text).to_owned();
+    let decided = world.store.decisions(&world.name()).iter().filter_map(|decision| {
+        let (kind, _) = KINDS.iter().find(|(_, prefix)| decision.subject.starts_with(prefix))?;
+        Some((*kind, last(&decision.subject)))
+    });
+    let published = world.cluster.events.iter().filter_map(|kept| {
+        let (kind, _) = KINDS.iter().find(|(kind, _)| *kind == kept.event.kind)?;
+        Some((*kind, last(&kept.event.name)))
+    });
+    let joined = world.story.lines().iter().filter_map(joined_node).map(|name| ("Node", name.to_owned()));
+    decided.chain(published).chain(joined).collect()
+}
+
 /// The object that a name, or its beginning, means, and a remark if it may mean others too. Objects that are gone are known by what
 /// was decided and published about them.
 fn meant(world: &World, name: &str) -> Result<(String, Option<String>), String> {
     let objects = &world.cluster.objects;
     let bare = name.rsplit('/').next().unwrap_or(name);
-    let pods = objects.pods.values().map(|pod| pod.metadata.name.as_str());
-    let living: BTreeSet<&str> =
-        pods.chain(objects.nodes.keys().map(String::as_str)).chain(objects.node_claims.keys().map(String::as_str)).collect();
-    let subjects = world.store.decisions(&world.name()).iter().map(|decision| decision.subject.as_str());
-    let gone = |subject: &'_ str| ["pod/", "node/", "nodeclaim/"].iter().any(|kind| subject.starts_with(kind));
-    let events = world.cluster.events.iter().map(|kept| &kept.event);
-    let published = events.filter(|event| ["Pod", "Node", "NodeClaim"].contains(&event.kind.as_str())).map(|event| event.name.as_str());
-    let last = |text: &'_ str| text.rsplit('/').next().unwrap_or(text).to_owned();
-    let joined = world.story.lines().iter().filter_map(|line| joined_node(line)).map(str::to_owned);
-    let past: BTreeSet<String> = subjects.filter(|subject| gone(subject)).map(last).chain(published.map(last)).chain(joined).collect();
     if bare.is_empty() {
         return Err("name a pod, a node or a nodeclaim".to_owned());
     }
-    if living.contains(bare) || past.contains(bare) {
+    let (living, past) = (living(world), past(world));
+    if living.iter().chain(&past).any(|(_, known)| known == bare) {
         return Ok((bare.to_owned(), None));
     }
-    let begins = |known: &String| known.starts_with(bare);
-    let mut matching: Vec<String> = living.iter().map(|known| (*known).to_owned()).filter(begins).collect();
+    let kind = name.split_once('/').and_then(|(kind, _)| kinds::find(kind).ok()).map(|entry| entry.kind);
+    let begun = |known: BTreeSet<(&str, String)>| -> Vec<String> {
+        let begins = known.into_iter().filter(|(of, known)| kind.is_none_or(|kind| kind == *of) && known.starts_with(bare));
+        begins.map(|(_, known)| known).collect::<BTreeSet<String>>().into_iter().collect()
+    };
+    let mut matching = begun(living);
     if matching.is_empty() {
-        matching = past.into_iter().filter(begins).collect();
+        matching = begun(past);
     }
+    // What waits is what is asked about; the order stays otherwise.
+    let waits = |known: &String| objects.pods.values().any(|pod| pod.metadata.name == *known && !pod.is_bound() && !pod.is_terminal());
+    let waiting: BTreeSet<String> = matching.iter().filter(|known| waits(known)).cloned().collect();
+    matching.sort_by_key(|known| !waiting.contains(known));
     let others = matching.iter().skip(1).take(5).cloned().collect::<Vec<_>>().join(", ");
-    let remark = (1 < matching.len()).then(|| format!("the first of {} that begin with {bare:?}; others are {others}", matching.len()));
+    let chosen = match waiting.len() {
+        0 => "the first".to_owned(),
+        all if all == matching.len() => "the first".to_owned(),
+        _ => "one that waits".to_owned(),
+    };
+    let more = if matching.len() > 6 { ", …" } else { "" };
+    let remark =
+        (1 < matching.len()).then(|| format!("{chosen} of {} whose names begin with {bare:?}; others are {others}{more}", matching.len()));
     let first = matching.into_iter().next();
     first.map(|first| (first, remark)).ok_or_else(|| format!("there is no pod, node or nodeclaim {name:?}, and there was none"))
 }

@@ -64,6 +64,44 @@ impl Scope<'_> {
     }
 }
 
+impl Scope<'_> {
+    /// The same, where a name may be begun if only one object of the kind begins so.
+    pub(super) fn listed_by_beginning<'a>(&self, world: &'a World, target: &Target) -> Result<Vec<Listed<'a>>, String> {
+        let exact = self.listed(world, target);
+        let (Err(missing), Some(begun)) = (&exact, &target.name) else { return exact };
+        let all = Target { name: None, ..target.clone() };
+        let mut rows = self.listed(world, &all)?;
+        rows.retain(|row| row.name.starts_with(begun.as_str()));
+        match rows.len() {
+            0 => Err(missing.clone()),
+            1 => Ok(rows),
+            several => {
+                let names: Vec<&str> = rows.iter().take(5).map(|row| row.name.as_str()).collect();
+                let more = if several > names.len() { ", …" } else { "" };
+                Err(format!("{several} {} begin with {begun:?}: name one of {}{more}", target.entry.plural, names.join(", ")))
+            }
+        }
+    }
+}
+
+/// Kinds under whose name the same is looked for that an older or newer version calls otherwise.
+const SUCCESSORS: [(&str, &str); 4] = [
+    ("nodepools", "provisioners"),
+    ("provisioners", "nodepools"),
+    ("ec2nodeclasses", "awsnodetemplates"),
+    ("awsnodetemplates", "ec2nodeclasses"),
+];
+
+/// That there are objects of the kind that took the place of another, or whose place it takes.
+fn elsewhere(world: &World, groups: &[(&'static KindEntry, Vec<Listed<'_>>)]) -> String {
+    let other = |(entry, _): &(&'static KindEntry, Vec<Listed<'_>>)| {
+        let (_, other) = SUCCESSORS.iter().find(|(plural, _)| *plural == entry.plural)?;
+        let found = (kinds::find(other).ok()?.list)(world).len();
+        (found > 0).then(|| format!("; there {} {found} in `get {other}`", if found == 1 { "is" } else { "are" }))
+    };
+    groups.iter().filter_map(other).collect()
+}
+
 /// Labels that objects must have: `app=web,tier!=db,canary`, as after `-l`.
 pub(super) struct Selector(Vec<Term>);
 
@@ -139,7 +177,7 @@ fn tables(world: &World, args: &GetArgs, scope: &Scope<'_>, groups: &[(&'static 
     let plurals = plurals.join(", ");
     let namespaced = groups.iter().any(|(entry, _)| entry.namespaced);
     if scope.all || !namespaced {
-        return format!("there are no {plurals}\n");
+        return format!("there are no {plurals}{}\n", elsewhere(world, groups));
     }
     let elsewhere = groups.iter().any(|(entry, _)| !(entry.list)(world).is_empty());
     let remedy = if elsewhere && scope.selector.is_none() { "; there are some in others: add -A" } else { "" };

@@ -12,6 +12,7 @@ mod ec2_describe;
 mod ec2_tags;
 pub(super) mod explain;
 mod get;
+mod hints;
 mod lines;
 mod rollout;
 
@@ -23,6 +24,7 @@ use crate::savings;
 use command_line::{ApplyArgs, Line, Mode, RolloutCommand, Verb};
 use jiff::{SignedDuration, Timestamp};
 use lines::{Editor, Entered, Lines, Piped};
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -122,6 +124,8 @@ pub(super) fn hold(prompt: &Mutex<Prompt>) -> MutexGuard<'_, Prompt> {
 pub struct Prompt {
     pub(super) session: Session,
     printed_lines: usize,
+    /// What was told of arguments of `whittle local` already.
+    hinted: BTreeSet<String>,
     /// Whether lines of the timeline are coloured.
     paints: bool,
     /// Set to stop the running command.
@@ -138,7 +142,15 @@ pub(super) type Glance = Box<dyn FnMut(&World) + Send>;
 impl Prompt {
     /// A session for commands that come from elsewhere.
     pub fn new(place: &Place) -> Self {
-        Self { session: Session::new(place), printed_lines: 0, paints: false, stop: Arc::default(), changes: 0, glance: None }
+        Self {
+            session: Session::new(place),
+            printed_lines: 0,
+            hinted: BTreeSet::new(),
+            paints: false,
+            stop: Arc::default(),
+            changes: 0,
+            glance: None,
+        }
     }
 
     /// Applies the files that a session begins with.
@@ -156,14 +168,14 @@ impl Prompt {
     /// Runs a command from elsewhere than the terminal, with the lines that belong to it, and returns what it would print. What was not
     /// printed at the terminal yet will still be.
     pub(super) fn answer(&mut self, text: &str) -> Result<String, String> {
-        let (paints, printed) = (self.paints, self.printed_lines);
+        let (paints, printed, hinted) = (self.paints, self.printed_lines, self.hinted.clone());
         (self.paints, self.printed_lines) = (false, self.session.simulation.world().story.lines().len());
         let mut lines = Piped::new(text.as_bytes());
         let answer = match lines.next(true) {
             Entered::Line(line) => self.command(&line, &mut lines),
             _ => Ok(Some(String::new())),
         };
-        (self.paints, self.printed_lines) = (paints, printed);
+        (self.paints, self.printed_lines, self.hinted) = (paints, printed, hinted);
         let ends_here = "the session ends at its terminal: `quit` or Ctrl-D there, or Ctrl-C";
         answer?.map(|text| self.currency().shown(text)).ok_or_else(|| ends_here.to_owned())
     }

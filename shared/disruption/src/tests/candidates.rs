@@ -66,6 +66,19 @@ fn a_node_must_have_a_pool_with_instance_types() {
     check(|scene| scene.catalog.clear(), "NodePoolUnknown");
 }
 
+#[test]
+fn a_pool_without_instance_types_is_not_said_to_be_gone() {
+    let why = |change: fn(&mut Scene)| {
+        let mut scene = Scene::new();
+        scene.node("n", "default", 2);
+        change(&mut scene);
+        reason_of(&scene.expect(&[]), "n").to_string()
+    };
+    assert_eq!(why(|scene| scene.objects.node_pools.clear()), "kept: NodePool default does not exist");
+    let empty = "kept: NodePool default has no instance types: its node class may not be ready, see its conditions";
+    assert_eq!(why(|scene| scene.catalog.clear()), empty);
+}
+
 /// An unreadable object on node `n`.
 fn add_unreadable<K: Kind>(scene: &mut Scene, provider_id: &str) {
     let (meta, node_name) = (whittle_api::ObjectMeta::namespaced("default", "odd"), "n".to_owned());

@@ -38,6 +38,20 @@ impl InterruptionKind {
             Self::EventStatus => "event_status",
         }
     }
+    /// What happens, in words, before the id of the instance.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::SpotInterrupted => "EC2 announced a spot interruption",
+            Self::RebalanceRecommendation => "EC2 made a rebalance recommendation",
+            Self::InstanceStopped => "EC2 reported a stop",
+            Self::InstanceTerminated => "EC2 reported a termination",
+            Self::CapacityReservationInterrupted => "EC2 announced an interruption of the capacity reservation",
+            Self::ScheduledChange => "AWS Health announced a scheduled change",
+            Self::InstanceStatus => "the instance status check failed",
+            Self::SystemStatus => "the system status check failed",
+            Self::EventStatus => "EC2 has scheduled an event",
+        }
+    }
     /// Reason of the Kubernetes Event on claim and node (aws 21.3).
     pub const fn event_reason(self) -> &'static str {
         match self {

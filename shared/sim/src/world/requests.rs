@@ -6,18 +6,32 @@ use crate::mutants::Mutant;
 use crate::region::Allocation;
 use crate::story::LineKind;
 use jiff::Timestamp;
-use whittle_claims::{Claim, DecisionRecord, Lease, Revision};
+use whittle_claims::{Claim, DecisionKind, DecisionRecord, Lease, Revision};
+use whittle_disruption::LedgerEntry;
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, StoreError};
 use whittle_units::{ClusterName, InstanceId, Price};
+
+/// Whether the timeline has a decision in another line: that a node was chosen is in that of its command, what a command saves in those
+/// of its nodes, and a node that goes is no longer kept for any other reason.
+fn is_told_elsewhere(decision: &DecisionRecord, all: &[DecisionRecord]) -> bool {
+    let chosen = |node: &str| {
+        let commands = all.iter().filter_map(|other| other.subject.strip_prefix("command/"));
+        decision.kind == DecisionKind::Kept
+            && !decision.message.starts_with("kept: ")
+            && commands.into_iter().any(|nodes| nodes.split(',').any(|one| one == node))
+    };
+    let goes = ["kept: being deleted already", "kept: being disrupted already"].contains(&decision.message.as_str());
+    decision.subject == LedgerEntry::KEY || goes || decision.subject.strip_prefix("node/").is_some_and(chosen)
+}
 
 impl World {
     /// Stores decisions and logs them, unless the last message about their subject was the same. A message about several
     /// subjects is logged once.
     pub(crate) fn record_decisions(&mut self, cluster: &ClusterName, decisions: &[DecisionRecord]) {
         let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
-        for decision in decisions {
+        for decision in decisions.iter().filter(|decision| !is_told_elsewhere(decision, decisions)) {
             if self.last_messages.insert(decision.subject.clone(), decision.message.clone()).as_ref() == Some(&decision.message) {
                 continue;
             }
@@ -169,7 +183,9 @@ impl World {
         let now = self.now();
         // Events about pods, and reasons why nodes are kept, are among the decisions too.
         let decided = event.kind == "Pod" || matches!(event.reason.as_str(), "DisruptionBlocked" | "Unconsolidatable");
-        if self.cluster.publish(event.clone(), now) && !decided {
+        // As Karpenter, Whittle publishes it in every drain: nothing failed while pods are merely on their way.
+        let usual = event.reason == "FailedDraining" && event.message.ends_with("are waiting to be evicted");
+        if self.cluster.publish(event.clone(), now) && !decided && !usual {
             let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
             self.log(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
         }

@@ -1,0 +1,47 @@
+//! What arguments of `whittle local` help node classes that are not ready because they are for another cluster.
+
+use std::collections::BTreeSet;
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_sim::World;
+
+/// The tag by which node classes usually find what is the cluster's.
+const DISCOVERY: &str = "karpenter.sh/discovery";
+/// The last version of Kubernetes with images of AL2.
+const LAST_AL2: &str = "1.32";
+
+/// One hint for each cause, in a fixed order.
+pub(super) fn of(world: &World) -> BTreeSet<String> {
+    let classes = world.cluster.objects.node_classes.values();
+    classes.flat_map(|class| [version(world, class), cluster(world, class)]).flatten().collect()
+}
+
+fn has(class: &Ec2NodeClass, reasons: &[&str]) -> bool {
+    class.status.conditions.iter().any(|condition| reasons.contains(&condition.reason.as_str()))
+}
+
+fn version(world: &World, class: &Ec2NodeClass) -> Option<String> {
+    let version = &world.cluster.version;
+    let of_al2 = class.spec.ami_selector_terms.iter().any(|term| term.alias.as_deref().is_some_and(|alias| alias.starts_with("al2@")));
+    (of_al2 && has(class, &["UnsupportedAlias"])).then(|| {
+        format!(
+            "the simulated cluster has Kubernetes {version}, and AL2 has images up to {LAST_AL2}: start `whittle local \
+             --kubernetes-version {LAST_AL2}` for it"
+        )
+    })
+}
+
+fn cluster(world: &World, class: &Ec2NodeClass) -> Option<String> {
+    let spec = &class.spec;
+    let tags =
+        spec.subnet_selector_terms.iter().map(|term| &term.tags).chain(spec.security_group_selector_terms.iter().map(|term| &term.tags));
+    let own = world.name();
+    let wanted =
+        tags.filter_map(|tags| tags.as_ref()?.get(DISCOVERY)).find(|value| value.as_str() != own.as_str() && value.as_str() != "*")?;
+    has(class, &["SubnetsNotFound", "SecurityGroupsNotFound"]).then(|| {
+        format!(
+            "subnets and security groups of the simulated cluster {own} have the tag {DISCOVERY}={own}: start \
+             `whittle local --cluster {wanted}`, \
+             or tag them with `ec2 create-tags`"
+        )
+    })
+}
