@@ -52,6 +52,9 @@ pub fn read(file_name: &str, text: &str) -> Result<Vec<Located<Object>>, Vec<Man
     for (position, document) in documents.iter().enumerate() {
         let source = Source { file: file_name, document: position + 1 };
         visit(&source, document, None, &mut |found| match found {
+            Ok((node, api_version, kind)) if !unprintable(node, api_version, kind).is_empty() => {
+                errors.extend(source.errors(node, unprintable(node, api_version, kind)));
+            }
             Ok((node, api_version, kind)) => match read_object(node, api_version, kind) {
                 Ok(value) => {
                     objects.push(Located { value, file: source.file.to_owned(), document: source.document, line: node.mark.line });
@@ -109,10 +112,9 @@ fn visit<'a>(
         take(Err(source.no_object(node, item)));
         return;
     };
-    let unprintable = unprintable(node, api_version, kind);
+    let unprintable = unprintable_words(api_version, kind, |_| "");
     if !unprintable.is_empty() {
-        let error = |fault: FieldError| source.error(position_of(node, &fault.path), None, fault);
-        unprintable.into_iter().for_each(|fault| take(Err(error(fault))));
+        source.errors(node, unprintable).for_each(|error| take(Err(error)));
         return;
     }
     if node.get("items").is_none() && is_list(api_version, kind) {
@@ -329,6 +331,11 @@ fn position_of(node: &Node, path: &FieldPath) -> Mark {
 }
 
 impl Source<'_> {
+    /// The errors of an object's fields, each at its place.
+    fn errors(&self, node: &Node, faults: Vec<FieldError>) -> impl Iterator<Item = ManifestError> {
+        faults.into_iter().map(|fault| self.error(position_of(node, &fault.path), None, fault))
+    }
+
     /// The error of something that is no object of a document or of a list.
     fn no_object(&self, node: &Node, item: Option<Item<'_>>) -> ManifestError {
         let is_map = matches!(node.content, Content::Map(_));
