@@ -223,13 +223,13 @@ fn max_pods(text: &str, facts: &InstanceTypeFacts, default: u32) -> Result<u32, 
     }
 }
 
-/// Static entries unchanged, expressions evaluated and rounded up; entries without a valid value are omitted.
+/// Static entries unchanged, expressions evaluated and rounded up; negative entries and those without a valid value are omitted (aws 3.5).
 fn reserved(map: &TextMap, facts: &InstanceTypeFacts, pods: u32, gate: Expressions) -> TextMap {
     let known = LazyLock::new(|| variables(facts, pods));
     map.iter()
         .filter_map(|(name, text)| {
-            if text.parse::<Quantity>().is_ok() {
-                return Some((name.clone(), text.clone()));
+            if let Ok(amount) = text.parse::<Quantity>() {
+                return (Quantity::ZERO <= amount).then(|| (name.clone(), text.clone()));
             }
             if gate == Expressions::Ignored {
                 return None;

@@ -80,6 +80,17 @@ fn invalid_entries_are_dropped_and_the_others_kept() {
     assert_eq!(resolved(document, Expressions::Ignored).unwrap().kube_reserved, text_map(&[("memory", "1Gi")]));
 }
 
+/// What is reserved is taken away: a negative amount would promise more than a machine has, and no kubelet starts with one.
+#[test]
+fn a_negative_amount_is_never_reserved() {
+    let document = json!({"kubeReserved": {"cpu": "-1", "memory": "1Gi"}, "systemReserved": {"memory": "-1Gi", "cpu": "0"}});
+    for gate in [Expressions::Evaluated, Expressions::Ignored] {
+        let resolved = resolved(document.clone(), gate).unwrap();
+        assert_eq!(resolved.kube_reserved, text_map(&[("memory", "1Gi")]));
+        assert_eq!(resolved.system_reserved, text_map(&[("cpu", "0")]));
+    }
+}
+
 #[test]
 fn max_pods_out_of_range_is_an_error_that_names_the_type() {
     let error = resolved(json!({"maxPods": "max_pods - 30"}), Expressions::Evaluated).unwrap_err();
