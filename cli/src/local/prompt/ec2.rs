@@ -6,7 +6,6 @@ use crate::local::session::{Pool, Session};
 use crate::table::table;
 use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
-use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::World;
 use whittle_sim::region::{ACCOUNT, VPC};
@@ -294,23 +293,11 @@ fn instances(world: &World) -> (&'static [&'static str], Vec<Vec<String>>) {
         let instance = &machine.instance;
         let template = &machine.launch_template;
         let own = [&instance.instance_type, &instance.private_dns_name, &instance.zone, &instance.capacity_type].map(Clone::clone);
-        let rest = vec![state(instance.state).to_owned(), template.image_id.clone(), template.name.clone(), tags(&instance.tags)];
+        let rest = vec![instance.state.as_str().to_owned(), template.image_id.clone(), template.name.clone(), tags(&instance.tags)];
         [vec![instance.id.to_string()], own.to_vec(), rest].concat()
     };
     let header = &["ID", "TYPE", "NAME", "ZONE", "CAPACITY", "STATE", "IMAGE", "LAUNCH-TEMPLATE", "TAGS"];
     (header, world.region.machines.values().map(row).collect())
-}
-
-/// EC2's word for a state.
-pub(super) const fn state(state: InstanceState) -> &'static str {
-    match state {
-        InstanceState::Pending => "pending",
-        InstanceState::Running => "running",
-        InstanceState::ShuttingDown => "shutting-down",
-        InstanceState::Terminated => "terminated",
-        InstanceState::Stopping => "stopping",
-        InstanceState::Stopped => "stopped",
-    }
 }
 
 /// The types that the region offers, with the zones.

@@ -32,7 +32,7 @@ fn of_machine(machine: &Machine) -> Result<String, String> {
     let (instance, template) = (&machine.instance, &machine.launch_template);
     let fields = json!({
         "privateDnsName": instance.private_dns_name,
-        "state": super::ec2::state(instance.state),
+        "state": instance.state.as_str(),
         "instanceType": instance.instance_type,
         "capacityType": instance.capacity_type,
         "zone": instance.zone,

@@ -4,7 +4,6 @@ use crate::api::{Api, NextError};
 use crate::place::{Lone, Place};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use whittle_ec2::instance::InstanceState;
 use whittle_sim::region::Machine;
 
 /// What an owner can see, in the words of [`super::Change`] where there are any.
@@ -164,21 +163,9 @@ fn machine(machine: &Machine) -> MachineState {
         instance_type: instance.instance_type.clone(),
         zone: instance.zone.clone(),
         capacity_type: instance.capacity_type.clone(),
-        state: word(instance.state),
+        state: instance.state.as_str(),
         launched_at: instance.launched_at.to_string(),
         price: machine.price.dollars(),
         tags: instance.tags.clone(),
-    }
-}
-
-/// EC2's word for a state.
-fn word(state: InstanceState) -> &'static str {
-    match state {
-        InstanceState::Pending => "pending",
-        InstanceState::Running => "running",
-        InstanceState::ShuttingDown => "shutting-down",
-        InstanceState::Terminated => "terminated",
-        InstanceState::Stopping => "stopping",
-        InstanceState::Stopped => "stopped",
     }
 }

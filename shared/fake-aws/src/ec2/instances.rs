@@ -29,14 +29,15 @@ const FILTERS: &[&str] = &[
 
 /// Name and code of a state.
 pub(super) fn state(state: InstanceState) -> (&'static str, u32) {
-    match state {
-        InstanceState::Pending => ("pending", 0),
-        InstanceState::Running => ("running", 16),
-        InstanceState::ShuttingDown => ("shutting-down", 32),
-        InstanceState::Terminated => ("terminated", 48),
-        InstanceState::Stopping => ("stopping", 64),
-        InstanceState::Stopped => ("stopped", 80),
-    }
+    let code = match state {
+        InstanceState::Pending => 0,
+        InstanceState::Running => 16,
+        InstanceState::ShuttingDown => 32,
+        InstanceState::Terminated => 48,
+        InstanceState::Stopping => 64,
+        InstanceState::Stopped => 80,
+    };
+    (state.as_str(), code)
 }
 
 /// The ids of a request; malformed ones are rejected.
