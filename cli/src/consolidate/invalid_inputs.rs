@@ -377,13 +377,15 @@ fn invalid_catalogs() {
     for (price, words) in [(json!(-1), "Price is -1"), (json!(1e300), "no machine costs that much")] {
         check_refused("catalog", "/2/offerings/0/Price", Set(price), &["odd, offerings[0]", words]);
     }
-    for offerings in [json!([]), json!([{"Price": 0.01}]), json!([{"Price": 0.01, "Requirements": [{"key": "", "operator": "In"}]}])] {
-        let answer = decide_json(with_change("catalog", "/2/offerings", &Set(offerings)), PackingArg::Best).unwrap();
-        assert_eq!(verdict(&answer, "used")["code"], "Underutilized", "{answer:#}");
+    let answer = decide_json(with_change("catalog", "/2/offerings", &Set(json!([]))), PackingArg::Best).unwrap();
+    assert_eq!(verdict(&answer, "used")["code"], "Underutilized", "{answer:#}");
+    for offerings in [json!([{"Price": 0.01}]), json!([{"Price": 0.01, "Requirements": [{"key": "", "operator": "In"}]}])] {
+        check_refused("catalog", "/2/offerings", Set(offerings), &["odd, offerings[0]: Requirements lack karpenter.sh/capacity-type"]);
     }
-    for (field, value) in [("/2/overhead", json!({"cpu": "999"})), ("/2/resources", json!({})), ("/2/name", json!(""))] {
+    for (field, value) in [("/2/overhead", json!({"cpu": "999"})), ("/2/resources", json!({}))] {
         check("catalog", field, Set(value), "NothingCheaper", "");
     }
+    check_refused("catalog", "/2/name", Set(json!("")), &["an instance type has no name"]);
     check_refused(
         "catalog",
         "/2/offerings/0/Price",

@@ -6,6 +6,7 @@ use crate::money::Currency;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
@@ -94,33 +95,80 @@ fn entries(text: &str) -> Result<Vec<TypeEntry>, String> {
 /// What an hour of no machine costs: far more than that of the dearest one.
 const TOO_DEAR: f64 = 1e6;
 
-/// What is wrong with a type: its price, or an amount. On one that costs nothing everything would be placed, and no sum would mean
-/// anything.
+/// What is wrong with a type: a word, an offering, an amount or a price. On one that costs nothing everything would be placed, and no sum
+/// would mean anything.
 fn fault(entry: &TypeEntry) -> Option<String> {
     let name = &entry.name;
-    let of_amounts =
-        [("resources", Some(&entry.resources)), ("overhead", entry.overhead.as_ref())].into_iter().find_map(|(field, amounts)| {
-            let (resource, amount) = amounts?.iter().find(|(_, amount)| *amount < Quantity::ZERO)?;
-            let amount = amount.text_of(resource);
-            Some(format!("{name}, {field}.{resource}: {amount} is less than nothing: write 0 or more"))
-        });
-    let of_prices = || {
-        let mut prices = entry.offerings.iter().enumerate().filter_map(|(at, offering)| Some((at, offering.price?, offering.available)));
-        prices.find_map(|(at, price, available)| {
-            let remedy = "write what an hour costs, or leave Price out of what is not to be launched";
-            let wrong = match price {
-                price if price < 0.0 => format!("is {price}, and nothing costs less than nothing"),
-                // The tables have such prices where nothing is sold.
-                price if price >= TOO_DEAR && available => format!("is {price}, and no machine costs that much an hour"),
-                price if Price::from_dollars(price) == Price::ZERO => "is 0, and nothing is for free".to_owned(),
-                _ => return None,
-            };
-            Some(format!("{name}, offerings[{at}]: Price {wrong}: {remedy}"))
-        })
-    };
-    of_amounts.or_else(of_prices)
+    if name.is_empty() {
+        return Some("an instance type has no name: write that of EC2".to_owned());
+    }
+    if let Some(word) = words_of(entry).find(|word| !words::is_printable(word)) {
+        return Some(format!("{name:?}: {word:?} has letters that cannot be printed: write letters, digits, - and ."));
+    }
+    repeated_offering(entry).or_else(|| nowhere(entry)).or_else(|| of_amounts(entry)).or_else(|| of_prices(entry))
 }
 
+/// Names, keys and values, which messages show as they are.
+fn words_of(entry: &TypeEntry) -> impl Iterator<Item = &str> {
+    let rules = entry.offerings.iter().flat_map(|offering| &offering.requirements).chain(&entry.requirements);
+    let of_rules = rules.flat_map(|rule| iter::once(&rule.key).chain(&rule.values));
+    let of_labels = entry.labels.iter().flat_map(|(key, value)| [key, value]);
+    [&entry.name, &entry.architecture].into_iter().chain(&entry.operating_systems).chain(of_labels).chain(of_rules).map(String::as_str)
+}
+
+/// The first offering that does not say where it is sold, or as what.
+fn nowhere(entry: &TypeEntry) -> Option<String> {
+    let lacks =
+        |offering: &OfferingEntry, key: &&str| !offering.requirements.iter().any(|rule| rule.key == *key && rule.operator == Operator::In);
+    entry.offerings.iter().enumerate().find_map(|(at, offering)| {
+        let key = [labels::CAPACITY_TYPE, labels::ZONE].into_iter().find(|key| lacks(offering, key))?;
+        Some(format!("{}, offerings[{at}]: Requirements lack {key}: write it with operator In", entry.name))
+    })
+}
+
+/// The first offering that cannot be told from another one of the type.
+fn repeated_offering(entry: &TypeEntry) -> Option<String> {
+    let key = |offering: &OfferingEntry| {
+        let mut rules: Vec<_> = offering.requirements.iter().map(|rule| (rule.key.clone(), rule.operator, rule.values.clone())).collect();
+        rules.iter_mut().for_each(|(_, _, values)| values.sort());
+        rules.sort();
+        rules
+    };
+    let mut known = BTreeMap::new();
+    entry.offerings.iter().enumerate().find_map(|(at, offering)| {
+        let before = known.insert(key(offering), at)?;
+        let name = &entry.name;
+        Some(format!("{name}, offerings[{at}]: Requirements are those of offerings[{before}]: keep the one whose price is true"))
+    })
+}
+
+fn of_amounts(entry: &TypeEntry) -> Option<String> {
+    let name = &entry.name;
+    let fields = [("resources", Some(&entry.resources)), ("overhead", entry.overhead.as_ref())];
+    fields.into_iter().find_map(|(field, amounts)| {
+        let (resource, amount) = amounts?.iter().find(|(_, amount)| *amount < Quantity::ZERO)?;
+        let amount = amount.text_of(resource);
+        Some(format!("{name}, {field}.{resource}: {amount} is less than nothing: write 0 or more"))
+    })
+}
+
+fn of_prices(entry: &TypeEntry) -> Option<String> {
+    let name = &entry.name;
+    let mut prices = entry.offerings.iter().enumerate().filter_map(|(at, offering)| Some((at, offering.price?, offering.available)));
+    prices.find_map(|(at, price, available)| {
+        let remedy = "write what an hour costs, or leave Price out of what is not to be launched";
+        let wrong = match price {
+            price if price < 0.0 => format!("is {price}, and nothing costs less than nothing"),
+            // The tables have such prices where nothing is sold.
+            price if price >= TOO_DEAR && available => format!("is {price}, and no machine costs that much an hour"),
+            price if Price::from_dollars(price) == Price::ZERO => {
+                "is 0, or less than can be told from it, and nothing is for free".to_owned()
+            }
+            _ => return None,
+        };
+        Some(format!("{name}, offerings[{at}]: Price {wrong}: {remedy}"))
+    })
+}
 /// The fault of a type that was there before.
 fn twice<'a>(entry: &'a TypeEntry, names: &mut BTreeSet<&'a str>) -> Option<String> {
     let name = entry.name.as_str();
@@ -285,10 +333,14 @@ mod tests {
     }
 
     fn sold(price: &str, zone: &str) -> String {
-        format!(
-            r#"[{{"name": "m5.large", "architecture": "amd64", "resources": {{"cpu": "2"}}, "offerings": [{{"Price": 0.1}}, {{"Price": {price},
-                "Requirements": [{{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["{zone}"]}}]}}]}}]"#
-        )
+        let offering = |price: &str, of: &str| {
+            format!(
+                r#"{{"Price": {price}, "Requirements": [{{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["{zone}"]}},
+                    {{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["{of}"]}}]}}"#
+            )
+        };
+        let offerings = [offering("0.1", "on-demand"), offering(price, "spot")].join(", ");
+        format!(r#"[{{"name": "m5.large", "architecture": "amd64", "resources": {{"cpu": "2"}}, "offerings": [{offerings}]}}]"#)
     }
 
     #[test]
@@ -321,6 +373,27 @@ mod tests {
         }
         let one = of(r#""resources": {"cpu": "2"}"#);
         assert!(parse(&format!("[{one}, {one}]")).unwrap_err().starts_with("m5.large is there twice"));
+    }
+
+    #[test]
+    fn offerings_say_where_they_are_sold_and_each_is_there_once() {
+        let fault = |text: &str| parse(text).err().unwrap_or_default();
+        let sold = sold("0.2", "a");
+        assert_eq!(fault(&sold), "");
+        let twice = fault(&sold.replace("\"spot\"", "\"on-demand\""));
+        assert!(twice.starts_with("m5.large, offerings[1]: Requirements are those of offerings[0]: keep the one"), "{twice}");
+        for (key, odd) in [("topology.kubernetes.io/zone", "zone"), ("karpenter.sh/capacity-type", "kind")] {
+            let lacks = fault(&sold.replace(key, odd));
+            assert!(lacks.starts_with(&format!("m5.large, offerings[0]: Requirements lack {key}: ")), "{lacks}");
+        }
+    }
+
+    #[test]
+    fn words_that_no_line_can_hold_are_refused() {
+        for word in ["m5.large", "amd64", "spot", "topology.kubernetes.io/zone"] {
+            let error = parse(&sold("0.2", "a").replace(word, "x\\nFORGED")).unwrap_err();
+            assert!(error.contains(r#""x\nFORGED" has letters that cannot be printed"#) && !error.contains('\n'), "{word}: {error}");
+        }
     }
 
     #[test]
