@@ -21,7 +21,7 @@ pub enum ReadError {
     /// Refused objects, which were told, might protect pods or nodes, so that nothing can be disrupted safely.
     #[error("nothing is decided, because what is refused may protect pods and nodes: mend it, or leave it out")]
     BlocksDisruption,
-    #[error("{path}, document {document}: {object}, {field}: {message}")]
+    #[error("{path}, document {document}: {object}{}{field}: {message}", if .field.is_empty() { "" } else { ", " })]
     Object { path: String, document: usize, object: String, field: String, message: String },
     #[error("--replicas {name}: {message}")]
     Replicas { name: String, message: String },

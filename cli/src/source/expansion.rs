@@ -50,7 +50,11 @@ impl FromStr for Replicas {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || format!("{text:?} is not of the form NAME=N or NAMESPACE/NAME=N, such as web=20");
         let (name, count) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
-        let count: i32 = count.parse().map_err(|_| form())?;
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let much = |count: &str| {
+            if is_number(count) { format!("{count} is more than the {REPLICAS_MAX} replicas that are planned for") } else { form() }
+        };
+        let count: i32 = count.parse().map_err(|_| much(count))?;
         replicas_fault(count, REPLICAS_MAX).map_or(Ok(Self { name: name.to_owned(), count }), Err)
     }
 }

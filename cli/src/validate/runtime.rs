@@ -1,5 +1,6 @@
 //! What only those find who use an object: a server accepts it, and it does not work, or not as it reads.
 
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
@@ -26,6 +27,8 @@ pub(crate) fn findings(object: &Object) -> Findings {
 pub(crate) fn node_pool(pool: &NodePool) -> Findings {
     let mut found = runtime::node_pool(pool);
     found.errors.extend(schedules(pool));
+    found.notes.extend(idle_schedules(pool));
+    found.notes.extend(unknown_limits(pool));
     if let Some(fault) = whittle_solver::machine_cost_fault(pool) {
         // It begins with the field.
         let message = fault.split_once(": ").map_or(fault.as_str(), |(_, message)| message);
@@ -45,6 +48,31 @@ pub(crate) fn schedules(pool: &NodePool) -> Vec<FieldError> {
         }
     }
     faults
+}
+
+/// The schedules of a pool's budgets that name no day of any year.
+fn idle_schedules(pool: &NodePool) -> Vec<FieldError> {
+    let budgets = FieldPath::of("spec.disruption.budgets");
+    let all = pool.spec.disruption.budgets.iter().enumerate();
+    let scheduled = all.filter_map(|(index, budget)| Some((index, budget.schedule.as_deref()?)));
+    let idle = scheduled.filter(|(_, text)| Schedule::parse(text).is_ok_and(|schedule| schedule.next(Timestamp::UNIX_EPOCH).is_none()));
+    let told = |(index, text)| {
+        let message = format!("{text:?} names a day that no year has, so that the budget never holds: correct it, or leave the budget out");
+        FieldError::new(budgets.index(index).key("schedule"), message)
+    };
+    idle.map(told).collect()
+}
+
+/// The limits of a pool on what no node has by such a name.
+fn unknown_limits(pool: &NodePool) -> Vec<FieldError> {
+    const KNOWN: [&str; 5] = ["cpu", "memory", "ephemeral-storage", "pods", "nodes"];
+    let is_known = |name: &str| KNOWN.contains(&name) || name.contains('/') || name.starts_with("hugepages-");
+    let odd = pool.spec.limits.iter().map(|(name, _)| name).filter(|name| !is_known(name));
+    let told = |name: &str| {
+        let message = format!("no node has a resource {name:?}, so that this limits nothing: there are {}", KNOWN.join(", "));
+        FieldError::new(FieldPath::of("spec.limits").key(name), message)
+    };
+    odd.map(told).collect()
 }
 
 fn node_claim(claim: &NodeClaim) -> Findings {
