@@ -5,6 +5,7 @@ use crate::money::{HOURS_A_MONTH, counted};
 use crate::table::table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use whittle_api::words;
 use whittle_model::scheduling::{LeftOut, MachineCosts, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_solver::PreferenceCost;
 use whittle_units::Price;
@@ -15,7 +16,7 @@ const NAMED: usize = 5;
 pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs) -> String {
     let mut out = lead(plan, preference_cost, costs).iter().map(|line| format!("{line}\n")).collect::<String>();
     for rejection in &plan.unusable_pools {
-        let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", rejection.node_pool, rejection.cause);
+        let _ = writeln!(out, "\nnodepool {} has nothing to buy: {}", rejection.node_pool, words::printable(&rejection.cause.to_string()));
         ruled_out(&mut out, rejection);
     }
     if !plan.claims.is_empty() {
@@ -107,7 +108,7 @@ pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
 
 /// The lines with the reason why a pod is not placed.
 pub(super) fn why_not(left: &LeftOut) -> String {
-    let mut out = format!("  {}\n", left.reason);
+    let mut out = format!("  {}\n", words::printable(&left.reason.to_string()));
     if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = &left.reason {
         rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection));
     }
@@ -120,7 +121,10 @@ fn ruled_out(out: &mut String, rejection: &PoolRejection) {
         let _ = writeln!(
             out,
             "  nodepool {}: {} rules out {} of {} instance types",
-            rejection.node_pool, ruled.constraint, ruled.types, ruled.of
+            rejection.node_pool,
+            words::printable(&ruled.constraint.to_string()),
+            ruled.types,
+            ruled.of
         );
     }
 }

@@ -55,8 +55,9 @@ use std::path::PathBuf;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_api::objective::machine_cost;
+use whittle_api::{ConditionStatus, conditions};
 use whittle_solver::buffers::Buffer;
-use whittle_solver::overlays;
+use whittle_solver::overlays::{self, OverlayStatus};
 use whittle_units::Price;
 
 /// The input of `plan`, `consolidate` and `explain`.
@@ -132,8 +133,14 @@ impl Source {
         }
         found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
         let elsewhere = || live.as_ref().and_then(Live::region).or_else(|| region.map(str::to_owned));
-        let market = self.offers.read_of(&found, elsewhere)?;
+        let mut market = self.offers.read_of(&found, elsewhere)?;
+        let invalid = without_invalid_pools(&mut found.objects.node_pools, &mut market.types, found.settings.now);
+        // What a schema refuses is told with its place already.
+        let told = |(field, _): &(String, String)| found.warnings.iter().any(|warning| warning.contains(field));
+        let untold: Vec<_> = invalid.into_iter().filter(|fault| !told(fault)).collect();
+        found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
         let mut remarks = ignored(&found);
+        remarks.extend(unused_overlays(&found, &market.types));
         let missing = classes::dangling(&found.objects.node_pools, &found.node_classes);
         remarks.extend(
             missing
@@ -214,9 +221,53 @@ pub(crate) fn buffers_with_pods(read: &Manifests) -> (Vec<Buffer>, Vec<Pod>) {
     (buffers, pods)
 }
 
-/// The instance types with NodeOverlays applied, if their feature gate is on.
+/// Takes the types from pools whose templates are invalid, as the functions do, and says which field of which pool is wrong, and why.
+fn without_invalid_pools(pools: &mut [NodePool], offered: &mut InstanceTypesByPool, now: Timestamp) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for pool in pools {
+        let faults = whittle_api::runtime::node_pool(pool).errors;
+        if faults.is_empty() {
+            continue;
+        }
+        offered.remove(&pool.metadata.name);
+        let conditions = &mut pool.status.conditions;
+        let (type_, reason) = (conditions::VALIDATION_SUCCEEDED, conditions::POOL_INVALID);
+        let message: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        conditions::set(conditions, type_, ConditionStatus::False, reason, &message.join("; "), now);
+        let name = NodePool::given_name(&pool.metadata.name);
+        all.extend(faults.into_iter().map(|fault| (format!("NodePool {name:?}, {}", fault.path), fault.message)));
+    }
+    all
+}
+
+/// The NodeOverlays that change nothing, and why.
+fn unused_overlays(read: &Manifests, offered: &InstanceTypesByPool) -> Vec<Remark> {
+    if read.objects.node_overlays.is_empty() {
+        return Vec::new();
+    }
+    let told = |(name, why): (&str, String)| Remark::warning(format!("NodeOverlay {name:?} has no effect: {why}"));
+    if !overlays_apply(read) {
+        let off = || "plan-settings turns the feature gate NodeOverlay off".to_owned();
+        return read.objects.node_overlays.iter().map(|overlay| told((&overlay.metadata.name, off()))).collect();
+    }
+    let statuses = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered.clone()).statuses;
+    let why = |status: &OverlayStatus| match status {
+        OverlayStatus::Used => None,
+        OverlayStatus::Invalid(error) => Some(error.clone()),
+        OverlayStatus::Conflict(other) => {
+            Some(format!("NodeOverlay {other:?} of the same weight changes the same: give one of them another weight"))
+        }
+    };
+    statuses.iter().filter_map(|(name, status)| Some(told((name, why(status)?)))).collect()
+}
+
+fn overlays_apply(read: &Manifests) -> bool {
+    read.settings.gate("NodeOverlay", true)
+}
+
+/// The instance types with NodeOverlays applied, unless their feature gate is off.
 pub(crate) fn with_overlays(read: &Manifests, offered: InstanceTypesByPool) -> InstanceTypesByPool {
-    if !read.settings.gate("NodeOverlay", false) {
+    if !overlays_apply(read) {
         return offered;
     }
     overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered).catalog

@@ -18,6 +18,7 @@ mod prompt_ec2;
 mod prompt_nodes;
 mod same_objects;
 mod scale_up_crash;
+mod unused_objects;
 mod walkthroughs;
 mod workloads;
 

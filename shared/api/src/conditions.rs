@@ -15,6 +15,8 @@ pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
 pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
 pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
+/// The reason of a NodePool whose template is invalid.
+pub const POOL_INVALID: &str = "NodePoolValidationFailed";
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
 /// Of a CapacityBuffer: the template and number of its virtual pods are known.

@@ -64,7 +64,7 @@ fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
         return (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new());
     }
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    (ConditionStatus::False, "NodePoolValidationFailed", texts.join("; "))
+    (ConditionStatus::False, conditions::POOL_INVALID, texts.join("; "))
 }
 
 fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> (ConditionStatus, &'static str, String) {

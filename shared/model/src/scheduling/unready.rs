@@ -30,7 +30,8 @@ impl Unready {
                 if unmet.type_ == conditions::NODE_CLASS_READY { class.clone() } else { format!("NodePool {:?}", pool.metadata.name) };
             Some(Self::of_condition(object, unmet))
         };
-        if reference.kind != Ec2NodeClass::KIND {
+        let invalid = conditions::find(own, conditions::VALIDATION_SUCCEEDED).is_some_and(|one| one.status == ConditionStatus::False);
+        if reference.kind != Ec2NodeClass::KIND || invalid {
             return of_pool();
         }
         let Some(found) = pool.class_in(&objects.node_classes) else {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_is_asked_first_and_the_pool_then() {
+    fn an_invalid_pool_says_so_else_the_class_is_asked_first_and_the_pool_then() {
         use ConditionStatus::{False, True, Unknown};
         let met = class(&[("SubnetsReady", True, "SubnetsReady", ""), ("Ready", True, "Ready", "")]);
         let unmet = class(&[
@@ -128,7 +129,9 @@ mod tests {
         check(&fine, &class(&[]), Some("EC2NodeClass \"main\" is being looked up, which takes some seconds"));
         check(&fine, &nothing, Some("EC2NodeClass \"main\" does not exist"));
         let invalid = pool(&[("ValidationSucceeded", False, "NodePoolValidationFailed", "spec.x")]);
-        check(&invalid, &met, Some("NodePool \"default\" is not ready: NodePoolValidationFailed: spec.x"));
+        for class in [&met, &class(&[]), &nothing] {
+            check(&invalid, class, Some("NodePool \"default\" is not ready: NodePoolValidationFailed: spec.x"));
+        }
         let unreadable = pool(&[("NodeClassReady", Unknown, "NodeClassUnreadable", "it is broken")]);
         check(&unreadable, &nothing, Some("EC2NodeClass \"main\" is not ready: NodeClassUnreadable: it is broken"));
     }

@@ -1,0 +1,89 @@
+//! NodePools and NodeOverlays of which nothing comes: a plan says so, and why.
+
+use crate::{err, out, tests, whittle};
+use std::process::Output;
+
+const PODS: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, uid: a}\nspec: {containers: [{name: c, image: i, resources: {requests: {cpu: \"1\"}}}]}\n";
+
+fn pool(requirement: &str) -> String {
+    format!(
+        "---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{template: {{spec: {{nodeClassRef: {{group: \
+         karpenter.k8s.aws, kind: EC2NodeClass, name: c}}, requirements: [{requirement}]}}}}}}\n"
+    )
+}
+
+fn overlay(name: &str, price: &str, weight: u32) -> String {
+    format!(
+        "---\napiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {{name: {name}}}\nspec: {{{price}, weight: {weight}, \
+         requirements: [{{key: kubernetes.io/os, operator: In, values: [linux]}}]}}\n"
+    )
+}
+
+fn planned(manifests: &str) -> Output {
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    whittle(&["plan", "-f", "-", "--instance-types", &catalog], manifests)
+}
+
+/// What the plan costs, in dollars an hour.
+fn price(output: &Output) -> f64 {
+    let text = out(output);
+    let price = text.split_once(", $").and_then(|(_, rest)| rest.split_once("/h")).unwrap_or_default().0;
+    price.parse().unwrap_or_else(|_| panic!("{text}{}", err(output)))
+}
+
+#[test]
+fn an_invalid_pool_launches_nothing_and_says_which_field_is_wrong() {
+    let good = planned(&format!("{PODS}{}", pool("")));
+    assert!(good.status.success() && out(&good).starts_with("1 of 1 pods placed"), "{}{}", out(&good), err(&good));
+    let odd = planned(&format!("{PODS}{}", pool("{key: team, operator: In, values: [\"a\\nFORGED\"]}")));
+    let (out, err) = (out(&odd), err(&odd));
+    assert_eq!(odd.status.code(), Some(1), "{err}");
+    assert!(out.starts_with("0 of 1 pods placed") && out.contains("NodePool \"p\" is not ready: NodePoolValidationFailed"), "{out}");
+    assert!(err.contains("NodePool \"p\", spec.template.spec.requirements[0].values[0]: \"a\\nFORGED\" is no label value"), "{err}");
+    assert!(!out.lines().chain(err.lines()).any(|line| line.starts_with("FORGED")), "{out}{err}");
+}
+
+#[test]
+fn what_a_server_refuses_of_a_pool_is_told_once() {
+    let taints = pool("").replace("requirements", "taints: [{key: \"a b\", effect: NoSchedule}], requirements");
+    let output = planned(&format!("{PODS}{taints}"));
+    assert_eq!(err(&output).lines().filter(|line| line.contains("taints[0].key")).count(), 1, "{}", err(&output));
+}
+
+#[test]
+fn a_plan_has_the_prices_of_node_overlays_as_the_functions_do() {
+    let manifests = format!("{PODS}{}", pool(""));
+    let without = price(&planned(&manifests));
+    let doubled = planned(&format!("{manifests}{}", overlay("a", "priceAdjustment: +100%", 1)));
+    assert!((price(&doubled) - 2.0 * without).abs() < 0.001, "{}", out(&doubled));
+    assert!(!err(&doubled).contains("NodeOverlay"), "{}", err(&doubled));
+    let off = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: NodeOverlay=false}\n";
+    let gated = planned(&format!("{manifests}{}{off}", overlay("a", "priceAdjustment: +100%", 1)));
+    assert!((price(&gated) - without).abs() < 0.001, "{}", out(&gated));
+    assert!(
+        err(&gated).contains("NodeOverlay \"a\" has no effect: plan-settings turns the feature gate NodeOverlay off"),
+        "{}",
+        err(&gated)
+    );
+}
+
+#[test]
+fn an_overlay_in_conflict_has_no_effect_and_says_with_which() {
+    let both = format!("{PODS}{}{}{}", pool(""), overlay("a", "price: '0.5'", 1), overlay("b", "price: '0.1'", 1));
+    let output = planned(&both);
+    let wanted = "NodeOverlay \"a\" has no effect: NodeOverlay \"b\" of the same weight changes the same: give one of them another weight";
+    assert!(err(&output).contains(wanted), "{}", err(&output));
+    assert!((price(&output) - 0.1).abs() < 0.001, "{}", out(&output));
+}
+
+#[test]
+fn check_names_limits_and_budgets_that_hold_nothing_back() {
+    let odd = pool("").replace(
+        "spec: {template",
+        "spec: {limits: {CPU: 5, cpu: 9}, disruption: {budgets: [{nodes: '0', schedule: 0 0 30 2 *, duration: 1h}]}, template",
+    );
+    let output = whittle(&["check", "-f", "-"], &odd);
+    let told = format!("{}{}", out(&output), err(&output));
+    assert!(told.contains("spec.limits.CPU: no node has a resource \"CPU\"") && !told.contains("spec.limits.cpu"), "{told}");
+    assert!(told.contains("spec.disruption.budgets[0].schedule: \"0 0 30 2 *\" names a day that no year has"), "{told}");
+}
