@@ -60,7 +60,7 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
-    let (read, Market { types: offered, prices, currency }) = args.source.read("consolidate")?;
+    let (read, Market { types: offered, prices, currency, .. }) = args.source.read("consolidate")?;
     if !read.blocks_disruption.is_empty() {
         // An unreadable pod or budget might have protected a node.
         return Err(ReadError::BlocksDisruption);

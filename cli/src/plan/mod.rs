@@ -77,7 +77,7 @@ pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
-    let (read, Market { types, prices, currency }) = args.source.read("plan")?;
+    let (read, Market { types, prices, currency, .. }) = args.source.read("plan")?;
     let started = Instant::now();
     let Planned { plan, preference_cost, solve } = decide(&read, types, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };

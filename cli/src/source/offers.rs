@@ -13,7 +13,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::NodeClassRecord;
-use whittle_ec2::facts::{Catalog, offline};
+use whittle_ec2::facts::{Catalog, offline, tables::has_prices};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::Kubelet;
 use whittle_model::scheduling::InstanceTypes;
@@ -25,8 +25,8 @@ pub struct Offers {
     #[arg(long, value_name = "CATALOG.json", conflicts_with = "region")]
     pub instance_types: Option<PathBuf>,
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
-    /// are the published ones; spot prices are made up, between 25 % and 60 % of these. Without this and --instance-types: the
-    /// region that the nodes' labels name.
+    /// are the published ones of us-east-1, in every region; spot prices are made up, between 25 % and 60 % of these. Without this and
+    /// --instance-types: the region that the nodes' labels name.
     #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Offers {
         if let Some(path) = &self.instance_types {
             let types = catalog::read(path)?;
             let (prices, currency) = (PriceList::of_types(&types), currency_of(&types, || region_of(manifests)));
-            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency });
+            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency, borrows_prices: None });
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
@@ -68,7 +68,9 @@ impl Offers {
             by_class.insert(key, Arc::clone(&types));
             offered.insert(pool.metadata.name.clone(), types);
         }
-        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency: Currency::of_region(tables.region.as_str()) })
+        let currency = Currency::of_region(tables.region.as_str());
+        let borrows_prices = (!has_prices(tables.region.as_str())).then(|| tables.region.to_string());
+        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency, borrows_prices })
     }
 }
 

@@ -105,3 +105,16 @@ fn consolidation_says_what_is_paid_now_and_then() {
     let text = out(&whittle(&["consolidate", "-f", &input, "--instance-types", &catalog], ""));
     assert!(text.contains("now $0.5760/h (3 nodes) -> then $0.1920/h (1 node): -67 %, -$280.32 a month"), "{text}");
 }
+
+#[test]
+fn a_region_whose_prices_are_not_in_the_tables_is_told_so() {
+    let plan = |region: &str| err(&whittle(&["plan", "-f", &seed("000-state-nodes.yaml"), "--region", region], ""));
+    for region in ["eu-west-1", "us-west-2"] {
+        let told = plan(region);
+        assert!(
+            told.contains(&format!("note: the tables have no on-demand prices of {region}: those of us-east-1 stand for them")),
+            "{told}"
+        );
+    }
+    assert!(!plan("us-east-1").contains("on-demand prices"), "{}", plan("us-east-1"));
+}
