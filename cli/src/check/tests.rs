@@ -88,12 +88,17 @@ fn what_is_no_values_of_a_chart_is_refused() {
 fn an_amount_of_bytes_in_thousandths_is_remarked_and_valid() {
     let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: \
                 {memory: 512m}}}]}}}\n";
-    let args = Args { filename: vec!["-".into()], ..Args::default() };
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = run(&args, &BTreeMap::new(), &mut text.as_bytes(), &mut out, &mut err).unwrap();
-    let out = String::from_utf8(out).unwrap();
+    let checked = |text: &str| {
+        let args = Args { filename: vec!["-".into()], ..Args::default() };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = run(&args, &BTreeMap::new(), &mut text.as_bytes(), &mut out, &mut err).unwrap();
+        (code, String::from_utf8(out).unwrap())
+    };
+    let (code, out) = checked(text);
     let wanted = "warning: Job \"j\", spec.template.spec.containers[0].resources.requests.memory: 512m is part of a byte";
     assert!(code == ExitCode::SUCCESS && out.contains(wanted), "{out}");
+    let (_, huge) = checked(&text.replace("512m", "1e400"));
+    assert!(!huge.contains("part of a byte"), "{huge}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use whittle_api::k8s::{Kind, Node, PodSpec};
 use whittle_api::manifest::Object;
 use whittle_api::{ObjectMeta, labels};
+use whittle_units::Quantity;
 
 /// Remarks about an object, each of which a user should act on.
 pub(super) fn remarks(object: &Object) -> Vec<String> {
@@ -60,7 +61,10 @@ fn parts_of_bytes(at: &str, spec: &PodSpec) -> Vec<String> {
     for (field, number, container) in containers {
         let Some(resources) = &container.resources else { continue };
         for (part, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
-            let odd = amounts.iter().filter(|(name, amount)| ["memory", "ephemeral-storage"].contains(name) && amount.milli() % 1000 != 0);
+            // The largest amount stands for everything above it.
+            let odd = amounts.iter().filter(|(name, amount)| {
+                ["memory", "ephemeral-storage"].contains(name) && *amount < Quantity::MAX && amount.milli() % 1000 != 0
+            });
             found.extend(odd.map(|(name, amount)| {
                 format!(
                     "{at}spec.{field}[{number}].resources.{part}.{name}: {} is part of a byte, as m stands for thousandths: write a whole \

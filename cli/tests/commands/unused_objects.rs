@@ -44,6 +44,27 @@ fn an_invalid_pool_launches_nothing_and_says_which_field_is_wrong() {
 }
 
 #[test]
+fn a_node_with_a_label_that_no_server_takes_is_refused() {
+    let node = |value: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n, labels: {{node.kubernetes.io/instance-type: {value}}}}}\nspec: {{}}\n"
+        )
+    };
+    let good = planned(&format!("{PODS}{}{}", pool(""), node("m5.large")));
+    assert!(good.status.success(), "{}", err(&good));
+    let odd = planned(&format!("{PODS}{}{}", pool(""), node("\"m5.large\\nFORGED\"")));
+    assert_eq!(odd.status.code(), Some(1));
+    let wanted = "Node \"n\", metadata.labels[node.kubernetes.io/instance-type]: \"m5.large\\nFORGED\" is no label value";
+    assert!(err(&odd).contains(wanted) && !out(&odd).contains("FORGED"), "{}{}", err(&odd), out(&odd));
+}
+
+#[test]
+fn a_value_that_no_line_can_hold_is_shown_with_escapes() {
+    let odd = planned(&format!("{PODS}{}", pool("").replace("spec: {template", "spec: {limits: {cpu: \"1\\u2028FORGED\"}, template")));
+    assert!(err(&odd).contains("spec.limits.cpu: \"1\\u{2028}FORGED\" is no quantity"), "{}", err(&odd));
+}
+
+#[test]
 fn what_a_server_refuses_of_a_pool_is_told_once() {
     let taints = pool("").replace("requirements", "taints: [{key: \"a b\", effect: NoSchedule}], requirements");
     let output = planned(&format!("{PODS}{taints}"));

@@ -80,10 +80,11 @@ judged! {
     VolumeAttachment: |_, _| {};
 }
 
-/// A kubelet makes a Node, with labels that it has from others: only the taints are a user's.
+/// Of a Node only its labels and taints are a user's.
 impl Judged for Node {
     fn faults(&self) -> Vec<FieldError> {
         let mut faults = naming(self);
+        metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
         node(self, &mut faults);
         faults
     }
@@ -101,7 +102,9 @@ macro_rules! validated {
     ($($kind:ty),*) => {$(
         impl Judged for $kind {
             fn faults(&self) -> Vec<FieldError> {
-                naming(self)
+                let mut faults = naming(self);
+                metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
+                faults
             }
         }
     )*};

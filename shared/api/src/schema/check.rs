@@ -39,7 +39,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         Shape::Time => match value {
             Value::String(text) if is_time(text) => {}
             Value::String(_) => {
-                let message = format!("{value} is no time: write it as 2026-01-31T10:00:00Z");
+                let message = format!("{} is no time: write it as 2026-01-31T10:00:00Z", written(value));
                 errors.push(FieldError::new(path.clone(), message).at(Stage::Shape));
             }
             // Servers look at the type of a text with a format only where it is no list.
@@ -180,7 +180,7 @@ fn elements(items: &Schema, (min, max): (usize, Option<usize>), set: bool, list:
         check(items, value, &path.index(index), errors);
         // As by a server, each repeated value is one error, however often it stands there.
         if set && list[..index].iter().filter(|earlier| *earlier == value).count() == 1 {
-            errors.push(FieldError::new(path.index(index), format!("{value} stands in the list already: leave it out")));
+            errors.push(FieldError::new(path.index(index), format!("{} stands in the list already: leave it out", written(value))));
         }
     }
 }
@@ -223,6 +223,11 @@ fn integer(bits: u8, min: Option<i64>, max: Option<i64>, value: &Value, path: &F
     }
 }
 
+/// A value as it is written, in one line that can be printed.
+fn written(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}"))
+}
+
 fn quantity(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let stage = match value {
         Value::String(text) if matches(QUANTITY, text) => return,
@@ -230,7 +235,7 @@ fn quantity(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         Value::String(_) => Stage::Value,
         _ => Stage::Type,
     };
-    let message = format!("{value} is no quantity: write a number with a suffix, such as 500m, \"1.5\" or 10Gi");
+    let message = format!("{} is no quantity: write a number with a suffix, such as 500m, \"1.5\" or 10Gi", written(value));
     errors.push(FieldError::new(path.clone(), message).at(stage));
 }
 
