@@ -4,7 +4,6 @@ use super::super::identity::naming_faults;
 use super::selectors::{label_key, label_selector, labels, metadata, missing, node_selector};
 use super::{budget_fault, pod};
 use std::collections::BTreeSet;
-use whittle_api::LabelSelector;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{
     ConfigMap, CsiNode, DaemonSet, Deployment, DeploymentSpec, Job, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
@@ -12,7 +11,9 @@ use whittle_api::k8s::{
     StoredPodTemplate, VolumeAttachment,
 };
 use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
-use whittle_api::runtime::{KEY_FORM, is_qualified_name};
+use whittle_api::runtime::{KEY_FORM, LABEL_VALUE_FORM, is_qualified_name};
+use whittle_api::words::is_printable;
+use whittle_api::{LabelSelector, ObjectMeta};
 
 /// The largest priority of a class that is not the system's own.
 const PRIORITY_MAX: i32 = 1_000_000_000;
@@ -80,11 +81,11 @@ judged! {
     VolumeAttachment: |_, _| {};
 }
 
-/// Of a Node only its labels and taints are a user's.
+/// A kubelet makes a Node, with labels that it has from others: only the taints are a user's.
 impl Judged for Node {
     fn faults(&self) -> Vec<FieldError> {
         let mut faults = naming(self);
-        metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
+        unprintable_labels(&self.metadata, &mut faults);
         node(self, &mut faults);
         faults
     }
@@ -103,7 +104,7 @@ macro_rules! validated {
         impl Judged for $kind {
             fn faults(&self) -> Vec<FieldError> {
                 let mut faults = naming(self);
-                metadata(&self.metadata, &FieldPath::of("metadata"), &mut faults);
+                unprintable_labels(&self.metadata, &mut faults);
                 faults
             }
         }
@@ -111,6 +112,14 @@ macro_rules! validated {
 }
 
 validated!(NodeClaim, NodeOverlay, CapacityBuffer);
+
+/// Adds the errors of labels that would not be one line in what is printed. Others a dump may have, and files with variables such as
+/// `${CLUSTER_NAME}`.
+fn unprintable_labels(metadata: &ObjectMeta, faults: &mut Vec<FieldError>) {
+    let odd = metadata.labels.iter().filter(|(key, value)| !is_printable(key) || !is_printable(value));
+    let path = FieldPath::of("metadata.labels");
+    faults.extend(odd.map(|(key, value)| FieldError::new(path.key(key), format!("{value:?} is no label value: write {LABEL_VALUE_FORM}"))));
+}
 
 /// Adds the errors of a spec of a Deployment, a ReplicaSet or a StatefulSet.
 fn workload(spec: &DeploymentSpec, faults: &mut Vec<FieldError>) {
