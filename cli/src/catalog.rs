@@ -9,8 +9,8 @@ use std::process::ExitCode;
 /// Arguments of `whittle catalog`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The types are as nodes of an EC2NodeClass with all defaults have them. On-demand prices are the published ones of us-east-1, also for
-other regions, where many are higher; spot prices are made up. docs/catalog.md explains the form.
+The types are as nodes of an EC2NodeClass with all defaults have them. On-demand prices are published ones, of us-east-1
+where the tables have none of the region; spot prices are made up. docs/catalog.md says which, and explains the form.
 
 Examples:
   whittle catalog --region eu-west-1 > catalog.json

@@ -68,7 +68,7 @@ pub struct PlaceArgs {
     /// Name of the simulated cluster
     #[arg(long, default_value = "demo", value_parser = place::cluster)]
     pub cluster: String,
-    /// Region, whose instance types and zones are used; on-demand prices are those of us-east-1, but for China
+    /// Region, whose instance types, zones and prices are used, as far as the tables have them (docs/catalog.md)
     #[arg(long, default_value = "us-east-1", value_parser = place::region)]
     pub region: String,
     /// Kubernetes version

@@ -40,10 +40,9 @@ pub enum ReadError {
     )]
     NoOffers { known: &'static [&'static str] },
     #[error(
-        "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region {} --rename {region}`, \
+        "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region us-east-1 --rename {region}`, \
          correct its prices, and name it with --instance-types (docs/catalog.md)",
-        .known.join(", "),
-        .known.first().copied().unwrap_or_default()
+        .known.join(", ")
     )]
     NoTables { region: String, known: &'static [&'static str] },
     #[error("EC2NodeClass {name:?}: {message}")]

@@ -15,8 +15,8 @@ pub(crate) struct Market {
     pub(crate) types: InstanceTypesByPool,
     pub(crate) prices: PriceList,
     pub(crate) currency: Currency,
-    /// The region, if its tables have the on-demand prices of another one.
-    pub(crate) borrows_prices: Option<String>,
+    /// What the tables of the region lack, and what stands for it.
+    pub(crate) assumptions: Vec<String>,
 }
 
 /// The price of an offering.

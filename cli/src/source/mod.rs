@@ -140,12 +140,7 @@ impl Source {
         let untold: Vec<_> = invalid.into_iter().filter(|fault| !told(fault)).collect();
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
         let mut remarks = ignored(&found);
-        remarks.extend(market.borrows_prices.as_deref().map(|region| {
-            Remark::note(format!(
-                "the tables have no on-demand prices of {region}: those of us-east-1 stand for them, and may differ; \
-                 docs/catalog.md says how to give others"
-            ))
-        }));
+        remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         remarks.extend(unused_overlays(&found, &market.types));
         let missing = classes::dangling(&found.objects.node_pools, &found.node_classes);
         remarks.extend(

@@ -25,8 +25,8 @@ pub struct Offers {
     #[arg(long, value_name = "CATALOG.json", conflicts_with = "region")]
     pub instance_types: Option<PathBuf>,
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
-    /// are the published ones of us-east-1, in every region; spot prices are made up, between 25 % and 60 % of these. Without this and
-    /// --instance-types: the region that the nodes' labels name.
+    /// are published ones, of us-east-1 where the tables have none of the region, which is said then; spot prices are made up, between
+    /// 25 % and 60 % of these. Without this and --instance-types: the region that the nodes' labels name.
     #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub region: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Offers {
         if let Some(path) = &self.instance_types {
             let types = catalog::read(path)?;
             let (prices, currency) = (PriceList::of_types(&types), currency_of(&types, || region_of(manifests)));
-            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency, borrows_prices: None });
+            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency, assumptions: Vec::new() });
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
@@ -69,8 +69,8 @@ impl Offers {
             offered.insert(pool.metadata.name.clone(), types);
         }
         let currency = Currency::of_region(tables.region.as_str());
-        let borrows_prices = (!has_prices(tables.region.as_str())).then(|| tables.region.to_string());
-        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency, borrows_prices })
+        let assumptions = assumptions(tables.region.as_str());
+        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency, assumptions })
     }
 }
 
@@ -102,6 +102,15 @@ impl Offers {
         let tables = offline::catalog(region).ok_or_else(|| ReadError::NoTables { region: region.to_owned(), known: offline::REGIONS })?;
         types_of(&Ec2NodeClass::default(), &tables)
     }
+}
+
+/// What the tables of a region lack.
+fn assumptions(region: &str) -> Vec<String> {
+    let remedy = "docs/catalog.md says how to give others";
+    let prices = || format!("the tables have no on-demand prices of {region}: those of us-east-1 stand for them, and may differ; {remedy}");
+    let zones = || format!("the tables do not say which zones of {region} sell a type: {region}a, b and c are taken to sell all; {remedy}");
+    let prices = (!has_prices(region)).then(prices);
+    prices.into_iter().chain((!offline::has_zones(region)).then(zones)).collect()
 }
 
 /// The currency of a catalog, which names its region; if it does not, that of the nodes' region.

@@ -107,7 +107,7 @@ fn consolidation_says_what_is_paid_now_and_then() {
 }
 
 #[test]
-fn a_region_whose_prices_are_not_in_the_tables_is_told_so() {
+fn what_the_tables_of_a_region_lack_is_told() {
     let plan = |region: &str| err(&whittle(&["plan", "-f", &seed("000-state-nodes.yaml"), "--region", region], ""));
     for region in ["eu-west-1", "us-west-2"] {
         let told = plan(region);
@@ -116,5 +116,10 @@ fn a_region_whose_prices_are_not_in_the_tables_is_told_so() {
             "{told}"
         );
     }
-    assert!(!plan("us-east-1").contains("on-demand prices"), "{}", plan("us-east-1"));
+    let told = plan("cn-north-1");
+    assert!(
+        told.contains("note: the tables do not say which zones of cn-north-1 sell a type") && !told.contains("on-demand prices"),
+        "{told}"
+    );
+    assert!(!plan("us-east-1").contains("the tables"), "{}", plan("us-east-1"));
 }

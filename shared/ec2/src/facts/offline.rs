@@ -1,28 +1,64 @@
 //! A region from tables, for simulation, tests and plans without an account.
 //!
-//! Types, zones and on-demand prices are real (`data/README.md`); regions other than us-east-1 use its prices. Spot prices
-//! are made up, since no public table has them: each (family, zone) pair has a fixed share of the on-demand price between
+//! Types, zones and on-demand prices are real (`data/README.md`); regions without prices of their own use those of us-east-1, and for those
+//! with prices of their own, but without a table of zones, its types in three zones are taken. Spot prices are made up, since no public table has them: each (family, zone) pair has a fixed share of the on-demand price between
 //! 25 % and 60 %, distributed evenly by a hash of their names. Sizes of a family keep their price ratios, as they mostly do on
 //! the market, so that a plan never gains by splitting a machine just because a smaller size is cheap by chance.
 
-use super::tables::{rows, static_on_demand_prices};
+use super::tables::{DEFAULT_REGION, has_prices, rows, static_on_demand_prices};
 use super::{Accelerator, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use whittle_units::{Fnv1a, Price};
 
 /// Regions that have tables.
-pub const REGIONS: &[&str] = &["ap-southeast-1", "eu-west-1", "us-east-1", "us-west-2"];
+pub const REGIONS: &[&str] = &["ap-southeast-1", "cn-north-1", "eu-west-1", "us-east-1", "us-gov-east-1", "us-gov-west-1", "us-west-2"];
 
 /// The catalog of a region; `None` for a region without tables.
 pub fn catalog(region: &str) -> Option<Catalog> {
-    let zones = match region {
+    match zones_of(region) {
+        Some(zones) => Some(of_zones(region, zones)),
+        None => has_prices(region).then(|| assumed(region)),
+    }
+}
+
+/// The table of the zones that sell each type.
+fn zones_of(region: &str) -> Option<&'static str> {
+    Some(match region {
         "ap-southeast-1" => include_str!("../../data/zones-ap-southeast-1.csv"),
         "eu-west-1" => include_str!("../../data/zones-eu-west-1.csv"),
         "us-east-1" => include_str!("../../data/zones-us-east-1.csv"),
         "us-west-2" => include_str!("../../data/zones-us-west-2.csv"),
         _ => return None,
-    };
+    })
+}
+
+/// Whether a table says which zones of a region sell a type.
+pub fn has_zones(region: &str) -> bool {
+    zones_of(region).is_some()
+}
+
+/// The catalog that a region without a table of zones may have: the types of us-east-1 in zones a, b and c, at the region's own prices where there
+/// are any.
+pub fn assumed(region: &str) -> Catalog {
+    let prefix = zone_prefix(region);
+    let ids: Vec<String> = (1..=3).map(|number| format!("{prefix}-az{number}")).collect();
+    let (prices, ids) = (static_on_demand_prices(region), ids.join(";"));
+    let sold =
+        rows(zones_of(DEFAULT_REGION).unwrap_or_default()).filter_map(|row| row.first().copied()).filter(|name| prices.contains_key(*name));
+    let zones: String = sold.map(|name| format!("{name},{ids}\n")).collect();
+    of_zones(region, &format!("type,zones\n{zones}"))
+}
+
+/// `cn-north-1` becomes `cnn1`, `us-gov-west-1` becomes `usgw1`.
+fn zone_prefix(region: &str) -> String {
+    let parts: Vec<&str> = region.split('-').collect();
+    let [area, sides @ .., number] = parts.as_slice() else { return region.to_owned() };
+    let initials: String = sides.iter().filter_map(|side| side.chars().next()).collect();
+    format!("{area}{initials}{number}")
+}
+
+fn of_zones(region: &str, zones: &str) -> Catalog {
     let mut known = BTreeSet::new();
     let mut offered: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for row in rows(zones) {
@@ -42,7 +78,7 @@ pub fn catalog(region: &str) -> Option<Catalog> {
             Some((facts.name.clone(), zones.iter().map(|zone| (zone.clone(), synthetic_spot(&facts.name, zone, price))).collect()))
         })
         .collect();
-    Some(Catalog { region: region.into(), zones: known.into_iter().collect(), types, offered, on_demand, spot }.normalized())
+    Catalog { region: region.into(), zones: known.into_iter().collect(), types, offered, on_demand, spot }.normalized()
 }
 
 /// The facts of all types of all regions.

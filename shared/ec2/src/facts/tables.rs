@@ -28,7 +28,7 @@ static LIMITS: LazyLock<BTreeMap<&str, InterfaceLimits>> = LazyLock::new(|| {
 
 const PRICES: &str = include_str!("../../data/on-demand-prices.csv");
 /// The region whose prices are used for regions without a table.
-const DEFAULT_REGION: &str = "us-east-1";
+pub(super) const DEFAULT_REGION: &str = "us-east-1";
 
 /// Rows of a table without its header, split at commas.
 pub(super) fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {

@@ -8,12 +8,26 @@ use whittle_units::Price;
 fn the_catalog_of_every_region_fits_into_one_item() {
     for region in offline::REGIONS {
         let catalog = offline::catalog(region).unwrap();
-        assert!(catalog.types.len() > 800, "{region}: {}", catalog.types.len());
+        assert!(catalog.types.len() > if offline::has_zones(region) { 800 } else { 300 }, "{region}: {}", catalog.types.len());
         let blob = catalog.encode();
         assert!(blob.len() < 400 * 1024, "{region}: {} bytes", blob.len());
         assert_eq!(blob, catalog.encode(), "encoding is deterministic");
         assert_eq!(Catalog::decode(&blob).unwrap(), catalog);
     }
+}
+
+#[test]
+fn a_region_with_prices_of_its_own_and_no_table_of_zones_sells_in_three() {
+    for (region, m5, zone) in [("cn-north-1", 1.013, "cnn1-az2"), ("us-gov-west-1", 0.121, "usgw1-az2")] {
+        let catalog = offline::catalog(region).unwrap();
+        assert_eq!(catalog.on_demand["m5.large"], Price::from_dollars(m5));
+        let (zones, names) = (&catalog.zones, ["a", "b", "c"].map(|letter| format!("{region}{letter}")));
+        assert!(zones.iter().map(|zone| &zone.name).eq(&names) && zones.iter().any(|known| known.id == zone), "{zones:?}");
+        assert!(catalog.offered["m5.large"] == names && catalog.spot["m5.large"].len() == 3, "{region}");
+        assert!(catalog.types.iter().all(|facts| catalog.on_demand.contains_key(&facts.name)), "all have a price");
+    }
+    assert_eq!(offline::catalog("eu-central-1"), None);
+    assert_eq!(offline::assumed("eu-central-1").on_demand["m5.large"], Price::from_dollars(0.096));
 }
 
 #[test]

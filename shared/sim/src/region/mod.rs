@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
 use whittle_claims::ZoneShift;
-use whittle_ec2::facts::{Catalog, CatalogError, Zone, offline, tables};
+use whittle_ec2::facts::{Catalog, CatalogError, Zone, offline};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
@@ -123,35 +123,9 @@ fn is_chinese(region: &str) -> bool {
 /// The families of a lean region: all sizes of three families, so that there is still a choice.
 const LEAN_FAMILIES: &[&str] = &["c5", "m5", "r5"];
 
-/// The catalog of a region: its own tables, or the types of us-east-1 at the region's own prices where there are any.
+/// The catalog of a region: its own tables, or what the types of us-east-1 would be there.
 fn catalog_of(region: &str) -> Catalog {
-    if let Some(catalog) = offline::catalog(region) {
-        return with_retired_types(catalog);
-    }
-    let mut catalog = offline::catalog("us-east-1").unwrap_or_default();
-    let zones: Vec<Zone> = ["a", "b", "c"]
-        .iter()
-        .enumerate()
-        .map(|(number, letter)| Zone { name: format!("{region}{letter}"), id: format!("{}-az{}", zone_prefix(region), number + 1) })
-        .collect();
-    let names: Vec<String> = zones.iter().map(|zone| zone.name.clone()).collect();
-    let old = std::mem::replace(&mut catalog.zones, zones);
-    let rename = |zone: &str| old.iter().position(|known| known.name == zone).and_then(|at| names.get(at)).cloned();
-    for offered in catalog.offered.values_mut() {
-        *offered = names.clone();
-    }
-    let prices = tables::static_on_demand_prices(region);
-    for (name, zones) in &mut catalog.spot {
-        let Some(here) = prices.get(name) else { continue };
-        let there = catalog.on_demand.get(name).copied().unwrap_or(*here);
-        let scaled = |price: Price| Price::from_nanos(price.nanos() / 1000 * (here.nanos() / (there.nanos() / 1000).max(1)));
-        *zones = zones.iter().filter_map(|(zone, price)| Some((rename(zone)?, scaled(*price)))).collect();
-    }
-    catalog.spot.retain(|name, _| prices.contains_key(name));
-    catalog.types.retain(|facts| prices.contains_key(&facts.name));
-    catalog.on_demand = prices;
-    catalog.region = region.into();
-    with_retired_types(catalog)
+    with_retired_types(offline::catalog(region).unwrap_or_else(|| offline::assumed(region)))
 }
 
 /// A catalog as blobs, which are encoded at the first use.
@@ -181,15 +155,6 @@ fn cached_catalog(region: &str, lean: bool) -> CachedCatalog {
         (Arc::new(catalog), Arc::default())
     };
     cache.entry((region.to_owned(), lean)).or_insert_with(make).clone()
-}
-
-/// `cn-north-1` becomes `cnn1`.
-fn zone_prefix(region: &str) -> String {
-    let parts: Vec<&str> = region.split('-').collect();
-    match parts[..] {
-        [area, side, number] => format!("{area}{}{number}", side.chars().next().unwrap_or('x')),
-        _ => region.to_owned(),
-    }
 }
 
 /// Adds p3.8xlarge, which EC2 has withdrawn and a walkthrough still names.
