@@ -196,6 +196,54 @@ fn a_pod_bound_before_the_nodes_are_tainted_is_not_evicted() {
     }
 }
 
+/// A drifted machine with three pods, in a pool whose empty nodes go at once: its replacement is about to be launched.
+fn drifted() -> Session {
+    let mut session = Session::new(&Place::default());
+    let pool = POOL.replace("spot", "on-demand").replace("consolidateAfter: 30s", "consolidateAfter: 0s, budgets: [{nodes: 100%}]");
+    session.apply_text("pool.yaml", &pool).unwrap();
+    session.apply_text("inflate.yaml", INFLATE).unwrap();
+    session.scale("inflate", 3).unwrap();
+    session.advance(SignedDuration::from_mins(4));
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 3);
+    let changed = pool.replacen("  template:\n", "  template:\n    metadata: {labels: {team: a}}\n", 1);
+    session.apply_text("pool.yaml", &changed).unwrap();
+    let limit = session.now() + SignedDuration::from_mins(10);
+    assert!(session.simulation.run_while_not(limit, |world| claims(world).iter().any(|claim| claim.spec.replaces.is_some())));
+    session
+}
+
+/// Names of the claims that replace others.
+fn replacements(world: &World) -> Vec<Claim> {
+    claims(world).into_iter().filter(|claim| claim.spec.replaces.is_some()).collect()
+}
+
+#[test]
+fn a_replacement_is_not_empty_while_pods_of_the_old_node_are_on_their_way() {
+    let mut session = drifted();
+    let mut seen_empty = false;
+    check_throughout(&mut session, 5, |world| {
+        let ready = |claim: &Claim| matches!(claim.phase, Phase::Initialized { .. });
+        seen_empty |= replacements(world).iter().any(ready) && claims(world).iter().any(|claim| claim.deletion.is_some());
+        waiting_command(world).is_none_or(|command| command.method != Method::Emptiness) && !replacements(world).iter().any(is_disrupted)
+    });
+    assert!(seen_empty, "it was ready while the old machine was drained");
+    let world = session.simulation.world();
+    assert!(!world.store.decisions(&world.name()).iter().any(|one| one.message.contains("via Empty")), "nobody even decided it");
+    assert_eq!((world.cluster.pod_counts(|_| true), world.cluster.objects.nodes.len()), ((3, 0, 0), 1));
+}
+
+#[test]
+fn a_replacement_that_no_pod_needs_any_more_is_removed_like_any_empty_node() {
+    let mut session = drifted();
+    let limit = session.now() + SignedDuration::from_mins(10);
+    assert!(session.simulation.run_while_not(limit, |world| claims(world).iter().any(is_disrupted)), "the old machine is drained");
+    session.scale("inflate", 0).unwrap();
+    session.advance(SignedDuration::from_mins(5));
+    let world = session.simulation.world();
+    assert!(replacements(&world).iter().all(|claim| claim.deletion.as_ref().is_some_and(|it| it.reason == DeletionReason::Empty)));
+    assert_eq!(world.cluster.objects.nodes.len(), 0);
+}
+
 #[test]
 fn a_node_with_do_not_disrupt_is_kept_and_its_verdict_names_the_annotation() {
     let mut session = underutilized();

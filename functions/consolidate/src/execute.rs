@@ -7,9 +7,9 @@ use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, DecisionKind, NOMINATION, Stored};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, HELD_BACK, NOMINATION, Phase, Stored};
 use whittle_disruption::{LedgerEntry, record_move, without_arrivals};
-use whittle_model::disruption::{Command, Reason, Removal};
+use whittle_model::disruption::{Command, Method, Reason, Removal};
 use whittle_model::state::StateNode;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError, save, unless_conflict,
@@ -141,6 +141,23 @@ pub(crate) fn nominations(command: &Command, snapshot: &Snapshot) -> BTreeMap<St
     let until = snapshot.now.checked_add(NOMINATION).unwrap_or(snapshot.now);
     let takes = |node: &&StateNode| command.destinations.iter().any(|name| name == node.name());
     snapshot.nodes.iter().filter(takes).map(|node| (machine_key(node).to_owned(), until)).collect()
+}
+
+/// Replacements that are ready while the pods they were launched for are still on the nodes that they replace: those of commands
+/// that run, and of commands among `earlier` whose nodes are being deleted by now. Without it such a machine would count as empty
+/// until `schedule` expects the pods there. A command that was rolled back has none. Pure.
+pub(crate) fn awaited(snapshot: &Snapshot, earlier: &[Running], running: &[Running]) -> BTreeMap<String, Timestamp> {
+    let until = snapshot.now.checked_add(HELD_BACK).unwrap_or(snapshot.now);
+    let ends = |old: &DeletingMachine| find_claim(snapshot, &old.claim).is_some_and(|claim| claim.value.is_ending());
+    let deleted = earlier.iter().filter(|command| command.removals.iter().any(ends));
+    // Nodes of a static pool are not disrupted for being empty.
+    let commands = running.iter().chain(deleted).filter(|command| command.method != Method::StaticDrift);
+    let ready = |claim: &&Claim| {
+        let found = find_claim(snapshot, &claim.key.name);
+        found.is_some_and(|found| !found.value.is_ending() && matches!(found.value.phase, Phase::Initialized { .. }))
+    };
+    let replacements = commands.flat_map(|command| &command.replacements).filter(ready);
+    replacements.map(|claim| (claim.key.name.as_str().to_owned(), until)).collect()
 }
 
 /// Records each node's part in a command.

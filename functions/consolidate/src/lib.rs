@@ -109,6 +109,8 @@ impl<P: Rights> Run<'_, P> {
             snapshot.mark_deleting(stored.value.deleting().cloned());
         }
         stored.value.nominated.retain(|_, until| snapshot.now < *until);
+        let awaited = execute::awaited(&snapshot, &before.running, &stored.value.running);
+        stored.value.nominated.extend(awaited);
         snapshot.expect_also(&stored.value.nominated);
         stored.value.track_moves(&snapshot);
         let (decision, took) = decide(self.settings, &snapshot, &stored.value, self.ports.clock());

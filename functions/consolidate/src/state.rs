@@ -33,7 +33,8 @@ pub struct Disruptions {
     /// The last recorded reason why a static pool does not have its `replicas`, by pool.
     #[serde(rename = "staticsTold")]
     pub static_reasons: BTreeMap<String, String>,
-    /// Machines that take pods of a started command, by machine key, until when: they are not disrupted meanwhile.
+    /// Machines that take pods of a started command, existing ones and its replacements, by machine key, until when: they are not
+    /// disrupted meanwhile.
     pub nominated: BTreeMap<String, Timestamp>,
     pub memory: Memory,
     /// What shadow mode would do, as last recorded.

@@ -262,6 +262,32 @@ fn nominated_machines_are_not_disrupted() {
 }
 
 #[test]
+fn a_replacement_is_nominated_while_its_command_runs_and_the_old_nodes_are_being_deleted() {
+    let young = claim("new");
+    let joined = after(&young, &joined());
+    let ready = after(&joined, &[Event::NodeReady]);
+    let old = after(&claim("old"), &[begun("o"), Event::FleetAnswered(machine("i-0"))]);
+    let deletion = Deletion { reason: DeletionReason::Drifted, at: at(4), deadline: None, message: "part of command c1".to_owned() };
+    let ending = after(&old, &[Event::DeletionRequested(deletion.clone())]);
+    let command = || Running { method: Method::Drift, ..running(vec![young.clone()]) };
+    let awaited = |claims: &[&Claim], earlier: &[Running], now: &[Running]| {
+        let claims = claims.iter().map(|claim| (*claim).clone()).collect();
+        crate::execute::awaited(&snapshot_of(claims, at(5)), earlier, now).into_iter().collect::<Vec<_>>()
+    };
+    let nominated = vec![("new".to_owned(), at(80))];
+    assert_eq!(awaited(&[&old, &ready], &[command()], &[command()]), nominated, "it waits for another replacement");
+    assert_eq!(awaited(&[&ending, &ready], &[command()], &[]), nominated, "the old node is drained");
+    assert_eq!(awaited(&[&old, &ready], &[command()], &[]), [], "the command was rolled back: it is a machine like any other");
+    assert_eq!(awaited(&[&ready], &[command()], &[]), [], "the old node is gone");
+    assert_eq!(awaited(&[&ending, &ready], &[], &[]), [], "and later passes leave it to what `schedule` expects");
+    assert_eq!(awaited(&[&old, &joined], &[command()], &[command()]), [], "it is not ready yet");
+    let deleted = after(&ready, &[Event::DeletionRequested(deletion)]);
+    assert_eq!(awaited(&[&ending, &deleted], &[command()], &[]), [], "it is being deleted itself");
+    let of_static_pool = Running { method: Method::StaticDrift, ..command() };
+    assert_eq!(awaited(&[&ending, &ready], &[of_static_pool], &[]), [], "no pods were planned for it");
+}
+
+#[test]
 fn pod_events_within_ten_seconds_are_one() {
     let check = |last: Option<i64>, now: i64, want: i64| {
         assert_eq!(crate::observe::last_pod_event(last.map(at), at(now)), Some(at(want)), "{last:?}, then {now}");
