@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use whittle_api::k8s::Deployment;
+use whittle_api::k8s::{DaemonSet, Deployment};
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
@@ -272,20 +273,24 @@ impl Session {
         Ok((access.remove)(&mut self.simulation.world().cluster, &key, now)?)
     }
 
-    /// Deletes a pool as `kubectl delete --cascade=foreground` does: after its last node.
+    /// Deletes an object as `kubectl delete --cascade=foreground` does: a pool after its last node, a workload after its last pod.
     pub fn delete_in_foreground(&mut self, kind: &str, name: &str) -> Result<(), SessionError> {
         let now = self.now();
-        let key = match kind {
-            "nodepool" | "nodepools" => name.to_owned(),
-            "provisioner" | "provisioners" => format!("Provisioner/{name}"),
-            other => {
-                let text =
-                    format!("{other:?} owns nothing that could go first: name a nodepool or a provisioner, or leave out the cascade");
+        let mut world = self.simulation.world();
+        let cluster = &mut world.cluster;
+        match kinds::find(kind).map_err(SessionError::Refused)?.kind {
+            "NodePool" => cluster.remove_in_foreground::<NodePool>(name, now)?,
+            "Provisioner" => cluster.remove_in_foreground::<NodePool>(&format!("Provisioner/{name}"), now)?,
+            "Deployment" => cluster.remove_in_foreground::<Deployment>(&namespaced(name), now)?,
+            "DaemonSet" => cluster.remove_in_foreground::<DaemonSet>(&namespaced(name), now)?,
+            _ => {
+                let text = format!(
+                    "{kind:?} owns nothing that could go first: name a nodepool, a provisioner, a deployment or a daemonset, or leave out \
+                     the cascade"
+                );
                 return Err(SessionError::Refused(text));
             }
-        };
-        let mut world = self.simulation.world();
-        world.cluster.remove_pool_in_foreground(&key, now)?;
+        }
         world.touch_cluster();
         drop(world);
         self.legacy.retain(|label, _| label != &format!("provisioner/{name}") || kind.starts_with("nodepool"));

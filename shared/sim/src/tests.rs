@@ -2,6 +2,7 @@
 
 mod cluster_contracts;
 mod messages;
+mod workloads;
 
 use crate::cluster::Eviction;
 use crate::region::{ACCOUNT, ALIASES, Allocation, Reservation};

@@ -117,7 +117,9 @@ impl Prompt {
         let kind = entry.singular();
         let grace = if args.now { Some(1) } else { args.grace_period.filter(|seconds| 0 <= *seconds) };
         match (entry.kind, grace) {
-            ("NodePool" | "Provisioner", _) if args.cascade == Cascade::Foreground => self.session.delete_in_foreground(&kind, key),
+            ("NodePool" | "Provisioner" | "Deployment" | "DaemonSet", _) if args.cascade == Cascade::Foreground => {
+                self.session.delete_in_foreground(&kind, key)
+            }
             ("Pod", Some(_)) => {
                 let mut world = self.session.simulation.world();
                 let now = world.now();

@@ -133,13 +133,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Deletes an object as `kubectl delete` does.
+    /// Deletes an object as `kubectl delete` does, and with a workload its pods: one of the same name that is applied at the same moment
+    /// is another object, which does not adopt them.
     pub fn remove<T: Tabled>(&mut self, key: &str, now: Timestamp) -> Result<(), NoSuchObject> {
         self.known::<T>(key)?;
         if T::KIND == "Pod" {
             self.delete_pod(key, None, now);
-        } else {
-            self.objects.delete::<T>(key, now);
+            return Ok(());
+        }
+        let pods = self.pods_of(T::KIND, key);
+        self.objects.delete::<T>(key, now);
+        for pod in pods {
+            self.delete_pod(&pod, None, now);
         }
         Ok(())
     }

@@ -5,7 +5,8 @@ use crate::dice::Dice;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use whittle_api::k8s::{
-    Affinity, DaemonSet, Deployment, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect, Toleration,
+    Affinity, DaemonSet, Deployment, Kind, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodTemplate, Taint, TaintEffect,
+    Toleration,
 };
 use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions, labels};
 use whittle_model::pods::{effective_requests, tolerates};
@@ -87,7 +88,7 @@ impl Cluster {
             let pods = staying.get(key).map(Vec::as_slice).unwrap_or_default();
             let hash = template_hash(&deployment.spec.template);
             let settled = pods.len() == wanted(deployment) && pods.iter().all(|pod| pod.metadata.label(TEMPLATE_HASH) == Some(&hash));
-            (!settled && !self.is_terminating(&deployment.metadata.namespace))
+            (!settled && !deployment.metadata.is_deleting() && !self.is_terminating(&deployment.metadata.namespace))
                 .then(|| (deployment.clone(), pods.iter().map(|pod| Replica::of(pod)).collect()))
         };
         self.objects.deployments.iter().filter_map(replicas).collect()
@@ -108,6 +109,19 @@ impl Cluster {
     pub(super) fn pods_of_deployments(&self) -> Vec<(&Deployment, Vec<&Pod>)> {
         let owned = |((namespace, set), pods)| Some((self.deployment_of_set(namespace, set)?, pods));
         self.pods_of_sets().into_iter().filter_map(owned).collect()
+    }
+
+    /// Keys of the pods of a workload.
+    pub(super) fn pods_of(&self, kind: &str, key: &str) -> Vec<String> {
+        let is_its = |pod: &&Pod| match kind {
+            Deployment::KIND => self.deployment_of(pod).is_some_and(|deployment| deployment.metadata.key() == key),
+            DaemonSet::KIND => pod
+                .metadata
+                .controller()
+                .is_some_and(|owner| owner.kind == DaemonSet::KIND && key == format!("{}/{}", pod.metadata.namespace, owner.name)),
+            _ => false,
+        };
+        self.objects.pods.values().filter(is_its).map(|pod| pod.metadata.key()).collect()
     }
 
     /// Keys of pods whose controller does not exist.
@@ -168,12 +182,14 @@ impl Cluster {
     pub(super) fn step_daemon_sets(&mut self, now: Timestamp, dice: &mut Dice) {
         let sets: Vec<DaemonSet> = self.objects.daemon_sets.values().cloned().collect();
         let nodes: Vec<Node> = self.objects.nodes.values().cloned().collect();
-        for set in &sets {
+        for set in sets.iter().filter(|set| !set.metadata.is_deleting()) {
             let owned = |pod: &&Pod| {
                 pod.metadata.namespace == set.metadata.namespace
                     && pod.metadata.controller().is_some_and(|owner| owner.kind == "DaemonSet" && owner.name == set.metadata.name)
             };
             let served: BTreeSet<String> = self.objects.pods.values().filter(owned).map(|pod| pod.spec.node_name.clone()).collect();
+            // A node gets the next one when the last has ended.
+            self.replaces_pods |= self.objects.pods.values().filter(owned).any(|pod| pod.metadata.is_deleting());
             for node in nodes.iter().filter(|node| !served.contains(&node.metadata.name)) {
                 self.create_daemon(set, node, now, dice);
             }

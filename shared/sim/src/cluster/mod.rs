@@ -29,6 +29,9 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::ClusterEvent;
 use whittle_units::ClusterName;
 
+/// Between two rounds of the controller of a Deployment whose pods are being replaced.
+const REPLACING_ROUND: SignedDuration = SignedDuration::from_secs(1);
+
 /// A stored Kubernetes Event: repeated within two minutes, only its count grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptEvent {
@@ -91,7 +94,7 @@ pub struct Cluster {
     scheduled_at: Option<(u64, Timestamp)>,
     /// The write counter after which the controllers had nothing to do, and the one that was logged last.
     settled_at: Option<u64>,
-    /// Whether a Deployment has other pods than it should have.
+    /// Whether a Deployment has other pods than it should have, or a pod of a DaemonSet ends.
     replaces_pods: bool,
     logged_at: Option<u64>,
     /// Uids of pods that were deleted by force, which may violate their budget.
@@ -158,9 +161,11 @@ impl Cluster {
         self.step_namespaces(now);
         self.step_workloads(now, dice);
         self.step_pods(now);
+        self.finalize_workloads();
         self.schedule_pods(now, dice, &mut effects);
         self.update_budgets();
         self.notice_changes(&mut effects);
+        self.go_on_replacing(now);
         effects
     }
 
@@ -173,6 +178,14 @@ impl Cluster {
         self.step_deployments(now, dice);
         self.step_daemon_sets(now, dice);
         self.settled_at = (self.objects.workloads() == before).then_some(before);
+    }
+
+    /// The controller of a Deployment that replaces pods looks again after what changed in this step: pods that it created have started,
+    /// or those that it deleted made room for others. Nothing else may happen in a cluster where nobody launches machines.
+    fn go_on_replacing(&mut self, now: Timestamp) {
+        if self.replaces_pods && self.settled_at != Some(self.objects.workloads()) {
+            self.retry(now.checked_add(REPLACING_ROUND).unwrap_or(Timestamp::MAX));
+        }
     }
 
     /// When the next timer of a pod, Node or drain runs out.
