@@ -49,9 +49,12 @@ impl Currency {
             return text;
         }
         let mut out = String::with_capacity(text.len());
-        let mut letters = text.chars().peekable();
+        let mut letters = text.chars();
         while let Some(letter) = letters.next() {
-            let amount = letter == '$' && letters.peek().is_some_and(char::is_ascii_digit);
+            // `$-0.49`, as Karpenter's events write a loss.
+            let mut ahead = letters.clone();
+            let first = ahead.next().and_then(|first| if first == '-' { ahead.next() } else { Some(first) });
+            let amount = letter == '$' && first.is_some_and(|first| first.is_ascii_digit());
             out.push(if amount { self.sign() } else { letter });
         }
         out
@@ -135,11 +138,11 @@ mod tests {
 
     #[test]
     fn only_amounts_change_their_currency() {
-        let text = "saves $0.38 an hour, +$2.00 a month; ${NAME} and cost$".to_owned();
+        let text = "saves $0.38 an hour, +$2.00 a month (savings: $-0.49); ${NAME}, $-x and cost$".to_owned();
         assert_eq!(Currency::of_region("us-east-1").shown(text.clone()), text);
         let yuan = Currency::of_node("ip-10-0-1-7.cn-north-1.compute.internal");
         assert_eq!((yuan, yuan.code()), (Currency::Cny, "CNY"));
-        assert_eq!(yuan.shown(text), "saves ¥0.38 an hour, +¥2.00 a month; ${NAME} and cost$");
+        assert_eq!(yuan.shown(text), "saves ¥0.38 an hour, +¥2.00 a month (savings: ¥-0.49); ${NAME}, $-x and cost$");
         assert_eq!(Currency::of_node("ip-10-0-1-7.ec2.internal"), Currency::Usd);
     }
 

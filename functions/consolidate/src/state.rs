@@ -6,7 +6,7 @@ use whittle_claims::{Claim, ClaimSpec, DeletionReason, Phase, Record};
 use whittle_disruption::{LedgerEntry, record_drained};
 use whittle_model::disruption::{ClaimFacts, Memory, Method, Proposal, Reason};
 use whittle_snapshot::Snapshot;
-use whittle_units::{ClaimName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 
 /// There is one such record in a cluster.
 pub(crate) const NAME: &str = "current";
@@ -125,12 +125,17 @@ impl Disruptions {
         self.removals().map(|removal| &removal.claim).chain(self.surplus.iter().map(|surplus| &surplus.claim))
     }
 
-    /// What a decision has to know about claims beyond their objects: which are part of a command, which hold buffer pods, and
-    /// which may still get a machine although they are being deleted.
+    /// What a decision has to know about claims beyond their objects: which are part of a command, which hold buffer pods, what
+    /// their machines cost at launch, and which may still get one although they are being deleted.
     pub(crate) fn facts(&self, snapshot: &Snapshot) -> BTreeMap<String, ClaimFacts> {
         let mut facts: BTreeMap<String, ClaimFacts> = BTreeMap::new();
         for (claim, expected) in snapshot.expected.iter().filter(|(_, expected)| expected.buffer_pods > 0) {
             facts.entry(claim.clone()).or_default().buffer_pods = expected.buffer_pods;
+        }
+        for claim in snapshot.claims.iter().map(|stored| &stored.value) {
+            if let Some(machine) = claim.machine().filter(|machine| machine.price > Price::ZERO) {
+                facts.entry(claim.key.name.as_str().to_owned()).or_default().launch_price = machine.price;
+            }
         }
         // Includes claims whose object a user deleted before `sweep` has recorded it on the claim.
         let shown: BTreeSet<&str> = snapshot.objects.node_claims.iter().map(|claim| claim.metadata.name.as_str()).collect();

@@ -23,7 +23,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) instance_type: Option<&'a InstanceType>,
     /// Reschedulable pods of the node.
     pub(crate) pods: Vec<&'a Pod>,
-    /// Zero when unknown.
+    /// In the pool's catalog; zero when unknown. Consolidation compares with it alone.
     pub(crate) price: Price,
     pub(crate) cost: Cost,
     /// Set when a pod must not be disrupted; only methods that override pods may remove the node then.
@@ -49,6 +49,10 @@ impl<'a> Candidate<'a> {
         let grace = self.machine.claim().is_some_and(|claim| claim.spec.termination_grace_period.is_some());
         self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace
     }
+    /// What is not paid any more once the node is gone: its price in the catalog, or that of its launch.
+    pub(crate) fn paid(&self) -> Price {
+        if self.price == Price::ZERO { self.machine.facts.launch_price } else { self.price }
+    }
     /// The node as a command lists it.
     pub(crate) fn removal(&self) -> Removal {
         let label = |key| self.machine.label(key).unwrap_or_default().to_owned();
@@ -62,7 +66,7 @@ impl<'a> Candidate<'a> {
             instance_type: label(labels::INSTANCE_TYPE),
             capacity_type: label(labels::CAPACITY_TYPE),
             zone: label(labels::ZONE),
-            price: self.price,
+            price: self.paid(),
             pods,
         }
     }

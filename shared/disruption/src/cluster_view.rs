@@ -19,8 +19,14 @@ use whittle_units::Price;
 /// Group and kind of the node classes that this controller manages.
 const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 
-static NO_FACTS: ClaimFacts =
-    ClaimFacts { in_command: false, pool_of_pending_launch: None, buffer_pods: 0, type_seen_at: None, cloud_drift: None };
+static NO_FACTS: ClaimFacts = ClaimFacts {
+    in_command: false,
+    pool_of_pending_launch: None,
+    buffer_pods: 0,
+    type_seen_at: None,
+    cloud_drift: None,
+    launch_price: Price::ZERO,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Machine<'a> {

@@ -70,7 +70,7 @@ fn replace(node: &Candidate<'_>, result: SimulationResult, now: Timestamp) -> Co
         replacements: result.claims,
         destinations: result.destinations,
         placements: result.placements,
-        savings: Savings::between(node.price, after),
+        savings: Savings::between(node.paid(), after),
         execute_after: now,
     }
 }

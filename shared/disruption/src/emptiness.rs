@@ -88,7 +88,7 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
 pub(super) fn command(taken: &[Candidate<'_>], now: Timestamp) -> Command {
     let mut removals: Vec<_> = taken.iter().map(Candidate::removal).collect();
     removals.sort_by(|a, b| a.node.cmp(&b.node));
-    let before: Price = taken.iter().map(|candidate| candidate.price).sum();
+    let before: Price = taken.iter().map(Candidate::paid).sum();
     let wait = taken.iter().map(wait).max().unwrap_or(VALIDATION_WAIT);
     Command {
         method: Method::Emptiness,

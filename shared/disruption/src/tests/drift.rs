@@ -5,7 +5,8 @@ use jiff::ToSpan as _;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy};
 use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
-use whittle_model::disruption::{Method, Reason};
+use whittle_model::disruption::{ClaimFacts, Method, Reason};
+use whittle_units::Price;
 
 fn budget(nodes: &str) -> Vec<Budget> {
     vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
@@ -57,6 +58,35 @@ fn a_drifted_node_with_pods_is_replaced_immediately_at_any_price() {
     let command = &decision.commands[0];
     assert_eq!((command.method, command.execute_after), (Method::Drift, noon()));
     assert_eq!(decision.eligible[&Method::Drift], 1);
+}
+
+/// A drifted node that was launched at this price, in a zone that its class has left.
+fn outside_of_the_catalog(launched_at: f64) -> Scene {
+    let mut scene = drifted(&[("a", "3500m")]);
+    let (node, claim) = scene.parts("a");
+    node.metadata.labels.insert(labels::ZONE.to_owned(), "left".to_owned());
+    claim.metadata.labels.insert(labels::ZONE.to_owned(), "left".to_owned());
+    let facts = ClaimFacts { launch_price: Price::from_dollars(launched_at), type_seen_at: Some(noon()), ..ClaimFacts::default() };
+    scene.facts.insert("claim-a".to_owned(), facts);
+    scene
+}
+
+#[test]
+fn a_drifted_node_that_the_catalog_does_not_list_cost_what_it_cost_at_launch() {
+    let saved = |scene: Scene| scene.expect(&["drift replace [a] -> x4|x8|x16"]).commands[0].savings.to_string();
+    assert_eq!(saved(drifted(&[("a", "3500m")])), "$0.00", "the same type again");
+    assert_eq!(saved(outside_of_the_catalog(0.2)), "$0.00");
+    assert_eq!(saved(outside_of_the_catalog(0.35)), "$0.15");
+    assert_eq!(saved(outside_of_the_catalog(0.0)), "$-0.20", "nothing is known of it");
+}
+
+#[test]
+fn consolidation_compares_with_no_price_but_that_of_the_catalog() {
+    let mut scene = outside_of_the_catalog(5.0);
+    conditions::clear(&mut scene.parts("a").1.status.conditions, conditions::DRIFTED);
+    scene.the_pool("default").spec.disruption.consolidate_after = "0s".parse().unwrap();
+    scene.expect(&[]);
+    scene.expect_reason("a", "PriceUnknown");
 }
 
 #[test]
@@ -275,7 +305,7 @@ fn static_pools_are_excluded_from_dynamic_drift() {
 
 #[test]
 fn cloud_drift_remains_until_the_cloud_is_checked_again() {
-    use whittle_model::disruption::{ClaimFacts, CloudDrift};
+    use whittle_model::disruption::CloudDrift;
     let mut scene = drifted(&[("a", "1")]);
     let facts = |found| ClaimFacts { cloud_drift: Some(found), ..ClaimFacts::default() };
     scene.facts.insert("claim-a".to_owned(), facts(CloudDrift::Subnet));

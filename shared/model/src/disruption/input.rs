@@ -33,6 +33,9 @@ pub struct ClaimFacts {
     /// Drift found by comparing the instance with EC2; `None` when that was not checked in this pass. A stored
     /// `Drifted` condition with one of these reasons then remains.
     pub cloud_drift: Option<CloudDrift>,
+    /// What the machine cost when it was launched: what it costs now where the catalog does not list it any more, as in a zone that its
+    /// class has left. Zero when unknown.
+    pub launch_price: Price,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
