@@ -10,7 +10,7 @@ use whittle_api::k8s::{
 };
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{Condition, LabelSelector, ObjectMeta, OwnerReference, conditions, labels};
-use whittle_claims::{Claim, Stored};
+use whittle_claims::{Claim, NodeClassRecord, Stored};
 use whittle_model::pods::effective_requests;
 use whittle_sim::World;
 use whittle_sim::cluster::{Cluster, KeptEvent};
@@ -275,13 +275,32 @@ fn readiness(all: &[Condition]) -> String {
     unmet.map_or_else(|| "Unknown".to_owned(), |condition| format!("{:?} ({})", condition.status, condition.reason))
 }
 
-fn pool_cells(_: &World, pool: &NodePool) -> Cells {
+/// Of an object without any status what Whittle knows of its class: in shadow mode it writes none.
+fn unwritten(record: Option<&NodeClassRecord>) -> String {
+    match record {
+        Some(record) if record.is_ready() => "True (shadow)".to_owned(),
+        Some(_) => "False (shadow)".to_owned(),
+        None => "Unknown".to_owned(),
+    }
+}
+
+/// What Whittle found of the classes.
+fn class_records(world: &World) -> Vec<NodeClassRecord> {
+    world.store.read_all::<NodeClassRecord>(&world.name(), world.now()).into_iter().map(|stored| stored.value).collect()
+}
+
+fn pool_cells(world: &World, pool: &NodePool) -> Cells {
     let status = &pool.status;
     let limits = pool.spec.limits.iter().map(|(name, limit)| format!("{name}={}", limit.text_of(name)));
     let class = pool.spec.template.spec.node_class_ref.name.clone();
     let weight = pool.spec.weight.map_or("-".to_owned(), |weight| weight.to_string());
     let wide = vec![weight, amount(&status.resources, "cpu"), amount(&status.resources, "memory"), joined(limits)];
-    (vec![class, status.nodes.to_string(), readiness(&status.conditions)], wide)
+    let ready = if status.conditions.is_empty() {
+        unwritten(NodeClassRecord::referenced(&class_records(world), &class, pool.is_converted_provisioner()))
+    } else {
+        readiness(&status.conditions)
+    };
+    (vec![class, status.nodes.to_string(), ready], wide)
 }
 
 pub(crate) fn node_pools(world: &World) -> Vec<Listed<'_>> {
@@ -293,10 +312,14 @@ pub(crate) fn provisioners(world: &World) -> Vec<Listed<'_>> {
     all(world, world.cluster.objects.node_pools.values().filter(|pool| pool.is_converted_provisioner()), pool_cells)
 }
 
-fn class_cells(_: &World, class: &Ec2NodeClass) -> Cells {
-    let status = &class.status;
+fn class_cells(world: &World, class: &Ec2NodeClass) -> Cells {
+    let records = class_records(world);
+    let record = records.iter().find(|record| record.is_of(class)).filter(|_| class.status.conditions.is_empty());
+    let found = record.map(NodeClassRecord::resolved_class);
+    let status = found.as_ref().map_or(&class.status, |found| &found.status);
     let counts = [status.amis.len(), status.subnets.len(), status.security_groups.len()];
-    let shown = std::iter::once(readiness(&status.conditions)).chain(counts.map(|count| count.to_string())).collect();
+    let ready = if class.status.conditions.is_empty() { unwritten(record) } else { readiness(&class.status.conditions) };
+    let shown = std::iter::once(ready).chain(counts.map(|count| count.to_string())).collect();
     (shown, vec![dash(status.instance_profile.as_deref()), joined(status.subnets.iter().map(|subnet| subnet.zone.clone()))])
 }
 

@@ -1,8 +1,10 @@
 //! Shadow mode through the whole system: commands are decided and recorded, but not executed.
 
+use super::prompt::Prompt;
 use super::session::{Place, Session};
 use jiff::SignedDuration;
 use whittle_api::labels;
+use whittle_claims::DecisionKind;
 use whittle_ports::Settings;
 use whittle_sim::World;
 
@@ -45,6 +47,52 @@ fn check_undisrupted(mut session: Session) {
     assert!(sums.starts_with("No command was executed"), "{sums}");
     let (_, shadow_sums) = sums.split_once("In shadow mode ").expect("the savings in shadow mode are summed");
     assert!(shadow_sums.contains("NodePool default: $0."), "{shadow_sums}");
+}
+
+/// What was decided to launch.
+fn planned(world: &World) -> Vec<String> {
+    let decisions = world.store.decisions(&world.name()).iter();
+    decisions.filter(|decision| decision.kind == DecisionKind::Planned).map(|decision| decision.message.clone()).collect()
+}
+
+#[test]
+fn a_machine_that_shadow_mode_would_launch_is_told_once_and_explained_to_its_pods() {
+    let mut prompt = Prompt::new(&Place::default());
+    prompt.answer("mode shadow").unwrap();
+    prompt.session.apply_text("pool.yaml", POOL).unwrap();
+    prompt.session.apply_text("inflate.yaml", INFLATE).unwrap();
+    prompt.session.scale("inflate", 3).unwrap();
+    prompt.session.advance(SignedDuration::from_mins(10));
+    let told = planned(&prompt.session.simulation.world());
+    assert!(told.iter().all(|text| text.starts_with("would launch a machine (shadow mode) for ")), "{told:?}");
+    assert_eq!(told.len(), 1, "it is planned each minute: {told:?}");
+    let explained = prompt.answer("explain inflate").unwrap();
+    assert!(explained.contains("would launch a machine (shadow mode) for 3 pods from nodepool default"), "{explained}");
+    prompt.session.scale("inflate", 4).unwrap();
+    prompt.session.advance(SignedDuration::from_mins(10));
+    assert_eq!(planned(&prompt.session.simulation.world()).len(), 2, "another pod makes it another machine");
+    assert_eq!(prompt.session.simulation.world().region.started(), 0, "nothing was launched");
+    for kind in ["nodepools", "ec2nodeclasses"] {
+        let shown = prompt.answer(&format!("get {kind}")).unwrap();
+        assert!(shown.contains("True (shadow)"), "{shown}");
+    }
+}
+
+#[test]
+fn what_shadow_mode_would_have_launched_is_launched_once_it_ends() {
+    let mut prompt = Prompt::new(&Place::default());
+    prompt.answer("mode shadow").unwrap();
+    prompt.session.apply_text("pool.yaml", POOL).unwrap();
+    prompt.session.apply_text("inflate.yaml", INFLATE).unwrap();
+    prompt.session.scale("inflate", 3).unwrap();
+    prompt.session.advance(SignedDuration::from_mins(2));
+    prompt.answer("mode active").unwrap();
+    prompt.session.advance(SignedDuration::from_mins(5));
+    let told = planned(&prompt.session.simulation.world());
+    assert!(told.last().is_some_and(|text| text.starts_with("for 3 pods")), "{told:?}");
+    assert_eq!(disruption_counts(&prompt.session.simulation.world()).1, 1);
+    let shown = prompt.answer("get nodepools").unwrap();
+    assert!(shown.contains("True") && !shown.contains("(shadow)"), "{shown}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod tests;
 mod waiting;
 mod write;
 
-use state::{Round, RoundPage, Unplaced};
+use state::{Round, RoundPage, ShadowPlan, Unplaced};
 use whittle_checker::Violation;
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
@@ -83,7 +83,12 @@ impl<P: Rights> Run<'_, P> {
         let mut report = Report::default();
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
-        let created = self.create_claims(lease, &snapshot, &plan, &mut report).await?;
+        let created = if self.settings.shadow {
+            self.record_shadow_plan(&snapshot, &plan, &mut report).await;
+            Vec::new()
+        } else {
+            self.create_claims(lease, &snapshot, &plan, &mut report).await?
+        };
         write::record_all_left_out(&mut report, &plan, &snapshot);
         self.store_expected(&snapshot, &plan, &mut report).await;
         let mut published = true;
@@ -111,15 +116,23 @@ impl<P: Rights> Run<'_, P> {
             }
             let unique = || self.ports.clock().unique();
             let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, &unique(), unique(), None)).collect();
-            if !self.settings.shadow {
-                self.ports.store().create_all(lease, &claims).await?;
-            }
+            self.ports.store().create_all(lease, &claims).await?;
             for (claim, new) in claims.iter().zip(together) {
                 write::record_claim(report, claim, new, snapshot.now);
             }
             created.extend(claims);
         }
         Ok(created)
+    }
+
+    /// Records what shadow mode does not launch: each machine once, until other pods or types would make it another one.
+    async fn record_shadow_plan(&self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
+        let known = state::read::<ShadowPlan>(self.ports.store(), self.cluster).await;
+        for new in plan.claims.iter().filter(|new| !known.value.has(new)) {
+            let claim = claim_of(new, snapshot, self.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
+            write::record_shadowed(report, &claim, new, snapshot.now);
+        }
+        state::write_if_changed(self.ports.store(), self.cluster, &known, &ShadowPlan::of(&plan.claims), report).await;
     }
 
     /// Stores on which machines pods are expected, so that these are not disrupted meanwhile.

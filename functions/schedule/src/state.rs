@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use whittle_api::k8s::Pod;
 use whittle_claims::{Record, Revision, Stored};
-use whittle_model::scheduling::{Cursor, Plan, Reason};
+use whittle_model::scheduling::{Cursor, NewClaim, Plan, Reason};
 use whittle_ports::{RecordRemoval, Records, Report};
 use whittle_solver::Memory;
 use whittle_units::{ClusterName, fnv1a};
@@ -15,6 +15,8 @@ use whittle_units::{ClusterName, fnv1a};
 pub(crate) const NAME: &str = "current";
 /// Pods on one page: 16 bytes each, well below the size limit of an item.
 const PODS_PER_PAGE: usize = 16_000;
+/// Machines in the record of shadow mode: 21 bytes each at most.
+const SHADOW_PLAN_MAX: usize = 10_000;
 
 /// Unscheduled pods, and the cluster state for which that holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,6 +85,40 @@ impl Round {
         let had = pods.into_iter().map(|pod| &pod.metadata.uid).filter(|uid| self.0.contains(&fnv1a(uid)));
         Cursor { considered: had.cloned().collect() }
     }
+}
+
+/// The machines that shadow mode would launch, as they were last recorded, as hashes: they are planned again each time, and recorded once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ShadowPlan {
+    machines: BTreeSet<u64>,
+}
+
+impl Record for ShadowPlan {
+    const KIND: &'static str = "shadow-plan";
+    fn name(&self) -> String {
+        NAME.to_owned()
+    }
+}
+
+impl ShadowPlan {
+    /// Those of a plan. Beyond the limit of one item they are recorded again.
+    pub(crate) fn of(claims: &[NewClaim]) -> Self {
+        Self { machines: claims.iter().map(machine_hash).take(SHADOW_PLAN_MAX).collect() }
+    }
+
+    /// Whether the machine is one of them.
+    pub(crate) fn has(&self, new: &NewClaim) -> bool {
+        self.machines.contains(&machine_hash(new))
+    }
+}
+
+/// A hash of a machine's pool, its pods, and the types that it may have. The order of types follows prices, which change all the time.
+fn machine_hash(new: &NewClaim) -> u64 {
+    let pods: BTreeSet<&str> = new.pods.iter().map(|pod| pod.uid.as_str()).collect();
+    let types: BTreeSet<&str> = new.instance_types.iter().map(String::as_str).collect();
+    let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(",");
+    fnv1a(format!("{} {} {}", new.node_pool, list(pods), list(types)))
 }
 
 /// The stored record; a default one if there is none, or none that can be read.

@@ -1,6 +1,6 @@
 //! Whether anything waits for a plan. Mostly nothing does, and then a run reads neither nodes nor bound pods.
 
-use crate::state::{self, RoundPage, Unplaced};
+use crate::state::{self, RoundPage, ShadowPlan, Unplaced};
 use crate::{Rights, Run, write};
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, conditions};
@@ -35,6 +35,10 @@ impl<P: Rights> Run<'_, P> {
         }
         let unplaced = state::read::<Unplaced>(store, self.cluster).await;
         state::write_if_changed(store, self.cluster, &unplaced, &Unplaced::default(), &mut report).await;
+        if self.settings.shadow {
+            let shadow = state::read::<ShadowPlan>(store, self.cluster).await;
+            state::write_if_changed(store, self.cluster, &shadow, &ShadowPlan::default(), &mut report).await;
+        }
         let round = state::read_pages::<RoundPage>(store, self.cluster).await;
         state::write_pages(store, self.cluster, round, &[], &mut report).await;
         Ok(report)

@@ -20,11 +20,24 @@ const LEFT_OUT_MAX: usize = 100;
 
 /// Records why a claim was planned, as a sentence and as data.
 pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
+    explain(report, claim, new, "", now);
+    report.count("planned");
+    let min_values_relaxed = new.annotations.get(labels::MIN_VALUES_RELAXED).map_or("false", String::as_str);
+    report.metric(metrics::NodeClaimsCreated { reason: "provisioned", nodepool: &new.node_pool, min_values_relaxed });
+}
+
+/// Records the same of a claim that shadow mode does not create.
+pub(crate) fn record_shadowed(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
+    explain(report, claim, new, "would launch a machine (shadow mode) ", now);
+    report.count("would_launch");
+}
+
+fn explain(report: &mut Report, claim: &Claim, new: &NewClaim, prefix: &str, now: Timestamp) {
     let cheapest = new.why.cheapest.as_ref().map_or_else(String::new, |offer| format!("; cheapest {offer}"));
     let pods: Vec<String> = new.pods.iter().map(PodRef::key).collect();
     let requests: Vec<String> = new.requests.iter().map(|(name, amount)| format!("{name} {}", amount.text_of(name))).collect();
     let message = format!(
-        "for {} from nodepool {}, requests {}: {}{cheapest}",
+        "{prefix}for {} from nodepool {}, requests {}: {}{cheapest}",
         if pods.len() == 1 { "1 pod".to_owned() } else { format!("{} pods", pods.len()) },
         new.node_pool,
         requests.join(" "),
@@ -39,9 +52,6 @@ pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, n
         "nextBest": new.why.next_best.as_ref().map(|(name, price)| format!("{name} at {price}")),
     });
     report.explain(now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message, detail);
-    report.count("planned");
-    let min_values_relaxed = new.annotations.get(labels::MIN_VALUES_RELAXED).map_or("false", String::as_str);
-    report.metric(metrics::NodeClaimsCreated { reason: "provisioned", nodepool: &new.node_pool, min_values_relaxed });
 }
 
 /// How many candidate types a message names.

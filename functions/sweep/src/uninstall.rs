@@ -40,6 +40,7 @@ const RECORD_KINDS: &[&str] = &[
     "unplaced",
     "planning-round",
     "burst",
+    "shadow-plan",
     "expected",
     "class-missed",
     "class-dry-run",

@@ -110,7 +110,7 @@ impl<'a> Past<'a> {
         // A command names all its nodes.
         let about =
             |text: &str| text.rsplit('/').next().is_some_and(|last| last.split(',').any(|one| names.iter().any(|name| name == one)));
-        let decisions = all.iter().filter(|decision| about(&decision.subject)).collect();
+        let decisions = all.iter().filter(|decision| about(&decision.subject) || is_shadowed_for(decision, subject)).collect();
         let events = world.cluster.events.iter().filter(|kept| about(&kept.event.name)).collect();
         Self { names, decisions, events }
     }
@@ -172,6 +172,13 @@ impl<'a> Past<'a> {
         lines.sort();
         lines.into_iter().map(|(_, line)| line).collect()
     }
+}
+
+/// Whether a decision is for a machine that shadow mode did not launch for this pod; nothing else names the pod then.
+fn is_shadowed_for(decision: &DecisionRecord, pod: &str) -> bool {
+    let is_it = |key: &serde_json::Value| key.as_str().and_then(|key| key.rsplit('/').next()) == Some(pod);
+    let pods = decision.detail["pods"].as_array().filter(|_| decision.message.starts_with("would launch "));
+    pods.is_some_and(|pods| pods.iter().any(is_it))
 }
 
 /// Everything that was decided and published about an object, oldest first; of a workload, about one of its pods.
