@@ -33,6 +33,9 @@ impl<'s> Texts<'s> {
 /// What EC2 refuses comes first: the rest is long, and Events have 1,024 characters.
 fn text(reason: &Reason, snapshot: &Snapshot) -> String {
     let (mut refused, mut out) = (Vec::new(), reason.to_string());
+    if matches!(reason, Reason::NoNodePools) {
+        let _ = write!(out, ": {}", without_pools(snapshot));
+    }
     if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = reason {
         for rejection in rejections {
             let Cause::InstanceTypes { requirements, resources, daemons, .. } = &rejection.cause else { continue };
@@ -45,6 +48,17 @@ fn text(reason: &Reason, snapshot: &Snapshot) -> String {
         }
     }
     refused.into_iter().chain([out]).collect::<Vec<_>>().join("; ")
+}
+
+/// Why no NodePool is asked for a machine, and what helps.
+fn without_pools(snapshot: &Snapshot) -> String {
+    let pools = &snapshot.objects.node_pools;
+    let Some(first) = pools.first() else {
+        return "the cluster has no NodePool, so that no machine is launched for pods: apply one".to_owned();
+    };
+    let name = NodePool::given_name(&first.metadata.name);
+    let all = if pools.len() == 1 { format!("NodePool {name}") } else { format!("NodePool {name} and {} more", pools.len() - 1) };
+    format!("{all} cannot take pods, being deleted, of another provider's class, or of a fixed number of replicas: apply another")
 }
 
 /// Whether the pod could be on a machine of the type.

@@ -368,12 +368,9 @@ impl Display for Cause {
                     shown.join(", ")
                 )
             }
-            Cause::InstanceTypes { finding, requirements, resources, daemons, port } => {
-                let mut all = resources.clone();
-                all.add(daemons);
-                write!(f, "{}, requirements={}, resources={}", finding.text(), set_text(requirements), resources_text(&all))?;
-                let Some(PortTaken { taken, types, of, .. }) = port.as_deref() else { return Ok(()) };
-                write!(f, "; daemons on {types} of {of} instance types listen on {taken} of the host already")
+            Cause::InstanceTypes { finding, .. } => {
+                f.write_str(finding.text())?;
+                self.details(f)
             }
             Cause::MinValues { labels, requirements, resources } => write!(
                 f,
@@ -401,6 +398,46 @@ impl Display for Cause {
     }
 }
 
+impl Cause {
+    /// What was asked of the instance types: long, and told last.
+    fn details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::InstanceTypes { requirements, resources, daemons, port, .. } = self else { return Ok(()) };
+        let mut all = resources.clone();
+        all.add(daemons);
+        write!(f, ", requirements={}, resources={}", set_text(requirements), resources_text(&all))?;
+        let Some(PortTaken { taken, types, of, .. }) = port.as_deref() else { return Ok(()) };
+        write!(f, "; daemons on {types} of {of} instance types listen on {taken} of the host already")
+    }
+}
+
+impl Display for NearestMiss {
+    /// No type is near that has nothing of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, needed, largest, instance_type } = self;
+        let (needed, has) = (needed.text_of(resource), largest.text_of(resource));
+        if *largest <= Quantity::ZERO {
+            return write!(f, "needs {needed} {resource}, which no allowed type has");
+        }
+        write!(f, "needs {needed} {resource}, the largest allowed type, {instance_type}, has {has}")
+    }
+}
+
+impl Display for PoolRejection {
+    /// What is short before what was asked for, which is long: an Event has 1,024 characters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::InstanceTypes { finding, .. } => f.write_str(finding.text())?,
+            other => write!(f, "{other}")?,
+        }
+        self.nearest.iter().try_for_each(|miss| write!(f, " ({miss})"))?;
+        self.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
+        self.cause.details(f)
+    }
+}
+
+/// Of how many NodePools a reason tells why they cannot take a pod.
+const POOLS_SHOWN: usize = 10;
+
 impl Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -416,22 +453,14 @@ impl Display for Reason {
             }
             Reason::Reserved(cause) => write!(f, "{cause}"),
             Reason::Pools(rejections) => {
-                for (n, rejection) in rejections.iter().enumerate() {
+                for (n, rejection) in rejections.iter().take(POOLS_SHOWN).enumerate() {
                     let join = if n == 0 { "" } else { "; " };
-                    write!(f, "{join}nodepool {}: {}", rejection.node_pool, rejection.cause)?;
-                    if let Some(miss) = &rejection.nearest {
-                        write!(
-                            f,
-                            " (needs {} {}, the largest allowed type, {}, has {})",
-                            miss.needed.text_of(&miss.resource),
-                            miss.resource,
-                            miss.instance_type,
-                            miss.largest.text_of(&miss.resource)
-                        )?;
-                    }
-                    rejection.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
+                    write!(f, "{join}nodepool {}: {rejection}", rejection.node_pool)?;
                 }
-                Ok(())
+                match rejections.len().saturating_sub(POOLS_SHOWN) {
+                    0 => Ok(()),
+                    more => write!(f, "; … and {more} more nodepools"),
+                }
             }
             Reason::Unchanged { message, .. } => f.write_str(message),
             Reason::RejectedByChecker(fault) => write!(f, "the checker rejected its placement, the next run tries again: {fault}"),
@@ -464,6 +493,41 @@ mod tests {
 
     fn rejection(cause: Cause, limits: Vec<LimitLeft>) -> PoolRejection {
         PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest: None, limits }
+    }
+
+    fn too_small(resource: &str, largest: i64) -> PoolRejection {
+        let cause = Cause::InstanceTypes {
+            finding: Finding::NoResources { absurd_cpu: false },
+            requirements: Requirements::default(),
+            resources: Resources::new(),
+            daemons: Resources::new(),
+            port: None,
+        };
+        let nearest = NearestMiss {
+            resource: resource.into(),
+            needed: Quantity::from_units(65),
+            largest: Quantity::from_units(largest),
+            instance_type: "m5.large".into(),
+        };
+        PoolRejection { nearest: Some(nearest), ..rejection(cause, Vec::new()) }
+    }
+
+    #[test]
+    fn what_is_short_is_told_before_what_was_asked_for() {
+        let check = |rejection: PoolRejection, first: &str| {
+            let text = rejection.to_string();
+            assert_eq!(text, format!("no instance type has enough resources ({first}), requirements=, resources={{}}"));
+        };
+        check(too_small("cpu", 2), "needs 65 cpu, the largest allowed type, m5.large, has 2");
+        check(too_small("nvidia.com/gpu", 0), "needs 65 nvidia.com/gpu, which no allowed type has");
+    }
+
+    #[test]
+    fn a_reason_of_many_pools_is_bounded() {
+        let reason = |count| Reason::Pools(vec![rejection(Cause::Taints(Vec::new()), Vec::new()); count]).to_string();
+        assert_eq!((reason(10).matches("nodepool default: ").count(), reason(10).contains('…')), (10, false));
+        assert_eq!(reason(13).matches("nodepool default: ").count(), 10);
+        assert!(reason(13).ends_with("; … and 3 more nodepools"));
     }
 
     #[test]
