@@ -121,7 +121,7 @@ impl<P: Rights> Run<'_, P> {
             publish::unreadable_objects(self.ports, cluster, &snapshot, self.settings.shadow, &mut self.report).await;
             stored.value.gauged_at = Some(snapshot.now);
         }
-        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, snapshot.now);
+        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, &snapshot);
         let acted = self.act(&snapshot, &decision, &mut stored).await;
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
         publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
@@ -175,7 +175,7 @@ impl<P: Rights> Run<'_, P> {
             // An invalid proposal is replaced at once by what this pass found, by whichever method.
         }
         let Some(command) = decision.commands.first() else { return Ok(None) };
-        publish::record_found(&mut self.report, command, false, snapshot.now);
+        publish::record_found(&mut self.report, command, false, snapshot);
         let proposal =
             Proposal { execute_after: execute_after(command.method, self.settings, snapshot.now), ..command.proposal(snapshot.now) };
         if proposal.execute_after > snapshot.now {

@@ -4,10 +4,11 @@ use crate::Rights;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
+use whittle_api::karpenter::NodePool;
 use whittle_checker::Violation;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_disruption::{Decision, DisruptionEvent, KeepReason, Rejection, Verdict, VerdictReason};
-use whittle_model::disruption::{Command, Proposal};
+use whittle_model::disruption::{Command, Method, Proposal};
 use whittle_ports::{ClusterEvent, HandleError, Involved, RecordReader, Records, Report, metrics, publish_event, unless_conflict};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -183,22 +184,34 @@ pub(crate) fn event_of(note: &DisruptionEvent, read: &ClusterObjects) -> Cluster
 }
 
 /// Records that a command was found; it waits for its validation delay, or in shadow mode is never executed.
-pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool, now: Timestamp) {
+pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool, snapshot: &Snapshot) {
     let prefix = if shadow { "would (shadow mode) " } else { "" };
     let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     let machines: Vec<String> =
         command.removals.iter().map(|removal| format!("{}/{}/{}", removal.node, removal.instance_type, removal.capacity_type)).collect();
     let message = format!(
-        "{prefix}{} via {}, {} machines: {} (savings: {} an hour)",
+        "{prefix}{} via {}, {} machines: {} (savings: {} an hour){}",
         command.action().as_str(),
         command.method.reason(),
         nodes.len(),
         machines.join(", "),
-        command.savings
+        command.savings,
+        empty_for(command, snapshot)
     );
     let detail = serde_json::json!({"reason": command.method.reason().as_str(), "nodes": nodes, "machines": machines, "resting": true});
-    report.explain(now, DecisionKind::Disrupted, format!("command/{}", nodes.join(",")), message, detail);
+    report.explain(snapshot.now, DecisionKind::Disrupted, format!("command/{}", nodes.join(",")), message, detail);
     report.count(if shadow { "would_disrupt" } else { "found" });
+}
+
+/// How long the nodes of a command have been empty, if that is why they go: the longest that their pools ask for. Pure.
+fn empty_for(command: &Command, snapshot: &Snapshot) -> String {
+    if command.method != Method::Emptiness {
+        return String::new();
+    }
+    let is_its = |pool: &&NodePool| command.removals.iter().any(|removal| removal.node_pool == pool.metadata.name);
+    let pools = snapshot.objects.node_pools.iter().filter(is_its);
+    let longest = pools.filter_map(|pool| pool.spec.disruption.consolidate_after.span()).max();
+    longest.filter(|span| span.is_positive()).map_or_else(String::new, |span| format!(", empty for {span:#} (consolidateAfter)"))
 }
 
 /// Records that a proposal is no longer valid.

@@ -44,7 +44,7 @@ fn is_at_rest(claim: &Claim) -> bool {
 fn is_due_soon(snapshot: &Snapshot, decision: &Decision) -> bool {
     let soon = |at: Timestamp| at > snapshot.now && at.duration_since(snapshot.now) < TICK;
     decision.verdicts.iter().any(|verdict| match verdict.reason {
-        VerdictReason::Kept(KeepReason::ConsolidateAfter { until }) => until.is_some_and(soon),
+        VerdictReason::Kept(KeepReason::ConsolidateAfter { until, .. }) => until.is_some_and(soon),
         _ => false,
     })
 }

@@ -6,6 +6,7 @@ use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_disruption::{Decision, LedgerEntry};
 use whittle_model::disruption::Command;
 use whittle_ports::Report;
+use whittle_snapshot::Snapshot;
 use whittle_units::Timestamp;
 
 /// Subject of the records of what would be done, and the key of their entries in the detail. Each record replaces the previous
@@ -14,7 +15,8 @@ pub const SHADOW: &str = "shadow";
 
 /// Records the commands that shadow mode holds back: all of a cluster in shadow mode, and those of pools in shadow mode. Nothing
 /// is written while they stay the same.
-pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &Decision, shadow: bool, now: Timestamp) {
+pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &Decision, shadow: bool, snapshot: &Snapshot) {
+    let now = snapshot.now;
     let whole: &[Command] = if shadow { &decision.commands } else { &[] };
     let commands: Vec<&Command> = whole.iter().chain(&decision.shadow).collect();
     let known = |entry: &LedgerEntry| state.shadow_commands.iter().find(|old| is_same(old, entry)).cloned();
@@ -27,7 +29,7 @@ pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &De
         return;
     }
     for (command, _) in commands.iter().zip(&found).filter(|(_, (_, fresh))| *fresh) {
-        publish::record_found(report, command, true, now);
+        publish::record_found(report, command, true, snapshot);
     }
     state.shadow_commands = found.into_iter().map(|(entry, _)| entry).collect();
     report.decisions.push(record(&state.shadow_commands, now));

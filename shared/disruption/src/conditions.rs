@@ -57,16 +57,16 @@ pub(crate) fn check_consolidate_after(claim: &NodeClaim, pool: &NodePool, now: T
         return Err(KeepReason::ConsolidationDisabled { pool: pool.metadata.name.clone() });
     };
     if !conditions::is_true(&claim.status.conditions, conditions::INITIALIZED) {
-        return Err(KeepReason::ConsolidateAfter { until: None });
+        return Err(KeepReason::ConsolidateAfter { until: None, empty_for: None });
     }
     if !wait.is_positive() {
         return Ok(());
     }
-    let since = last_pod_activity(claim).ok_or(KeepReason::ConsolidateAfter { until: None })?;
+    let since = last_pod_activity(claim).ok_or(KeepReason::ConsolidateAfter { until: None, empty_for: None })?;
     match since.checked_add(wait) {
         Ok(until) if until <= now => Ok(()),
-        Ok(until) => Err(KeepReason::ConsolidateAfter { until: Some(until) }),
-        Err(_) => Err(KeepReason::ConsolidateAfter { until: None }),
+        Ok(until) => Err(KeepReason::ConsolidateAfter { until: Some(until), empty_for: None }),
+        Err(_) => Err(KeepReason::ConsolidateAfter { until: None, empty_for: None }),
     }
 }
 

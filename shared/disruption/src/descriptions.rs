@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use whittle_api::labels;
 use whittle_model::disruption::{Reason, Savings};
-use whittle_units::{Price, Timestamp};
+use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// How a reason is reported.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,7 +140,7 @@ impl KeepReason {
                     .with_explanation(format!("consolidateAfter of NodePool {pool} is Never"))
             }
             Self::NotEmpty { pool } => not_empty(pool),
-            Self::ConsolidateAfter { until } => consolidate_after(*until),
+            Self::ConsolidateAfter { until, empty_for } => consolidate_after(*until, *empty_for),
             Self::BufferPods { node } => Description::new("BufferPods", format!("Node \"{node}\" has buffer pods")),
             Self::BudgetExhausted { pool, reason } => budget_exhausted(pool, *reason),
             Self::PodsWouldNotSchedule { listed, others } => pods_would_not_schedule(listed, *others),
@@ -185,13 +185,17 @@ fn not_empty(pool: &str) -> Description {
         .with_explanation(format!("not empty, and consolidationPolicy of NodePool {pool} is WhenEmpty"))
 }
 
-fn consolidate_after(until: Option<Timestamp>) -> Description {
-    let (event, explanation) = match until {
-        Some(until) => (
+fn consolidate_after(until: Option<Timestamp>, empty_for: Option<SignedDuration>) -> Description {
+    let (event, explanation) = match (until, empty_for) {
+        (Some(until), Some(span)) => (
+            format!("Empty: removed after {span:#} (consolidateAfter), not before {until}"),
+            format!("empty, and removed once it has been for {span:#} (consolidateAfter), not before {until}"),
+        ),
+        (Some(until), None) => (
             format!("Its pods changed recently: not before {until} (consolidateAfter)"),
             format!("its pods changed recently, not before {until} (consolidateAfter)"),
         ),
-        None => (
+        (None, _) => (
             "The time of the node's last pod event is not known (consolidateAfter)".to_owned(),
             "the time of its last pod event is not known (consolidateAfter)".to_owned(),
         ),
@@ -335,6 +339,17 @@ mod tests {
         check(blocked(Blocker::NodeAnnotation(labels::DO_NOT_DISRUPT)), "kept: its annotation karpenter.sh/do-not-disrupt is \"true\"");
         let pod = Blocker::PodAnnotation { pod: "web/p".to_owned(), key: labels::DO_NOT_DISRUPT, until: Some(at) };
         check(blocked(pod), "kept: annotation karpenter.sh/do-not-disrupt of pod web/p protects it until 1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn the_wait_of_an_empty_node_says_that_it_is_empty_and_for_how_long() {
+        let at = whittle_units::Timestamp::UNIX_EPOCH;
+        let waits = |until, empty_for| VerdictReason::Kept(KeepReason::ConsolidateAfter { until, empty_for });
+        let half_a_minute = Some(SignedDuration::from_secs(30));
+        let empty = "kept: empty, and removed once it has been for 30s (consolidateAfter), not before 1970-01-01T00:00:00Z";
+        check(waits(Some(at), half_a_minute), empty);
+        check(waits(Some(at), None), "kept: its pods changed recently, not before 1970-01-01T00:00:00Z (consolidateAfter)");
+        check(waits(None, half_a_minute), "kept: the time of its last pod event is not known (consolidateAfter)");
     }
 
     #[test]

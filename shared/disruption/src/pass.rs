@@ -97,9 +97,11 @@ impl<'w> Pass<'w> {
     pub(super) fn consolidate_after_reason(&self, candidate: &Candidate<'_>) -> KeepReason {
         let claim = candidate.machine.claim();
         let checked = claim.map(|claim| conditions::check_consolidate_after(claim, candidate.pool, self.view.now()));
+        let span = candidate.pool.spec.disruption.consolidate_after.span().filter(|_| candidate.is_empty());
         match checked {
+            Some(Err(KeepReason::ConsolidateAfter { until, .. })) => KeepReason::ConsolidateAfter { until, empty_for: span },
             Some(Err(keep)) => keep,
-            Some(Ok(())) | None => KeepReason::ConsolidateAfter { until: None },
+            Some(Ok(())) | None => KeepReason::ConsolidateAfter { until: None, empty_for: None },
         }
     }
     pub(super) fn drift_reason(&self, candidate: &Candidate<'_>) -> Option<&str> {

@@ -2,7 +2,7 @@
 
 use super::pdb::PdbBlock;
 use whittle_model::disruption::{Action, Reason, Savings};
-use whittle_units::{Price, Timestamp};
+use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// How many cheaper types single-node spot-to-spot consolidation requires, as in Karpenter: the launched instance is
 /// then among the cheapest and not consolidated again at once.
@@ -85,6 +85,8 @@ pub enum KeepReason {
     },
     ConsolidateAfter {
         until: Option<Timestamp>,
+        /// Of a node that is empty: how long it has to be.
+        empty_for: Option<SignedDuration>,
     },
     BufferPods {
         node: String,

@@ -110,8 +110,8 @@ fn what_is_due_before_the_next_tick_is_waited_for() {
     let snapshot = snapshot_of(Vec::new(), at(0));
     let idle = Disruptions::default();
     let kept = |reason: KeepReason| is_quiet(&snapshot, &idle, &idle, &decision(reason, &[]));
-    let until = |second: i64| kept(KeepReason::ConsolidateAfter { until: Some(at(second)) });
+    let until = |second: i64| kept(KeepReason::ConsolidateAfter { until: Some(at(second)), empty_for: None });
     assert!(!until(1) && !until(59), "a node's consolidateAfter ends within a minute");
     assert!(until(60), "the tick comes first");
-    assert!(until(-5) && kept(KeepReason::ConsolidateAfter { until: None }) && kept(KeepReason::NothingCheaper));
+    assert!(until(-5) && kept(KeepReason::ConsolidateAfter { until: None, empty_for: None }) && kept(KeepReason::NothingCheaper));
 }

@@ -67,7 +67,7 @@ fn a_node_is_kept_until_consolidate_after_has_passed() {
     let decision = scene.expect(&[]);
     assert_eq!(
         reason_of(&decision, "n0").to_string(),
-        "kept: its pods changed recently, not before 2026-01-01T12:00:01Z (consolidateAfter)"
+        "kept: empty, and removed once it has been for 10m (consolidateAfter), not before 2026-01-01T12:00:01Z"
     );
     assert!(!decision.conditions[0].consolidatable);
     scene.now = noon() + 1.second();
