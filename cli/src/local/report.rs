@@ -15,6 +15,17 @@ pub fn clock(begun: Timestamp, at: Timestamp) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
+/// A text with the times of the session as its clock tells them, which is in front of every line.
+pub fn on_clock(text: &str, begun: Timestamp) -> String {
+    let time = |word: &str| word.strip_suffix('Z').filter(|word| word.contains('T')).and_then(|_| word.parse::<Timestamp>().ok());
+    let shown = |word: &str| {
+        let bare = word.trim_end_matches([',', ';', '.', ')']);
+        let at = time(bare).filter(|at| begun <= *at)?;
+        Some(format!("{}{}", clock(begun, at), word.strip_prefix(bare).unwrap_or_default()))
+    };
+    text.split(' ').map(|word| shown(word).unwrap_or_else(|| word.to_owned())).collect::<Vec<_>>().join(" ")
+}
+
 /// The mark of a kind of line.
 pub const fn mark(kind: LineKind) -> &'static str {
     match kind {
@@ -46,7 +57,8 @@ pub fn timeline(lines: &[Line], begun: Timestamp, mut cost: Price, paint: bool) 
     for line in lines {
         let price = if line.cost == cost { String::new() } else { format!("   [{}]", line.cost) };
         cost = line.cost;
-        text.push_str(&format!("{}  {}  {}{price}\n", clock(begun, line.at), painted(line.kind, paint), line.text));
+        let said = on_clock(&line.text, begun);
+        text.push_str(&format!("{}  {}  {said}{price}\n", clock(begun, line.at), painted(line.kind, paint)));
     }
     text
 }
@@ -148,5 +160,15 @@ mod tests {
         let line_text = |paint| timeline(std::slice::from_ref(&line), Timestamp::UNIX_EPOCH, Price::ZERO, paint);
         assert_eq!(line_text(false), "00:00:00  ec2       EC2 starts\n");
         assert_eq!(line_text(true), "00:00:00  \u{1b}[33mec2     \u{1b}[0m  EC2 starts\n");
+    }
+
+    #[test]
+    fn times_of_the_session_are_told_by_its_clock() {
+        let begun: Timestamp = "2026-01-05T09:00:00Z".parse().unwrap();
+        let told = |text: &str| on_clock(text, begun);
+        assert_eq!(told("not before 2026-01-05T10:01:40.086Z (consolidateAfter)"), "not before 01:01:40 (consolidateAfter)");
+        assert_eq!(told("until 2026-01-05T09:00:30Z, and  then"), "until 00:00:30, and  then");
+        let before = "an image of 2025-06-01T00:00:00Z in zone TZ";
+        assert_eq!(told(before), before, "what is older than the session has no time there");
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::explain::history::other_name;
 use crate::local::kinds::{self, KINDS, KindEntry};
-use crate::local::report::clock;
+use crate::local::report::{clock, on_clock};
 use crate::local::rows::pool_of;
 use crate::money::counted;
 use crate::source::preferences;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::labels;
@@ -115,6 +115,24 @@ impl<'a> Past<'a> {
         Self { names, decisions, events }
     }
 
+    /// Without what only repeats a decision: the verdict beside a command, the command beside its start, and the Events of both.
+    fn without_repeats(mut self) -> Self {
+        let verdicts: Vec<Timestamp> = self.decisions.iter().filter(|decision| is_verdict(decision)).map(|decision| decision.at).collect();
+        let beside = |kept: &KeptEvent| verdicts.iter().any(|at| kept.at.duration_since(*at).abs() < EVENT_DELAY);
+        let of_verdict = |kept: &KeptEvent| ["Unconsolidatable", "DisruptionBlocked"].contains(&kept.event.reason.as_str());
+        // One that was published again later says that it still holds.
+        let again: BTreeSet<&str> = self.events.iter().filter(|kept| !beside(kept)).map(|kept| kept.event.message.as_str()).collect();
+        let decided: BTreeSet<&str> = self.decisions.iter().map(|decision| decision.message.as_str()).collect();
+        self.events.retain(|kept| {
+            let why = kept.event.message.strip_prefix(FAILED);
+            let repeats = of_verdict(kept) && !again.contains(kept.event.message.as_str());
+            !repeats && !why.is_some_and(|why| decided.contains(why))
+        });
+        let all = self.decisions.clone();
+        self.decisions.retain(|decision| !is_repeated(decision, &all));
+        self
+    }
+
     /// Why a machine was given up, and when that was decided.
     fn cause(&self) -> Option<&'a DecisionRecord> {
         let causes = [DecisionKind::Disrupted, DecisionKind::Interrupted, DecisionKind::LaunchFailed];
@@ -135,7 +153,7 @@ impl<'a> Past<'a> {
         let went = went.or_else(|| self.decisions.iter().rev().find(is_end).map(|decision| decision.at));
         let when = went.map(|at| format!(" since {}", clock(begun, at))).unwrap_or_default();
         if let Some(cause) = self.cause() {
-            return format!(" is gone{when}: {} (decided at {})", cause.message, clock(begun, cause.at));
+            return format!(" is gone{when}: {} (decided at {})", on_clock(&cause.message, begun), clock(begun, cause.at));
         }
         let owned = self.decisions.iter().any(|decision| decision.subject.starts_with("nodeclaim/"));
         let group = lines.iter().rev().find_map(|line| {
@@ -165,12 +183,40 @@ impl<'a> Past<'a> {
             let times = by_object.values().map(|all| all.iter().map(|(_, count)| *count).sum::<u32>()).max().unwrap_or(1);
             let first = by_object.values().flatten().map(|(at, _)| *at).min()?;
             let last = by_object.values().flatten().map(|(at, _)| *at).max()?;
+            let text = on_clock(&text, begun);
             let often = if times > 1 { format!(" ({times} times, the last at {})", clock(begun, last)) } else { String::new() };
             Some((first, format!("  {}  {text}{often}\n", clock(begun, first))))
         };
         let mut lines: Vec<(Timestamp, String)> = said.into_iter().filter_map(line).collect();
         lines.sort();
         lines.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+/// How Whittle's Event about a pod begins that has no place; the reason after it is that of the decision.
+const FAILED: &str = "Failed to schedule pod, ";
+
+/// How long after a decision its Events are published at the latest.
+const EVENT_DELAY: SignedDuration = SignedDuration::from_secs(2);
+
+/// Whether it says why a node is kept, or that it goes.
+fn is_verdict(decision: &DecisionRecord) -> bool {
+    decision.kind == DecisionKind::Kept && decision.subject.starts_with("node/")
+}
+
+/// Whether another decision of the same moment says the same.
+fn is_repeated(decision: &DecisionRecord, all: &[&DecisionRecord]) -> bool {
+    let beside = |prefix: &str| {
+        let same = |other: &&&DecisionRecord| other.at == decision.at && other.kind == DecisionKind::Disrupted;
+        all.iter().filter(same).any(|other| other.subject.starts_with(prefix))
+    };
+    match decision.kind {
+        DecisionKind::Kept if is_verdict(decision) => {
+            let goes = ["kept: being deleted already", "kept: being disrupted already"].contains(&decision.message.as_str());
+            goes || !decision.message.starts_with("kept: ") && beside("command/")
+        }
+        DecisionKind::Disrupted => decision.subject.starts_with("command/") && beside("node/"),
+        _ => false,
     }
 }
 
@@ -257,7 +303,7 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     let objects = &world.cluster.objects;
     let (subject, remark) = meant(world, name)?;
     let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
-    let past = Past::of(world, &subject);
+    let mut past = Past::of(world, &subject).without_repeats();
     let pod = objects.pods.values().find(|pod| pod.metadata.name == subject);
     let node = objects.nodes.get(&subject);
     let mut text = remark.map_or_else(|| subject.clone(), |remark| format!("{subject} ({remark})"));
@@ -267,6 +313,8 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     text.push('\n');
     text.extend(node.map(|node| described(world, node)));
     text.extend(pod.map(pod_described));
+    let waits = pod.and_then(|pod| pod.condition("PodScheduled")).filter(|condition| condition.status == "False");
+    past.events.retain(|kept| waits.is_none_or(|waits| waits.message != kept.event.message));
     text.extend(past.told(begun));
     Ok(text)
 }
