@@ -406,17 +406,19 @@ pub(crate) fn events(world: &World) -> Vec<Listed<'_>> {
     let listed = |(kept, count): (&'_ KeptEvent, u32)| (kept.at, count, kept.event.clone());
     let row = |(at, count, event): (Timestamp, u32, whittle_ports::ClusterEvent)| {
         let object = format!("{}/{}", event.kind.to_lowercase(), event.name);
+        // Where Kubernetes keeps Events about what is in no namespace.
+        let namespace = if event.namespace.is_empty() { "default".to_owned() } else { event.namespace.clone() };
         let times = if count < 2 { String::new() } else { format!(" (x{count})") };
         let kind = if event.warning { "Warning" } else { "Normal" }.to_owned();
         let cells = (vec![object, kind, event.reason.clone(), format!("{}{times}", event.message)], Vec::new());
         let json = json!({
             "apiVersion": "v1", "kind": "Event", "type": cells.0[1], "reason": event.reason, "message": event.message, "count": count,
             "lastTimestamp": at,
-            "metadata": {"name": event.name, "namespace": event.namespace},
+            "metadata": {"name": event.name, "namespace": namespace, "creationTimestamp": at},
             "involvedObject": {"apiVersion": event.api_version, "kind": event.kind, "namespace": event.namespace, "name": event.name},
         });
         Listed {
-            namespace: event.namespace,
+            namespace,
             name: event.name,
             labels: &UNLABELLED,
             since: Some(at),

@@ -8,16 +8,19 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use whittle_api::k8s::{DaemonSet, Deployment};
+use whittle_api::aws_auth;
+use whittle_api::k8s::{ConfigMap, DaemonSet, Deployment};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
 use whittle_ports::{Batching, Settings};
-use whittle_sim::cluster::Applied;
+use whittle_sim::cluster::{Applied, NodeGroup, Objects};
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
 use whittle_units::InstanceId;
 
+/// The ConfigMap that says which roles' nodes may join.
+const AWS_AUTH: &str = "aws-auth";
 /// Every simulated year begins on this Monday.
 const START: &str = "2026-01-05T09:00:00Z";
 
@@ -33,6 +36,14 @@ pub enum SessionError {
     Missing(#[from] whittle_sim::cluster::NoSuchObject),
     #[error("{0}")]
     Refused(String),
+}
+
+/// What the files of a session can change.
+#[derive(Debug)]
+pub struct Checkpoint {
+    objects: Objects,
+    groups: BTreeMap<String, NodeGroup>,
+    legacy: BTreeMap<String, Object>,
 }
 
 /// The world and its user.
@@ -163,6 +174,20 @@ impl Session {
         if errors.is_empty() { self.apply_objects(objects) } else { Err(SessionError::Manifest(errors)) }
     }
 
+    /// What files change, to undo it: objects, node groups, and what was applied in old versions.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let cluster = &self.simulation.world().cluster;
+        Checkpoint { objects: cluster.objects.clone(), groups: cluster.groups.clone(), legacy: self.legacy.clone() }
+    }
+
+    /// Undoes what files changed since.
+    pub fn restore(&mut self, checkpoint: Checkpoint) {
+        let Checkpoint { objects, groups, legacy } = checkpoint;
+        self.legacy = legacy;
+        let cluster = &mut self.simulation.world().cluster;
+        (cluster.objects, cluster.groups) = (objects, groups);
+    }
+
     /// Applies manifests. Returns kubectl's lines.
     pub fn apply_text(&mut self, name: &str, text: &str) -> Result<Vec<String>, SessionError> {
         let objects = parse(name, text, &self.variables)?;
@@ -178,6 +203,7 @@ impl Session {
             let label = label(&object);
             let note = match &object {
                 Object::ClusterConfig(config) => another_cluster(&world, config),
+                Object::ConfigMap(map) if map.metadata.name == AWS_AUTH => aws_auth_faults(map),
                 Object::Unknown { api_version, kind, name, .. } => {
                     served::warning(api_version, kind, name).map(|warning| format!("warning: {warning}"))
                 }
@@ -350,7 +376,9 @@ impl Session {
         if !available {
             region.out_of_stock.insert(key);
         } else if !region.out_of_stock.remove(&key) {
-            return Err(SessionError::Refused(format!("EC2 has not run out of {what}: `ec2 show stock-outs` lists of what it has")));
+            return Err(SessionError::Refused(format!(
+                "EC2 has not run out of {what}: `ec2 show stock-outs` lists what it has run out of"
+            )));
         }
         drop(world);
         let text = if available { format!("EC2 has {what} again") } else { format!("EC2 runs out of {what}") };
@@ -382,6 +410,13 @@ impl Session {
     pub fn log(&self, text: &str) {
         self.simulation.log(LineKind::Step, text);
     }
+}
+
+/// What is wrong with the map of roles whose nodes may join. Nodes of the simulation join without it.
+fn aws_auth_faults(map: &ConfigMap) -> Option<String> {
+    let faults = aws_auth::diagnose(map).faults;
+    (!faults.is_empty())
+        .then(|| faults.iter().map(|fault| format!("warning: ConfigMap {:?}, {fault}", map.metadata.key())).collect::<Vec<_>>().join("\n"))
 }
 
 /// `x` means `default/x`.

@@ -8,6 +8,7 @@ mod demo;
 mod documented;
 mod endings;
 mod legacy_pools;
+mod local_kubectl;
 mod live;
 mod money;
 mod negative_files;

@@ -44,7 +44,7 @@ fn s4_11_wrong_indentation_is_rejected_at_line_ten_by_every_command() {
 fn s3_12_every_command_reports_all_errors_of_the_printed_selector_terms() {
     let faults = [
         "003-ec2nodeclass-selector-terms-as-printed.yaml:16:5",
-        "amiSelectorTerms[0].owner: text is needed",
+        "amiSelectorTerms[0].owner: text is needed here, not 123456789: put it in quotes, with the leading zeros of the account id",
         "amiSelectorTerms[1].owner: text is needed",
         "securityGroupSelectorTerms[0].id: \"abc-123\" does not have the form",
         "securityGroupSelectorTerms[1].id: \"abc-123\" does not have the form",

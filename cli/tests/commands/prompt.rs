@@ -131,8 +131,14 @@ fn s2_9_shadow_mode_only_decides_until_it_ends() {
     assert!(ended.status.success(), "{}", err(&ended));
     let text = out(&ended);
     let (before, after) = text.split_once("active: Whittle acts").unwrap_or_else(|| panic!("{text}"));
-    check_shown(before, &["shadow: Whittle decides and reports, and changes nothing", ": for 2 pods from nodepool default"]);
-    assert!(before.ends_with("there are no nodes\nthere are no nodeclaims\nnone\n"), "{before}");
+    check_shown(
+        before,
+        &[
+            "shadow: Whittle decides and reports, and changes nothing",
+            "would launch a machine (shadow mode) for 2 pods from nodepool default",
+        ],
+    );
+    assert!(before.ends_with("there are no nodes\nthere are no nodeclaims\nthere are no instances\n"), "{before}");
     let (after, empty) = after.split_once("shadow: ").unwrap();
     check_shown(after, &["EC2 starts", "2/2"]);
     check_shown(empty, &["would (shadow mode) delete via Empty, 1 machines: ", " Ready "]);

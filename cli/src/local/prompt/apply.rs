@@ -1,6 +1,6 @@
 //! `apply`: manifests from files, directories and the lines of the session.
 
-use super::command_line::ApplyArgs;
+use super::command_line::{ApplyArgs, DryRun};
 use super::{Prompt, refused};
 use crate::printing::shortened;
 use crate::source::classes;
@@ -15,8 +15,20 @@ impl Prompt {
             return Err("manifests are applied to the namespace that they name: write it into `metadata.namespace`".to_owned());
         }
         let files = read(&args.files, body);
-        let messages = self.session.apply_files(&files).map_err(refused)?;
-        let mut text: String = messages.iter().map(|line| format!("{}\n", shortened(line))).collect();
+        let before = args.dry_run.is_dry().then(|| self.session.checkpoint());
+        let applied = self.apply_now(&files, args.dry_run);
+        if let Some(before) = before {
+            self.session.restore(before);
+        }
+        applied
+    }
+
+    /// Applies files, and says what became of each object and what is missing for it.
+    fn apply_now(&mut self, files: &[Result<File, String>], dry_run: DryRun) -> Result<String, String> {
+        let messages = self.session.apply_files(files).map_err(refused)?;
+        let is_result = |line: &str| !line.starts_with("warning: ");
+        let suffix = |line: &str| if is_result(line) { dry_run.suffix() } else { "" };
+        let mut text: String = messages.iter().map(|line| format!("{}{}\n", shortened(line), suffix(line))).collect();
         let world = self.session.simulation.world();
         let objects = &world.cluster.objects;
         let node_classes: Vec<Ec2NodeClass> = objects.node_classes.values().cloned().collect();

@@ -101,15 +101,41 @@ pub(super) struct ApplyArgs {
     /// Files or directories; `-` reads the lines that follow, up to one that says EOF
     #[arg(short = 'f', long = "filename", required = true, num_args = 1.., value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
+    /// Only say what would be created or configured; client and server do the same here
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "client", value_name = "HOW")]
+    pub(super) dry_run: DryRun,
     #[arg(long, hide = true)]
     server_side: bool,
     #[arg(long, hide = true)]
     force_conflicts: bool,
 }
 
+/// Whether a command only says what it would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum DryRun {
+    #[default]
+    None,
+    Client,
+    Server,
+}
+
+impl DryRun {
+    pub(super) fn is_dry(self) -> bool {
+        self != Self::None
+    }
+    /// What kubectl writes behind each object.
+    pub(super) const fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
+}
+
 impl ApplyArgs {
     pub(super) fn of(files: &[PathBuf]) -> Self {
-        Self { files: files.to_vec(), server_side: false, force_conflicts: false }
+        Self { files: files.to_vec(), dry_run: DryRun::None, server_side: false, force_conflicts: false }
     }
     pub(super) fn reads_lines(&self) -> bool {
         self.files.iter().any(|file| file == Path::new("-"))
@@ -131,7 +157,7 @@ pub(super) struct DeleteArgs {
     /// All objects of the kind
     #[arg(long)]
     pub(super) all: bool,
-    /// What happens to what the object owns; foreground deletes a pool after its nodes
+    /// What happens to what the object owns; foreground deletes a pool after its nodes, a workload after its pods
     #[arg(long, value_enum, num_args = 0..=1, default_value_t = Cascade::Background, default_missing_value = "background")]
     pub(super) cascade: Cascade,
     /// Succeed if there is no such object
@@ -232,6 +258,12 @@ pub(super) struct GetArgs {
     /// Show the labels in a column
     #[arg(long)]
     pub(super) show_labels: bool,
+    /// Show these labels in columns of their own, such as karpenter.sh/nodepool,topology.kubernetes.io/zone
+    #[arg(short = 'L', long, value_name = "KEYS", value_delimiter = ',')]
+    pub(super) label_columns: Vec<String>,
+    /// In the order of a field, such as .metadata.name or .status.capacity.cpu
+    #[arg(long, value_name = "FIELD")]
+    pub(super) sort_by: Option<String>,
     /// Leave out the header
     #[arg(long)]
     pub(super) no_headers: bool,
@@ -339,7 +371,9 @@ pub(super) fn parse(words: &[String]) -> Result<Result<Line, String>, String> {
 /// What is wrong with a command, in one paragraph: what follows the first line belongs to it.
 fn told(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    // Nobody wants to pass an unknown option as a name, which is what the parser's tip is about.
+    let is_said = |line: &&str| !line.is_empty() && !["For more information", "tip: to pass "].iter().any(|start| line.starts_with(start));
+    let lines = text.lines().map(str::trim).filter(is_said);
     lines.map(|line| line.replace("Usage:  ", "usage: ")).collect::<Vec<_>>().join("\n  ")
 }
 

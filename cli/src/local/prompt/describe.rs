@@ -111,7 +111,8 @@ fn events_of(world: &World, entry: &KindEntry, row: &Listed<'_>) -> String {
     };
     let about = kinds.map(|kind| format!("{}/{}", kind.to_lowercase(), row.name));
     let mut lines = Vec::new();
-    for event in rows::events(world).iter().filter(|event| event.name == row.name && event.namespace == row.namespace) {
+    let namespace = if row.namespace.is_empty() { "default" } else { &row.namespace };
+    for event in rows::events(world).iter().filter(|event| event.name == row.name && event.namespace == namespace) {
         let (cells, _) = (event.cells)();
         if let [object, rest @ ..] = cells.as_slice()
             && about.contains(object)

@@ -70,6 +70,25 @@ pub(super) enum Shown {
     StockOuts,
 }
 
+impl Shown {
+    /// That there are none.
+    const fn absent(self) -> &'static str {
+        match self {
+            Self::Instances => "there are no instances",
+            Self::LaunchTemplates => "there are no launch templates: each is made for the first machine that is launched with it",
+            Self::InstanceProfiles => {
+                "there are no instance profiles: one is made for each EC2NodeClass that names a role, when it is looked up (not in shadow \
+                 mode)"
+            }
+            Self::Images => "there are no images",
+            Self::Subnets => "there are no subnets",
+            Self::SecurityGroups => "there are no security groups",
+            Self::Types => "there are no instance types",
+            Self::StockOuts => "there are no stock-outs: EC2 has every type that it offers",
+        }
+    }
+}
+
 /// A type, a zone and a capacity type; each is any if it is left out.
 #[derive(Debug, Args)]
 pub(super) struct PoolArgs {
@@ -282,7 +301,7 @@ fn show(world: &World, what: Shown, named: &str) -> String {
     let all = rows.len();
     let rows: Vec<_> = rows.into_iter().filter(|row| row.iter().take(3).any(|cell| cell.contains(named))).collect();
     match (rows.len(), all) {
-        (0, 0) => "none\n".to_owned(),
+        (0, 0) => format!("{}\n", what.absent()),
         (0, all) => format!("none of {all} contains {named:?}\n"),
         (shown, _) => format!("{}{shown} of {all}\n", table(header, rows)),
     }

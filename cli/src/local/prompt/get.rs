@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use whittle_sim::World;
+use whittle_units::Quantity;
 
 /// What `get` prints.
 pub(super) fn get(world: &World, args: &GetArgs, namespace: Option<&str>) -> Result<String, String> {
@@ -21,6 +22,9 @@ pub(super) fn get(world: &World, args: &GetArgs, namespace: Option<&str>) -> Res
             Some((_, rows)) => rows.extend(listed),
             None => groups.push((target.entry, listed)),
         }
+    }
+    if let Some(field) = args.sort_by.as_deref().map(Field::parse).transpose()? {
+        groups.iter_mut().for_each(|(_, rows)| rows.sort_by_cached_key(|row| field.of(&(row.json)())));
     }
     let named = targets.iter().any(|target| target.name.is_some());
     let text = match args.output {
@@ -46,7 +50,7 @@ impl Scope<'_> {
         let entry = target.entry;
         let namespace = target.namespace.as_deref().unwrap_or(self.namespace);
         let everywhere = self.all || !entry.namespaced;
-        let in_it = |row: &Listed<'_>| everywhere || row.namespace == namespace || entry.kind == "Event" && row.namespace.is_empty();
+        let in_it = |row: &Listed<'_>| everywhere || row.namespace == namespace;
         let named = |row: &Listed<'_>| target.name.as_ref().is_none_or(|name| row.name == *name);
         let labelled = |row: &Listed<'_>| self.selector.is_none_or(|selector| selector.matches(row.labels));
         let mut rows = (entry.list)(world);
@@ -147,6 +151,38 @@ impl Selector {
     }
 }
 
+/// A field of objects, as after `--sort-by`: the keys on the way to it.
+struct Field(Vec<String>);
+
+/// What a field has, in the order of a list: objects without it first, amounts by size, anything else by its letters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sorted {
+    Absent,
+    Amount(Quantity),
+    Text(String),
+}
+
+impl Field {
+    /// Reads `.metadata.name`, `{.metadata.name}`, or `.metadata.labels.karpenter\.sh/nodepool`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let bare = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+        let path = bare.strip_prefix('.').unwrap_or(bare);
+        let keys: Vec<String> = path.replace("\\.", "\0").split('.').map(|key| key.replace('\0', ".")).collect();
+        if keys.iter().any(|key| key.is_empty() || key.contains(['[', ']', '{', '}', '*', '?'])) {
+            return Err(format!("--sort-by {text:?} names no field: write keys alone, such as .metadata.creationTimestamp"));
+        }
+        Ok(Self(keys))
+    }
+
+    fn of(&self, object: &Value) -> Sorted {
+        match self.0.iter().fold(object, |value, key| &value[key.as_str()]) {
+            Value::Null => Sorted::Absent,
+            Value::String(text) => text.parse().map_or_else(|_| Sorted::Text(text.clone()), Sorted::Amount),
+            other => other.to_string().parse().map_or_else(|_| Sorted::Text(other.to_string()), Sorted::Amount),
+        }
+    }
+}
+
 /// One named object, or a List of all.
 fn as_list(groups: &[(&KindEntry, Vec<Listed<'_>>)], named: bool) -> Value {
     let mut items: Vec<Value> = groups.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.json)())).collect();
@@ -199,6 +235,8 @@ fn one_table(now: Timestamp, args: &GetArgs, entry: &KindEntry, rows: &[Listed<'
     if wide {
         header.extend(entry.wide);
     }
+    let columns: Vec<String> = args.label_columns.iter().map(|key| key.rsplit('/').next().unwrap_or(key).to_uppercase()).collect();
+    header.extend(columns.iter().map(String::as_str));
     if args.show_labels {
         header.push("LABELS");
     }
@@ -217,6 +255,9 @@ fn one_table(now: Timestamp, args: &GetArgs, entry: &KindEntry, rows: &[Listed<'
         if wide {
             line.extend(more);
         }
+        line.extend(
+            args.label_columns.iter().map(|key| row.labels.get(key).filter(|value| !value.is_empty()).cloned().unwrap_or("-".to_owned())),
+        );
         if args.show_labels {
             let labels: Vec<String> = row.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             line.push(if labels.is_empty() { "-".to_owned() } else { labels.join(",") });
@@ -253,6 +294,19 @@ mod tests {
         let ages = [0, 119, 120, 330, 3_600, 10_800, 14_700, 90_000, 180_000].map(of);
         assert_eq!(ages, ["0s", "119s", "2m", "5m30s", "60m", "3h", "4h5m", "25h", "2d"]);
         assert_eq!(age(Timestamp::MAX, Timestamp::UNIX_EPOCH), "0s", "an object from the future is new");
+    }
+
+    #[test]
+    fn fields_sort_amounts_by_size_and_texts_by_letters() {
+        let of = |field: &str, object: Value| Field::parse(field).unwrap().of(&object);
+        let cpu = |amount: Value| of(".status.capacity.cpu", json!({"status": {"capacity": {"cpu": amount}}}));
+        assert!(cpu(json!("900m")) < cpu(json!("2")) && cpu(json!("2")) < cpu(json!(16)), "by size");
+        assert!(of("{.metadata.name}", json!({})) < cpu(json!("1")), "those without it first");
+        let label = json!({"metadata": {"labels": {"karpenter.sh/nodepool": "default"}}});
+        assert_eq!(of(".metadata.labels.karpenter\\.sh/nodepool", label), Sorted::Text("default".to_owned()));
+        for wrong in ["", ".items[0]", "{range .items[*]}", "..name"] {
+            assert!(Field::parse(wrong).is_err_and(|error| error.contains(".metadata.creationTimestamp")), "{wrong}");
+        }
     }
 
     #[test]

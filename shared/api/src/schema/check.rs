@@ -261,6 +261,9 @@ pub(crate) fn is_date(text: &str) -> bool {
 
 fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
     let remedy = match value {
+        Value::Number(account) if wanted == "text" && is_short_account(path, account) => {
+            ": put it in quotes, with the leading zeros of the account id, which has twelve digits"
+        }
         Value::Number(_) | Value::Bool(_) if wanted == "text" => ": put it in quotes",
         Value::String(text) if is_quoted(text) && wanted != "an object" && wanted != "a list" => ": leave the quotes out",
         _ => "",
@@ -271,6 +274,11 @@ fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
         other => other.to_string(),
     };
     FieldError::new(path.clone(), format!("{wanted} is needed here, not {shown}{remedy}")).at(Stage::Type)
+}
+
+/// Whether a number is given as the owner of images without being an account id: without quotes a number loses its leading zeros.
+fn is_short_account(path: &FieldPath, number: &serde_json::Number) -> bool {
+    path.to_string().ends_with(".owner") && number.to_string().len() != 12
 }
 
 /// Whether a text would be a number or a truth value without quotes.

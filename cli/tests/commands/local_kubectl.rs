@@ -1,0 +1,134 @@
+//! What kubectl's users type at the prompt of `whittle local`: a dry run, other columns and another order, Events of one namespace, a
+//! deletion and an application at once; and that `explain` tells each decision once.
+
+use crate::{err, out, seed, whittle};
+
+fn demo(name: &str) -> String {
+    format!("{}/src/local/demo/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[track_caller]
+fn answered(lines: &str) -> String {
+    let session = whittle(&["local"], lines);
+    assert_eq!(session.status.code(), Some(0), "{}{}", out(&session), err(&session));
+    out(&session)
+}
+
+/// A session with five pods on a machine.
+fn running() -> String {
+    format!("apply -f {} -f {}\nscale deploy inflate --replicas 5\nadvance 3m\n", demo("pool.yaml"), demo("inflate.yaml"))
+}
+
+#[test]
+fn a_dry_run_says_what_would_become_of_each_object_and_changes_nothing() {
+    let (pool, pods) = (demo("pool.yaml"), demo("inflate.yaml"));
+    let text = answered(&format!("apply --dry-run=client -f {pool} -f {pods}\nget nodepools,deploy\nadvance 3m\n"));
+    assert!(text.contains("nodepool/default created (dry run)\n") && text.contains("deployment/inflate created (dry run)\n"), "{text}");
+    assert!(text.contains("there are no nodepools, deployments"), "{text}");
+    let text = answered(&format!("apply -f {pool}\napply -f {pool} -f {pods} --dry-run=server\nget deploy\n"));
+    assert!(text.contains("nodepool/default unchanged (server dry run)\n"), "{text}");
+    assert!(text.contains("deployment/inflate created (server dry run)\n") && text.contains("there are no deployments"), "{text}");
+    let text = answered(&format!("apply --dry-run=none -f {pods}\nget deploy -o name\n"));
+    assert!(text.ends_with("deployment/inflate created\ndeployment/inflate\n"), "{text}");
+}
+
+#[test]
+fn a_dry_run_of_an_old_kind_leaves_no_trace_of_it() {
+    let old = seed("004-provisioner-default.yaml");
+    let text = answered(&format!("apply -f {old} --dry-run=client\nget provisioners\napply -f {old}\n"));
+    assert!(text.starts_with("provisioner/default created (dry run)\n") && text.contains("there are no provisioners"), "{text}");
+    assert!(text.contains("\nprovisioner/default created\n"), "{text}");
+}
+
+#[test]
+fn labels_have_columns_and_fields_an_order() {
+    let group = format!("{}apply -f {}\n", running(), seed("004-state-nodes.yaml"));
+    let text = answered(&format!("{group}get nodes -L karpenter.sh/nodepool,no-such-label\n"));
+    let header = text.lines().find(|line| line.starts_with("NAME")).unwrap_or_else(|| panic!("{text}"));
+    assert!(header.trim_end().ends_with("AGE    NODEPOOL  NO-SUCH-LABEL") || header.contains("NODEPOOL  NO-SUCH-LABEL"), "{header}");
+    let by = |field: &str| -> Vec<String> {
+        let text = answered(&format!("{group}get nodes --no-headers --sort-by {field} -L node.kubernetes.io/instance-type\n"));
+        let rows = text.lines().filter(|line| line.starts_with("ip-192-168-"));
+        rows.map(|row| row.split_whitespace().last().unwrap_or_default().to_owned()).collect()
+    };
+    let sizes = by(".status.capacity.memory");
+    assert_eq!(sizes.len(), 3, "{sizes:?}");
+    assert!(sizes[0] == "m5.large" && sizes[1] == "m5.large" && sizes[2] != "m5.large", "the largest last: {sizes:?}");
+    let wrong = whittle(&["local"], "get pods --sort-by .items[0]\n");
+    assert!(err(&wrong).contains("write keys alone"), "{}", err(&wrong));
+}
+
+#[test]
+fn an_unknown_option_is_not_called_a_name_that_one_could_pass() {
+    let wrong = whittle(&["local"], "get pods --no-such-option\n");
+    assert!(err(&wrong).contains("--no-such-option") && !err(&wrong).contains("tip:"), "{}", err(&wrong));
+}
+
+#[test]
+fn events_are_of_the_namespace_that_is_asked_for() {
+    let text = answered(&format!("{}get events -n kube-system\nget events -o yaml\n", running()));
+    let (other, own) = text.split_once("there are no events in namespace kube-system").unwrap_or_else(|| panic!("{text}"));
+    assert!(!other.contains("LAST-SEEN"), "{other}");
+    assert!(own.contains("kind: Node") && own.contains("kind: Pod"), "those about nodes are in namespace default: {own}");
+}
+
+#[test]
+fn s2_6_a_broken_aws_auth_is_applied_with_a_warning() {
+    let text = answered(&format!("apply -f {}\n", seed("002-aws-auth-as-printed.yaml")));
+    assert!(text.contains("configmap/kube-system/aws-auth created\n"), "{text}");
+    assert!(text.contains("warning: ConfigMap \"kube-system/aws-auth\", mapRoles entry 2 is not valid YAML"), "{text}");
+    let text = answered(&format!("apply -f {}\n", seed("002-aws-auth.yaml")));
+    assert!(!text.contains("warning"), "{text}");
+}
+
+#[test]
+fn s1_15_a_deployment_that_is_deleted_and_applied_at_once_has_other_pods() {
+    for how in ["", " --cascade=foreground"] {
+        let pods = demo("inflate.yaml");
+        let again = format!("advance 1m\napply -f {pods}\nscale deploy inflate --replicas 5\nadvance 1m\n");
+        let lines = format!("{}get po -o name\nget ns default -o name\ndelete deploy inflate{how}\n", running());
+        let text = answered(&format!("{lines}{}get po -o name\n", if how.is_empty() { &again["advance 1m\n".len()..] } else { &again }));
+        let names = |text: &str| text.lines().filter(|line| line.starts_with("pod/inflate-")).map(str::to_owned).collect::<Vec<_>>();
+        let (before, after) = text.split_once("namespace/default\n").unwrap_or_else(|| panic!("{text}"));
+        let (before, after) = (names(before), names(after));
+        assert_eq!((before.len(), after.len()), (5, 5), "{how}: {text}");
+        assert!(after.iter().all(|name| !before.contains(name)), "{how}: {before:?} {after:?}");
+    }
+}
+
+#[test]
+fn a_rollout_ends_on_nodes_that_no_nodepool_moves() {
+    let files = format!("apply -f {} -f {}\n", seed("004-state-nodes.yaml"), seed("002-deployment-nginx.yaml"));
+    let text = answered(&format!("{files}advance 1m\nrollout restart deploy nginx-to-scaleout\nrollout status deploy nginx-to-scaleout\n"));
+    assert!(text.ends_with("deployment \"nginx-to-scaleout\" successfully rolled out\n"), "{text}");
+}
+
+#[test]
+fn a_decision_is_told_once_and_by_one_clock() {
+    let text = answered(&format!("{}get nodes -o name\nscale deploy inflate --replicas 0\nadvance 5m\n", running()));
+    let node = text.lines().find_map(|line| line.strip_prefix("node/")).unwrap_or_else(|| panic!("{text}"));
+    assert!(text.contains("kept: empty, and removed once it has been for 30s (consolidateAfter), not before 00:03:"), "{text}");
+    let lines = format!("{}scale deploy inflate --replicas 0\nadvance 5m\nexplain {node}\n", running());
+    let text = answered(&lines);
+    let (_, told) = text.split_once(&format!("{node} is gone since ")).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(told.matches("delete via Empty").count(), 1, "{told}");
+    assert!(told.contains(", empty for 30s (consolidateAfter) (command/"), "{told}");
+    assert!(!told.contains("delete: Empty") && !told.contains("DisruptionBlocked") && !told.contains("2026-01-05T"), "{told}");
+}
+
+#[test]
+fn a_pod_for_a_gpu_is_told_that_no_type_has_one() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: gpu}\n\
+               spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}}]}\nEOF\n";
+    let text = answered(&format!("apply -f {}\napply -f -\n{pod}advance 1m\nexplain gpu\n", demo("pool.yaml")));
+    let (_, told) = text.rsplit_once("\ngpu\n").unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(told.matches("no instance type has enough resources").count(), 1, "{told}");
+    assert!(told.contains("has enough resources (needs 1 nvidia.com/gpu, which no allowed type has), requirements="), "{told}");
+}
+
+#[test]
+fn a_pod_without_any_nodepool_is_told_what_is_missing() {
+    let files = format!("apply -f {} -f {}\n", seed("004-state-nodes.yaml"), seed("002-deployment-nginx-sized.yaml"));
+    let text = answered(&format!("{files}advance 1m\n"));
+    assert!(text.contains("the cluster has no NodePool, so that no machine is launched for pods: apply one"), "{text}");
+}
