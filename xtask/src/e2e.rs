@@ -130,7 +130,7 @@ fn up(options: &Up) -> Result<()> {
         return Err(rig.exec()).context("the rig cannot be started");
     }
     let log = folder.with_extension("log");
-    let mut process = detached(&rig, &log)?;
+    let mut process = detached(&rig, &folder, &log)?;
     let state = wait(&mut process, &folder, &log)?;
     print(&state);
     Ok(())
@@ -141,7 +141,7 @@ fn walk(options: &Up) -> Result<()> {
     let folder = folder(options.folder.as_deref())?;
     let rig = command(&workspace::root(), options, &folder)?;
     let log = folder.with_extension("log");
-    let mut process = detached(&rig, &log)?;
+    let mut process = detached(&rig, &folder, &log)?;
     wait(&mut process, &folder, &log)?;
     let mut walk = Command::new(rig.get_program());
     walk.arg("walk").arg("--folder").arg(&folder).stdin(Stdio::null());
@@ -159,7 +159,7 @@ fn first_pod(options: &FirstPod) -> Result<()> {
     let empty = Up { empty: true, rig: options.rig.clone(), rest: vec!["--cluster".to_owned(), "shop".to_owned()], ..Up::default() };
     let rig = command(&root, &empty, &folder)?;
     let log = folder.with_extension("log");
-    let mut process = detached(&rig, &log)?;
+    let mut process = detached(&rig, &folder, &log)?;
     wait(&mut process, &folder, &log)?;
     let mut script = Command::new(python.join("bin/python"));
     let (usual_page, usual_heading) = if options.release.is_some() { RELEASE_PAGE } else { SOURCES_PAGE };
@@ -235,10 +235,11 @@ fn built_binary(root: &Path, given: Option<&Path>, package: &str) -> Result<Path
 }
 
 /// Starts the rig in a session of its own, so that it outlives this process and its terminal.
-fn detached(rig: &Command, log: &Path) -> Result<Child> {
+fn detached(rig: &Command, folder: &Path, log: &Path) -> Result<Child> {
     if let Some(parent) = log.parent() {
         std::fs::create_dir_all(parent)?;
     }
+    vacate(folder)?;
     let output = File::create(log).with_context(|| format!("{} cannot be written", log.display()))?;
     let mut session = Command::new("setsid");
     session.arg(rig.get_program()).args(rig.get_args());
@@ -249,6 +250,23 @@ fn detached(rig: &Command, log: &Path) -> Result<Child> {
     }
     session.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     session.spawn().context("setsid cannot be started")
+}
+
+/// The process of the rig of a folder, and whether it still runs: a rig that was killed leaves its folder behind.
+fn process_of(folder: &Path) -> Result<Option<(u32, bool)>> {
+    let Ok(text) = std::fs::read_to_string(folder.join("state.json")) else { return Ok(None) };
+    let state: Value = serde_json::from_str(&text).context("state.json is no JSON")?;
+    let process = state["process"].as_u64().and_then(|process| u32::try_from(process).ok()).context("state.json names no process")?;
+    Ok(Some((process, Path::new("/proc").join(process.to_string()).exists())))
+}
+
+/// Makes room for a rig in a folder.
+fn vacate(folder: &Path) -> Result<()> {
+    match process_of(folder)? {
+        Some((process, true)) => bail!("a rig runs in {} (process {process}): end it with `cargo xtask e2e down`", folder.display()),
+        Some((_, false)) => std::fs::remove_dir_all(folder).with_context(|| format!("{} cannot be removed", folder.display())),
+        None => Ok(()),
+    }
 }
 
 /// The state of a rig that has come up.
@@ -295,13 +313,15 @@ fn end(process: u32) {
 }
 
 fn down(folder: &Path) -> Result<()> {
-    let state = folder.join("state.json");
-    let Ok(text) = std::fs::read_to_string(&state) else {
+    let Some((process, runs)) = process_of(folder)? else {
         println!("no rig runs in {}", folder.display());
         return Ok(());
     };
-    let state: Value = serde_json::from_str(&text).context("state.json is no JSON")?;
-    let process = state["process"].as_u64().and_then(|process| u32::try_from(process).ok()).context("state.json names no process")?;
+    if !runs {
+        std::fs::remove_dir_all(folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
+        println!("the rig in {} had ended; its folder is removed", folder.display());
+        return Ok(());
+    }
     end(process);
     // The last thing that its guard does is to remove the folder.
     let begun = Instant::now();
@@ -313,4 +333,28 @@ fn down(folder: &Path) -> Result<()> {
     }
     println!("the rig in {} has ended", folder.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_killed_rig_is_taken_and_that_of_a_running_one_never() {
+        let folder = std::env::temp_dir().join(format!("whittle-rig-{}", std::process::id()));
+        let left_by = |process: u32| {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("state.json"), format!(r#"{{"process": {process}}}"#)).unwrap();
+        };
+        vacate(&folder).unwrap();
+        left_by(std::process::id());
+        let error = vacate(&folder).unwrap_err().to_string();
+        assert!(error.contains("end it with `cargo xtask e2e down`") && folder.exists(), "{error}");
+        left_by(u32::MAX);
+        vacate(&folder).unwrap();
+        assert!(!folder.exists());
+        left_by(u32::MAX);
+        down(&folder).unwrap();
+        assert!(!folder.exists());
+    }
 }
