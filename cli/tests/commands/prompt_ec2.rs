@@ -143,7 +143,7 @@ fn check_lines(lines: &[String], expected: &[&str]) {
     }
 }
 
-/// S1.9, S1.18: what a machine was launched with, user data included, as it reads them.
+/// S1.1, S1.9, S1.18: what a machine was launched with, user data included, as it reads them.
 #[test]
 fn s1_18_a_machine_shows_each_field_of_its_template() {
     let begun = format!(
@@ -156,6 +156,8 @@ fn s1_18_a_machine_shows_each_field_of_its_template() {
     check_lines(
         &lines,
         &[
+            "arn: arn:aws-cn:ec2:cn-north-1:000000000000:instance/i-",
+            "price: ¥",
             "imageId: ami-0aaaaaaaaaaaaaaaa",
             "iamInstanceProfile: KarpenterNodeInstanceProfile-testkarpenter",
             "volumeSize: 100Gi",
@@ -172,6 +174,9 @@ fn s1_18_a_machine_shows_each_field_of_its_template() {
         assert!(arguments.contains(part), "{part}: {arguments}");
     }
     assert!(at("--b64-cluster-ca") <= at("--kubelet-extra-args"));
+    assert!(lines.iter().any(|line| line.contains(".cn-north-1.eks.amazonaws.com.cn'")), "{}", lines.join("\n"));
+    let by_beginning = answered(&CHINA, &format!("{begun}ec2 describe i-\n"));
+    assert!(by_beginning.lines().map(str::trim).any(|line| line == lines[0]), "{by_beginning}");
     let absent = whittle(&["local"], "ec2 describe i-1\n");
     assert!(err(&absent).contains("no node, instance or launch template \"i-1\""), "{}", err(&absent));
 }

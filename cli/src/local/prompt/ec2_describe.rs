@@ -6,14 +6,16 @@ use whittle_ec2::fleet::LaunchTemplate;
 use whittle_sim::World;
 use whittle_sim::region::Machine;
 
-/// The machine of a node or with an id, or a launch template.
+/// The machine of a node or with an id, or a launch template. The beginning of a name is enough if only one begins so.
 pub(super) fn describe(world: &World, name: &str) -> Result<String, String> {
     let name = name.strip_prefix("node/").unwrap_or(name);
+    let whole = only_beginning(world, name);
+    let name = whole.as_deref().unwrap_or(name);
     let node = world.cluster.objects.nodes.get(name);
     let id = node.and_then(|node| node.spec.provider_id.rsplit('/').next()).unwrap_or(name);
     let region = &world.region;
     if let Some(machine) = region.machines.values().find(|machine| machine.instance.id.as_str() == id) {
-        return of_machine(machine);
+        return of_machine(machine, region.subject(&machine.instance.id).arn());
     }
     if let Some(template) = region.launch_templates.get(name) {
         return Ok(format!("{name}\n{}{}", yaml(&json!({ "launchTemplate": of_template(template) }))?, user_data(template)));
@@ -21,16 +23,28 @@ pub(super) fn describe(world: &World, name: &str) -> Result<String, String> {
     if node.is_some() {
         return Err(format!("node {name} is not Whittle's: the simulated EC2 does not know its machine"));
     }
-    let machines = region.machines.keys().map(ToString::to_string);
-    let known = world.cluster.objects.nodes.keys().cloned().chain(machines).chain(region.launch_templates.keys().cloned());
-    let near = kinds::nearest(name, known).map(|near| format!("; did you mean {near}?"));
+    let near = kinds::nearest(name, known(world)).map(|near| format!("; did you mean {near}?"));
     let near = near.unwrap_or_else(|| "; `ec2 show instances` and `ec2 show launch-templates` list what there is".to_owned());
     Err(format!("there is no node, instance or launch template {name:?}{near}"))
 }
 
-fn of_machine(machine: &Machine) -> Result<String, String> {
+/// The names of nodes, machines and launch templates.
+fn known(world: &World) -> impl Iterator<Item = String> {
+    let machines = world.region.machines.keys().map(ToString::to_string);
+    world.cluster.objects.nodes.keys().cloned().chain(machines).chain(world.region.launch_templates.keys().cloned())
+}
+
+/// The only name that begins so.
+fn only_beginning(world: &World, beginning: &str) -> Option<String> {
+    let mut names = known(world).filter(|name| name.starts_with(beginning));
+    let name = names.next()?;
+    (names.next().is_none() && !beginning.is_empty()).then_some(name)
+}
+
+fn of_machine(machine: &Machine, arn: String) -> Result<String, String> {
     let (instance, template) = (&machine.instance, &machine.launch_template);
     let fields = json!({
+        "arn": arn,
         "privateDnsName": instance.private_dns_name,
         "state": instance.state.as_str(),
         "instanceType": instance.instance_type,

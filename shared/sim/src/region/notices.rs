@@ -46,9 +46,14 @@ impl Subject<'_> {
         self.event("aws.ec2", "EC2 Instance Rebalance Recommendation", &self.arn_in_zone(), &detail, now)
     }
 
+    /// The ARN of the instance.
+    pub fn arn(&self) -> String {
+        format!("arn:{}:ec2:{}:{ACCOUNT}:instance/{}", self.partition, self.region, self.instance)
+    }
+
     /// A state change of a machine.
     pub fn state_change(&self, state: &str, now: Timestamp) -> String {
-        let arn = format!("arn:{}:ec2:{}:{ACCOUNT}:instance/{}", self.partition, self.region, self.instance);
+        let arn = self.arn();
         let detail = json!({"instance-id": self.instance, "state": state});
         self.event("aws.ec2", "EC2 Instance State-change Notification", &arn, &detail, now)
     }
