@@ -212,7 +212,7 @@ fn drifted() -> Session {
     session
 }
 
-/// Names of the claims that replace others.
+/// The claims that replace others.
 fn replacements(world: &World) -> Vec<Claim> {
     claims(world).into_iter().filter(|claim| claim.spec.replaces.is_some()).collect()
 }
