@@ -109,8 +109,14 @@ pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
 /// The lines with the reason why a pod is not placed.
 pub(super) fn why_not(left: &LeftOut) -> String {
     let mut out = format!("  {}\n", words::printable(&left.reason.to_string()));
-    if let Reason::Pools(rejections) | Reason::NoTemplates(rejections) = &left.reason {
-        rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection));
+    match &left.reason {
+        Reason::Pools(rejections) | Reason::NoTemplates(rejections) => {
+            rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection))
+        }
+        Reason::NoNodePools => {
+            out.push_str("  there is no NodePool, or only such with replicas, which launch nothing for pods: add one to the manifests\n")
+        }
+        _ => {}
     }
     out
 }

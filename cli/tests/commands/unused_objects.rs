@@ -108,3 +108,10 @@ fn check_names_limits_and_budgets_that_hold_nothing_back() {
     assert!(told.contains("spec.limits.CPU: no node has a resource \"CPU\"") && !told.contains("spec.limits.cpu"), "{told}");
     assert!(told.contains("spec.disruption.budgets[0].schedule: \"0 0 30 2 *\" names a day that no year has"), "{told}");
 }
+
+#[test]
+fn without_a_node_pool_a_plan_says_what_to_add() {
+    let output = planned(PODS);
+    assert!(out(&output).contains("no dynamic nodepools found\n  there is no NodePool, or only such with replicas"), "{}", out(&output));
+    assert!(!out(&planned(&format!("{PODS}{}", pool("")))).contains("there is no NodePool"));
+}
