@@ -266,11 +266,12 @@ mod golden;
 #[test]
 fn stored_state_of_every_release_stays_readable() {
     use crate::arrivals::Burst;
-    use crate::state::{RoundPage, Unplaced};
+    use crate::state::{RoundPage, ShadowPlan, Unplaced};
     use whittle_claims::Record;
     golden::check::<Unplaced>(Unplaced::KIND, Unplaced::VERSION);
     golden::check::<RoundPage>(RoundPage::KIND, RoundPage::VERSION);
     golden::check::<Burst>(Burst::KIND, Burst::VERSION);
+    golden::check::<ShadowPlan>(ShadowPlan::KIND, ShadowPlan::VERSION);
 }
 
 #[test]
