@@ -64,7 +64,7 @@ fn a_node_class_missing_from_the_manifests_has_all_defaults() {
     let pod = DUMP.split_once("- apiVersion: v1\n  kind: Pod").unwrap().1;
     let read = manifests(&format!("{pool}- apiVersion: v1\n  kind: Pod{pod}"));
     let error = Offers::default().read(&read).unwrap_err().to_string();
-    assert!(error.contains("--region (one of ap-southeast-1, eu-west-1"), "{error}");
+    assert!(error.contains("--region (one of ap-southeast-1, cn-north-1, eu-west-1"), "{error}");
     let offered = Offers { region: Some("us-east-1".into()), ..Offers::default() }.read(&read).unwrap().types;
     assert_eq!(decide(&read, offered, PackingArg::Best).plan.scheduled(), 1);
 }
