@@ -78,6 +78,32 @@ fn a_machine_that_shadow_mode_would_launch_is_told_once_and_explained_to_its_pod
     }
 }
 
+/// What was written of a pool while Whittle acted is of before, and nothing is written in shadow mode, at no tick.
+#[test]
+fn shadow_mode_writes_no_status_and_goes_by_none_of_before() {
+    let mut prompt = Prompt::new(&Place::default());
+    let elsewhere = POOL.replace("kind: EC2NodeClass, name: default", "kind: EC2NodeClass, name: later");
+    prompt.session.apply_text("pool.yaml", &elsewhere).unwrap();
+    prompt.session.advance(SignedDuration::from_secs(150));
+    let status = |prompt: &Prompt| {
+        let pools = prompt.session.simulation.world().cluster.objects.node_pools.clone();
+        pools.into_values().map(|pool| pool.status).collect::<Vec<_>>()
+    };
+    let before = status(&prompt);
+    assert!(
+        before[0].conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status != whittle_api::ConditionStatus::True)
+    );
+    prompt.answer("mode shadow").unwrap();
+    prompt.session.apply_text("pool.yaml", POOL).unwrap();
+    prompt.session.apply_text("inflate.yaml", INFLATE).unwrap();
+    prompt.session.scale("inflate", 3).unwrap();
+    prompt.session.advance(SignedDuration::from_mins(3));
+    assert_eq!(status(&prompt), before, "nothing is written");
+    let told = planned(&prompt.session.simulation.world());
+    assert!(told.first().is_some_and(|text| text.contains("(shadow mode) for 3 pods")), "{told:?}");
+    assert_eq!(disruption_counts(&prompt.session.simulation.world()).1, 0);
+}
+
 #[test]
 fn what_shadow_mode_would_have_launched_is_launched_once_it_ends() {
     let mut prompt = Prompt::new(&Place::default());

@@ -109,7 +109,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(&mut report, &pools, &claims);
     offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await;
-    for (wanted, _) in pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status) {
+    let changed = pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status && !settings.shadow);
+    for (wanted, _) in changed {
         // `refresh` also writes it when the class changes; a failed write is retried at the next tick.
         let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
         report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });

@@ -309,7 +309,14 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
     let mut classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     classes.retain(|record| !record.is_replaced(&read.node_classes));
-    templates::show_status(&mut read.node_classes, &classes);
+    templates::show_status(&mut read.node_classes, &classes, settings.shadow);
+    if settings.shadow {
+        // Nobody writes these conditions, and those that are there are of before.
+        let now = ports.clock().now();
+        let facts = PoolFacts { objects: &read, classes: &classes, claims: &claims, health: &[] };
+        let conditions: Vec<_> = read.node_pools.iter().map(|pool| pool_status(pool, facts, now).status.conditions).collect();
+        read.node_pools.iter_mut().zip(conditions).for_each(|(pool, conditions)| pool.status.conditions = conditions);
+    }
     let shifted = shifted_zones(ports, settings, cluster).await?;
     let (catalog, stock_outs) = offered(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;
     let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);

@@ -4,9 +4,11 @@
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::NodeClassRecord;
 
-/// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Others have theirs.
-pub(crate) fn show_status(classes: &mut [Ec2NodeClass], records: &[NodeClassRecord]) {
-    for class in classes.iter_mut().filter(|class| class.is_converted_template() && class.status.conditions.is_empty()) {
+/// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Others have theirs, but in shadow mode, which writes
+/// none: what they have then is of before, or somebody else's.
+pub(crate) fn show_status(classes: &mut [Ec2NodeClass], records: &[NodeClassRecord], shadow: bool) {
+    let lacks = |class: &&mut Ec2NodeClass| shadow || class.is_converted_template() && class.status.conditions.is_empty();
+    for class in classes.iter_mut().filter(lacks) {
         let name = NodeClassRecord::name_of(class);
         let of_class =
             |record: &&NodeClassRecord| NodeClassRecord::name_of(&record.class) == name && record.class.metadata.uid == class.metadata.uid;
@@ -48,7 +50,7 @@ mod tests {
         let reference = &mut pool.spec.template.spec.node_class_ref;
         (reference.kind, reference.name) = (Ec2NodeClass::KIND.to_owned(), "main".to_owned());
         let mut objects = ClusterObjects { node_classes: vec![class], ..ClusterObjects::default() };
-        show_status(&mut objects.node_classes, records);
+        show_status(&mut objects.node_classes, records, false);
         Unready::of(&pool, &objects).map(|why| why.to_string()).unwrap_or_default()
     }
 
