@@ -18,9 +18,10 @@ mod web;
 pub mod wiring;
 
 use crate::numbers;
-use crate::printing::{self, say};
+use crate::printing::{self, complain, say};
 use crate::report::Kind;
 use crate::schema::Document;
+use crate::source;
 use clap::{Args, Subcommand, ValueEnum};
 pub use prompt::command_line::Mode;
 use std::path::PathBuf;
@@ -124,6 +125,9 @@ pub fn main(args: &LocalArgs) -> ExitCode {
                 kubernetes_version: args.place.kubernetes_version.clone(),
                 seed: args.place.seed,
             };
+            if let Some(missing) = source::prices_missing(&place.region) {
+                complain!("note: {missing}");
+            }
             prompt::main(&place, args.mode, &args.files, &args.page)
         }
     }

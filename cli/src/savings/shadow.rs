@@ -86,8 +86,8 @@ impl Shadow {
             return String::new();
         }
         let mut out = format!(
-            "In shadow mode {} commands were found: ${:.4} an hour would be saved now, ${:.2} would have been so far, at least.\n",
-            self.commands,
+            "In shadow mode {} found: ${:.4} an hour would be saved now, ${:.2} would have been so far, at least.\n",
+            if self.commands == 1 { "1 command was".to_owned() } else { format!("{} commands were", self.commands) },
             dollars(self.rate_nanos),
             dollars(self.total_nanos)
         );

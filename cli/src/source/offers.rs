@@ -104,12 +104,17 @@ impl Offers {
     }
 }
 
+/// That the tables have no prices of a region, and which stand for them.
+pub(crate) fn prices_missing(region: &str) -> Option<String> {
+    let missing = || format!("the tables have no on-demand prices of {region}: those of us-east-1 stand for them, and may differ");
+    (!has_prices(region)).then(missing)
+}
+
 /// What the tables of a region lack.
 fn assumptions(region: &str) -> Vec<String> {
     let remedy = "docs/catalog.md says how to give others";
-    let prices = || format!("the tables have no on-demand prices of {region}: those of us-east-1 stand for them, and may differ; {remedy}");
+    let prices = prices_missing(region).map(|missing| format!("{missing}; {remedy}"));
     let zones = || format!("the tables do not say which zones of {region} sell a type: {region}a, b and c are taken to sell all; {remedy}");
-    let prices = (!has_prices(region)).then(prices);
     prices.into_iter().chain((!offline::has_zones(region)).then(zones)).collect()
 }
 

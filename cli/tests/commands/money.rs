@@ -122,4 +122,7 @@ fn what_the_tables_of_a_region_lack_is_told() {
         "{told}"
     );
     assert!(!plan("us-east-1").contains("the tables"), "{}", plan("us-east-1"));
+    let local = |region: &str| err(&whittle(&["local", "--region", region], "get nodes\n"));
+    assert!(local("eu-central-1").starts_with("note: the tables have no on-demand prices of eu-central-1"), "{}", local("eu-central-1"));
+    assert_eq!((local("us-east-1"), local("cn-north-1")), (String::new(), String::new()));
 }

@@ -322,7 +322,8 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
 /// Where a pod is, or why it has no place.
 fn pod_described(pod: &Pod) -> String {
     let place = if pod.is_bound() { format!("runs on {}", pod.spec.node_name) } else { "waits for a node".to_owned() };
-    let mut text = format!("  {} and {place}\n", pod.status.phase.to_lowercase());
+    let phase = pod.status.phase.to_lowercase();
+    let mut text = if phase == "running" && pod.is_bound() { format!("  {place}\n") } else { format!("  {phase} and {place}\n") };
     if let Some(condition) = pod.condition("PodScheduled").filter(|condition| condition.status == "False") {
         text.push_str(&format!("  the scheduler says: {}\n", condition.message));
         if let Some(dropped) = preferences::dropped(pod) {

@@ -429,7 +429,12 @@ impl Display for PoolRejection {
             Cause::InstanceTypes { finding, .. } => f.write_str(finding.text())?,
             other => write!(f, "{other}")?,
         }
-        self.nearest.iter().try_for_each(|miss| write!(f, " ({miss})"))?;
+        match &self.nearest {
+            Some(miss) if miss.largest <= Quantity::ZERO && !self.limits.is_empty() => {
+                write!(f, " (needs {} {}, which no type within its limits has)", miss.needed.text_of(&miss.resource), miss.resource)?;
+            }
+            nearest => nearest.iter().try_for_each(|miss| write!(f, " ({miss})"))?,
+        }
         self.limits.iter().try_for_each(|limit| write!(f, "; {limit}"))?;
         self.cause.details(f)
     }
@@ -520,6 +525,13 @@ mod tests {
         };
         check(too_small("cpu", 2), "needs 65 cpu, the largest allowed type, m5.large, has 2");
         check(too_small("nvidia.com/gpu", 0), "needs 65 nvidia.com/gpu, which no allowed type has");
+    }
+
+    #[test]
+    fn what_only_a_limit_excludes_is_not_said_to_be_nowhere() {
+        let left = LimitLeft { resource: "nvidia.com/gpu".into(), left: Quantity::ZERO, types: 3 };
+        let text = PoolRejection { limits: vec![left], ..too_small("nvidia.com/gpu", 0) }.to_string();
+        assert!(text.contains(" (needs 65 nvidia.com/gpu, which no type within its limits has); "), "{text}");
     }
 
     #[test]

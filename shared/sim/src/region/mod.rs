@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, Ec2NodeClassSpec};
 use whittle_claims::ZoneShift;
-use whittle_ec2::facts::{Catalog, CatalogError, Zone, offline};
+use whittle_ec2::facts::{Catalog, CatalogError, Zone, offline, tables};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, type_resources};
@@ -157,11 +157,10 @@ fn cached_catalog(region: &str, lean: bool) -> CachedCatalog {
     cache.entry((region.to_owned(), lean)).or_insert_with(make).clone()
 }
 
-/// Adds p3.8xlarge, which EC2 has withdrawn and a walkthrough still names.
+/// Adds p3.8xlarge, which EC2 has withdrawn and a walkthrough still names, where it had a price.
 fn with_retired_types(mut catalog: Catalog) -> Catalog {
-    if catalog.facts("p3.8xlarge").is_some() {
-        return catalog;
-    }
+    let price = tables::static_on_demand_prices(catalog.region.as_str()).remove("p3.8xlarge");
+    let Some(price) = price.filter(|_| catalog.facts("p3.8xlarge").is_none()) else { return catalog };
     let Some(mut facts) = catalog.facts("g4dn.12xlarge").or_else(|| catalog.types.first()).cloned() else { return catalog };
     "p3.8xlarge".clone_into(&mut facts.name);
     facts.vcpus = 32;
@@ -179,7 +178,7 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
     catalog.types.push(facts);
     let zones: Vec<String> = catalog.zones.iter().map(|zone| zone.name.clone()).collect();
     catalog.offered.insert("p3.8xlarge".to_owned(), zones);
-    catalog.on_demand.entry("p3.8xlarge".to_owned()).or_insert(Price::from_dollars(12.24));
+    catalog.on_demand.insert("p3.8xlarge".to_owned(), price);
     catalog.normalized()
 }
 
