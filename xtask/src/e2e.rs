@@ -170,7 +170,8 @@ fn first_pod(options: &FirstPod) -> Result<()> {
     script.args(options.breaks.then_some("--break")).args(options.migrate.then_some("--migrate")).env("PYTHONDONTWRITEBYTECODE", "1");
     artifacts::hermetic(&mut script, &root, &sam)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = [python.join("bin"), sam.join("bin"), control_plane].into_iter().chain(std::env::split_paths(&path));
+    // cargo-lambda asks the first Python for zig.
+    let places = [sam.join("bin"), python.join("bin"), control_plane].into_iter().chain(std::env::split_paths(&path));
     script.current_dir(&root).env("PATH", std::env::join_paths(places)?).stdin(Stdio::null());
     let walked = shell::run(script);
     down(&folder)?;

@@ -29,7 +29,12 @@ struct Listed {
 
 /// The prices of all types, whether NodePools admit them or not.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PriceList(BTreeMap<String, Vec<Listed>>);
+pub(crate) struct PriceList {
+    /// By type.
+    listed: BTreeMap<String, Vec<Listed>>,
+    /// By NodePool, of types whose prices NodeOverlays change.
+    overlaid: BTreeMap<String, Self>,
+}
 
 /// What is known of a node's bill.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +76,7 @@ impl PriceList {
 
     fn add(&mut self, instance_type: &str, zone: &str, capacity_type: &str, price: Price) {
         let listed = Listed { zone: zone.to_owned(), capacity_type: capacity_type.to_owned(), price };
-        self.0.entry(instance_type.to_owned()).or_default().push(listed);
+        self.listed.entry(instance_type.to_owned()).or_default().push(listed);
     }
 
     /// A node's type and price, by its labels. Reserved capacity is billed on demand, and so is what no label calls spot.
@@ -82,9 +87,20 @@ impl PriceList {
             || ["spot", "Ec2Spot"].iter().any(|value| label(LIFECYCLE).eq_ignore_ascii_case(value));
         let capacity_type = if spot { labels::CAPACITY_SPOT } else { labels::CAPACITY_ON_DEMAND };
         let (instance_type, zone) = (label(labels::INSTANCE_TYPE), label(labels::ZONE));
-        let listed = self.0.get(instance_type).map_or(&[][..], Vec::as_slice);
-        let in_zone = |one: &&Listed| one.capacity_type == capacity_type && (one.zone == zone || one.zone.is_empty() || zone.is_empty());
-        NodeOffer { instance_type, capacity_type, price: listed.iter().find(in_zone).map(|one| one.price) }
+        let find = |list: &Self| {
+            let listed = list.listed.get(instance_type).map_or(&[][..], Vec::as_slice);
+            let in_zone =
+                |one: &&Listed| one.capacity_type == capacity_type && (one.zone == zone || one.zone.is_empty() || zone.is_empty());
+            listed.iter().find(in_zone).map(|one| one.price)
+        };
+        let price = self.overlaid.get(label(labels::NODE_POOL)).and_then(find).or_else(|| find(self));
+        NodeOffer { instance_type, capacity_type, price }
+    }
+
+    /// The same, with the prices of NodePools that NodeOverlays changed: machines that run are compared with what there is to buy.
+    pub(super) fn overlaid(mut self, pools: &InstanceTypesByPool) -> Self {
+        self.overlaid = pools.iter().map(|(pool, types)| (pool.clone(), Self::of_types(types))).collect();
+        self
     }
 
     /// Whether a label says that a node is spot or on demand.

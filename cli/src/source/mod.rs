@@ -141,7 +141,10 @@ impl Source {
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
         let mut remarks = ignored(&found);
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
-        remarks.extend(unused_overlays(&found, &market.types));
+        if !found.objects.node_overlays.is_empty() {
+            remarks.extend(unused_overlays(&found, &market.types));
+            market.prices = market.prices.overlaid(&with_overlays(&found, market.types.clone()));
+        }
         let missing = classes::dangling(&found.objects.node_pools, &found.node_classes);
         remarks.extend(
             missing
@@ -243,9 +246,6 @@ fn without_invalid_pools(pools: &mut [NodePool], offered: &mut InstanceTypesByPo
 
 /// The NodeOverlays that change nothing, and why.
 fn unused_overlays(read: &Manifests, offered: &InstanceTypesByPool) -> Vec<Remark> {
-    if read.objects.node_overlays.is_empty() {
-        return Vec::new();
-    }
     let told = |(name, why): (&str, String)| Remark::warning(format!("NodeOverlay {name:?} has no effect: {why}"));
     if !overlays_apply(read) {
         let off = || "plan-settings turns the feature gate NodeOverlay off".to_owned();

@@ -115,3 +115,30 @@ fn without_a_node_pool_a_plan_says_what_to_add() {
     assert!(out(&output).contains("no dynamic nodepools found\n  there is no NodePool, or only such with replicas"), "{}", out(&output));
     assert!(!out(&planned(&format!("{PODS}{}", pool("")))).contains("there is no NodePool"));
 }
+
+#[test]
+fn machines_that_run_cost_what_an_overlay_says_as_those_to_buy_do() {
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {karpenter.sh/nodepool: p, node.kubernetes.io/instance-type: m5.large, \
+                topology.kubernetes.io/zone: us-east-1a, karpenter.sh/capacity-type: on-demand}}\nspec: {providerID: aws:///us-east-1a/i-1}\n";
+    let now = |more: &str| {
+        let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{}{node}{more}", pool("")));
+        out(&output).lines().find(|line| line.starts_with("now ")).unwrap_or_default().to_owned()
+    };
+    assert!(now("").starts_with("now $0.0960/h (1 node)"), "{}", now(""));
+    let half = overlay("a", "priceAdjustment: -50%", 1);
+    assert!(now(&half).starts_with("now $0.0480/h (1 node)"), "{}", now(&half));
+}
+
+#[test]
+fn a_price_of_an_overlay_that_no_machine_has_is_refused_and_never_added_up() {
+    let without = out(&planned(&format!("{PODS}{}", pool(""))));
+    for price in ["price: '99999999999'", "priceAdjustment: '+99999999999999%'", "priceAdjustment: '+18446744074'"] {
+        let output = planned(&format!("{PODS}{}{}", pool(""), overlay("a", price, 1)));
+        assert!(
+            err(&output).contains("NodeOverlay \"a\" has no effect: ") && err(&output).contains("is no price"),
+            "{price}: {}",
+            err(&output)
+        );
+        assert_eq!(out(&output), without, "{price}");
+    }
+}

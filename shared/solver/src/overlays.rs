@@ -209,7 +209,11 @@ fn spec_error(overlay: &NodeOverlay) -> Option<String> {
     }
     let is_price = |text: &String| adjusted_price(Price::ZERO, text).is_some();
     let texts = [&overlay.spec.price, &overlay.spec.price_adjustment];
-    texts.into_iter().flatten().find(|t| !is_price(t)).map(|t| format!("{t:?} is no price: write 0.5, +0.1 or -10%"))
+    texts
+        .into_iter()
+        .flatten()
+        .find(|t| !is_price(t))
+        .map(|t| format!("{t:?} is no price: write 0.5, +0.1 or -10%, and at most 1000000 an hour"))
 }
 
 /// The types and offerings of a NodePool that the overlay selects.

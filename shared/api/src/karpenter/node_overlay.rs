@@ -38,7 +38,7 @@ pub struct NodeOverlayStatus {
 }
 
 /// The price of an offering under an overlay's `price` or `priceAdjustment`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`, `+10%` and `-10%` change
-/// it, but not below zero. `None` for any other text.
+/// it, but not below zero. `None` for any other text, and for amounts beyond [`PRICE_MAX`].
 #[must_use]
 pub fn adjusted_price(price: Price, text: &str) -> Option<Price> {
     if text.is_empty() {
@@ -57,14 +57,20 @@ pub fn adjusted_price(price: Price, text: &str) -> Option<Price> {
     }
     // In billionths, of a dollar or of a per cent; smaller fractions are truncated.
     let nanos: i128 = format!("{whole}{fraction:0<9.9}").parse().ok()?;
-    let before = i128::from(price.nanos());
+    let (before, most) = (i128::from(price.nanos()), i128::from(PRICE_MAX.nanos()));
+    if nanos > if percent { 100 * most } else { most } {
+        return None;
+    }
     let after = match (sign, percent) {
         (0, _) => nanos,
         (sign, false) => before + sign * nanos,
         (sign, true) => before + sign * (before * nanos / 100_000_000_000),
     };
-    Some(Price::from_nanos(u64::try_from(after.max(0)).unwrap_or(u64::MAX)))
+    Some(Price::from_nanos(u64::try_from(after.clamp(0, most)).unwrap_or_default()))
 }
+
+/// The most that a machine may cost an hour: far more than the dearest one does, and so little that the sum over a cluster is a price.
+pub const PRICE_MAX: Price = Price::from_nanos(1_000_000_000_000_000);
 
 #[cfg(test)]
 mod tests {
@@ -85,6 +91,8 @@ mod tests {
             ("-100%", 0.0),
             ("+.5", 2.5),
             ("-12.5%", 1.75),
+            ("1000000", 1e6),
+            ("+100000000%", 1e6),
         ] {
             assert_eq!(of(text), Some(expected), "{text}");
         }
