@@ -85,7 +85,7 @@ fn entries(text: &str) -> Result<Vec<TypeEntry>, String> {
     let entries = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let at = error.path().to_string();
         let said = words::plain(&error.into_inner().to_string());
-        if at == "." { format!("it is no JSON list of instance types: {said}") } else { format!("{at}: {said}") }
+        if at == "." { format!("it is no JSON list of instance types: {said}") } else { format!("{}: {said}", words::printable(&at)) }
     })?;
     json.end().map_err(|error| format!("it is no JSON list of instance types: {}", words::plain(&error.to_string())))?;
     unique::json(text).map_err(|error| words::plain(&error.to_string()))?;
@@ -390,6 +390,8 @@ mod tests {
 
     #[test]
     fn words_that_no_line_can_hold_are_refused() {
+        let key = parse(&sold("0.2", "a").replace("resources", "x\\nFORGED")).unwrap_err();
+        assert!(!key.contains('\n') && key.contains("FORGED"), "{key}");
         for word in ["m5.large", "amd64", "spot", "topology.kubernetes.io/zone"] {
             let error = parse(&sold("0.2", "a").replace(word, "x\\nFORGED")).unwrap_err();
             assert!(error.contains(r#""x\nFORGED" has letters that cannot be printed"#) && !error.contains('\n'), "{word}: {error}");

@@ -3,6 +3,7 @@
 use crate::duration::GoDuration;
 use crate::field::{FieldError, FieldPath};
 use crate::schema;
+use crate::words;
 use serde_json::{Map, Value};
 use whittle_units::Quantity;
 
@@ -122,7 +123,7 @@ fn entries(
     for (key, value) in map.get(field).and_then(Value::as_object).into_iter().flatten() {
         let path = path.key(field).key(key);
         if !keys.contains(&key.as_str()) {
-            errors.push(FieldError::new(path, format!("{field} has no entry {key}: known are {}", keys.join(", "))));
+            errors.push(FieldError::new(path, format!("{field} has no entry {}: known are {}", words::printable(key), keys.join(", "))));
         } else if let Some(text) = value.as_str()
             && judge(text).is_none()
         {
