@@ -38,7 +38,7 @@ pub struct NodeOverlayStatus {
 }
 
 /// The price of an offering under an overlay's `price` or `priceAdjustment`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`, `+10%` and `-10%` change
-/// it, but not below zero. `None` for any other text, and for amounts beyond [`PRICE_MAX`].
+/// it, but not below zero. `None` for any other text, and for amounts beyond a million dollars.
 #[must_use]
 pub fn adjusted_price(price: Price, text: &str) -> Option<Price> {
     if text.is_empty() {
@@ -70,7 +70,7 @@ pub fn adjusted_price(price: Price, text: &str) -> Option<Price> {
 }
 
 /// The most that a machine may cost an hour: far more than the dearest one does, and so little that the sum over a cluster is a price.
-pub const PRICE_MAX: Price = Price::from_nanos(1_000_000_000_000_000);
+const PRICE_MAX: Price = Price::from_nanos(1_000_000_000_000_000);
 
 #[cfg(test)]
 mod tests {
