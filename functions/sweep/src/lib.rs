@@ -27,6 +27,7 @@ pub use uninstall::uninstall;
 
 use compare::{SweepInput, compare};
 use execute::Executor;
+use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
@@ -109,16 +110,21 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(&mut report, &pools, &claims);
     offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await;
-    let changed = pools.iter().zip(&objects.node_pools).filter(|(wanted, pool)| wanted.status != pool.status && !settings.shadow);
-    for (wanted, _) in changed {
-        // `refresh` also writes it when the class changes; a failed write is retried at the next tick.
-        let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
-        report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
+    if !settings.shadow {
+        write_statuses(ports, cluster, &pools, &objects.node_pools, &mut report).await;
     }
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
+}
+
+/// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write is retried at the next tick.
+async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[NodePool], report: &mut Report) {
+    for (wanted, _) in wanted.iter().zip(pools).filter(|(wanted, pool)| wanted.status != pool.status) {
+        let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
+        report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
+    }
 }
 
 /// Results of EC2's status checks; `None` if they are unavailable: the sweep continues without them.
