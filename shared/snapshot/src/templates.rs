@@ -69,7 +69,7 @@ mod tests {
         let mut classes =
             [Ec2NodeClass { metadata: ObjectMeta { uid: "uid".to_owned(), ..ObjectMeta::named("main") }, ..Ec2NodeClass::default() }];
         let found = record(classes[0].metadata.clone());
-        show_status(&mut classes, &[found]);
+        show_status(&mut classes, &[found], false);
         assert!(classes[0].status.conditions.is_empty());
     }
 }
