@@ -65,11 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_has_its_own_status() {
+    fn a_class_has_its_own_status_but_in_shadow_mode() {
         let mut classes =
             [Ec2NodeClass { metadata: ObjectMeta { uid: "uid".to_owned(), ..ObjectMeta::named("main") }, ..Ec2NodeClass::default() }];
         let found = record(classes[0].metadata.clone());
-        show_status(&mut classes, &[found], false);
+        show_status(&mut classes, std::slice::from_ref(&found), false);
         assert!(classes[0].status.conditions.is_empty());
+        show_status(&mut classes, &[found], true);
+        assert!(!classes[0].status.conditions.is_empty(), "shadow mode writes none");
     }
 }
