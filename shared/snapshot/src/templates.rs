@@ -4,8 +4,8 @@
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::NodeClassRecord;
 
-/// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Others have theirs, but in shadow mode, which writes
-/// none: what they have then is of before, or somebody else's.
+/// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Others have theirs, but in shadow mode, which
+/// writes none: what they have then is of before, or somebody else's.
 pub(crate) fn show_status(classes: &mut [Ec2NodeClass], records: &[NodeClassRecord], shadow: bool) {
     let lacks = |class: &&mut Ec2NodeClass| shadow || class.is_converted_template() && class.status.conditions.is_empty();
     for class in classes.iter_mut().filter(lacks) {

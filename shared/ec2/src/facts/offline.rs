@@ -1,7 +1,8 @@
 //! A region from tables, for simulation, tests and plans without an account.
 //!
-//! Types, zones and on-demand prices are real (`data/README.md`); regions without prices of their own use those of us-east-1, and for those
-//! with prices of their own, but without a table of zones, its types in three zones are taken. Spot prices are made up, since no public table has them: each (family, zone) pair has a fixed share of the on-demand price between
+//! Types, zones and on-demand prices are real (`data/README.md`). Regions without prices of their own use those of us-east-1; where there are
+//! prices and no table of zones, the types of us-east-1 are taken in three zones. Spot prices are made up, since no public table has them:
+//! each (family, zone) pair has a fixed share of the on-demand price between
 //! 25 % and 60 %, distributed evenly by a hash of their names. Sizes of a family keep their price ratios, as they mostly do on
 //! the market, so that a plan never gains by splitting a machine just because a smaller size is cheap by chance.
 
@@ -38,8 +39,8 @@ pub fn has_zones(region: &str) -> bool {
     zones_of(region).is_some()
 }
 
-/// The catalog that a region without a table of zones may have: the types of us-east-1 in zones a, b and c, at the region's own prices where there
-/// are any.
+/// The catalog that a region without a table of zones may have: the types of us-east-1 in zones a, b and c, at the region's own prices
+/// where there are any.
 pub fn assumed(region: &str) -> Catalog {
     let prefix = zone_prefix(region);
     let ids: Vec<String> = (1..=3).map(|number| format!("{prefix}-az{number}")).collect();
