@@ -42,6 +42,11 @@ pub(crate) struct Stack {
 const SHOWN: usize = 60;
 
 impl Stack {
+    /// Whether it decides and logs, and changes nothing.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.parameter("Mode") == "shadow"
+    }
+
     /// Reads it.
     pub(crate) fn read(account: &Account<'_>, name: &str) -> Result<Self, String> {
         Self::find(account, name)?.map_err(|error| {

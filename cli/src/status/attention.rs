@@ -25,7 +25,10 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, now
         }
     }
     out.extend(view.refused.iter().map(|refused| format!("an object cannot be read: {refused}")));
-    let pools = read.objects.node_pools.iter().filter(|pool| !pool.metadata.is_deleting());
+    // Nobody writes conditions in shadow mode: those there are of before, or of a Karpenter that runs.
+    let shadow = deployed.is_some_and(|deployed| deployed.deployment.stack.is_shadow());
+    let are_written = !shadow || read.objects.running_karpenter(now).is_some();
+    let pools = read.objects.node_pools.iter().filter(|pool| are_written && !pool.metadata.is_deleting());
     out.extend(pools.filter_map(|pool| {
         let why = unready(&pool.status.conditions)?;
         Some(format!(

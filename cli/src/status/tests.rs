@@ -63,6 +63,7 @@ fn a_deployment_is_part_of_the_document() {
     let status = status_of(CLUSTER, Some(Deployed { deployment, alarms: vec![alarm], decisions: vec![decided] }));
     assert_eq!(status.attention[0], "alarm Dead: messages were given up (docs/runbooks.md)");
     assert!(status.attention[1].starts_with("stack whittle is UPDATE_FAILED: "), "{:?}", status.attention);
+    assert!(!status.attention.iter().any(|one| one.contains("NodePool")), "its conditions are of before: {:?}", status.attention);
     let json = output::json(&status);
     assert_valid(Document::Status, &json);
     let expected = serde_json::json!({

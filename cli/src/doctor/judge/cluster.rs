@@ -4,6 +4,7 @@ use super::super::facts::{Facts, InAccount, InCluster};
 use super::{Finding, add, known};
 use crate::cluster::manifests::{self, contains, reference};
 use crate::live::account::{list, text};
+use crate::live::deployment::Stack;
 use crate::live::kubernetes::name;
 use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
@@ -126,6 +127,17 @@ fn doorbell(facts: &Facts, inside: &InCluster) -> Finding {
     })
 }
 
+/// What to say instead of how ready objects are: nobody writes their conditions in shadow mode, and those there are of before. Where
+/// Karpenter runs, they are its own.
+fn unwritten(facts: &Facts, inside: &InCluster, check: &'static str, objects: &[Value]) -> Option<Finding> {
+    let shadow = facts.stack.as_ref().is_ok_and(Stack::is_shadow);
+    let karpenter = inside.karpenter.as_ref().is_ok_and(|signs| running(facts, signs).is_some());
+    (shadow && !karpenter && !objects.is_empty()).then(|| {
+        let what = "shadow mode writes no conditions: `whittle status --context --stack` shows what is decided with them";
+        Finding::ok(check, format!("{} there; {what}", objects.len()))
+    })
+}
+
 /// Name, reason and message of a condition that is not true.
 fn unready(object: &Value) -> Option<String> {
     let conditions = list(object, "/status/conditions");
@@ -144,6 +156,9 @@ fn unready(object: &Value) -> Option<String> {
 fn classes(facts: &Facts, inside: &InCluster) -> Finding {
     let check = "node classes";
     known(check, &inside.classes, |classes| {
+        if let Some(finding) = unwritten(facts, inside, check, classes) {
+            return finding;
+        }
         let faults: Vec<String> = classes.iter().filter_map(unready).collect();
         if classes.is_empty() {
             return Finding::warning(check, "there is none: no pod gets a node", add(facts));
@@ -164,6 +179,9 @@ fn classes(facts: &Facts, inside: &InCluster) -> Finding {
 fn pools(facts: &Facts, inside: &InCluster) -> Finding {
     let check = "NodePools";
     known(check, &inside.pools, |pools| {
+        if let Some(finding) = unwritten(facts, inside, check, pools) {
+            return finding;
+        }
         let faults: Vec<String> = pools.iter().filter_map(unready).collect();
         if pools.is_empty() {
             return Finding::warning(check, "there is none: no pod gets a node", add(facts));
@@ -198,18 +216,22 @@ fn launches(facts: &Facts, inside: &InCluster) -> Finding {
     })
 }
 
+/// What shows that a Karpenter runs.
+fn running<'a>(facts: &Facts, signs: &'a [Value]) -> Option<&'a Value> {
+    signs.iter().find(|sign| {
+        if text(sign, "/kind") == "Deployment" {
+            return 0 < sign.pointer("/status/readyReplicas").and_then(Value::as_u64).unwrap_or_default();
+        }
+        let renewed = text(sign, "/spec/renewTime").parse::<Timestamp>();
+        let fresh = renewed.is_ok_and(|at| facts.now.duration_since(at) < SignedDuration::from_mins(2));
+        fresh && !text(sign, "/spec/holderIdentity").is_empty()
+    })
+}
+
 fn karpenter(facts: &Facts, inside: &InCluster) -> Finding {
     let check = "Karpenter";
     known(check, &inside.karpenter, |signs| {
-        let runs = |sign: &&Value| {
-            if text(sign, "/kind") == "Deployment" {
-                return 0 < sign.pointer("/status/readyReplicas").and_then(Value::as_u64).unwrap_or_default();
-            }
-            let renewed = text(sign, "/spec/renewTime").parse::<Timestamp>();
-            let fresh = renewed.is_ok_and(|at| facts.now.duration_since(at) < SignedDuration::from_mins(2));
-            fresh && !text(sign, "/spec/holderIdentity").is_empty()
-        };
-        let Some(sign) = signs.iter().find(runs) else { return Finding::ok(check, "none runs in the cluster") };
+        let Some(sign) = running(facts, signs) else { return Finding::ok(check, "none runs in the cluster") };
         let namespace = text(sign, "/metadata/namespace");
         let what =
             format!("it runs ({} {} in namespace {namespace}): Whittle changes nothing in this cluster", text(sign, "/kind"), name(sign));

@@ -106,7 +106,7 @@ fn served(facts: &Facts, stack: &Stack) -> Finding {
 }
 
 fn mode(stack: &Stack) -> Finding {
-    if stack.parameter("Mode") == "shadow" {
+    if stack.is_shadow() {
         let what = "the stack's Mode is shadow: it decides and logs, and changes nothing";
         return Finding::warning("mode", what, "deploy with Mode=active when it is to act");
     }

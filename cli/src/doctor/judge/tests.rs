@@ -280,6 +280,32 @@ fn the_cluster_is_judged() {
 }
 
 #[test]
+fn shadow_mode_writes_no_conditions_and_goes_by_none_but_karpenters() {
+    let mut facts = healthy();
+    facts.stack().parameters.insert("Mode".into(), "shadow".into());
+    facts.inside().pools.as_mut().unwrap()[0].as_object_mut().unwrap().remove("status");
+    facts.inside().classes.as_mut().unwrap()[0]["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    let of = |facts: &Facts| {
+        let chosen = findings(facts).into_iter().filter(|finding| ["node classes", "NodePools"].contains(&finding.check));
+        chosen.map(|finding| (finding.status, finding.what)).collect::<Vec<_>>()
+    };
+    let [classes, pools] = of(&facts).try_into().unwrap();
+    assert_eq!((classes.0, pools.0), (Status::Ok, Status::Ok));
+    assert!(pools.1.starts_with("1 there; shadow mode writes no conditions"), "{}", pools.1);
+
+    // Karpenter's conditions are of now.
+    let runs = json!({"kind": "Deployment", "metadata": {"name": "karpenter"}, "status": {"readyReplicas": 1}});
+    facts.inside().karpenter = Ok(vec![runs]);
+    let [classes, pools] = of(&facts).try_into().unwrap();
+    assert_eq!((classes.0, pools.0), (Status::Problem, Status::Problem));
+
+    // None at all is a warning in any mode.
+    facts.inside().karpenter = Ok(Vec::new());
+    facts.inside().pools = Ok(Vec::new());
+    assert_eq!(of(&facts)[1].0, Status::Warning);
+}
+
+#[test]
 fn what_is_past_or_elsewhere_is_no_fault() {
     let mut facts = healthy();
     let event = json!({"lastTimestamp": "2026-01-01T10:00:00Z", "message": "UnauthorizedOperation"});
