@@ -44,7 +44,7 @@ fn check_undisrupted(mut session: Session) {
     let found = world.store.decisions(&world.name()).iter().filter(|decision| decision.subject.starts_with("command/")).count();
     assert!((1..=3).contains(&found), "an unchanged command is recorded once: {found}");
     let sums = crate::savings::of_decisions(world.store.decisions(&world.name()), world.now());
-    assert!(sums.starts_with("No command was executed"), "{sums}");
+    assert!(sums.starts_with("No disruption command was executed"), "{sums}");
     let (_, shadow_sums) = sums.split_once("In shadow mode ").expect("the savings in shadow mode are summed");
     assert!(shadow_sums.contains("NodePool default: $0."), "{shadow_sums}");
 }

@@ -259,7 +259,7 @@ fn json(report: &SavingsReport, shadow_records: &Shadow, until: Timestamp, curre
 /// For people.
 fn text(report: &SavingsReport, until: Timestamp) -> String {
     if report.commands == 0 {
-        return "No command was executed: nothing was saved.\n".to_owned();
+        return "No disruption command was executed: nothing was saved.\n".to_owned();
     }
     let mut out = format!(
         "{} removed {} and moved {}.\n${:.4} an hour became ${:.4}: ${:.4} an hour saved, ${:.2} until {}.\n\

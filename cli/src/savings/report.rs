@@ -125,7 +125,7 @@ mod tests {
         let nothing = SavingsReport::default();
         let empty = Ledger { report: &nothing, entries: Vec::new(), shadow: String::new(), until, currency: Currency::default() };
         let markdown = Kind::Markdown.render(&super::report(&empty));
-        assert!(markdown.contains("No command was executed") && !markdown.contains("##"), "{markdown}");
+        assert!(markdown.contains("No disruption command was executed") && !markdown.contains("##"), "{markdown}");
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn other_decisions_are_skipped_and_duplicate_entries_counted_once() {
 fn an_empty_ledger_is_no_error_and_an_empty_input_is_one() {
     check("[]", 0, 0.0);
     check(r#"{"Items": [], "Count": 0}"#, 0, 0.0);
-    assert_eq!(summary("[]", Output::Text).text, "No command was executed: nothing was saved.\n");
+    assert_eq!(summary("[]", Output::Text).text, "No disruption command was executed: nothing was saved.\n");
     for nothing in ["", " \n"] {
         let nothing = summary(nothing, Output::Text);
         assert_eq!((nothing.status, nothing.text.as_str()), (2, ""));

@@ -132,3 +132,37 @@ fn a_pod_without_any_nodepool_is_told_what_is_missing() {
     let text = answered(&format!("{files}advance 1m\n"));
     assert!(text.contains("the cluster has no NodePool, so that no machine is launched for pods: apply one"), "{text}");
 }
+
+#[test]
+fn everything_of_a_namespace_is_deleted_at_once() {
+    let text = answered(&format!("{}delete all --all\nadvance 5m\nget deploy,rs,pods,nodes\n", running()));
+    assert!(text.contains("deployment/inflate deleted\n") && !text.contains("replicaset/"), "{text}");
+    assert!(text.contains("there are no deployments, replicasets, pods, nodes"), "{text}");
+    // One that is named, and is not there to be deleted, is refused, and nothing goes.
+    let session = whittle(&["local"], &format!("{}delete deploy/inflate deploy/none\n", running()));
+    assert!(err(&session).contains("none") && !out(&session).contains("inflate deleted"), "{}{}", out(&session), err(&session));
+}
+
+#[test]
+fn explain_keeps_to_the_namespace_and_the_kind_it_is_given() {
+    let running = running();
+    let refused = |line: &str| {
+        let session = whittle(&["local"], &format!("{running}{line}\n"));
+        assert_ne!(session.status.code(), Some(0), "{line}: {}", out(&session));
+        err(&session)
+    };
+    assert!(refused("explain -n NOPE pod inflate").contains("there is no pod \"inflate\" in namespace NOPE"));
+    assert!(refused("explain -n NOPE inflate").contains("in namespace NOPE"));
+    assert!(refused("explain -n NOPE deploy/inflate").contains("there is no deployment \"inflate\" in namespace NOPE"));
+    assert!(refused("explain job/default").contains("Jobs are not simulated"));
+    let text =
+        answered(&format!("{running}explain -n default inflate\nexplain pod -n default inflate\nexplain -n NOPE nodepool default\n"));
+    assert!(text.contains("deployment/default/inflate: 5 pods have a node") && text.contains("\nnodepool/default\n"), "{text}");
+    assert_eq!(text.matches("  runs on ip-").count(), 2, "{text}");
+}
+
+#[test]
+fn a_label_is_not_added_and_removed_at_once() {
+    let session = whittle(&["local"], &format!("{}label deploy inflate a=b a-\n", running()));
+    assert!(err(&session).contains("\"a\" is changed twice"), "{}", err(&session));
+}

@@ -141,7 +141,7 @@ fn s2_9_shadow_mode_only_decides_until_it_ends() {
     assert!(before.ends_with("there are no nodes\nthere are no nodeclaims\nthere are no instances\n"), "{before}");
     let (after, empty) = after.split_once("shadow: ").unwrap();
     check_shown(after, &["EC2 starts", "2/2"]);
-    check_shown(empty, &["would (shadow mode) delete via Empty, 1 machines: ", " Ready "]);
+    check_shown(empty, &["would (shadow mode) delete via Empty, 1 machine: ", " Ready "]);
     assert!(!empty.contains("has ended"), "{empty}");
 }
 

@@ -189,8 +189,9 @@ pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool,
     let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     let machines: Vec<String> =
         command.removals.iter().map(|removal| format!("{}/{}/{}", removal.node, removal.instance_type, removal.capacity_type)).collect();
+    let noun = if nodes.len() == 1 { "machine" } else { "machines" };
     let message = format!(
-        "{prefix}{} via {}, {} machines: {} (savings: {} an hour){}",
+        "{prefix}{} via {}, {} {noun}: {} (savings: {} an hour){}",
         command.action().as_str(),
         command.method.reason(),
         nodes.len(),

@@ -324,7 +324,9 @@ fn report_missing_pool(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Si
     *out.missing_pool.entry(pool.name.clone()).or_default() += 1;
     if sightings.is_due(format!("nodepool/{} missing", pool.name), REPEAT_EVENT_AFTER) {
         let (name, patience) = (&pool.name, unreadable::patience(input.objects));
-        let message = format!("NodePool {name} is missing: its nodes are drained unless it reappears within {patience:#}");
+        let message = format!(
+            "NodePool {name} is missing: nodes whose NodeClaims do not go with it are drained unless it reappears within {patience:#}"
+        );
         out.events.push(ClusterEvent::warning(Involved::claim(claim), "NodePoolNotFound", message));
     }
 }

@@ -159,7 +159,12 @@ fn pairs(words: &[String], check: impl Fn(&str, Option<&str>) -> Result<(), Stri
         check(key, value)?;
         Ok::<Pair, String>((key.to_owned(), value.map(str::to_owned)))
     };
-    Ok((objects.into_iter().cloned().collect(), changes.into_iter().map(pair).collect::<Result<_, _>>()?))
+    let changes: Vec<Pair> = changes.into_iter().map(pair).collect::<Result<_, _>>()?;
+    let twice = |at: usize| changes[..at].iter().any(|(key, value)| *key == changes[at].0 && *value != changes[at].1);
+    if let Some(at) = (0..changes.len()).find(|at| twice(*at)) {
+        return Err(format!("{:?} is changed twice, and not to the same: write it once", changes[at].0));
+    }
+    Ok((objects.into_iter().cloned().collect(), changes))
 }
 
 /// A change of taints.

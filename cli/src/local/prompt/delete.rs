@@ -49,6 +49,10 @@ impl Prompt {
         }
         let mut seen = BTreeSet::new();
         doomed.retain(|one| seen.insert((one.entry.kind, one.key.clone())));
+        if args.all || args.selector.is_some() {
+            // Such as the ReplicaSets of Deployments, of which only the pods are kept.
+            doomed.retain(|one| !matches!(self.session.can_delete(&one.entry.singular(), &one.key), Err(SessionError::Missing(_))));
+        }
         for one in &doomed {
             errors.extend(self.session.can_delete(&one.entry.singular(), &one.key).map_err(refused).err());
         }

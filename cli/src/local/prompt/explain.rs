@@ -227,6 +227,31 @@ fn is_shadowed_for(decision: &DecisionRecord, pod: &str) -> bool {
     pods.is_some_and(|pods| pods.iter().any(is_it))
 }
 
+/// The same as [`explain`], of what is in a namespace. Nodes, NodeClaims and the like are in none, and are found with any.
+pub(super) fn explain_in(world: &World, namespace: &str, name: &str) -> Result<String, String> {
+    let (kind, bare) = name.split_once('/').map_or((None, name), |(kind, bare)| (kinds::find(kind).ok().map(|entry| entry.kind), bare));
+    let workload_kinds =
+        kind.map_or(&WORKLOADS[..1], |kind| WORKLOADS.iter().position(|one| *one == kind).map_or(&[], |at| &WORKLOADS[at..=at]));
+    if let Some(workload) = workloads(world, workload_kinds, &format!("{namespace}/{bare}")).first() {
+        return of_workload(world, workload);
+    }
+    let is_elsewhere = |kind: &str| kind == "Pod" || WORKLOADS.contains(&kind);
+    let others = || living(world).into_iter().any(|(of, known)| of != "Pod" && known.starts_with(bare));
+    if kind.is_some_and(|kind| !is_elsewhere(kind)) || kind.is_none() && others() {
+        return explain(world, name);
+    }
+    let begins = |key: &str| key.strip_prefix(namespace).and_then(|key| key.strip_prefix('/')).is_some_and(|name| name.starts_with(bare));
+    let living = world.cluster.objects.pods.keys().find(|key| begins(key)).cloned();
+    let gone = || {
+        let decisions = world.store.decisions(&world.name()).iter();
+        decisions.filter_map(|decision| decision.subject.strip_prefix("pod/")).find(|key| begins(key)).map(str::to_owned)
+    };
+    match living.or_else(gone) {
+        Some(key) if kind.is_none_or(|kind| kind == "Pod") => of_machine_or_pod(world, &key),
+        _ => Err(format!("there is no {} {bare:?} in namespace {namespace}", kind.unwrap_or("Pod").to_lowercase())),
+    }
+}
+
 /// Everything that was decided and published about an object, oldest first; of a workload, about one of its pods.
 pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, String> {
     let Some((kind, bare)) = name.split_once('/').filter(|(_, bare)| !bare.is_empty()) else {
@@ -234,7 +259,11 @@ pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, Str
         let exists = world.cluster.objects.pods.values().any(|pod| pod.metadata.name == name);
         return workload.filter(|_| !exists).map_or_else(|| of_machine_or_pod(world, name), |workload| of_workload(world, &workload));
     };
-    let Ok(entry) = kinds::find(kind) else { return of_machine_or_pod(world, name) };
+    let entry = match kinds::find(kind) {
+        Ok(entry) => entry,
+        Err(_) if world.cluster.objects.pods.values().any(|pod| pod.metadata.namespace == kind) => return of_machine_or_pod(world, name),
+        Err(error) => return Err(error),
+    };
     let missing = || format!("there is no {} {bare:?}", entry.singular());
     match entry.kind {
         "Pod" | "Node" | "NodeClaim" => of_machine_or_pod(world, name),

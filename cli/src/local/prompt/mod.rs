@@ -217,7 +217,10 @@ impl Prompt {
                 format!("EC2 announces that it takes {node} ({id}) back in two minutes\n")
             }
             Verb::Ec2 { command } => ec2::run(&mut self.session, &command)?,
-            Verb::Explain { name } => explain::explain(&self.session.simulation.world(), &name.join("/"))?,
+            Verb::Explain { name } => {
+                let (world, name) = (self.session.simulation.world(), name.join("/"));
+                namespace.map_or_else(|| explain::explain(&world, &name), |namespace| explain::explain_in(&world, namespace, &name))?
+            }
             Verb::Savings => self.savings(),
             Verb::Other(words) => return Err(command_line::refusal(&words)),
         };
