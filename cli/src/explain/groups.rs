@@ -1,6 +1,7 @@
 //! What would be decided about the pods of a workload, and about a NodePool.
 
 use super::pod_text;
+use super::remedies::{self, Remedy};
 use crate::look::view::owner_of;
 use crate::money::counted;
 use crate::source::{Manifests, planned_deployment};
@@ -78,15 +79,16 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
     let claims: Vec<_> = plan.claims.iter().filter(|claim| claim.node_pool == *name).collect();
     let taken: usize = claims.iter().map(|claim| claim.pods.len()).sum();
     let _ = writeln!(out, "  {} would be launched from it, for {}", counted(claims.len(), "machine"), counted(taken, "pending pod"));
-    let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut refused: BTreeMap<(String, Option<Remedy>), Vec<String>> = BTreeMap::new();
     for left in &plan.left_out {
         let (Reason::Pools(rejections) | Reason::NoTemplates(rejections)) = &left.reason else { continue };
         for rejection in rejections.iter().filter(|rejection| rejection.node_pool == *name) {
-            refused.entry(rejection.cause.to_string()).or_default().push(left.pod.key());
+            refused.entry((rejection.cause.to_string(), remedies::of_rejection(rejection))).or_default().push(left.pod.key());
         }
     }
-    for (cause, pods) in refused {
+    for ((cause, remedy), pods) in refused {
         let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), named(&pods));
+        out.extend(remedy.map(|remedy| remedy.line()));
     }
     out
 }

@@ -2,6 +2,7 @@
 
 mod groups;
 pub(crate) mod history;
+mod remedies;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use history::History;
+use remedies::Remedy;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -367,6 +369,7 @@ fn pod_text(pod: &Pod, plan: &Plan) -> String {
     if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
         let mut out = String::new();
         text::not_placed(&mut out, left);
+        remedies::of_unplaced(&left.reason).iter().for_each(|remedy| out.push_str(&remedy.line()));
         if let Some(dropped) = preferences::dropped(pod) {
             let _ = writeln!(out, "  {dropped}");
         }
@@ -386,6 +389,7 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
     if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
         let mut out = output::left_out(left);
         out["outcome"] = json!("unschedulable");
+        out["remedies"] = remedies::of_unplaced(&left.reason).iter().map(Remedy::json).collect();
         let dropped = preferences::of(pod);
         if !dropped.is_empty() {
             out["droppedPreferences"] = json!(dropped);
@@ -403,6 +407,9 @@ fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
         let _ = writeln!(out, "  {}", verdict.reason);
+        if let Some(remedy) = remedies::of_verdict(&verdict.reason) {
+            let _ = writeln!(out, "  what it would take: {remedy}");
+        }
     }
     for command in decision.commands.iter().filter(|command| removes(command, name)) {
         let _ = writeln!(out, "  {command} (saves {} an hour)", command.savings);
@@ -437,6 +444,7 @@ fn machine_json(name: &str, plan: &Plan, decision: &Decision) -> Value {
     json!({
         "machine": name,
         "verdict": verdict.map(|verdict| consolidate::output::verdict(decision, verdict)),
+        "remedy": verdict.and_then(|verdict| remedies::of_verdict(&verdict.reason)),
         "commands": commands.map(consolidate::output::command).collect::<Vec<_>>(),
         "pods": pods.collect::<Vec<_>>(),
     })

@@ -1,6 +1,7 @@
 use super::*;
 use crate::schema::tests::assert_valid;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const CATALOG: &str = r#"[{"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "4Gi"},
     "offerings": [{"Price": 0.1, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -60,18 +61,25 @@ spec: {containers: [{name: c}]}
 status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated}]}
 ";
 
-struct Files(PathBuf);
+/// Manifests and a catalog in files, for as long as it lives.
+pub(super) struct Files(PathBuf);
 
 impl Files {
     fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("whittle-explain-{}-{name}", std::process::id()));
+        Self::of(name, CLUSTER, CATALOG)
+    }
+
+    pub(super) fn of(name: &str, cluster: &str, catalog: &str) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("whittle-explain-{}-{name}-{count}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("cluster.yaml"), CLUSTER).unwrap();
-        std::fs::write(dir.join("catalog.json"), CATALOG).unwrap();
+        std::fs::write(dir.join("cluster.yaml"), cluster).unwrap();
+        std::fs::write(dir.join("catalog.json"), catalog).unwrap();
         Self(dir)
     }
 
-    fn explain(&self, name: &str, output: Format) -> Result<String, ExplainError> {
+    pub(super) fn explain(&self, name: &str, output: Format) -> Result<String, ExplainError> {
         let at = |file: &str| Path::new(&self.0).join(file);
         render(&ExplainArgs {
             name: name.into(),
@@ -116,6 +124,9 @@ fn a_pod_is_explained_as_json() {
     assert_eq!(["fits", "fresh", "other/huge", "runs"].map(outcome), ["existingNode", "newMachine", "unschedulable", "notToBePlaced"]);
     assert_eq!(output("fresh")["nodeClaim"]["instanceTypes"], json!(["small"]));
     assert_eq!(output("other/huge")["nodePools"][0]["nearest"]["needed"], json!("66"));
+    let remedy = &output("other/huge")["remedies"][0];
+    assert_eq!(remedy["nodePool"], "default");
+    assert!(remedy["remedy"].as_str().unwrap().starts_with("requests of at most 1900m cpu"), "{remedy}");
 }
 
 #[test]
@@ -173,6 +184,43 @@ fn a_pod_and_its_node_are_explained_alike() {
     let value: Value = serde_json::from_str(&files.explain("second", Format::Json).unwrap()).unwrap();
     assert_valid(Document::Explain, &value);
     assert_eq!((&value["outcome"], &value["move"]["to"]["node"]), (&json!("notToBePlaced"), &json!("n1")));
+}
+
+#[test]
+fn a_machine_goes_once_what_it_takes_is_done() {
+    let kept = |change: &dyn Fn(String) -> String, remedy: &str| {
+        let files = with_an_underutilized_node();
+        let path = files.0.join("cluster.yaml");
+        std::fs::write(&path, change(std::fs::read_to_string(&path).unwrap())).unwrap();
+        let node = files.explain("n2", Format::Text).unwrap();
+        assert!(node.contains("\n  kept: ") && node.contains(&format!("\n  what it would take: {remedy}")), "{node}");
+        let value: Value = serde_json::from_str(&files.explain("n2", Format::Json).unwrap()).unwrap();
+        assert_valid(Document::Explain, &value);
+        assert!(value["remedy"].as_str().unwrap().starts_with(remedy), "{value}");
+    };
+    // Without the changes, it goes.
+    let node = with_an_underutilized_node().explain("n2", Format::Text).unwrap();
+    assert!(node.contains("delete") && !node.contains("what it would take"), "{node}");
+    let disruption = |fields: &str| {
+        let fields = fields.to_owned();
+        move |text: String| text.replacen("  template:\n", &format!("  disruption: {{{fields}}}\n  template:\n"), 1)
+    };
+    kept(&disruption("consolidateAfter: Never"), "a time such as 1m as spec.disruption.consolidateAfter of NodePool default");
+    kept(
+        &disruption("consolidationPolicy: WhenEmpty, consolidateAfter: 0s"),
+        "WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy",
+    );
+    kept(
+        &disruption("budgets: [{nodes: '0'}]"),
+        "the end of the disruptions under way, or more nodes in spec.disruption.budgets of NodePool default",
+    );
+    let annotated = |text: String| {
+        text.replace("metadata: {name: second,", "metadata: {name: second, annotations: {karpenter.sh/do-not-disrupt: 'true'},")
+    };
+    kept(&annotated, "pod default/second without the annotation karpenter.sh/do-not-disrupt");
+    let node =
+        |text: String| text.replace("metadata: {name: n2,", "metadata: {name: n2, annotations: {karpenter.sh/do-not-disrupt: 'true'},");
+    kept(&node, "the node without the annotation karpenter.sh/do-not-disrupt");
 }
 
 #[test]
