@@ -263,10 +263,9 @@ impl Findings {
             self.settings(name, settings::from_config_map(map));
         } else if map.metadata.name == AWS_AUTH {
             let diagnosis = aws_auth::diagnose(map);
-            self.add(
-                Level::Shown,
-                diagnosis.mappings.iter().map(|mapping| format!("{name}: {} joins as {}", mapping.rolearn, mapping.username)),
-            );
+            let joins = if diagnosis.is_read() { "joins" } else { "would join, were the list read," };
+            let mappings = diagnosis.mappings.iter();
+            self.add(Level::Shown, mappings.map(|mapping| format!("{name}: {} {joins} as {}", mapping.rolearn, mapping.username)));
             if let Some(role) = node_role.filter(|role| !diagnosis.may_join(role)) {
                 let fault = format!("{name}: nodes of role {role} may not join: map it to {} in mapRoles", aws_auth::NODE_USERNAME);
                 self.add(Level::Error, [fault]);

@@ -106,6 +106,7 @@ fn s2_6_the_printed_aws_auth_map_is_diagnosed() {
     let ran = run_on(&args(&["002-aws-auth-as-printed.yaml"]), &[]);
     assert_eq!(ran.code, ExitCode::from(1));
     assert!(ran.err.contains("entry 2 is not valid YAML") && ran.err.contains("instance profile, a role is needed"), "{}", ran.err);
+    assert!(!ran.out.contains(" joins as ") && ran.out.contains("would join, were the list read, as system:node:"), "{}", ran.out);
 }
 
 #[test]

@@ -37,7 +37,12 @@ impl Diagnosis {
                 && mapping.username == NODE_USERNAME
                 && NODE_GROUPS.iter().all(|group| mapping.groups.iter().any(|own| own == group))
         };
-        !self.faults.iter().any(|fault| fault.contains(BROKEN)) && self.mappings.iter().any(is_node)
+        self.is_read() && self.mappings.iter().any(is_node)
+    }
+
+    /// Whether EKS reads the list: one malformed entry spoils all.
+    pub fn is_read(&self) -> bool {
+        !self.faults.iter().any(|fault| fault.contains(BROKEN))
     }
 }
 
