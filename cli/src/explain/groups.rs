@@ -1,7 +1,7 @@
 //! What would be decided about the pods of a workload, and about a NodePool.
 
 use super::pod_text;
-use super::remedies::{self, Remedy};
+use super::remedies;
 use crate::look::view::owner_of;
 use crate::money::counted;
 use crate::source::{Manifests, planned_deployment};
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use whittle_api::conditions;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
-use whittle_model::scheduling::{Plan, Reason};
+use whittle_model::scheduling::{Plan, Reason, Remedy};
 
 /// How many nodes or pods are named.
 const NAMED: usize = 5;
@@ -83,12 +83,12 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
     for left in &plan.left_out {
         let (Reason::Pools(rejections) | Reason::NoTemplates(rejections)) = &left.reason else { continue };
         for rejection in rejections.iter().filter(|rejection| rejection.node_pool == *name) {
-            refused.entry((rejection.cause.to_string(), remedies::of_rejection(rejection))).or_default().push(left.pod.key());
+            refused.entry((rejection.cause.to_string(), rejection.remedy())).or_default().push(left.pod.key());
         }
     }
     for ((cause, remedy), pods) in refused {
         let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), named(&pods));
-        out.extend(remedy.map(|remedy| remedy.line()));
+        out.extend(remedy.map(|remedy| remedies::line(&remedy)));
     }
     out
 }

@@ -16,7 +16,6 @@ use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use history::History;
-use remedies::Remedy;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -369,7 +368,7 @@ fn pod_text(pod: &Pod, plan: &Plan) -> String {
     if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
         let mut out = String::new();
         text::not_placed(&mut out, left);
-        remedies::of_unplaced(&left.reason).iter().for_each(|remedy| out.push_str(&remedy.line()));
+        left.reason.remedies().iter().for_each(|remedy| out.push_str(&remedies::line(remedy)));
         if let Some(dropped) = preferences::dropped(pod) {
             let _ = writeln!(out, "  {dropped}");
         }
@@ -389,7 +388,7 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
     if let Some(left) = plan.left_out.iter().find(|left| has(std::slice::from_ref(&left.pod), pod)) {
         let mut out = output::left_out(left);
         out["outcome"] = json!("unschedulable");
-        out["remedies"] = remedies::of_unplaced(&left.reason).iter().map(Remedy::json).collect();
+        out["remedies"] = left.reason.remedies().iter().map(remedies::json_of).collect();
         let dropped = preferences::of(pod);
         if !dropped.is_empty() {
             out["droppedPreferences"] = json!(dropped);

@@ -166,3 +166,17 @@ fn a_label_is_not_added_and_removed_at_once() {
     let session = whittle(&["local"], &format!("{}label deploy inflate a=b a-\n", running()));
     assert!(err(&session).contains("\"a\" is changed twice"), "{}", err(&session));
 }
+
+#[test]
+fn explain_says_what_a_waiting_pod_takes_until_it_has_a_node() {
+    let pod = |more: &str| {
+        format!("apply -f -\n{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{{more}containers: [{{name: c}}]}}}}\nEOF\n")
+    };
+    let waiting = format!("apply -f {}\n{}advance 1m\nexplain p\n", demo("pool.yaml"), pod("nodeSelector: {team: a}, "));
+    let text = answered(&waiting);
+    let remedy =
+        "  what it would take (nodepool default): the label team in its spec.template.metadata.labels or spec.template.spec.requirements, ";
+    assert!(text.lines().last().is_some_and(|line| line.starts_with(remedy)), "{text}");
+    let text = answered(&format!("{waiting}delete pod p\n{}advance 3m\nexplain p\n", pod("")));
+    assert_eq!(text.matches("what it would take").count(), 1, "of the second there is nothing to say: {text}");
+}

@@ -105,12 +105,14 @@ pub(crate) fn record_all_left_out(report: &mut Report, plan: &Plan, snapshot: &S
     }
 }
 
-/// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss.
+/// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss; and what would
+/// help.
 fn record_left_out(report: &mut Report, left: &LeftOut, texts: &mut Texts<'_>) {
     let mut detail = serde_json::json!({ "category": left.reason.category() });
     if let Reason::Pools(rejection) | Reason::NoTemplates(rejection) = &left.reason {
         detail["nodePools"] = rejection.iter().map(pool_detail).collect();
     }
+    detail["remedies"] = left.reason.remedies().iter().map(ToString::to_string).collect();
     let message = texts.of(&left.reason);
     report.explain(texts.snapshot.now, DecisionKind::Unschedulable, format!("pod/{}", left.pod.key()), message, detail);
     report.count("left_out");

@@ -9,7 +9,7 @@ use crate::source::preferences;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
-use whittle_api::labels;
+use whittle_api::{labels, words};
 use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_sim::cluster::KeptEvent;
 use whittle_sim::{Line, LineKind, World};
@@ -193,6 +193,15 @@ impl<'a> Past<'a> {
     }
 }
 
+impl Past<'_> {
+    /// What would help a pod that waits, if the last decision about it says that it has no place.
+    fn remedies(&self) -> String {
+        let last = self.decisions.last().filter(|decision| decision.kind == DecisionKind::Unschedulable);
+        let remedies = last.and_then(|decision| decision.detail["remedies"].as_array()).into_iter().flatten();
+        remedies.filter_map(|remedy| remedy.as_str()).map(|remedy| format!("  {}\n", words::printable(remedy))).collect()
+    }
+}
+
 /// How Whittle's Event about a pod begins that has no place; the reason after it is that of the decision.
 const FAILED: &str = "Failed to schedule pod, ";
 
@@ -345,6 +354,7 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     let waits = pod.and_then(|pod| pod.condition("PodScheduled")).filter(|condition| condition.status == "False");
     past.events.retain(|kept| waits.is_none_or(|waits| waits.message != kept.event.message));
     text.extend(past.told(begun));
+    text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies()));
     Ok(text)
 }
 

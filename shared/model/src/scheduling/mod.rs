@@ -4,10 +4,12 @@ mod input;
 mod instance_types;
 mod plan;
 mod reason;
+mod remedy;
 mod unready;
 
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
 pub use instance_types::InstanceTypes;
 pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault};
+pub use remedy::Remedy;
 pub use unready::{Unready, unmet};

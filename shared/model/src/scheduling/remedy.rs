@@ -1,0 +1,142 @@
+//! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
+//! what passes by itself, and of what nobody can change.
+
+use super::reason::{Cause, Finding, PoolRejection, Reason};
+use std::fmt::{self, Display};
+use whittle_api::labels;
+use whittle_units::Quantity;
+
+/// For how many NodePools it is said what would help: a reason names as many.
+const POOLS_MAX: usize = 10;
+
+/// What would help, and the NodePool that it is about, if it is about one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Remedy {
+    pub node_pool: Option<String>,
+    pub text: String,
+}
+
+impl Remedy {
+    fn of_pod(text: impl Into<String>) -> Vec<Self> {
+        vec![Self { node_pool: None, text: text.into() }]
+    }
+}
+
+impl Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node_pool {
+            Some(pool) => write!(f, "what it would take (nodepool {pool}): {}", self.text),
+            None => write!(f, "what it would take: {}", self.text),
+        }
+    }
+}
+
+impl Reason {
+    /// What would give the pod a place.
+    #[must_use]
+    pub fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Reason::Pools(rejections) | Reason::NoTemplates(rejections) => {
+                rejections.iter().filter_map(PoolRejection::remedy).take(POOLS_MAX).collect()
+            }
+            Reason::Truncated { node_pool, labels } => {
+                let text = format!("a lower minValues for {} in spec.template.spec.requirements", labels.join(", "));
+                vec![Remedy { node_pool: Some(node_pool.clone()), text }]
+            }
+            Reason::OptedOut => Remedy::of_pod(format!("a pod without the requirement that {} does not exist", labels::NODE_POOL)),
+            Reason::NoNodePools => Remedy::of_pod("a NodePool without replicas"),
+            Reason::ResourceClaims => Remedy::of_pod("an extended resource of a device plugin in place of resourceClaims"),
+            // Faults say what is wrong themselves; the others pass.
+            Reason::Ignored(_)
+            | Reason::Reserved(_)
+            | Reason::Unchanged { .. }
+            | Reason::OutOfBudget
+            | Reason::RejectedByChecker(_)
+            | Reason::Uninitialized { .. } => Vec::new(),
+        }
+    }
+}
+
+impl PoolRejection {
+    /// What would let the NodePool take the pod.
+    #[must_use]
+    pub fn remedy(&self) -> Option<Remedy> {
+        let text = of_cause(self, &self.cause, "the pod's node selector or affinity")?;
+        Some(Remedy { node_pool: Some(self.node_pool.clone()), text })
+    }
+}
+
+/// What would remove a cause; `asks` is what of the pod asks for it.
+fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<String> {
+    Some(match cause {
+        Cause::Taints(taints) => {
+            let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
+            format!("a pod that tolerates {}, or its spec.template.spec.taints without it", taints.join(", "))
+        }
+        Cause::UndefinedLabel { meant: Some(meant), .. } => format!("{meant} in {asks}"),
+        Cause::UndefinedLabel { key, meant: None } if key == labels::HOSTNAME => {
+            format!("{asks} without {key}: the name of a new node is not known before it is there")
+        }
+        Cause::UndefinedLabel { key, meant: None } => {
+            format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {asks} without it")
+        }
+        // Who names another NodePool means it.
+        Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| key == labels::NODE_POOL) => return None,
+        Cause::Disjoint(keys) => {
+            let keys: Vec<String> = keys.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
+            format!("its spec.template allowing {}, or {asks} without it", keys.join(" and "))
+        }
+        Cause::Volumes(inner) => of_cause(rejection, inner, "volumes elsewhere: the pod")?,
+        Cause::Topology { kind, key, .. } => match *kind {
+            "topology spread" => {
+                format!("another domain of {key} in its requirements, a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway")
+            }
+            "pod affinity" => format!("a pod that the affinity selects in a domain of {key} that its requirements allow"),
+            _ => format!("another domain of {key} in its requirements, or preferredDuringScheduling in the pod's anti-affinity"),
+        },
+        Cause::InstanceTypes { finding, port, .. } => return of_types(rejection, *finding, port.is_some()),
+        Cause::MinValues { labels, .. } => format!("a lower minValues for {}, or requirements that more types meet", labels.join(", ")),
+        Cause::NothingOffered { why: None, node_class } => format!("{node_class}, ready, or requirements that some type meets"),
+        Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) if why.is_new() => return None,
+        Cause::NothingOffered { why: Some(_), .. } | Cause::Unready(_) => "a correction of what its conditions name".to_owned(),
+        Cause::LimitsExceeded { .. } => "higher spec.limits".to_owned(),
+        Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
+        Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
+    })
+}
+
+/// What would make an instance type fit.
+fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<String> {
+    let mut ways: Vec<String> = Vec::new();
+    if let Some(limit) = rejection.limits.first() {
+        let needed = rejection.nearest.as_ref().filter(|miss| miss.resource == limit.resource);
+        let by = needed.map_or_else(String::new, |miss| {
+            let more = miss.needed.minus(limit.left.max(Quantity::ZERO));
+            format!(", by {} at least: a machine counts with all that it has", more.text_of(&limit.resource))
+        });
+        ways.push(format!("a higher spec.limits.{}{by}", limit.resource));
+    } else if let Some(miss) = &rejection.nearest {
+        let (resource, most) = (&miss.resource, miss.largest.text_of(&miss.resource));
+        if miss.largest <= Quantity::ZERO {
+            ways.push(format!("requirements that types with {resource} meet"));
+        } else {
+            ways.push(format!("requests of at most {most} {resource} with those of the daemons, or requirements that larger types meet"));
+        }
+    }
+    if port {
+        ways.push("another hostPort".to_owned());
+    }
+    let rules_out = rejection.ruled_out.iter().find(|ruled| ruled.constraint.contains(' '));
+    if ways.is_empty()
+        && let Some(ruled) = rules_out
+    {
+        ways.push(format!("not to ask for {}, which rules out {} of {} types", ruled.constraint, ruled.types, ruled.of));
+    }
+    if ways.is_empty() {
+        ways.push(match finding {
+            Finding::NoOffering | Finding::FitWithoutOffering => "other zones, capacity types or instance types".to_owned(),
+            _ => return None,
+        });
+    }
+    Some(ways.join(", or "))
+}
