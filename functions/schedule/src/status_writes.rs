@@ -93,7 +93,7 @@ fn empty_pool(snapshot: &Snapshot, rejection: &PoolRejection) -> Option<ClusterE
         Cause::NothingOffered { why: Some(why), .. } => format!("no instance types are offered to it: {why}"),
         cause => format!("NodePool requirements filtered out all compatible available instance types: {cause}"),
     };
-    Some(ClusterEvent::warning(owner(pool), "NoCompatibleInstanceTypes", message))
+    Some(ClusterEvent::warning(Involved::object(pool), "NoCompatibleInstanceTypes", message))
 }
 
 /// Events for pools whose machine cost annotation is invalid, while there are pods to schedule. Pure.
@@ -101,18 +101,6 @@ pub(crate) fn invalid_costs(snapshot: &Snapshot, plan: &Plan) -> Vec<ClusterEven
     if plan.pods == 0 {
         return Vec::new();
     }
-    let warning = |pool: &NodePool| Some(ClusterEvent::warning(owner(pool), "MachineCostInvalid", machine_cost_fault(pool)?));
+    let warning = |pool: &NodePool| Some(ClusterEvent::warning(Involved::object(pool), "MachineCostInvalid", machine_cost_fault(pool)?));
     snapshot.objects.node_pools.iter().filter_map(warning).collect()
-}
-
-/// The pool as its user created it.
-fn owner(pool: &NodePool) -> Involved {
-    let (api_version, kind) =
-        if pool.is_converted_provisioner() { ("karpenter.sh/v1alpha5", "Provisioner") } else { ("karpenter.sh/v1", "NodePool") };
-    Involved {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        name: NodePool::given_name(&pool.metadata.name).to_owned(),
-        ..Involved::object(pool)
-    }
 }

@@ -1,8 +1,8 @@
 //! Kubernetes Events, as `kubectl describe` shows them.
 
-use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{Unreadable, labels};
 use whittle_claims::{Claim, PodKey};
 
 /// A Kubernetes Event about an object. Events of the same key within two minutes are one.
@@ -40,10 +40,16 @@ impl Involved {
             uid: uid.to_owned(),
         }
     }
-    /// An object as it was read.
+    /// An object as it was read. One that was converted from a kind before v1 is what the cluster has: a Provisioner or AWSNodeTemplate.
     pub fn object<T: Kind>(object: &T) -> Self {
         let meta = object.meta();
-        Self::named::<T>(&meta.namespace, &meta.name, &meta.uid)
+        let (api_version, kind) = match meta.annotation(labels::CONVERTED_FROM) {
+            Some("Provisioner") => ("karpenter.sh/v1alpha5", "Provisioner"),
+            Some("AWSNodeTemplate") => ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate"),
+            _ => return Self::named::<T>(&meta.namespace, &meta.name, &meta.uid),
+        };
+        let name = NodePool::given_name(&meta.name).to_owned();
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned(), namespace: String::new(), name, uid: meta.uid.clone() }
     }
     /// The NodeClaim of a claim. Its uid is only known if it is standalone.
     pub fn claim(claim: &Claim) -> Self {
@@ -85,5 +91,27 @@ impl ClusterEvent {
     pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {
         let Involved { api_version, kind, namespace, name, uid } = about;
         Self { api_version, kind, namespace, name, uid, warning: false, reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::ObjectMeta;
+    use whittle_api::karpenter::Ec2NodeClass;
+
+    fn meta(name: &str, kind: &str) -> ObjectMeta {
+        let annotations = [(labels::CONVERTED_FROM.to_owned(), kind.to_owned())].into();
+        ObjectMeta { uid: "u".to_owned(), annotations, ..ObjectMeta::named(name) }
+    }
+
+    #[test]
+    fn an_event_is_about_what_the_cluster_has() {
+        let of = |about: Involved| format!("{} {} {} {}", about.api_version, about.kind, about.name, about.uid);
+        let pool = |meta| Involved::object(&NodePool { metadata: meta, ..NodePool::default() });
+        assert_eq!(of(pool(meta("Provisioner/default", "Provisioner"))), "karpenter.sh/v1alpha5 Provisioner default u");
+        assert_eq!(of(pool(ObjectMeta::named("default"))), "karpenter.sh/v1 NodePool default ");
+        let class = Ec2NodeClass { metadata: meta("default", "AWSNodeTemplate"), ..Ec2NodeClass::default() };
+        assert_eq!(of(Involved::object(&class)), "karpenter.k8s.aws/v1alpha1 AWSNodeTemplate default u");
     }
 }

@@ -22,8 +22,7 @@ fn of_pod((spec, template): (&str, &str), pod: &str) -> String {
          nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}}}}}}\n---\n"
     );
     let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: p, labels: {{app: p}}}}, spec: {{{pod}}}}}\n");
-    let files = Files::of("remedies", &(pool + &pod), CATALOG);
-    files.explain("p", Format::Text).unwrap()
+    Files::of("remedies", &(pool + &pod), CATALOG).explain("p", Format::Text).unwrap()
 }
 
 /// A remedy, before and after it was followed: the NodePool's spec and template, and the pod's spec.

@@ -2,6 +2,7 @@
 //! what passes by itself, and of what nobody can change.
 
 use super::reason::{Cause, Finding, PoolRejection, Reason};
+use super::unready::Unready;
 use std::fmt::{self, Display};
 use whittle_api::labels;
 use whittle_units::Quantity;
@@ -97,8 +98,11 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
         Cause::InstanceTypes { finding, port, .. } => return of_types(rejection, *finding, port.is_some()),
         Cause::MinValues { labels, .. } => format!("a lower minValues for {}, or requirements that more types meet", labels.join(", ")),
         Cause::NothingOffered { why: None, node_class } => format!("{node_class}, ready, or requirements that some type meets"),
-        Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) if why.is_new() => return None,
-        Cause::NothingOffered { why: Some(_), .. } | Cause::Unready(_) => "a correction of what its conditions name".to_owned(),
+        Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) => match why {
+            Unready::ClassNew { .. } => return None,
+            Unready::ClassMissing { class } => format!("{class}, or the name of another in spec.template.spec.nodeClassRef"),
+            Unready::Condition { object, .. } => format!("a correction of what the conditions of {object} name"),
+        },
         Cause::LimitsExceeded { .. } => "higher spec.limits".to_owned(),
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
@@ -139,4 +143,25 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
         });
     }
     Some(ways.join(", or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_named_and_one_that_is_new_takes_nothing() {
+        let told = |why: Unready| {
+            let cause = Cause::Unready(why);
+            let rejection = PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+            Reason::Pools(vec![rejection]).remedies().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let class = || "EC2NodeClass \"a\"".to_owned();
+        let begin = "what it would take (nodepool default): ";
+        let missing = told(Unready::ClassMissing { class: class() });
+        assert_eq!(missing, [format!("{begin}EC2NodeClass \"a\", or the name of another in spec.template.spec.nodeClassRef")]);
+        let unready = told(Unready::Condition { object: class(), reason: "SubnetsNotFound".into(), message: String::new() });
+        assert_eq!(unready, [format!("{begin}a correction of what the conditions of EC2NodeClass \"a\" name")]);
+        assert_eq!(told(Unready::ClassNew { class: class() }), Vec::<String>::new());
+    }
 }
