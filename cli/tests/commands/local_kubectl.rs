@@ -155,10 +155,18 @@ fn explain_keeps_to_the_namespace_and_the_kind_it_is_given() {
     assert!(refused("explain -n NOPE inflate").contains("in namespace NOPE"));
     assert!(refused("explain -n NOPE deploy/inflate").contains("there is no deployment \"inflate\" in namespace NOPE"));
     assert!(refused("explain job/default").contains("Jobs are not simulated"));
+    assert!(refused("explain nope/inflate").contains("holds no \"nope\""));
     let text =
         answered(&format!("{running}explain -n default inflate\nexplain pod -n default inflate\nexplain -n NOPE nodepool default\n"));
     assert!(text.contains("deployment/default/inflate: 5 pods have a node") && text.contains("\nnodepool/default\n"), "{text}");
     assert_eq!(text.matches("  runs on ip-").count(), 2, "{text}");
+}
+
+#[test]
+fn explain_knows_a_pod_that_is_gone_by_its_namespace() {
+    let pod = "apply -f -\n{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop}, spec: {nodeSelector: {team: a}, containers: [{name: c}]}}\nEOF\n";
+    let text = answered(&format!("apply -f {}\n{pod}advance 1m\ndelete pod p -n shop\nadvance 1m\nexplain shop/p\n", demo("pool.yaml")));
+    assert!(text.contains("\np is gone") && text.contains("label \"team\" does not have known values"), "{text}");
 }
 
 #[test]

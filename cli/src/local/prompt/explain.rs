@@ -261,6 +261,13 @@ pub(super) fn explain_in(world: &World, namespace: &str, name: &str) -> Result<S
     }
 }
 
+/// Whether a namespace has pods, or had some.
+fn has_pods(world: &World, namespace: &str) -> bool {
+    let decided = world.store.decisions(&world.name()).iter().filter_map(|decision| decision.subject.strip_prefix("pod/"));
+    let mut gone = decided.filter_map(|key| key.split_once('/')).map(|(namespace, _)| namespace);
+    world.cluster.objects.pods.values().any(|pod| pod.metadata.namespace == namespace) || gone.any(|of| of == namespace)
+}
+
 /// Everything that was decided and published about an object, oldest first; of a workload, about one of its pods.
 pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, String> {
     let Some((kind, bare)) = name.split_once('/').filter(|(_, bare)| !bare.is_empty()) else {
@@ -270,7 +277,7 @@ pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, Str
     };
     let entry = match kinds::find(kind) {
         Ok(entry) => entry,
-        Err(_) if world.cluster.objects.pods.values().any(|pod| pod.metadata.namespace == kind) => return of_machine_or_pod(world, name),
+        Err(_) if has_pods(world, kind) => return of_machine_or_pod(world, name),
         Err(error) => return Err(error),
     };
     let missing = || format!("there is no {} {bare:?}", entry.singular());
