@@ -70,7 +70,8 @@ pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
 /// # Errors
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
-    let entries = entries(text)?;
+    // What editors of Windows write before the text.
+    let entries = entries(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let mut names = BTreeSet::new();
     if let Some(fault) = entries.iter().find_map(|entry| fault(entry).or_else(|| twice(entry, &mut names))) {
         return Err(fault);
@@ -403,6 +404,11 @@ mod tests {
         let of = |zone| currency(&parse(&sold("1", zone)).unwrap());
         assert_eq!([of("cn-north-1a"), of("eu-west-1a")], [Some(Currency::Cny), Some(Currency::Usd)]);
         assert_eq!(currency(&[]), None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_catalog() {
+        assert!(parse("\u{feff}[]").is_ok_and(|types| types.is_empty()));
     }
 
     #[test]

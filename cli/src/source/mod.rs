@@ -203,6 +203,7 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
         list(Remark::error, "an API server would refuse: ", &read.warnings),
         list(Remark::warning, "", &unresolved),
         list(Remark::warning, "has no effect: ", &invalid_machine_costs(read)),
+        list(Remark::warning, "has no effect: ", &read.settings.unheeded_gates()),
     ]
     .concat()
 }

@@ -25,7 +25,16 @@ pub struct Settings {
     pub default_spread: Vec<TopologySpreadConstraint>,
 }
 
+/// The feature gates on which a plan depends.
+const GATES: [&str; 5] = ["CapacityBuffer", "NodeOverlay", "ReservedCapacity", "SpotToSpotConsolidation", "StaticCapacity"];
+
 impl Settings {
+    /// Feature gates that are set, and on which nothing depends here: misspelt, or of a part of Karpenter that plans do without.
+    pub(super) fn unheeded_gates(&self) -> Vec<String> {
+        let unknown = self.gates.keys().filter(|name| !GATES.contains(&name.as_str()));
+        unknown.map(|name| format!("feature gate {name:?} of plan-settings: write one of {}", GATES.join(", "))).collect()
+    }
+
     /// Whether a feature gate is on.
     #[must_use]
     pub fn gate(&self, name: &str, default: bool) -> bool {

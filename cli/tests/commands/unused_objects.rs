@@ -142,3 +142,12 @@ fn a_price_of_an_overlay_that_no_machine_has_is_refused_and_never_added_up() {
         assert_eq!(out(&output), without, "{price}");
     }
 }
+
+#[test]
+fn a_feature_gate_that_is_none_is_named_and_one_that_is_known_is_not() {
+    let gates = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: \"SpotToSpot=true,StaticCapacity=true\"}\n";
+    let output = planned(&format!("{PODS}{}{gates}", pool("")));
+    let wanted = "has no effect: feature gate \"SpotToSpot\" of plan-settings: write one of CapacityBuffer, NodeOverlay, ReservedCapacity, SpotToSpotConsolidation, ";
+    assert!(output.status.success() && err(&output).contains(wanted), "{}", err(&output));
+    assert!(!err(&output).contains("gate \"StaticCapacity\""), "{}", err(&output));
+}
