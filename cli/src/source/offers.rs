@@ -69,7 +69,10 @@ impl Offers {
             offered.insert(pool.metadata.name.clone(), types);
         }
         let currency = Currency::of_region(tables.region.as_str());
-        let assumptions = assumptions(tables.region.as_str());
+        let mut assumptions = assumptions(tables.region.as_str());
+        if manifests.node_classes.iter().any(|class| class.spec.family().is_windows()) {
+            assumptions.push("machines for Windows are counted at the price of Linux, without the licence, as Karpenter does".to_owned());
+        }
         Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency, assumptions })
     }
 }

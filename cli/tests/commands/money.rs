@@ -126,3 +126,16 @@ fn what_the_tables_of_a_region_lack_is_told() {
     assert!(local("eu-central-1").starts_with("note: the tables have no on-demand prices of eu-central-1"), "{}", local("eu-central-1"));
     assert_eq!((local("us-east-1"), local("cn-north-1")), (String::new(), String::new()));
 }
+
+#[test]
+fn a_plan_says_that_windows_counts_without_its_licence() {
+    let class = |family: &str| {
+        format!(
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: c}}\nspec: {{amiSelectorTerms: [{{alias: {family}@latest}}], role: r, \
+             subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n"
+        )
+    };
+    let said = |family: &str| err(&whittle(&["plan", "-f", "-", "--region", "eu-west-1"], &class(family)));
+    assert!(said("windows2022").contains("note: machines for Windows are counted at the price of Linux"), "{}", said("windows2022"));
+    assert!(!said("al2023").contains("Windows"), "{}", said("al2023"));
+}
