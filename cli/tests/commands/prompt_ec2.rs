@@ -266,3 +266,16 @@ fn s4_10_events_of_ec2_and_health_reach_the_functions() {
     assert!(before.rsplit("STATUS").next().unwrap_or_default().contains(&node), "a recommendation moves nothing by default: {text}");
     assert!(after.contains("2/2") && !after.rsplit("STATUS").next().unwrap_or_default().contains(&node), "{text}");
 }
+
+#[test]
+fn a_class_without_an_image_is_told_the_command_that_makes_one() {
+    let class = "apply -f -\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {amiFamily: AL2023, role: r, \
+                 amiSelectorTerms: [{tags: {team: 'a b'}, name: base-*}], subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}], \
+                 securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}]}}\nEOF\n";
+    let told = answered(&["local"], &format!("{class}advance 1m\n"));
+    let hint = told.lines().find(|line| line.starts_with("hint: ")).unwrap_or_else(|| panic!("{told}"));
+    let command = hint.split('`').nth(1).unwrap_or_default();
+    assert_eq!(command, "ec2 image ami-0123456789abcdef0 --name base-1 --tag 'team=a b'");
+    let told = answered(&["local"], &format!("{class}advance 1m\n{command}\nadvance 6m\nget ec2nodeclasses\n"));
+    assert!(told.lines().last().is_some_and(|line| line.contains("True")), "{told}");
+}

@@ -12,7 +12,7 @@ const LAST_AL2: &str = "1.32";
 /// One hint for each cause, in a fixed order.
 pub(super) fn of(world: &World) -> BTreeSet<String> {
     let classes = world.cluster.objects.node_classes.values();
-    classes.flat_map(|class| [version(world, class), cluster(world, class)]).flatten().collect()
+    classes.flat_map(|class| [version(world, class), cluster(world, class), image(class)]).flatten().collect()
 }
 
 fn has(class: &Ec2NodeClass, reasons: &[&str]) -> bool {
@@ -28,6 +28,21 @@ fn version(world: &World, class: &Ec2NodeClass) -> Option<String> {
              --kubernetes-version {LAST_AL2}` for it"
         )
     })
+}
+
+/// The command that makes an image of the account's own as the first term wants it.
+fn image(class: &Ec2NodeClass) -> Option<String> {
+    if !has(class, &["AMINotFound"]) {
+        return None;
+    }
+    let term = class.spec.ami_selector_terms.iter().find(|term| term.alias.is_none() && term.ssm_parameter.is_none())?;
+    let matched = |pattern: &str| pattern.replace('*', "1");
+    let mut words = vec!["ec2".to_owned(), "image".to_owned(), term.id.clone().unwrap_or_else(|| "ami-0123456789abcdef0".to_owned())];
+    words.extend(term.name.iter().flat_map(|name| ["--name".to_owned(), matched(name)]));
+    words.extend(term.owner.iter().filter(|owner| *owner != "self").flat_map(|owner| ["--owner".to_owned(), owner.clone()]));
+    words.extend(term.tags.iter().flatten().flat_map(|(key, value)| ["--tag".to_owned(), format!("{key}={}", matched(value))]));
+    let command = shlex::try_join(words.iter().map(String::as_str)).ok()?;
+    Some(format!("the simulated account has no such image: `{command}` makes one"))
 }
 
 fn cluster(world: &World, class: &Ec2NodeClass) -> Option<String> {
