@@ -153,7 +153,8 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
     let Some(types) = limits::allowed_types(problem, state, pool) else {
-        return Some(plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }));
+        let limits = limits_left(problem, state, pool);
+        return Some(PoolRejection { limits, ..plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }) });
     };
     let tolerations = &problem.taint_table.tolerations[relaxation.tolerations];
     let untolerated = pods::untolerated(tolerations, &problem.taint_table.taints[problem.pools[pool].taints]);

@@ -70,7 +70,7 @@ fn a_pod_has_a_place_once_what_it_takes_is_done() {
 fn limits_and_min_values_are_raised_and_lowered() {
     let limited = |cpu: u32| format!("limits: {{cpu: {cpu}}},");
     let template = PLAIN.1;
-    helps("higher spec.limits", ((&limited(1), template), POD), ((&limited(2), template), POD));
+    helps("(nodepool default): a higher spec.limits.cpu", ((&limited(1), template), POD), ((&limited(2), template), POD));
     let needs_more = ((&*limited(3), template), LARGE_POD);
     helps(
         "a higher spec.limits.cpu, by 1 at least: a machine counts with all that it has",

@@ -103,7 +103,11 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
             Unready::ClassMissing { class } => format!("{class}, or the name of another in spec.template.spec.nodeClassRef"),
             Unready::Condition { object, .. } => format!("a correction of what the conditions of {object} name"),
         },
-        Cause::LimitsExceeded { .. } => "higher spec.limits".to_owned(),
+        Cause::LimitsExceeded { .. } if rejection.limits.is_empty() => "higher spec.limits".to_owned(),
+        Cause::LimitsExceeded { .. } => {
+            let fields = rejection.limits.iter().map(|limit| format!("spec.limits.{}", limit.resource)).collect::<Vec<_>>();
+            format!("a higher {}", fields.join(" and "))
+        }
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
     })

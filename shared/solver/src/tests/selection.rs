@@ -197,7 +197,11 @@ fn what_runs_already_uses_limits_up() {
     world.managed("n", "initialized", 16, json!({})).0.status.allocatable.set("cpu", whittle_units::Quantity::ZERO);
     world.pod("it", json!({"cpu": "1"}));
     let plan = world.plan();
-    assert!(reasons(&plan)[0].contains("all available instance types exceed limits for nodepool"), "{:?}", reasons(&plan));
+    let told = &reasons(&plan)[0];
+    assert!(
+        told.contains("all available instance types exceed limits for nodepool (NodePool=default); its limit leaves 0 cpu, "),
+        "{told}"
+    );
     let mut world = World::new();
     world.pool("default", json!({"limits": {"cpu": "2"}}));
     world.pod("first", json!({"cpu": "1500m"}));
