@@ -64,6 +64,7 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
     let ready = conditions::find(&pool.status.conditions, conditions::READY);
     let unready = ready.filter(|_| !conditions::is_true(&pool.status.conditions, conditions::READY));
     let _ = match unready {
+        _ if pool.metadata.is_deleting() => writeln!(out, "  being deleted, so that nothing is launched from it"),
         Some(condition) => writeln!(out, "  not ready, so that nothing is launched from it: {} {}", condition.reason, condition.message),
         None => writeln!(out, "  ready"),
     };

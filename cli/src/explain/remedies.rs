@@ -41,7 +41,10 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         Blocker::NodePoolEmpty(_) => "a node class that is ready".to_owned(),
         Blocker::PodAnnotation { pod, key, .. } => format!("pod {pod} without the annotation {key}"),
         Blocker::Pdb(PdbBlock::Exhausted(budget)) => {
-            format!("more ready pods under PodDisruptionBudget {budget}, or a budget that allows a disruption")
+            format!(
+                "PodDisruptionBudget {budget} allowing a disruption (status.disruptionsAllowed): more ready pods, a higher maxUnavailable or a \
+                 lower minAvailable"
+            )
         }
         Blocker::Pdb(PdbBlock::Several(budgets)) => {
             format!("one PodDisruptionBudget of {} that selects the pod, not all", budgets.join(", "))
@@ -66,7 +69,13 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::ConsolidateAfter { .. } => "that time, or a shorter spec.disruption.consolidateAfter of its NodePool".to_owned(),
         KeepReason::BufferPods { .. } => "a smaller CapacityBuffer".to_owned(),
         KeepReason::BudgetExhausted { pool, reason } => {
-            format!("the end of the disruptions under way, or more nodes in spec.disruption.budgets of NodePool {pool} for {reason}")
+            format!(
+                "more nodes for {reason} in spec.disruption.budgets of NodePool {pool}, or the end of a budget's window or of disruptions under way"
+            )
+        }
+        // It passes once the node is ready.
+        KeepReason::PodsWouldNotSchedule { listed, .. } if listed.iter().all(|(_, why)| why.contains("uninitialized node/")) => {
+            return None;
         }
         KeepReason::PodsWouldNotSchedule { .. } => "a place elsewhere for the pods that are named".to_owned(),
         KeepReason::NothingCheaper => "smaller requests of its pods, or requirements that cheaper types meet".to_owned(),

@@ -210,10 +210,7 @@ fn a_machine_goes_once_what_it_takes_is_done() {
         &disruption("consolidationPolicy: WhenEmpty, consolidateAfter: 0s"),
         "WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy",
     );
-    kept(
-        &disruption("budgets: [{nodes: '0'}]"),
-        "the end of the disruptions under way, or more nodes in spec.disruption.budgets of NodePool default",
-    );
+    kept(&disruption("budgets: [{nodes: '0'}]"), "more nodes for Underutilized in spec.disruption.budgets of NodePool default");
     let annotated = |text: String| {
         text.replace("metadata: {name: second,", "metadata: {name: second, annotations: {karpenter.sh/do-not-disrupt: 'true'},")
     };
@@ -239,4 +236,8 @@ fn workloads_and_pools_are_told_as_a_whole() {
     assert!(text.starts_with("statefulset/shop/web: 1 pod\n\n1 pod: shop/web-1\neach is not to be placed"), "{text}");
     let text = groups::pool_text(&read.objects.node_pools[0], &read, &Plan::default());
     assert!(text.starts_with("nodepool default\n  ready\n  1 node\n") && text.contains("0 machines would be launched"), "{text}");
+    let mut pool = read.objects.node_pools[0].clone();
+    pool.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().unwrap());
+    let text = groups::pool_text(&pool, &read, &Plan::default());
+    assert!(text.contains("being deleted, so that nothing is launched from it") && !text.contains("  ready\n"), "{text}");
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
-use whittle_api::labels;
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::NodeClassRecord;
 use whittle_ec2::facts::{Catalog, offline, tables::has_prices};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
@@ -63,6 +63,8 @@ impl Offers {
             let key = NodeClassRecord::name_of(&class);
             let types = match by_class.get(&key) {
                 Some(types) => Arc::clone(types),
+                // As the functions do; the reason is in its conditions.
+                None if is_refused(&class) => Arc::new(InstanceTypes::default()),
                 None => Arc::new(types_of(&class, &tables)?.into()),
             };
             by_class.insert(key, Arc::clone(&types));
@@ -129,6 +131,11 @@ fn currency_of(types: &[InstanceType], elsewhere: impl Fn() -> Option<String>) -
 /// The region in the nodes' labels.
 fn region_of(manifests: &Manifests) -> Option<String> {
     manifests.objects.nodes.iter().find_map(|node| node.metadata.labels.get(labels::REGION).cloned())
+}
+
+/// Whether a class says of itself that it is not ready. One without conditions was never looked up, and is taken to be.
+fn is_refused(class: &Ec2NodeClass) -> bool {
+    conditions::find(&class.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::False)
 }
 
 /// The class that a pool refers to. One that is not among the manifests is assumed to have all defaults.

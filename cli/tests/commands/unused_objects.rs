@@ -151,3 +151,27 @@ fn a_feature_gate_that_is_none_is_named_and_one_that_is_known_is_not() {
     assert!(output.status.success() && err(&output).contains(wanted), "{}", err(&output));
     assert!(!err(&output).contains("gate \"StaticCapacity\""), "{}", err(&output));
 }
+
+#[test]
+fn a_class_that_says_it_is_not_ready_launches_nothing_and_one_without_conditions_does() {
+    let class = |status: &str| {
+        format!(
+            "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: c}}\nspec: {{amiSelectorTerms: [{{alias: al2023@latest}}], role: r, \
+             subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n{status}"
+        )
+    };
+    let told = |command: &[&str], status: &str| {
+        let output = whittle(&[command, &["-f", "-", "--region", "eu-west-1"]].concat(), &format!("{PODS}{}{}", pool(""), class(status)));
+        out(&output)
+    };
+    let refused = "status: {conditions: [{type: SubnetsReady, status: \"False\", reason: SubnetsNotFound, message: none}, \
+                   {type: Ready, status: \"False\", reason: x, message: y}]}\n";
+    assert!(told(&["plan"], "").starts_with("1 of 1 pods placed"), "{}", told(&["plan"], ""));
+    let text = told(&["plan"], refused);
+    assert!(text.starts_with("0 of 1 pods placed") && text.contains("EC2NodeClass \"c\" is not ready: SubnetsNotFound: none"), "{text}");
+    let text = told(&["explain", "a"], refused);
+    assert!(
+        text.contains("what it would take (nodepool p): EC2NodeClass \"c\", ready: correct what its condition SubnetsNotFound names"),
+        "{text}"
+    );
+}

@@ -62,6 +62,11 @@ fn a_pod_has_a_place_once_what_it_takes_is_done() {
     let [one, both] = ["small", "small, large"].map(|values| requiring("node.kubernetes.io/instance-type", values));
     helps("or requirements that larger types meet", (("", &one), LARGE_POD), (("", &both), LARGE_POD));
     helps("requests of at most 1900m cpu", (("", &one), LARGE_POD), (("", &one), POD));
+    let twice = format!(
+        "nodeSelector: {{topology.kubernetes.io/zone: a}}, affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+        {{nodeSelectorTerms: [{{matchExpressions: [{{key: topology.kubernetes.io/zone, operator: In, values: [b]}}]}}]}}}}}}, {POD}"
+    );
+    helps("): the pod's node selector or affinity without topology.kubernetes.io/zone", (PLAIN, &twice), (PLAIN, POD));
     let gpu = "containers: [{name: c, resources: {limits: {nvidia.com/gpu: '1'}}}]";
     helps("requirements that types with nvidia.com/gpu meet", (("", &one), gpu), (("", &both), gpu));
 }
@@ -72,11 +77,7 @@ fn limits_and_min_values_are_raised_and_lowered() {
     let template = PLAIN.1;
     helps("(nodepool default): a higher spec.limits.cpu", ((&limited(1), template), POD), ((&limited(2), template), POD));
     let needs_more = ((&*limited(3), template), LARGE_POD);
-    helps(
-        "a higher spec.limits.cpu, by 1 at least: a machine counts with all that it has",
-        needs_more,
-        ((&limited(8), template), LARGE_POD),
-    );
+    helps("a higher spec.limits.cpu, of which a machine takes all that it has", needs_more, ((&limited(8), template), LARGE_POD));
     helps("a higher spec.limits.nodes", (("limits: {nodes: 0},", template), POD), (("limits: {nodes: 1},", template), POD));
 
     let varied =

@@ -1,7 +1,8 @@
 //! What arguments of `whittle local` help node classes that are not ready because they are for another cluster.
 
 use std::collections::BTreeSet;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
+use whittle_api::labels;
 use whittle_sim::World;
 
 /// The tag by which node classes usually find what is the cluster's.
@@ -12,7 +13,7 @@ const LAST_AL2: &str = "1.32";
 /// One hint for each cause, in a fixed order.
 pub(super) fn of(world: &World) -> BTreeSet<String> {
     let classes = world.cluster.objects.node_classes.values();
-    classes.flat_map(|class| [version(world, class), cluster(world, class), image(class)]).flatten().collect()
+    classes.flat_map(|class| [version(world, class), cluster(world, class), image(world, class)]).flatten().collect()
 }
 
 fn has(class: &Ec2NodeClass, reasons: &[&str]) -> bool {
@@ -31,13 +32,21 @@ fn version(world: &World, class: &Ec2NodeClass) -> Option<String> {
 }
 
 /// The command that makes an image of the account's own as the first term wants it.
-fn image(class: &Ec2NodeClass) -> Option<String> {
+fn image(world: &World, class: &Ec2NodeClass) -> Option<String> {
     if !has(class, &["AMINotFound"]) {
         return None;
     }
     let term = class.spec.ami_selector_terms.iter().find(|term| term.alias.is_none() && term.ssm_parameter.is_none())?;
     let matched = |pattern: &str| pattern.replace('*', "1");
     let mut words = vec!["ec2".to_owned(), "image".to_owned(), term.id.clone().unwrap_or_else(|| "ami-0123456789abcdef0".to_owned())];
+    let is_for_arm = |pool: &&NodePool| {
+        let spec = &pool.spec.template.spec;
+        let arm = |one: &Requirement| one.key == labels::ARCH && one.values == ["arm64"];
+        spec.node_class_ref.name == class.metadata.name && spec.requirements.iter().any(arm)
+    };
+    if world.cluster.objects.node_pools.values().any(|pool| is_for_arm(&pool)) {
+        words.extend(["--architecture", "arm64"].map(str::to_owned));
+    }
     words.extend(term.name.iter().flat_map(|name| ["--name".to_owned(), matched(name)]));
     words.extend(term.owner.iter().filter(|owner| *owner != "self").flat_map(|owner| ["--owner".to_owned(), owner.clone()]));
     words.extend(term.tags.iter().flatten().flat_map(|(key, value)| ["--tag".to_owned(), format!("{key}={}", matched(value))]));

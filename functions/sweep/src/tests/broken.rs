@@ -120,8 +120,8 @@ fn repair_counts_a_provisioner_and_a_nodepool_of_one_name_separately() {
         }
     });
     let first = check_repaired(&mixed, &["default-0"]);
-    let events: Vec<&str> = first.events.iter().filter(|event| event.kind == "NodePool").map(|event| event.uid.as_str()).collect();
-    assert_eq!(events, ["old-uid", "old-uid"], "the Event is about the right pool");
+    let of = |kind: &str| first.events.iter().filter(|event| event.kind == kind).map(|event| event.uid.clone()).collect::<Vec<_>>();
+    assert_eq!((of("Provisioner"), of("NodePool")), (vec!["old-uid".to_owned(); 2], vec![]), "the Event is about the right pool");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
 //! what passes by itself, and of what nobody can change.
 
-use super::reason::{Cause, Finding, PoolRejection, Reason};
+use super::reason::{Cause, Finding, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
 use std::fmt::{self, Display};
 use whittle_api::labels;
@@ -45,7 +45,7 @@ impl Reason {
                 vec![Remedy { node_pool: Some(node_pool.clone()), text }]
             }
             Reason::OptedOut => Remedy::of_pod(format!("a pod without the requirement that {} does not exist", labels::NODE_POOL)),
-            Reason::NoNodePools => Remedy::of_pod("a NodePool without replicas"),
+            Reason::NoNodePools => Remedy::of_pod("a NodePool that launches for pods: one without spec.replicas"),
             Reason::ResourceClaims => Remedy::of_pod("an extended resource of a device plugin in place of resourceClaims"),
             // Faults say what is wrong themselves; the others pass.
             Reason::Ignored(_)
@@ -84,11 +84,25 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
         // Who names another NodePool means it.
         Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| key == labels::NODE_POOL) => return None,
         Cause::Disjoint(keys) => {
-            let keys: Vec<String> = keys.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
-            format!("its spec.template allowing {}, or {asks} without it", keys.join(" and "))
+            // Of keys that are to be absent, or that the pod contradicts itself about, no NodePool has a value.
+            let (absent, allowed): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, required, _)| required == "DoesNotExist");
+            let keys: Vec<&str> = absent.iter().map(|(key, ..)| key.as_str()).collect();
+            let absent = (!keys.is_empty()).then(|| format!("{asks} without {}", keys.join(" and ")));
+            let keys: Vec<String> = allowed.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
+            let allowed = (!keys.is_empty()).then(|| format!("its spec.template allowing {}, or {asks} without it", keys.join(" and ")));
+            absent.into_iter().chain(allowed).collect::<Vec<_>>().join(", and ")
         }
-        Cause::Volumes(inner) => of_cause(rejection, inner, "volumes elsewhere: the pod")?,
-        Cause::Topology { kind, key, .. } => match *kind {
+        Cause::Volumes(inner) => match inner.as_ref() {
+            Cause::Disjoint(keys) => {
+                let keys: Vec<String> = keys.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
+                format!("a pod and a spec.template that allow {}, where its volume is, or another volume", keys.join(" and "))
+            }
+            inner => of_cause(rejection, inner, asks)?,
+        },
+        Cause::Topology { kind, key, counts, .. } => match *kind {
+            "topology spread" if counts.is_empty() => {
+                format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
+            }
             "topology spread" => {
                 format!("another domain of {key} in its requirements, a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway")
             }
@@ -101,7 +115,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
         Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) => match why {
             Unready::ClassNew { .. } => return None,
             Unready::ClassMissing { class } => format!("{class}, or the name of another in spec.template.spec.nodeClassRef"),
-            Unready::Condition { object, .. } => format!("a correction of what the conditions of {object} name"),
+            Unready::Condition { object, reason, .. } => format!("{object}, ready: correct what its condition {reason} names"),
         },
         Cause::LimitsExceeded { .. } if rejection.limits.is_empty() => "higher spec.limits".to_owned(),
         Cause::LimitsExceeded { .. } => {
@@ -117,36 +131,44 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
 fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<String> {
     let mut ways: Vec<String> = Vec::new();
     if let Some(limit) = rejection.limits.first() {
-        let needed = rejection.nearest.as_ref().filter(|miss| miss.resource == limit.resource);
-        let by = needed.map_or_else(String::new, |miss| {
-            let more = miss.needed.minus(limit.left.max(Quantity::ZERO));
-            format!(", by {} at least: a machine counts with all that it has", more.text_of(&limit.resource))
-        });
-        ways.push(format!("a higher spec.limits.{}{by}", limit.resource));
+        ways.push(format!("a higher spec.limits.{}, of which a machine takes all that it has", limit.resource));
     } else if let Some(miss) = &rejection.nearest {
-        let (resource, most) = (&miss.resource, miss.largest.text_of(&miss.resource));
-        if miss.largest <= Quantity::ZERO {
-            ways.push(format!("requirements that types with {resource} meet"));
-        } else {
-            ways.push(format!("requests of at most {most} {resource} with those of the daemons, or requirements that larger types meet"));
-        }
+        ways.push(of_miss(miss));
     }
     if port {
         ways.push("another hostPort".to_owned());
     }
-    let rules_out = rejection.ruled_out.iter().find(|ruled| ruled.constraint.contains(' '));
+    if ways.is_empty() && is_sold_out(finding) {
+        ways.push("other instance types, zones or capacity types, or time until EC2 has one again".to_owned());
+    }
+    let is_requirement = |ruled: &&RuledOut| [" In [", " NotIn [", " Exists"].iter().any(|operator| ruled.constraint.contains(operator));
     if ways.is_empty()
-        && let Some(ruled) = rules_out
+        && let Some(ruled) = rejection.ruled_out.iter().find(is_requirement)
     {
-        ways.push(format!("not to ask for {}, which rules out {} of {} types", ruled.constraint, ruled.types, ruled.of));
+        let RuledOut { constraint, types, of } = ruled;
+        ways.push(format!("the pod or its spec.template not asking for {constraint}, which rules out {types} of {of} types"));
     }
-    if ways.is_empty() {
-        ways.push(match finding {
-            Finding::NoOffering | Finding::FitWithoutOffering => "other zones, capacity types or instance types".to_owned(),
-            _ => return None,
-        });
+    (!ways.is_empty()).then(|| ways.join(", or "))
+}
+
+/// What would make a type large enough.
+fn of_miss(miss: &NearestMiss) -> String {
+    let (resource, most) = (&miss.resource, miss.largest.text_of(&miss.resource));
+    if resource == "ephemeral-storage" {
+        return format!("a larger disk in spec.blockDeviceMappings of its node class, or requests of at most {most}");
     }
-    Some(ways.join(", or "))
+    if miss.largest <= Quantity::ZERO {
+        return format!("requirements that types with {resource} meet, if the region has any, or a pod without it");
+    }
+    format!("requests of at most {most} {resource}, those of daemons included, or requirements that larger types meet")
+}
+
+/// Whether no type that fits has an offering.
+const fn is_sold_out(finding: Finding) -> bool {
+    matches!(
+        finding,
+        Finding::NoOffering | Finding::FitWithoutOffering | Finding::NoRequirementsNoOffering | Finding::NoResourcesNoOffering
+    )
 }
 
 #[cfg(test)]
@@ -165,7 +187,7 @@ mod tests {
         let missing = told(Unready::ClassMissing { class: class() });
         assert_eq!(missing, [format!("{begin}EC2NodeClass \"a\", or the name of another in spec.template.spec.nodeClassRef")]);
         let unready = told(Unready::Condition { object: class(), reason: "SubnetsNotFound".into(), message: String::new() });
-        assert_eq!(unready, [format!("{begin}a correction of what the conditions of EC2NodeClass \"a\" name")]);
+        assert_eq!(unready, [format!("{begin}EC2NodeClass \"a\", ready: correct what its condition SubnetsNotFound names")]);
         assert_eq!(told(Unready::ClassNew { class: class() }), Vec::<String>::new());
     }
 }
