@@ -52,8 +52,12 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         Blocker::DuplicateProviderId(_) => "the deletion of the Node or NodeClaim that is not the machine's".to_owned(),
         Blocker::ZoneShifted(zone) => format!("the end of the zonal shift of {zone}"),
         // What cannot be read says it itself; the others pass, or are nobody's to change.
-        Blocker::Unreadable(_) | Blocker::InCommand | Blocker::NotManaged | Blocker::Deleting | Blocker::Nominated { .. } => return None,
-        Blocker::NoProviderId => return None,
+        Blocker::Unreadable(_)
+        | Blocker::InCommand
+        | Blocker::NotManaged
+        | Blocker::Deleting
+        | Blocker::Nominated { .. }
+        | Blocker::NoProviderId => return None,
     })
 }
 

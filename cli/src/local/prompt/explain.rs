@@ -191,9 +191,7 @@ impl<'a> Past<'a> {
         lines.sort();
         lines.into_iter().map(|(_, line)| line).collect()
     }
-}
 
-impl Past<'_> {
     /// What would help a pod that waits, if the last decision about it says that it has no place.
     fn remedies(&self) -> String {
         let last = self.decisions.last().filter(|decision| decision.kind == DecisionKind::Unschedulable);

@@ -1,4 +1,5 @@
-//! What arguments of `whittle local` help node classes that are not ready because they are for another cluster.
+//! What helps node classes that are not ready: arguments of `whittle local` if they are for another cluster, and a command that makes the
+//! image that they want.
 
 use std::collections::BTreeSet;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};

@@ -10,6 +10,9 @@ use whittle_units::Quantity;
 /// For how many NodePools it is said what would help: a reason names as many.
 const POOLS_MAX: usize = 10;
 
+/// What of a pod asks for labels of its node.
+const ASKS: &str = "the pod's node selector or affinity";
+
 /// What would help, and the NodePool that it is about, if it is about one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remedy {
@@ -62,24 +65,24 @@ impl PoolRejection {
     /// What would let the NodePool take the pod.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
-        let text = of_cause(self, &self.cause, "the pod's node selector or affinity")?;
+        let text = of_cause(self, &self.cause)?;
         Some(Remedy { node_pool: Some(self.node_pool.clone()), text })
     }
 }
 
-/// What would remove a cause; `asks` is what of the pod asks for it.
-fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<String> {
+/// What would remove a cause.
+fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
     Some(match cause {
         Cause::Taints(taints) => {
             let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
             format!("a pod that tolerates {}, or its spec.template.spec.taints without it", taints.join(", "))
         }
-        Cause::UndefinedLabel { meant: Some(meant), .. } => format!("{meant} in {asks}"),
+        Cause::UndefinedLabel { meant: Some(meant), .. } => format!("{meant} in {ASKS}"),
         Cause::UndefinedLabel { key, meant: None } if key == labels::HOSTNAME => {
-            format!("{asks} without {key}: the name of a new node is not known before it is there")
+            format!("{ASKS} without {key}: the name of a new node is not known before it is there")
         }
         Cause::UndefinedLabel { key, meant: None } => {
-            format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {asks} without it")
+            format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
         }
         // Who names another NodePool means it.
         Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| key == labels::NODE_POOL) => return None,
@@ -87,9 +90,9 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
             // Of keys that are to be absent, or that the pod contradicts itself about, no NodePool has a value.
             let (absent, allowed): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, required, _)| required == "DoesNotExist");
             let keys: Vec<&str> = absent.iter().map(|(key, ..)| key.as_str()).collect();
-            let absent = (!keys.is_empty()).then(|| format!("{asks} without {}", keys.join(" and ")));
+            let absent = (!keys.is_empty()).then(|| format!("{ASKS} without {}", keys.join(" and ")));
             let keys: Vec<String> = allowed.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
-            let allowed = (!keys.is_empty()).then(|| format!("its spec.template allowing {}, or {asks} without it", keys.join(" and ")));
+            let allowed = (!keys.is_empty()).then(|| format!("its spec.template allowing {}, or {ASKS} without it", keys.join(" and ")));
             absent.into_iter().chain(allowed).collect::<Vec<_>>().join(", and ")
         }
         Cause::Volumes(inner) => match inner.as_ref() {
@@ -97,7 +100,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause, asks: &str) -> Option<Stri
                 let keys: Vec<String> = keys.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
                 format!("a pod and a spec.template that allow {}, where its volume is, or another volume", keys.join(" and "))
             }
-            inner => of_cause(rejection, inner, asks)?,
+            inner => of_cause(rejection, inner)?,
         },
         Cause::Topology { kind, key, counts, .. } => match *kind {
             "topology spread" if counts.is_empty() => {
@@ -174,6 +177,40 @@ const fn is_sold_out(finding: Finding) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn told(cause: Cause, nearest: Option<NearestMiss>) -> String {
+        let rejection = PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest, limits: Vec::new() };
+        rejection.remedy().map(|remedy| remedy.text).unwrap_or_default()
+    }
+
+    #[test]
+    fn volumes_disks_stock_and_unknown_domains_have_remedies_of_their_own() {
+        let zone = || ("topology.kubernetes.io/zone".to_owned(), "In [c]".to_owned(), "In [a]".to_owned());
+        let volume = told(Cause::Volumes(Box::new(Cause::Disjoint(vec![zone()]))), None);
+        assert_eq!(
+            volume,
+            "a pod and a spec.template that allow topology.kubernetes.io/zone In [c], where its volume is, or another volume"
+        );
+        let spread = |counts| {
+            let (pod_domains, node_domains) = ("Exists".to_owned(), "Exists".to_owned());
+            told(Cause::Topology { kind: "topology spread", key: "rack".into(), counts, pod_domains, node_domains }, None)
+        };
+        assert!(spread(Vec::new()).starts_with("the label rack in its spec.template.metadata.labels"));
+        assert!(spread(vec![("a".into(), 1)]).starts_with("another domain of rack in its requirements, a larger maxSkew"));
+        let types = |finding, nearest| {
+            let (requirements, resources, daemons) = Default::default();
+            told(Cause::InstanceTypes { finding, requirements, resources, daemons, port: None }, nearest)
+        };
+        assert!(types(Finding::NoOffering, None).ends_with("or time until EC2 has one again"));
+        let miss = |resource: &str, largest: i64| {
+            let (needed, largest) = (Quantity::from_units(9), Quantity::from_units(largest));
+            let nearest = NearestMiss { resource: resource.into(), needed, largest, instance_type: "m5.large".into() };
+            types(Finding::NoResources { absurd_cpu: false }, Some(nearest))
+        };
+        assert!(miss("ephemeral-storage", 1).starts_with("a larger disk in spec.blockDeviceMappings of its node class"));
+        assert!(miss("example.com/fpga", 0).ends_with("if the region has any, or a pod without it"));
+        assert!(miss("cpu", 2).starts_with("requests of at most 2 cpu"));
+    }
 
     #[test]
     fn a_class_is_named_and_one_that_is_new_takes_nothing() {
