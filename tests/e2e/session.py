@@ -68,7 +68,7 @@ def until(what, seconds, condition):
         if condition():
             return time.monotonic() - begun
         time.sleep(0.2)
-    seen, _ = shell("kubectl get pods,nodes,nodeclaims,nodepools,ec2nodeclasses -o wide; kubectl get events -A", ".", None)
+    seen, _ = shell("kubectl get pods,nodes,nodeclaims,nodepools,ec2nodeclasses -o wide; kubectl describe nodepools; kubectl get events -A", ".", None)
     sys.exit(f"not within {seconds} s: {what}\n{seen}")
 
 

@@ -119,7 +119,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         done.report.count("profiles_failed");
         failure.get_or_insert(error);
     }
-    run.update_pools(&objects, &mut done).await?;
+    // Classes are not resolved any more; `sweep` writes the statuses of pools until the records are deleted.
+    if uninstalling.is_none() {
+        run.update_pools(&objects, &mut done).await?;
+    }
     if done.classes_wait {
         // By then decisions that used the class before it was closed have been stored.
         ports.queues().send(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;

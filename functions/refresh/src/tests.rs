@@ -285,6 +285,21 @@ fn kept_machines_keep_their_profile_after_an_uninstallation() {
     assert!(class(&simulation).unwrap().metadata.finalizers.is_empty());
 }
 
+/// The records of its class go with the uninstallation, which makes no pool unready.
+#[test]
+fn pools_stay_ready_after_an_ended_uninstallation() {
+    let simulation = world();
+    let pool = || simulation.world().cluster.objects.get::<NodePool>("default").unwrap().clone();
+    let ready = pool();
+    let done = Uninstall { asked_at: now(), nodes: LeftNodes::HandOver };
+    block_on(simulation.ports().write(&cluster(), &done, Revision::ABSENT)).unwrap();
+    let name = NodeClassRecord::name_of(&class(&simulation).unwrap());
+    let record = block_on(simulation.ports().read::<NodeClassRecord>(&cluster(), &name)).unwrap().unwrap();
+    block_on(whittle_ports::RecordRemoval::remove::<NodeClassRecord>(&simulation.ports(), &cluster(), &name, record.revision)).unwrap();
+    run(&simulation);
+    assert_eq!(pool(), ready);
+}
+
 #[test]
 fn a_claim_of_another_controller_blocks_the_deletion_of_the_class() {
     let simulation = world();

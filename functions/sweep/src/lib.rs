@@ -94,7 +94,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         uninstalling: uninstallation.is_some(),
         now,
     });
-    if Safeguard::LeftUnjudged.stops(uninstallation.is_some_and(|uninstallation| uninstallation.value.nodes.keep_running())) {
+    if Safeguard::LeftUnjudged.stops(uninstallation.as_ref().is_some_and(|uninstallation| uninstallation.value.nodes.keep_running())) {
         findings = findings.of_objects();
     }
     if !unreadable.is_empty() {
@@ -110,7 +110,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(&mut report, &pools, &claims);
     offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await;
-    if !settings.shadow {
+    // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
+    if uninstallation.is_none() || !classes.is_empty() {
         write_statuses(ports, cluster, &pools, &objects.node_pools, &mut report).await;
     }
     if !report.decisions.is_empty() {

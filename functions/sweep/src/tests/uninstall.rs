@@ -3,8 +3,8 @@
 use super::over_sim::{kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
-use whittle_api::KarpenterSign;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::{ConditionStatus, KarpenterSign, conditions};
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Adapters, LaunchTemplates, RecordReader, Report, Settings};
@@ -242,6 +242,25 @@ fn after_the_last_machine_templates_classes_and_records_are_deleted() {
     assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
     assert!(block_on(whittle_ports::ClaimStore::list(&simulation.ports(), &ClusterName::new("c"))).unwrap().is_empty());
     assert!(uninstallation(&simulation).is_some(), "the record stays until the cluster is no longer configured");
+}
+
+/// Karpenter launches nothing for a pool that is not ready, and continues with what was left to it.
+#[test]
+fn pools_stay_ready_after_an_ended_uninstallation() {
+    let simulation = still();
+    let (claim, _) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+    simulation.store(&claim);
+    simulation.world().cluster.objects.change::<NodePool>("default", |pool| {
+        for type_ in [conditions::READY, conditions::NODE_CLASS_READY] {
+            conditions::set(&mut pool.status.conditions, type_, ConditionStatus::True, type_, "", at(0));
+        }
+    });
+    let pool = || simulation.world().cluster.objects.get::<NodePool>("default").unwrap().clone();
+    let before = pool();
+    ask(&simulation, LeftNodes::HandOver, false, false);
+    assert!(last_line(&ask(&simulation, LeftNodes::HandOver, false, false)).starts_with("nothing is left"));
+    tick(&simulation);
+    assert_eq!(pool(), before);
 }
 
 #[test]
