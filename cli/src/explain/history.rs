@@ -76,7 +76,10 @@ fn is_about(decision: &DecisionRecord, name: &str) -> bool {
             !inside(before.chars().next_back()) && !inside(after.chars().next())
         })
     };
-    names(&decision.subject) || names(&decision.message) || names(&decision.detail.to_string())
+    // A remedy names what would help, which the decision is not about.
+    let facts = |(key, value): (&String, &Value)| key != "remedies" && names(&value.to_string());
+    let detail = decision.detail.as_object().is_some_and(|detail| detail.iter().any(facts));
+    names(&decision.subject) || names(&decision.message) || detail
 }
 
 /// How a decision is called.

@@ -406,9 +406,7 @@ fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
         let _ = writeln!(out, "  {}", verdict.reason);
-        if let Some(remedy) = remedies::of_verdict(&verdict.reason) {
-            let _ = writeln!(out, "  what it would take: {remedy}");
-        }
+        out.extend(verdict.reason.remedy().map(|remedy| remedies::line(&remedy)));
     }
     for command in decision.commands.iter().filter(|command| removes(command, name)) {
         let _ = writeln!(out, "  {command} (saves {} an hour)", command.savings);
@@ -443,7 +441,7 @@ fn machine_json(name: &str, plan: &Plan, decision: &Decision) -> Value {
     json!({
         "machine": name,
         "verdict": verdict.map(|verdict| consolidate::output::verdict(decision, verdict)),
-        "remedy": verdict.and_then(|verdict| remedies::of_verdict(&verdict.reason)),
+        "remedy": verdict.and_then(|verdict| verdict.reason.remedy()).map(|remedy| remedy.text),
         "commands": commands.map(consolidate::output::command).collect::<Vec<_>>(),
         "pods": pods.collect::<Vec<_>>(),
     })

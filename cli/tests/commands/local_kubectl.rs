@@ -188,3 +188,15 @@ fn explain_says_what_a_waiting_pod_takes_until_it_has_a_node() {
     let text = answered(&format!("{waiting}delete pod p\n{}advance 3m\nexplain p\n", pod("")));
     assert_eq!(text.matches("what it would take").count(), 1, "of the second there is nothing to say: {text}");
 }
+
+#[test]
+fn explain_says_what_lets_a_node_go_until_it_may() {
+    let text = answered(&format!("{}get nodes -o name\n", running()));
+    let node = text.lines().find_map(|line| line.strip_prefix("node/")).expect(&text).trim();
+    let held = format!("{}annotate node {node} karpenter.sh/do-not-disrupt=true\nadvance 6m\nexplain {node}\n", running());
+    let remedy = "  what it would take: the node without the annotation karpenter.sh/do-not-disrupt";
+    let text = answered(&held);
+    assert_eq!(text.lines().last(), Some(remedy), "{text}");
+    let text = answered(&format!("{held}annotate node {node} karpenter.sh/do-not-disrupt-\nadvance 6m\nexplain {node}\n"));
+    assert_eq!(text.matches(remedy).count(), 1, "it holds no more: {text}");
+}

@@ -263,7 +263,7 @@ fn saves_too_little(savings: Savings, minimum: Price) -> Description {
 }
 
 fn waits_turn(savings: Savings) -> Description {
-    Description::new("WaitsTurn", format!("Can be removed (saves {savings} an hour) after the command in progress"))
+    Description::new("WaitsTurn", format!("Can be removed or replaced (saves {savings} an hour) after the command in progress"))
         .without_event()
         .values(json!({ "savings": rounded(savings) }))
 }

@@ -10,6 +10,7 @@
 mod decision;
 mod events;
 mod descriptions;
+mod remedies;
 mod verdict;
 
 // The cluster, indexed for one decision.

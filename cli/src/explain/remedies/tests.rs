@@ -1,7 +1,6 @@
 //! Each remedy is followed, and then the reason holds no more.
 
 use super::super::tests::Files;
-use super::{Blocker, KeepReason, PdbBlock, VerdictReason, of_verdict};
 use crate::source::Format;
 
 const CATALOG: &str = r#"[
@@ -111,16 +110,4 @@ fn of_what_passes_or_is_meant_nothing_is_said() {
                      [{key: karpenter.sh/nodepool, operator: DoesNotExist}]}]}}}";
     let told = of_pod(PLAIN, &format!("{opted_out}, {POD}"));
     assert!(told.contains("what it would take: a pod without the requirement that karpenter.sh/nodepool does not exist"), "{told}");
-}
-
-#[test]
-fn a_node_that_is_not_ready_yet_passes_and_a_disruption_budget_is_named() {
-    let would_not = |why: &str| {
-        let listed = vec![("default/p".to_owned(), why.to_owned())];
-        of_verdict(&VerdictReason::Kept(KeepReason::PodsWouldNotSchedule { listed, others: 0 }))
-    };
-    assert_eq!(would_not("would schedule against uninitialized node/n"), None);
-    assert!(would_not("did not tolerate taint (taint=a:NoSchedule)").is_some());
-    let pdb = of_verdict(&VerdictReason::Blocked(Blocker::Pdb(PdbBlock::Exhausted("web/api".to_owned())))).unwrap();
-    assert!(pdb.starts_with("PodDisruptionBudget web/api allowing a disruption (status.disruptionsAllowed)"), "{pdb}");
 }

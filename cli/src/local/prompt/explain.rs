@@ -193,11 +193,23 @@ impl<'a> Past<'a> {
     }
 
     /// What would help a pod that waits, if the last decision about it says that it has no place.
-    fn remedies(&self) -> String {
-        let last = self.decisions.last().filter(|decision| decision.kind == DecisionKind::Unschedulable);
-        let remedies = last.and_then(|decision| decision.detail["remedies"].as_array()).into_iter().flatten();
-        remedies.filter_map(|remedy| remedy.as_str()).map(|remedy| format!("  {}\n", words::printable(remedy))).collect()
+    fn remedies_of_pod(&self) -> String {
+        remedies(self.decisions.last().filter(|decision| decision.kind == DecisionKind::Unschedulable))
     }
+
+    /// What would let a node go, if it was decided last that it is kept.
+    fn remedies_of_node(&self) -> String {
+        use DecisionKind::{Disrupted, Drained, Interrupted, Terminated};
+        let ends = |decision: &DecisionRecord| matches!(decision.kind, Disrupted | Drained | Interrupted | Terminated);
+        let decides = |decision: &&&DecisionRecord| is_verdict(decision) || ends(decision);
+        remedies(self.decisions.iter().rev().find(decides).filter(|decision| is_verdict(decision)))
+    }
+}
+
+/// A line for each remedy that was recorded with a decision.
+fn remedies(last: Option<&&DecisionRecord>) -> String {
+    let remedies = last.and_then(|decision| decision.detail["remedies"].as_array()).into_iter().flatten();
+    remedies.filter_map(|remedy| remedy.as_str()).map(|remedy| format!("  {}\n", words::printable(remedy))).collect()
 }
 
 /// How Whittle's Event about a pod begins that has no place; the reason after it is that of the decision.
@@ -359,7 +371,8 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     let waits = pod.and_then(|pod| pod.condition("PodScheduled")).filter(|condition| condition.status == "False");
     past.events.retain(|kept| waits.is_none_or(|waits| waits.message != kept.event.message));
     text.extend(past.told(begun));
-    text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies()));
+    text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies_of_pod()));
+    text.extend(node.filter(|node| !node.metadata.is_deleting()).map(|_| past.remedies_of_node()));
     Ok(text)
 }
 
