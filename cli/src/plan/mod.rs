@@ -28,6 +28,7 @@ Examples:
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 -o html > plan.html
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
+  whittle plan -f cluster.yaml --changed new.yaml     (if objects of that dump were changed)
   whittle plan --context prod                         (for what waits in that cluster now)
   whittle plan --context prod -f new.yaml             (if that was applied there, too)
 

@@ -48,6 +48,11 @@ impl LegacyDocument {
         Identity::new(api_version, kind, "", self.object.key())
     }
 
+    /// The file that it is in.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Its place, for messages.
     pub(crate) fn place(&self) -> String {
         format!("{}, document {}", self.path, self.number)
@@ -418,6 +423,11 @@ impl Document {
             }
             _ => self.pod == other.pod && without_namespace(&self.value) == without_namespace(&other.value),
         }
+    }
+
+    /// The file that it is in.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Its place, for messages.

@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     Utf16,
     #[error("this is no text in UTF-8: name a file of text")]
     NoText,
-    #[error("it is named more than once with -f -, and can be read only once: leave the others out")]
+    #[error("it is named more than once with -, and can be read only once: leave the others out")]
     Twice,
     #[error("there is no *.yaml, *.yml or *.json file in this directory")]
     Empty,
@@ -66,10 +66,21 @@ fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
 
 /// Reads all `-f` arguments; standard input can be only one of them.
 pub(crate) fn read_all(paths: &[PathBuf], stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
-    if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
-        return vec![Err(FileError { path: STDIN.to_owned(), fault: Fault::Twice })];
+    if let Err(error) = only_one_stdin(paths) {
+        return vec![Err(error)];
     }
     paths.iter().flat_map(|path| read_each(path, stdin)).collect()
+}
+
+/// Standard input can be read only once.
+///
+/// # Errors
+/// It is named more than once.
+pub(crate) fn only_one_stdin<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), FileError> {
+    match paths.into_iter().filter(|path| is_stdin(path)).count() {
+        0 | 1 => Ok(()),
+        _ => Err(FileError { path: STDIN.to_owned(), fault: Fault::Twice }),
+    }
 }
 
 /// The name of standard input in messages.
@@ -239,7 +250,7 @@ mod tests {
         let paths = |words: &[&str]| words.iter().map(PathBuf::from).collect::<Vec<_>>();
         let read = |words: &[&str]| read_all(&paths(words), &mut "kind: Pod".as_bytes());
         let refused = read(&["-", "/no/such/file", "-"]);
-        let said = "standard input: it is named more than once with -f -, and can be read only once: leave the others out";
+        let said = "standard input: it is named more than once with -, and can be read only once: leave the others out";
         assert!(matches!(&refused[..], [Err(error)] if error.to_string() == said), "{refused:?}");
         assert_eq!(read(&["-"]).len(), 1);
     }

@@ -95,7 +95,7 @@ enum Item<'a> {
     Legacy(&'a LegacyDocument),
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
     fn identity(self) -> Option<Identity> {
         match self {
             Item::Plain(document) => document.identity(),
@@ -103,11 +103,18 @@ impl Item<'_> {
         }
     }
 
-    fn is_equal(self, other: Item<'_>) -> bool {
+    fn is_equal(self, other: Self) -> bool {
         match (self, other) {
             (Item::Plain(one), Item::Plain(other)) => one.is_equal(other),
             (Item::Legacy(one), Item::Legacy(other)) => one.object == other.object,
             _ => false,
+        }
+    }
+
+    fn path(self) -> &'a str {
+        match self {
+            Item::Plain(document) => document.path(),
+            Item::Legacy(document) => document.path(),
         }
     }
 
@@ -137,12 +144,13 @@ pub(crate) fn tell_apart(found: &mut ParsedDocuments) -> Option<String> {
             continue;
         }
         dropped.insert(before);
-        conflicts.push(format!(
-            "{} is given twice, and differently: in {} and in {}; leave one of them out",
-            identity.shown(),
-            items[before].place(),
-            item.place()
-        ));
+        let before = items[before];
+        let what_if = match before.path() == item.path() {
+            true => "",
+            false => ", or name the file that is to count with --changed instead of -f",
+        };
+        let places = format!("in {} and in {}", before.place(), item.place());
+        conflicts.push(format!("{} is given twice, and differently: {places}; leave one of them out{what_if}", identity.shown()));
     }
     let mut kept = (0..items.len()).map(|at| !dropped.contains(&at)).collect::<Vec<_>>().into_iter();
     found.documents.retain(|_| kept.next().unwrap_or(true));

@@ -7,7 +7,7 @@ use super::expansion::Replicas;
 use super::files;
 use super::identity::tell_apart;
 use super::remarks::Remark;
-use super::replacement::replace;
+use super::replacement::{Layer, replace};
 use super::served;
 use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
@@ -61,19 +61,39 @@ pub enum Expansion<'a> {
 /// # Errors
 /// Unreadable input, with its position.
 pub fn read(files: &[PathBuf], when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
-    read_over(None, files, when, expansion)
+    read_over(None, files, &[], when, expansion)
 }
 
-/// The same, over the objects of a cluster: those of the files count instead of those of the same names.
+/// The same, over the objects of a cluster: those of the files count instead of those of the same names, and those of `changed` instead
+/// of either.
 ///
 /// # Errors
 /// Unreadable input, with its position.
 pub(crate) fn read_over(
     cluster: Option<ParsedDocuments>,
     files: &[PathBuf],
+    changed: &[PathBuf],
     when: When,
     expansion: Expansion<'_>,
 ) -> Result<Manifests, ReadError> {
+    files::only_one_stdin(files.iter().chain(changed))?;
+    let (mut found, mut notes) = parsed(files, cluster.is_some())?;
+    if let Some(cluster) = cluster {
+        notes.extend(replace(cluster, &mut found, Layer::Files));
+    }
+    if !changed.is_empty() {
+        let (mut over, without) = parsed(changed, false)?;
+        notes.extend(without);
+        notes.extend(replace(found, &mut over, Layer::Changed));
+        found = over;
+    }
+    let mut manifests = assemble(found, when, expansion)?;
+    manifests.expanded.splice(0..0, notes);
+    Ok(manifests)
+}
+
+/// The documents of files, and a line for each that has none. Where `may_be_none`, no files need be named.
+fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<String>), ReadError> {
     let (mut found, mut without) = (ParsedDocuments::default(), Vec::new());
     for file in files::read_all(files, &mut std::io::stdin()) {
         let file = file?;
@@ -83,14 +103,10 @@ pub(crate) fn read_over(
             without.push(format!("{} has no object: nothing of it is read", file.name));
         }
     }
-    let is_live = cluster.is_some();
-    if found.is_empty() && !(is_live && files.is_empty()) {
+    if found.is_empty() && !(may_be_none && files.is_empty()) {
         return Err(ReadError::NoObjects(files.iter().map(|path| path.display().to_string()).collect()));
     }
-    let notes = cluster.map(|cluster| replace(cluster, &mut found)).unwrap_or_default();
-    let mut manifests = assemble(found, when, expansion)?;
-    manifests.expanded.splice(0..0, without.into_iter().chain(notes));
-    Ok(manifests)
+    Ok((found, without))
 }
 
 impl Manifests {

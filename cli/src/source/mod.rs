@@ -67,6 +67,10 @@ pub struct Source {
     /// `kubectl get -o yaml` prints will do.
     #[arg(short = 'f', long = "filename", value_name = "MANIFESTS")]
     pub files: Vec<PathBuf>,
+    /// What if: manifests that count instead of the objects of the same names in -f, or in the cluster of --context, as if they were
+    /// applied; may be given more than once
+    #[arg(long, value_name = "MANIFESTS")]
+    pub changed: Vec<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
     #[command(flatten)]
@@ -127,7 +131,7 @@ impl Source {
         }
         let expansion = self.expansion(command)?;
         let cluster = live.as_ref().map(|live| live.read(Purpose::Decide)).transpose()?;
-        let mut found = read_over(cluster, &self.files, when, expansion)?;
+        let mut found = read_over(cluster, &self.files, &self.changed, when, expansion)?;
         if let Some(objective) = self.objective {
             found.settings.objective = objective.objective();
         }

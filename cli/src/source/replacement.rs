@@ -1,15 +1,40 @@
-//! Objects of files over those of a cluster.
+//! Objects of files over those of a cluster, and changed ones over both.
 
 use super::documents::{Document, ParsedDocuments};
 use super::identity::Identity;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which objects count instead of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layer {
+    /// Those of -f, over a cluster.
+    Files,
+    /// Those of --changed, over a dump or a cluster.
+    Changed,
+}
+
+impl Layer {
+    fn replaced(self, shown: &str) -> String {
+        match self {
+            Self::Files => format!("{shown} is that of the files, instead of the cluster's"),
+            Self::Changed => format!("{shown} is that of --changed"),
+        }
+    }
+
+    const fn below(self) -> &'static str {
+        match self {
+            Self::Files => "in the cluster",
+            Self::Changed => "before the change",
+        }
+    }
+}
 
 /// Puts the objects of a cluster beside those of files, but for those that the files have too. Returns notes.
 ///
 /// What `kubectl apply` leaves alone an object of a file has from the cluster: its status, its identity, and annotations that the file does
 /// not name.
-pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments) -> Vec<String> {
+pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments, layer: Layer) -> Vec<String> {
     let mut given: BTreeMap<Identity, Option<&mut Document>> = BTreeMap::new();
     given.extend(files.legacy.iter().filter_map(|document| Some((document.identity()?, None))));
     for document in &mut files.documents {
@@ -17,11 +42,13 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments)
             given.insert(identity, Some(document));
         }
     }
+    let mut new: BTreeSet<Identity> = given.keys().cloned().collect();
     let (mut notes, mut classes) = (Vec::new(), Vec::new());
     cluster.documents.retain(|live| {
         let Some(identity) = live.identity() else { return true };
         let Some(file) = given.get_mut(&identity) else { return true };
-        notes.push(format!("{} is that of the files, instead of the cluster's", identity.shown()));
+        new.remove(&identity);
+        notes.push(layer.replaced(&identity.shown()));
         if let Some(file) = file {
             inherit(&mut file.value, &live.value);
             if file.kind() == "EC2NodeClass" {
@@ -30,9 +57,20 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments)
         }
         false
     });
-    cluster.legacy.retain(|live| live.identity().is_none_or(|identity| !given.contains_key(&identity)));
+    cluster.legacy.retain(|live| {
+        let Some(identity) = live.identity().filter(|identity| given.contains_key(identity)) else { return true };
+        if new.remove(&identity) {
+            notes.push(layer.replaced(&identity.shown()));
+        }
+        false
+    });
+    // A change under another name would go unnoticed.
+    notes.extend(new.iter().filter(|_| layer == Layer::Changed).map(|new| format!("{} of --changed is new", new.shown())));
     notes.extend(classes.iter().map(|name| {
-        format!("EC2NodeClass {name}: its subnets, security groups and images are those of its status in the cluster; only AWS knows those of the file")
+        format!(
+            "EC2NodeClass {name}: its subnets, security groups and images are those of its status {}; only AWS knows those of the file",
+            layer.below()
+        )
     }));
     files.append(cluster);
     notes
@@ -85,7 +123,7 @@ mod tests {
         let live = of(&format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{pool}, {other}]}}"#), true);
         let text = "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default, annotations: {a: file}}, spec: {weight: 2}}";
         let mut files = of(text, false);
-        let notes = replace(live, &mut files);
+        let notes = replace(live, &mut files, Layer::Files);
         assert_eq!(notes, ["NodePool \"default\" is that of the files, instead of the cluster's"]);
         let names: Vec<(String, bool)> = files.documents.iter().map(|one| (one.name(), one.live)).collect();
         assert_eq!(names, [("default".to_owned(), false), ("other".to_owned(), true)]);
@@ -103,7 +141,7 @@ mod tests {
         };
         let live = of(&format!(r#"{{"kind": "List", "apiVersion": "v1", "items": [{}, {}]}}"#, pod("default"), pod("shop")), true);
         let mut files = of("{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {}}", false);
-        let notes = replace(live, &mut files);
+        let notes = replace(live, &mut files, Layer::Files);
         assert_eq!(notes, ["Pod \"shop/web\" is that of the files, instead of the cluster's"]);
         assert_eq!(files.documents.len(), 2);
     }

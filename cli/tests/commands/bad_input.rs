@@ -462,7 +462,7 @@ fn a_number_out_of_its_range_is_told_the_range_also_if_it_is_negative() {
 fn standard_input_named_twice_is_refused_by_every_command() {
     for command in [&["plan", "--region", "us-east-1"][..], &["check"], &["validate"], &["convert"]] {
         let ended = whittle(&[command, &["-f", "-", "-f", "-"]].concat(), WEB);
-        refused(&ended, 2, &["standard input: it is named more than once with -f -"]);
+        refused(&ended, 2, &["standard input: it is named more than once with -"]);
     }
 }
 

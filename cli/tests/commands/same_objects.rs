@@ -72,13 +72,36 @@ fn an_object_that_is_given_twice_and_differently_is_refused_with_both_places() {
         assert_eq!(planned.status.code(), Some(1), "{message}");
         assert!(message.contains("Pod \"a\" is given twice, and differently"), "{message}");
         assert!(message.contains("one.yaml, document 2") && message.contains("other.yaml, document 1"), "{message}");
-        assert!(message.contains("leave one of them out"), "{message}");
+        assert!(message.contains("leave one of them out, or name the file that is to count with --changed instead of -f"), "{message}");
         texts.push(out(&planned));
     }
     assert!(texts[0].contains("1 of 1 pods placed"), "the other pod is planned, and this one in neither form: {}", texts[0]);
     assert_eq!(texts[0], texts[1], "the order of the files decides nothing");
     let consolidated = run(&["consolidate"], &[&one, &other, &pool]);
     assert_eq!(consolidated.status.code(), Some(2), "it might protect a node: {}", err(&consolidated));
+}
+
+#[test]
+fn a_changed_object_counts_instead_of_that_of_the_dump_and_a_new_one_is_named() {
+    let files = Files::new("changed");
+    let (dump, changed) = (files.write("dump.yaml", &[pod("a", "1"), pod("b", "1")]), files.write("changed.yaml", &[pod("a", "900")]));
+    let pool = seed("004-provisioner-default.yaml");
+    let planned = run(&["plan", "--changed", &changed], &[&dump, &pool]);
+    assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
+    assert!(out(&planned).contains("1 of 2 pods placed"), "no type has 900 cores: {}", out(&planned));
+    assert!(err(&planned).contains("Pod \"a\" is that of --changed") && !err(&planned).contains("is new"), "{}", err(&planned));
+    let new = files.write("new.yaml", &[pod("c", "1")]);
+    let planned = run(&["plan", "--changed", &new, "--changed", &changed], &[&dump, &pool]);
+    assert!(out(&planned).contains("2 of 3 pods placed"), "{}", out(&planned));
+    assert!(err(&planned).contains("Pod \"c\" of --changed is new"), "a misspelt name would change nothing: {}", err(&planned));
+    // A change needs something that it changes, and standard input is read once.
+    assert_eq!(run(&["plan", "--changed", &changed], &[]).status.code(), Some(2));
+    let twice = run(&["plan", "--changed", "-"], &["-"]);
+    assert!(err(&twice).contains("can be read only once"), "{}", err(&twice));
+    // What is given twice in one file cannot be changed that way.
+    let both = files.write("both.yaml", &[pod("a", "1"), pod("a", "2")]);
+    let planned = run(&["plan"], &[&both, &pool]);
+    assert!(err(&planned).contains("given twice") && !err(&planned).contains("--changed"), "{}", err(&planned));
 }
 
 #[test]
