@@ -87,6 +87,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
         state_nodes: input.nodes,
         excluded: Bits::default(),
         views: Map::default(),
+        meant: Map::default(),
         meter,
     };
     ReusableProblem { problem, simulated_from: pods.iter().map(|p| p.simulated_from).collect(), rejected, membership }

@@ -5,6 +5,7 @@ use super::fit::FitError;
 use super::ids::{CatalogId, ClassId, DimId, GroupId, IdVec, Key, PodId, PoolId, SetId, TypeId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
+use super::meant;
 use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
 use super::pools::{Template, UnusablePool};
@@ -17,7 +18,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods::{self, HostPort};
 use whittle_model::requirements::{Allowed, Conflict, Operator};
-use whittle_model::scheduling::{Cause, Finding, LimitLeft, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready};
+use whittle_model::scheduling::{Cause, Finding, LimitLeft, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready, meant_key};
 use whittle_units::{Quantity, Resources};
 
 /// After this many rejections by NodePools, further classes only get that of the first NodePool: the reasons of twenty thousand
@@ -59,7 +60,7 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
         let class = &pool.source.spec.template.spec.node_class_ref;
         let why = Unready::of(pool.source, problem.objects);
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name), why };
-        return PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+        return PoolRejection::of(node_pool, cause);
     };
     let view = problem.view(at, set);
     let all = Bits::all(problem.catalogs[at].len());
@@ -81,7 +82,8 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
-    PoolRejection { node_pool, cause, ruled_out, nearest: None, limits: Vec::new() }
+    let meant = meant::of(problem, at, set, false);
+    PoolRejection { ruled_out, meant, ..PoolRejection::of(node_pool, cause) }
 }
 
 /// Why there is no NodePool to create nodes: those that are there are not ready, or there is none.
@@ -90,7 +92,7 @@ pub(crate) fn no_node_pools(problem: &Problem<'_>) -> Reason {
     let rejection = |pool: &NodePool| {
         let cause = Cause::Unready(Unready::of(pool, problem.objects)?);
         let node_pool = pool.metadata.name.clone();
-        Some(PoolRejection { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() })
+        Some(PoolRejection::of(node_pool, cause))
     };
     let mut unready: Vec<PoolRejection> = pools.filter_map(rejection).collect();
     unready.sort_by(|a, b| a.node_pool.cmp(&b.node_pool));
@@ -127,13 +129,8 @@ fn reason(
     let explained = problem.pools.ids().take(pools).map(|pool| {
         explain_pool(problem, state, class, relaxation, pool).unwrap_or_else(|| {
             let node_pool = problem.pools[pool].source.metadata.name.clone();
-            PoolRejection {
-                cause: resolved_since(state, pool, &node_pool),
-                node_pool,
-                ruled_out: Vec::new(),
-                nearest: None,
-                limits: Vec::new(),
-            }
+            let cause = resolved_since(state, pool, &node_pool);
+            PoolRejection::of(node_pool, cause)
         })
     });
     Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
@@ -148,7 +145,7 @@ fn resolved_since(state: &State, pool: PoolId, node_pool: &str) -> Cause {
 /// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
 fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: PoolId) -> Option<PoolRejection> {
     let node_pool = problem.pools[pool].source.metadata.name.clone();
-    let plain = |cause| PoolRejection { node_pool: node_pool.clone(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+    let plain = |cause| PoolRejection::of(node_pool.clone(), cause);
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }
@@ -162,8 +159,9 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
         return Some(plain(Cause::Taints(untolerated)));
     }
     let template = problem.pools[pool].set;
+    let asks_unknown = |problem: &mut Problem<'_>| meant::of(problem, problem.pools[pool].catalog, relaxation.full, true);
     if let Err(cause) = check_compatible(problem, template, relaxation.full, relaxation.host.as_ref()) {
-        return Some(plain(cause));
+        return Some(PoolRejection { meant: asks_unknown(problem), ..plain(cause) });
     }
     let merged = problem.merge(template, relaxation.full, LabelsOf::NewNode).unwrap_or(template);
     let mut cause = None;
@@ -183,7 +181,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
                 let all = problem.pools[pool].types.clone();
                 let limited = types.count() < all.count() && explain_types(problem, class, pool, &all, set).is_none();
                 let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
-                cause = Some(PoolRejection { node_pool: node_pool.clone(), cause: found, ruled_out, nearest, limits });
+                cause = Some(PoolRejection { ruled_out, nearest, limits, meant: asks_unknown(problem), ..plain(found) });
             }
         }
     }
@@ -242,14 +240,14 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host
 }
 
 /// The label that was probably meant by `key`: one that contains it or has the same end, preferably one with the same name
-/// after the slash.
+/// after the slash; else one that differs by a typing error.
 fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
     let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
     let is_similar = |name: &str| name.contains(key) || name.ends_with(tail);
     let mut known: Vec<&str> = problem.well_known.iter().map(|k| problem.names.key_name(*k)).collect();
     known.sort_unstable_by_key(|name| (name.split_once('/').is_none_or(|(_, last)| last != tail), *name));
     let own = offered.iter().map(|(k, _)| problem.names.key_name(*k));
-    known.into_iter().chain(own).find(|name| is_similar(name)).map(str::to_owned)
+    known.into_iter().chain(own).find(|name| is_similar(name)).or_else(|| meant_key(key)).map(str::to_owned)
 }
 
 /// The requirements after topology, or the group that refuses.

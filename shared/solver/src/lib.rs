@@ -65,6 +65,7 @@ mod repack; // pods move between new machines
 
 // The result.
 mod explain; // why a pod has no place
+mod meant; // which values are probably misspelt
 mod finish; // from decisions to the plan
 
 // Entry points.

@@ -79,6 +79,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) excluded: Bits<MachineId>,
     pub(crate) tolerance: ToleranceTable,
     pub(crate) views: Map<(CatalogId, SetId), Rc<View>>,
+    /// What was probably meant by values that no type has, so that no value is compared with all others twice.
+    pub(crate) meant: Map<(CatalogId, Key, Val), Rc<[String]>>,
     /// The work done on it.
     pub(crate) meter: Meter,
 }

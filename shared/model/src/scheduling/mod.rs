@@ -2,6 +2,7 @@
 
 mod input;
 mod instance_types;
+mod meant;
 mod plan;
 mod reason;
 mod remedy;
@@ -9,6 +10,7 @@ mod unready;
 
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
 pub use instance_types::InstanceTypes;
+pub use meant::{Known, Meant, meant_key, meant_values};
 pub use plan::{Cursor, LeftOut, MachineCosts, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault};
 pub use remedy::Remedy;

@@ -1,5 +1,6 @@
 //! Explanations as data, with the texts that users search for.
 
+use super::meant::Meant;
 use super::unready::Unready;
 use crate::requirements::Requirements;
 use std::fmt::{self, Display};
@@ -52,6 +53,16 @@ pub struct PoolRejection {
     pub nearest: Option<NearestMiss>,
     /// The limits without which some instance type would fit.
     pub limits: Vec<LimitLeft>,
+    /// Values that are asked for and that no instance type has, with what was probably meant.
+    pub meant: Vec<Meant>,
+}
+
+impl PoolRejection {
+    /// A rejection of which nothing but the cause is to be told.
+    #[must_use]
+    pub fn of(node_pool: String, cause: Cause) -> Self {
+        Self { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new(), meant: Vec::new() }
+    }
 }
 
 /// What remains of a NodePool's limit, and how many types that excludes.
@@ -497,7 +508,7 @@ mod tests {
     use super::*;
 
     fn rejection(cause: Cause, limits: Vec<LimitLeft>) -> PoolRejection {
-        PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest: None, limits }
+        PoolRejection { limits, ..PoolRejection::of("default".into(), cause) }
     }
 
     fn too_small(resource: &str, largest: i64) -> PoolRejection {

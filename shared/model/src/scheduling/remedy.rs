@@ -1,6 +1,7 @@
 //! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
 //! what passes by itself, and of what nobody can change.
 
+use super::meant::Meant;
 use super::reason::{Cause, Finding, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
 use std::fmt::{self, Display};
@@ -84,6 +85,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::UndefinedLabel { key, meant: None } => {
             format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
         }
+        Cause::Disjoint(_) | Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
         // Who names another NodePool means it.
         Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| key == labels::NODE_POOL) => return None,
         Cause::Disjoint(keys) => {
@@ -128,6 +130,15 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
     })
+}
+
+/// Values that are probably misspelt, corrected where they are.
+fn of_meant(meant: &[Meant]) -> String {
+    let asked = |by_pod: bool, place: &str| {
+        let of: Vec<String> = meant.iter().filter(|one| one.by_pod == by_pod).map(ToString::to_string).collect();
+        (!of.is_empty()).then(|| format!("{} in {place}", of.join(" and ")))
+    };
+    [asked(true, ASKS), asked(false, "its spec.template")].into_iter().flatten().collect::<Vec<_>>().join(", and ")
 }
 
 /// What would make an instance type fit.
@@ -179,7 +190,7 @@ mod tests {
     use super::*;
 
     fn told(cause: Cause, nearest: Option<NearestMiss>) -> String {
-        let rejection = PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest, limits: Vec::new() };
+        let rejection = PoolRejection { nearest, ..PoolRejection::of("default".into(), cause) };
         rejection.remedy().map(|remedy| remedy.text).unwrap_or_default()
     }
 
@@ -213,10 +224,29 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelt_value_is_corrected_where_it_is() {
+        let meant = |key: &str, value: &str, meant: &str, by_pod| Meant {
+            key: key.into(),
+            value: value.into(),
+            values: vec![meant.into()],
+            by_pod,
+        };
+        let told = |meant: Vec<Meant>| {
+            let cause = Cause::Disjoint(vec![("kubernetes.io/arch".into(), "In [x86_64]".into(), "In [amd64]".into())]);
+            PoolRejection { meant, ..PoolRejection::of("default".into(), cause) }.remedy().map(|remedy| remedy.text).unwrap_or_default()
+        };
+        let (arch, capacity) = (meant("kubernetes.io/arch", "x86_64", "amd64", true), meant("k", "ondemand", "on-demand", false));
+        let pod = "kubernetes.io/arch amd64 instead of x86_64 in the pod's node selector or affinity";
+        assert_eq!(told(vec![arch.clone()]), pod);
+        assert_eq!(told(vec![arch, capacity]), format!("{pod}, and k on-demand instead of ondemand in its spec.template"));
+        assert!(told(Vec::new()).starts_with("its spec.template allowing kubernetes.io/arch In [x86_64]"));
+    }
+
+    #[test]
     fn a_class_is_named_and_one_that_is_new_takes_nothing() {
         let told = |why: Unready| {
             let cause = Cause::Unready(why);
-            let rejection = PoolRejection { node_pool: "default".into(), cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new() };
+            let rejection = PoolRejection::of("default".into(), cause);
             Reason::Pools(vec![rejection]).remedies().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let class = || "EC2NodeClass \"a\"".to_owned();

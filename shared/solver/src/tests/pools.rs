@@ -253,6 +253,29 @@ fn pods_share_a_machine_when_their_values_overlap() {
 }
 
 #[test]
+fn a_value_that_no_type_has_hints_at_one_that_there_is() {
+    let remedies = |pool: serde_json::Value, pod: serde_json::Value| {
+        let mut world = World::new();
+        world.pool("default", pool);
+        world.pod("it", pod);
+        let plan = world.plan();
+        plan.left_out.iter().flat_map(|left| left.reason.remedies()).map(|remedy| remedy.text).collect::<Vec<_>>()
+    };
+    let in_arch = |value: &str| json!({"requirements": [expr(labels::ARCH, "In", &[value])]});
+    let said = ["kubernetes.io/arch amd64 instead of x86_64 in the pod's node selector or affinity"];
+    for pool in [json!({}), in_arch("amd64")] {
+        assert_eq!(remedies(pool, json!({"nodeSelector": {labels::ARCH: "x86_64"}})), said);
+    }
+    let of_pool = remedies(in_arch("x86_64"), json!({}));
+    assert_eq!(of_pool, ["kubernetes.io/arch amd64 instead of x86_64 in its spec.template"]);
+    let other = remedies(json!({}), json!({"nodeSelector": {labels::ARCH: "arm64"}}));
+    assert!(other.iter().all(|text| !text.contains("instead of")), "another architecture is no typing error: {other:?}");
+    let one_of_two =
+        remedies(in_arch("amd64"), required(&[&[expr(labels::ARCH, "In", &["x86_64", "amd64"]), expr(labels::ZONE, "In", &["nowhere"])]]));
+    assert!(one_of_two.iter().all(|text| !text.contains("x86_64 in")), "one of the values is there: {one_of_two:?}");
+}
+
+#[test]
 fn an_unknown_key_hints_at_the_label_that_was_meant() {
     for (asked, meant) in [
         ("zone", Some("topology.kubernetes.io/zone")),
@@ -266,6 +289,8 @@ fn an_unknown_key_hints_at_the_label_that_was_meant() {
         ("topology.kubernetes.io/regio", Some("topology.kubernetes.io/region")),
         ("node.kubernetes.io/region", Some("topology.kubernetes.io/region")),
         ("karpenter/nodepool", Some("karpenter.sh/nodepool")),
+        ("topology.kubernetes.io/zones", Some("topology.kubernetes.io/zone")),
+        ("kubernetes.io/acrh", Some("kubernetes.io/arch")),
         ("deployment", None),
     ] {
         let mut world = World::new();
