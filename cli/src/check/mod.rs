@@ -2,6 +2,7 @@
 
 mod classes;
 mod findings;
+mod overlays;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -210,6 +211,7 @@ impl Findings {
             self.add(Level::Error, [unjudged(role)]);
         }
         let classes: Vec<Ec2NodeClass> = converted.objects.iter().filter_map(class_of).cloned().collect();
+        let conflicts = overlay_conflicts(&converted.objects);
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
@@ -218,9 +220,14 @@ impl Findings {
                     self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
                     let missing = source::classes::dangling([&**pool], &classes);
                     self.add(Level::Warning, missing.iter().map(ToString::to_string));
-                    if missing.is_empty() || !found.errors.is_empty() {
+                    let remarks = source::requirements::remarks(pool);
+                    self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
+                    if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));
                     }
+                }
+                Object::NodeOverlay(overlay) if conflicts.contains_key(&overlay.metadata.name) => {
+                    self.add(Level::Warning, [format!("{name}, {}", conflicts[&overlay.metadata.name])]);
                 }
                 Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::CapacityBuffer(_) => {
                     let found = validate::runtime::findings(object);
@@ -318,6 +325,21 @@ fn unjudged(role: &str) -> String {
          with -f, as `kubectl get configmap {AWS_AUTH} -n kube-system -o yaml` prints it; where access entries alone let nodes join, \
          `whittle doctor` looks at these"
     )
+}
+
+/// The NodeOverlays that are left aside because of others, and why.
+fn overlay_conflicts(objects: &[Object]) -> BTreeMap<String, String> {
+    let of_overlay = |object: &Object| match object {
+        Object::NodeOverlay(overlay) => Some((**overlay).clone()),
+        _ => None,
+    };
+    let of_pool = |object: &Object| match object {
+        Object::NodePool(pool) => Some((**pool).clone()),
+        _ => None,
+    };
+    let overlays: Vec<_> = objects.iter().filter_map(of_overlay).collect();
+    let pools: Vec<_> = objects.iter().filter_map(of_pool).collect();
+    overlays::conflicts(&overlays, &pools)
 }
 
 fn class_of(object: &Object) -> Option<&Ec2NodeClass> {

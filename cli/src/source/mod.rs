@@ -28,6 +28,7 @@ mod error;
 mod options;
 pub(crate) mod preferences;
 pub(crate) mod remarks;
+pub(crate) mod requirements;
 
 pub(crate) use answer::Answer;
 pub(crate) use documents::ParsedDocuments;
@@ -164,7 +165,8 @@ impl Source {
         for pool in &found.objects.node_pools {
             let name = NodePool::given_name(&pool.metadata.name);
             let faults = validate::runtime::schedules(pool);
-            remarks.extend(faults.iter().map(|fault| Remark::warning(format!("NodePool {name:?}, {fault}"))));
+            let faults = faults.into_iter().chain(requirements::remarks(pool));
+            remarks.extend(faults.map(|fault| Remark::warning(format!("NodePool {name:?}, {fault}"))));
         }
         remarks.extend(
             found
