@@ -25,6 +25,7 @@ mod market;
 
 mod answer;
 mod error;
+mod old_scalars;
 mod options;
 pub(crate) mod preferences;
 pub(crate) mod remarks;

@@ -626,3 +626,20 @@ fn lines_may_end_with_a_carriage_return_alone() {
         assert!(planned.status.success() && out(&planned).contains("0 of 6 pods placed"), "{ends:?}: {}{}", out(&planned), err(&planned));
     }
 }
+
+/// As kubectl reads them: by YAML 1.1.
+#[test]
+fn numbers_and_words_mean_in_plans_what_they_mean_to_kubectl() {
+    let pool = concat!(env!("CARGO_MANIFEST_DIR"), "/src/local/demo/pool.yaml");
+    let plan = |pod: &str| {
+        let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {pod}}}");
+        whittle(&["plan", "-f", pool, "-f", "-", "--region", "us-east-1"], &pod)
+    };
+    let octal = plan("{containers: [{name: c, resources: {requests: {cpu: 016}}}]}");
+    assert!(out(&octal).contains("cpu 14"), "{}", out(&octal));
+    let word = plan("{nodeSelector: {team: yes}, containers: [{name: c}]}");
+    assert_eq!(word.status.code(), Some(1), "{}", out(&word));
+    assert!(err(&word).contains("spec.nodeSelector.team: text is needed here, not true"), "{}", err(&word));
+    let quoted = plan("{terminationGracePeriodSeconds: 0x1E, containers: [{name: c, env: [{name: a, value: 'yes'}]}]}");
+    assert_eq!(quoted.status.code(), Some(0), "{}{}", out(&quoted), err(&quoted));
+}

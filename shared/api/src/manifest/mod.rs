@@ -37,6 +37,12 @@ pub struct Located<T> {
 /// Converts JSON to an object of one kind.
 type Reader = fn(Value) -> Result<Object, FieldError>;
 
+/// The first document of a text as JSON, by the rules of kubectl: those of YAML 1.1, by which `yes` is a boolean and `010` is eight.
+#[must_use]
+pub fn json_of(text: &str) -> Option<Value> {
+    yaml::documents(text).ok()?.first().map(Node::to_json)
+}
+
 /// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by
 /// kubectl (unknown fields are errors), other kinds only in the fields that we use. Repeated keys are errors in all. One of Karpenter's
 /// kinds in a group that is nearly Karpenter's is an error, too.
