@@ -195,9 +195,9 @@ fn present(
     let plan = plan::decide(&read, offered.clone(), packing).plan;
     let decision = consolidate::decide(&read, &offered, packing);
     Ok(read.answer(if json_wanted {
-        document(machine_json(&name, &plan, &decision))
+        document(machine_json(&name, &plan, (&decision, &read.objects.node_pools)))
     } else {
-        currency.shown(machine_text(&name, &plan, &decision))
+        currency.shown(machine_text(&name, &plan, (&decision, &read.objects.node_pools)))
     }))
 }
 
@@ -402,11 +402,11 @@ fn removes(command: &Command, name: &str) -> bool {
     command.removals.iter().any(|removal| removal.node == name || removal.node_claim == name)
 }
 
-fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
+fn machine_text(name: &str, plan: &Plan, (decision, pools): (&Decision, &[NodePool])) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
         let _ = writeln!(out, "  {}", verdict.reason);
-        out.extend(verdict.reason.remedy().map(|remedy| remedies::line(&remedy)));
+        out.extend(verdict.remedy(pools).map(|remedy| remedies::line(&remedy)));
     }
     for command in decision.commands.iter().filter(|command| removes(command, name)) {
         let _ = writeln!(out, "  {command} (saves {} an hour)", command.savings);
@@ -434,14 +434,14 @@ fn machine_text(name: &str, plan: &Plan, decision: &Decision) -> String {
     out
 }
 
-fn machine_json(name: &str, plan: &Plan, decision: &Decision) -> Value {
+fn machine_json(name: &str, plan: &Plan, (decision, pools): (&Decision, &[NodePool])) -> Value {
     let verdict = decision.verdicts.iter().find(|v| v.node == name || v.node_claim == name);
     let commands = decision.commands.iter().filter(|command| removes(command, name));
     let pods = plan.placements.iter().filter(|p| p.node == name).flat_map(|p| &p.pods).map(PodRef::key);
     json!({
         "machine": name,
         "verdict": verdict.map(|verdict| consolidate::output::verdict(decision, verdict)),
-        "remedy": verdict.and_then(|verdict| verdict.reason.remedy()).map(|remedy| remedy.text),
+        "remedy": verdict.and_then(|verdict| verdict.remedy(pools)).map(|remedy| remedy.text),
         "commands": commands.map(consolidate::output::command).collect::<Vec<_>>(),
         "pods": pods.collect::<Vec<_>>(),
     })

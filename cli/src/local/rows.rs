@@ -402,8 +402,8 @@ pub(crate) fn events(world: &World) -> Vec<Listed<'_>> {
         (*last, *count) = (kept, *count + kept.count);
     }
     let mut seen: Vec<(&KeptEvent, u32)> = once.into_values().collect();
-    seen.sort_by_key(|(kept, _)| kept.at);
-    let listed = |(kept, count): (&'_ KeptEvent, u32)| (kept.at, count, kept.event.clone());
+    seen.sort_by_key(|(kept, _)| kept.last);
+    let listed = |(kept, count): (&'_ KeptEvent, u32)| (kept.last, count, kept.event.clone());
     let row = |(at, count, event): (Timestamp, u32, whittle_ports::ClusterEvent)| {
         let object = format!("{}/{}", event.kind.to_lowercase(), event.name);
         // Where Kubernetes keeps Events about what is in no namespace.

@@ -415,8 +415,11 @@ impl Session {
 /// What is wrong with the map of roles whose nodes may join. Nodes of the simulation join without it.
 fn aws_auth_faults(map: &ConfigMap) -> Option<String> {
     let faults = aws_auth::diagnose(map).faults;
-    (!faults.is_empty())
-        .then(|| faults.iter().map(|fault| format!("warning: ConfigMap {:?}, {fault}", map.metadata.key())).collect::<Vec<_>>().join("\n"))
+    let mut lines: Vec<String> = faults.iter().map(|fault| format!("warning: ConfigMap {:?}, {fault}", map.metadata.key())).collect();
+    lines.extend(
+        (!faults.is_empty()).then(|| "nodes of the simulation join all the same, as those of a role with an access entry do".to_owned()),
+    );
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// `x` means `default/x`.

@@ -43,7 +43,7 @@ pub(crate) async fn store_verdicts<P: Rights>(
         unless_conflict(ports.store().write(cluster, &page, revision).await)?;
     }
     for verdict in decision.verdicts.iter().filter(|verdict| new.changed.contains(verdict.node.as_str())) {
-        let remedies: Vec<String> = verdict.reason.remedy().iter().map(ToString::to_string).collect();
+        let remedies: Vec<String> = verdict.remedy(&snapshot.objects.node_pools).iter().map(ToString::to_string).collect();
         let detail = if remedies.is_empty() { serde_json::Value::Null } else { serde_json::json!({ "remedies": remedies }) };
         report.explain(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict_text(decision, verdict, shadow), detail);
     }

@@ -256,16 +256,19 @@ fn poor_score(thousandths: u64) -> Description {
 
 fn saves_too_little(savings: Savings, minimum: Price) -> Description {
     let event = format!("Saves ${:.4} an hour, under the minimum of ${:.4}", savings.dollars(), minimum.dollars());
-    let per_day = (dollars_per_day(savings.dollars()), dollars_per_day(minimum.dollars()));
+    let per_day = (dollars(savings.dollars() * 24.0), dollars(minimum.dollars() * 24.0));
     Description::new("SavesTooLittle", event)
         .with_explanation(format!("saves {} a day, under the minimum of {}", per_day.0, per_day.1))
         .values(json!({ "savings": rounded(savings), "minimum": minimum.dollars() }))
 }
 
 fn waits_turn(savings: Savings) -> Description {
-    Description::new("WaitsTurn", format!("Can be removed or replaced (saves {savings} an hour) after the command in progress"))
-        .without_event()
-        .values(json!({ "savings": rounded(savings) }))
+    Description::new(
+        "WaitsTurn",
+        format!("Can be removed or replaced (saves {savings} an hour) after the command in progress", savings = dollars(savings.dollars())),
+    )
+    .without_event()
+    .values(json!({ "savings": rounded(savings) }))
 }
 
 impl VerdictReason {
@@ -283,7 +286,7 @@ impl VerdictReason {
     #[must_use]
     pub fn values(&self) -> Value {
         match self {
-            Self::Chosen { savings, .. } => json!({ "savings": rounded(*savings) }),
+            Self::Chosen { savings, nodes, .. } => json!({ "savings": rounded(*savings), "nodes": nodes }),
             Self::Blocked(blocker) => blocker.describe().values,
             Self::Kept(reason) => reason.describe().values,
         }
@@ -301,7 +304,10 @@ impl fmt::Display for KeepReason {
 impl fmt::Display for VerdictReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Chosen { reason, action, savings } => write!(f, "{}: {reason} (savings: {savings} an hour)", action.as_str()),
+            Self::Chosen { reason, action, savings, nodes } => {
+                let together = if *nodes > 1 { format!(", of {nodes} nodes together") } else { String::new() };
+                write!(f, "{}: {reason} (savings: {} an hour{together})", action.as_str(), dollars(savings.dollars()))
+            }
             Self::Blocked(blocker) => write!(f, "kept: {}", blocker.describe().explanation()),
             Self::Kept(reason) => write!(f, "kept: {}", reason.describe().explanation()),
         }
@@ -313,10 +319,9 @@ fn rounded(savings: Savings) -> f64 {
     (savings.dollars() * 1e6).round() / 1e6
 }
 
-/// Dollars per day from dollars per hour: cents, or four digits below one cent.
-fn dollars_per_day(per_hour: f64) -> String {
-    let day = per_hour * 24.0;
-    if day.abs() < 0.01 { format!("${day:.4}") } else { format!("${day:.2}") }
+/// Dollars with cents, or with four digits below one cent.
+fn dollars(amount: f64) -> String {
+    if amount != 0.0 && amount.abs() < 0.01 { format!("${amount:.4}") } else { format!("${amount:.2}") }
 }
 
 #[cfg(test)]
@@ -365,7 +370,8 @@ mod tests {
         );
         check(VerdictReason::Kept(KeepReason::StaticPool), "kept: NodePool is static");
         let savings = Savings::between(Price::from_dollars(0.5), Price::from_dollars(0.25));
-        let chosen = VerdictReason::Chosen { reason: Reason::Underutilized, action: Action::Replace, savings };
-        check(chosen, "replace: Underutilized (savings: $0.25 an hour)");
+        let chosen = |nodes| VerdictReason::Chosen { reason: Reason::Underutilized, action: Action::Replace, savings, nodes };
+        check(chosen(1), "replace: Underutilized (savings: $0.25 an hour)");
+        check(chosen(2), "replace: Underutilized (savings: $0.25 an hour, of 2 nodes together)");
     }
 }

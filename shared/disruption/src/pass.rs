@@ -179,7 +179,12 @@ impl<'w> Pass<'w> {
 
     pub(super) fn finish(mut self, commands: Vec<Command>) -> Decision {
         for command in &commands {
-            let reason = VerdictReason::Chosen { reason: command.method.reason(), action: command.action(), savings: command.savings };
+            let reason = VerdictReason::Chosen {
+                reason: command.method.reason(),
+                action: command.action(),
+                savings: command.savings,
+                nodes: command.removals.len(),
+            };
             for candidate in &self.candidates {
                 if command.removals.iter().any(|removal| removal.node == candidate.name()) {
                     self.verdicts.insert(candidate.name(), reason.clone());

@@ -2,21 +2,41 @@
 //! more. Nothing is said of what passes by itself, and of what nobody can change. Of pods: `remedy` of `whittle_model::scheduling`.
 
 use super::pdb::PdbBlock;
-use super::verdict::{Blocker, KeepReason, VerdictReason};
+use super::verdict::{Blocker, KeepReason, Verdict, VerdictReason};
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::scheduling::Remedy;
 
-impl VerdictReason {
-    /// What would let consolidation remove or replace the machine.
+impl Verdict {
+    /// What would let consolidation remove or replace the machine; `pools` tell which of them are Provisioners in the cluster, whose
+    /// fields have other names.
     #[must_use]
-    pub fn remedy(&self) -> Option<Remedy> {
-        let text = match self {
-            Self::Chosen { .. } => None,
-            Self::Blocked(blocker) => of_blocker(blocker),
-            Self::Kept(reason) => of_kept(reason),
+    pub fn remedy(&self, pools: &[NodePool]) -> Option<Remedy> {
+        let of_provisioner = || pools.iter().any(|pool| pool.metadata.name == self.node_pool && pool.is_converted_provisioner());
+        let text = match &self.reason {
+            VerdictReason::Chosen { .. } => None,
+            VerdictReason::Blocked(blocker) => of_blocker(blocker),
+            VerdictReason::Kept(reason) if of_provisioner() => of_kept_by_provisioner(reason),
+            VerdictReason::Kept(reason) => of_kept(reason),
         };
         text.map(|text| Remedy { node_pool: None, text })
     }
+}
+
+/// In the fields of a Provisioner, which has neither budgets nor a time to wait, but for empty nodes.
+fn of_kept_by_provisioner(reason: &KeepReason) -> Option<String> {
+    Some(match reason {
+        KeepReason::ConsolidationDisabled { pool } => {
+            format!("spec.consolidation.enabled: true, or spec.ttlSecondsAfterEmpty, in Provisioner {pool}")
+        }
+        KeepReason::NotEmpty { pool } => {
+            format!("spec.consolidation.enabled: true instead of spec.ttlSecondsAfterEmpty in Provisioner {pool}")
+        }
+        KeepReason::ConsolidateAfter { empty_for: Some(_), .. } => "that time, or a smaller spec.ttlSecondsAfterEmpty".to_owned(),
+        KeepReason::ConsolidateAfter { .. } => "that time".to_owned(),
+        KeepReason::BudgetExhausted { .. } => "the end of disruptions under way".to_owned(),
+        other => return of_kept(other),
+    })
 }
 
 fn of_blocker(blocker: &Blocker) -> Option<String> {
@@ -96,16 +116,34 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whittle_api::meta::ObjectMeta;
+
+    fn remedy(reason: VerdictReason, pools: &[NodePool]) -> Option<String> {
+        let verdict = Verdict { node: "n".to_owned(), node_claim: "c".to_owned(), node_pool: "default".to_owned(), reason };
+        verdict.remedy(pools).map(|remedy| remedy.text)
+    }
 
     #[test]
     fn a_node_that_is_not_ready_yet_passes_and_a_disruption_budget_is_named() {
         let would_not = |why: &str| {
             let listed = vec![("default/p".to_owned(), why.to_owned())];
-            VerdictReason::Kept(KeepReason::PodsWouldNotSchedule { listed, others: 0 }).remedy()
+            remedy(VerdictReason::Kept(KeepReason::PodsWouldNotSchedule { listed, others: 0 }), &[])
         };
         assert_eq!(would_not("would schedule against uninitialized node/n"), None);
         assert!(would_not("did not tolerate taint (taint=a:NoSchedule)").is_some());
-        let pdb = VerdictReason::Blocked(Blocker::Pdb(PdbBlock::Exhausted("web/api".to_owned()))).remedy().unwrap();
-        assert!(pdb.text.starts_with("PodDisruptionBudget web/api allowing a disruption (status.disruptionsAllowed)"), "{}", pdb.text);
+        let pdb = remedy(VerdictReason::Blocked(Blocker::Pdb(PdbBlock::Exhausted("web/api".to_owned()))), &[]).unwrap();
+        assert!(pdb.starts_with("PodDisruptionBudget web/api allowing a disruption (status.disruptionsAllowed)"), "{pdb}");
+    }
+
+    #[test]
+    fn a_provisioner_is_corrected_by_its_own_fields() {
+        let pool = |annotations: &[&str]| {
+            let mut metadata = ObjectMeta::named("default");
+            metadata.annotations = annotations.iter().map(|&key| (key.to_owned(), "Provisioner".to_owned())).collect();
+            NodePool { metadata, ..NodePool::default() }
+        };
+        let told = |pool: NodePool| remedy(VerdictReason::Kept(KeepReason::NotEmpty { pool: "default".to_owned() }), &[pool]).unwrap();
+        assert!(told(pool(&[labels::CONVERTED_FROM])).starts_with("spec.consolidation.enabled: true instead of"));
+        assert!(told(pool(&[])).starts_with("WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy"));
     }
 }

@@ -55,12 +55,11 @@ pub(crate) fn unusable_pools(problem: &mut Problem<'_>) -> Vec<PoolRejection> {
 }
 
 fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolRejection {
-    let node_pool = pool.source.metadata.name.clone();
     let Some(Template { catalog: at, set, .. }) = pool.template else {
         let class = &pool.source.spec.template.spec.node_class_ref;
         let why = Unready::of(pool.source, problem.objects);
         let cause = Cause::NothingOffered { node_class: format!("{} {:?}", class.kind, class.name), why };
-        return PoolRejection::of(node_pool, cause);
+        return PoolRejection::of(pool.source, cause);
     };
     let view = problem.view(at, set);
     let all = Bits::all(problem.catalogs[at].len());
@@ -83,7 +82,7 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
     let meant = meant::of(problem, at, set, false);
-    PoolRejection { ruled_out, meant, ..PoolRejection::of(node_pool, cause) }
+    PoolRejection { ruled_out, meant, ..PoolRejection::of(pool.source, cause) }
 }
 
 /// Why there is no NodePool to create nodes: those that are there are not ready, or there is none.
@@ -91,8 +90,7 @@ pub(crate) fn no_node_pools(problem: &Problem<'_>) -> Reason {
     let pools = problem.objects.node_pools.iter().filter(|pool| !pool.is_static() && !pool.metadata.is_deleting());
     let rejection = |pool: &NodePool| {
         let cause = Cause::Unready(Unready::of(pool, problem.objects)?);
-        let node_pool = pool.metadata.name.clone();
-        Some(PoolRejection::of(node_pool, cause))
+        Some(PoolRejection::of(pool, cause))
     };
     let mut unready: Vec<PoolRejection> = pools.filter_map(rejection).collect();
     unready.sort_by(|a, b| a.node_pool.cmp(&b.node_pool));
@@ -128,9 +126,8 @@ fn reason(
     let unusable = if pools < problem.pools.len() { &[] } else { unusable };
     let explained = problem.pools.ids().take(pools).map(|pool| {
         explain_pool(problem, state, class, relaxation, pool).unwrap_or_else(|| {
-            let node_pool = problem.pools[pool].source.metadata.name.clone();
-            let cause = resolved_since(state, pool, &node_pool);
-            PoolRejection::of(node_pool, cause)
+            let source = problem.pools[pool].source;
+            PoolRejection::of(source, resolved_since(state, pool, &source.metadata.name))
         })
     });
     Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
@@ -144,8 +141,9 @@ fn resolved_since(state: &State, pool: PoolId, node_pool: &str) -> Cause {
 
 /// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
 fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: PoolId) -> Option<PoolRejection> {
-    let node_pool = problem.pools[pool].source.metadata.name.clone();
-    let plain = |cause| PoolRejection::of(node_pool.clone(), cause);
+    let source = problem.pools[pool].source;
+    let node_pool = &source.metadata.name;
+    let plain = |cause| PoolRejection::of(source, cause);
     if state.node_limits[pool].is_some_and(|left| left < 1000) {
         return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
     }

@@ -93,7 +93,7 @@ fn joined_node(line: &Line) -> Option<&str> {
 }
 
 /// When and how often the same was said, by the name of the object.
-type Sayings<'a> = BTreeMap<&'a str, Vec<(Timestamp, u32)>>;
+type Sayings<'a> = BTreeMap<&'a str, Vec<(Timestamp, Timestamp, u32)>>;
 
 /// What was decided and published about an object that may have two names, a node and its NodeClaim.
 struct Past<'a> {
@@ -173,16 +173,16 @@ impl<'a> Past<'a> {
         let mut said: BTreeMap<String, Sayings<'_>> = BTreeMap::new();
         for decision in &self.decisions {
             let text = format!("{} ({})", decision.message, decision.subject);
-            said.entry(text).or_default().entry(&decision.subject).or_default().push((decision.at, 1));
+            said.entry(text).or_default().entry(&decision.subject).or_default().push((decision.at, decision.at, 1));
         }
         for kept in &self.events {
             let text = format!("{}: {}", kept.event.reason, kept.event.message);
-            said.entry(text).or_default().entry(&kept.event.name).or_default().push((kept.at, kept.count));
+            said.entry(text).or_default().entry(&kept.event.name).or_default().push((kept.at, kept.last, kept.count));
         }
         let line = |(text, by_object): (String, Sayings<'_>)| {
-            let times = by_object.values().map(|all| all.iter().map(|(_, count)| *count).sum::<u32>()).max().unwrap_or(1);
-            let first = by_object.values().flatten().map(|(at, _)| *at).min()?;
-            let last = by_object.values().flatten().map(|(at, _)| *at).max()?;
+            let times = by_object.values().map(|all| all.iter().map(|(.., count)| *count).sum::<u32>()).max().unwrap_or(1);
+            let first = by_object.values().flatten().map(|(first, ..)| *first).min()?;
+            let last = by_object.values().flatten().map(|(_, last, _)| *last).max()?;
             let text = on_clock(&text, begun);
             let often = if times > 1 { format!(" ({times} times, the last at {})", clock(begun, last)) } else { String::new() };
             Some((first, format!("  {}  {text}{often}\n", clock(begun, first))))

@@ -5,6 +5,7 @@ use super::unready::Unready;
 use crate::requirements::Requirements;
 use std::fmt::{self, Display};
 use whittle_api::k8s::Taint;
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_units::{Price, Quantity, Resources};
 
@@ -55,13 +56,23 @@ pub struct PoolRejection {
     pub limits: Vec<LimitLeft>,
     /// Values that are asked for and that no instance type has, with what was probably meant.
     pub meant: Vec<Meant>,
+    /// Whether it is a Provisioner in the cluster, whose fields have other names.
+    pub is_provisioner: bool,
 }
 
 impl PoolRejection {
     /// A rejection of which nothing but the cause is to be told.
     #[must_use]
-    pub fn of(node_pool: String, cause: Cause) -> Self {
-        Self { node_pool, cause, ruled_out: Vec::new(), nearest: None, limits: Vec::new(), meant: Vec::new() }
+    pub fn of(node_pool: &NodePool, cause: Cause) -> Self {
+        let is_provisioner = node_pool.is_converted_provisioner();
+        Self { is_provisioner, ..Self::of_name(&node_pool.metadata.name, cause) }
+    }
+
+    /// The same, by the NodePool's name.
+    #[must_use]
+    pub fn of_name(node_pool: &str, cause: Cause) -> Self {
+        let (ruled_out, nearest, limits, meant) = Default::default();
+        Self { node_pool: node_pool.to_owned(), cause, ruled_out, nearest, limits, meant, is_provisioner: false }
     }
 }
 
@@ -78,7 +89,8 @@ pub struct LimitLeft {
 impl Display for LimitLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = self.left.max(Quantity::ZERO).text_of(&self.resource);
-        write!(f, "its limit leaves {left} {}, {} instance types are larger", self.resource, self.types)
+        let types = if self.types == 1 { "1 instance type is larger" } else { &format!("{} instance types are larger", self.types) };
+        write!(f, "its limit leaves {left} {}, {types}", self.resource)
     }
 }
 
@@ -508,7 +520,7 @@ mod tests {
     use super::*;
 
     fn rejection(cause: Cause, limits: Vec<LimitLeft>) -> PoolRejection {
-        PoolRejection { limits, ..PoolRejection::of("default".into(), cause) }
+        PoolRejection { limits, ..PoolRejection::of_name("default", cause) }
     }
 
     fn too_small(resource: &str, largest: i64) -> PoolRejection {

@@ -14,6 +14,15 @@ const POOLS_MAX: usize = 10;
 /// What of a pod asks for labels of its node.
 const ASKS: &str = "the pod's node selector or affinity";
 
+/// Fields of a NodePool, and their names in a Provisioner: longer ones first.
+const FIELDS_OF_PROVISIONERS: [(&str, &str); 5] = [
+    ("spec.template.metadata.labels", "spec.labels"),
+    ("spec.template.spec.nodeClassRef", "spec.providerRef"),
+    ("spec.template.spec.", "spec."),
+    ("spec.template", "spec"),
+    ("spec.limits.", "spec.limits.resources."),
+];
+
 /// What would help, and the NodePool that it is about, if it is about one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remedy {
@@ -66,7 +75,10 @@ impl PoolRejection {
     /// What would let the NodePool take the pod.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
-        let text = of_cause(self, &self.cause)?;
+        let mut text = of_cause(self, &self.cause)?;
+        if self.is_provisioner {
+            text = FIELDS_OF_PROVISIONERS.iter().fold(text, |text, (field, before)| text.replace(field, before));
+        }
         Some(Remedy { node_pool: Some(self.node_pool.clone()), text })
     }
 }
@@ -187,10 +199,11 @@ const fn is_sold_out(finding: Finding) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reason::LimitLeft;
     use super::*;
 
     fn told(cause: Cause, nearest: Option<NearestMiss>) -> String {
-        let rejection = PoolRejection { nearest, ..PoolRejection::of("default".into(), cause) };
+        let rejection = PoolRejection { nearest, ..PoolRejection::of_name("default", cause) };
         rejection.remedy().map(|remedy| remedy.text).unwrap_or_default()
     }
 
@@ -233,7 +246,7 @@ mod tests {
         };
         let told = |meant: Vec<Meant>| {
             let cause = Cause::Disjoint(vec![("kubernetes.io/arch".into(), "In [x86_64]".into(), "In [amd64]".into())]);
-            PoolRejection { meant, ..PoolRejection::of("default".into(), cause) }.remedy().map(|remedy| remedy.text).unwrap_or_default()
+            PoolRejection { meant, ..PoolRejection::of_name("default", cause) }.remedy().map(|remedy| remedy.text).unwrap_or_default()
         };
         let (arch, capacity) = (meant("kubernetes.io/arch", "x86_64", "amd64", true), meant("k", "ondemand", "on-demand", false));
         let pod = "kubernetes.io/arch amd64 instead of x86_64 in the pod's node selector or affinity";
@@ -243,10 +256,24 @@ mod tests {
     }
 
     #[test]
+    fn a_provisioner_is_corrected_by_its_own_fields() {
+        let told = |cause: Cause, limits| {
+            PoolRejection { is_provisioner: true, limits, ..PoolRejection::of_name("default", cause) }.remedy().unwrap().text
+        };
+        let limit = LimitLeft { resource: "cpu".into(), left: Quantity::ZERO, types: 1 };
+        let exceeded = Cause::LimitsExceeded { node_pool: "default".into() };
+        assert_eq!(told(exceeded, vec![limit]), "a higher spec.limits.resources.cpu");
+        let label = Cause::UndefinedLabel { key: "team".into(), meant: None };
+        assert!(told(label, Vec::new()).starts_with("the label team in its spec.labels or spec.requirements, or the pod's"));
+        let missing = Cause::Unready(Unready::ClassMissing { class: "AWSNodeTemplate \"a\"".into() });
+        assert!(told(missing, Vec::new()).ends_with("or the name of another in spec.providerRef"));
+    }
+
+    #[test]
     fn a_class_is_named_and_one_that_is_new_takes_nothing() {
         let told = |why: Unready| {
             let cause = Cause::Unready(why);
-            let rejection = PoolRejection::of("default".into(), cause);
+            let rejection = PoolRejection::of_name("default", cause);
             Reason::Pools(vec![rejection]).remedies().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let class = || "EC2NodeClass \"a\"".to_owned();

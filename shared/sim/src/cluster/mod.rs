@@ -36,6 +36,8 @@ const REPLACING_ROUND: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptEvent {
     pub at: Timestamp,
+    /// When it was published last.
+    pub last: Timestamp,
     pub count: u32,
     pub event: ClusterEvent,
 }
@@ -213,10 +215,10 @@ impl Cluster {
     pub fn publish(&mut self, event: ClusterEvent, now: Timestamp) -> bool {
         let recent = |kept: &&mut KeptEvent| kept.event == event && now.duration_since(kept.at) < SignedDuration::from_mins(2);
         if let Some(kept) = self.events.iter_mut().rev().take(500).find(recent) {
-            kept.count += 1;
+            (kept.count, kept.last) = (kept.count + 1, now);
             return false;
         }
-        self.events.push(KeptEvent { at: now, count: 1, event });
+        self.events.push(KeptEvent { at: now, last: now, count: 1, event });
         true
     }
 

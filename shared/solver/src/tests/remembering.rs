@@ -125,7 +125,7 @@ fn what_ends_with_the_pass_is_not_remembered() {
     assert_eq!(world.ask(|input| Memory::after(input, &world.options, &plan)), Memory::default());
     let mut passed = plan;
     for left in &mut passed.left_out {
-        let says = PoolRejection::of("p".into(), Cause::TransientDuringPass);
+        let says = PoolRejection::of_name("p", Cause::TransientDuringPass);
         left.reason = Reason::Pools(vec![says]);
     }
     assert_eq!((passed.left_out[0].reason.category(), Cause::TransientDuringPass.category()), ("turn", "turn"));
