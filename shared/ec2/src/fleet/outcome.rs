@@ -3,7 +3,7 @@
 use super::{FleetAnswer, FleetPoolError, FleetRequest, Launch};
 use crate::errors::{ApiError, CreateReason};
 use crate::instance_types::{Context, Pool};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
 
 /// The unavailable pools after a fleet, even if machines were started.
@@ -80,10 +80,28 @@ fn pool(launch: &Launch, instance_type: &str, zone: &str, context: &Context<'_>)
     }
 }
 
+/// So many errors of one code are told: a fleet has one for each type and zone that it tried, and there may be hundreds.
+const TOLD_MAX: usize = 3;
+
+/// The errors of a fleet, of each code the first and how many more there are.
+fn told(errors: &[FleetPoolError]) -> String {
+    let mut by_code: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for error in errors {
+        by_code.entry(&error.code).or_default().insert(api_error(error).to_string());
+    }
+    let of_code = |(code, texts): (&str, BTreeSet<String>)| {
+        let shown = texts.iter().take(TOLD_MAX).cloned().collect::<Vec<_>>().join("; ");
+        match texts.len().saturating_sub(TOLD_MAX) {
+            0 => shown,
+            more => format!("{shown}; and {more} more of {code}"),
+        }
+    };
+    by_code.into_iter().map(of_code).collect::<Vec<_>>().join("; ")
+}
+
 /// The failure of a claim without a machine, from the errors of its fleet.
 pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
-    let texts: BTreeSet<String> = errors.iter().map(|error| api_error(error).to_string()).collect();
-    let message = texts.into_iter().collect::<Vec<_>>().join("; ");
+    let message = told(errors);
     let means_elsewhere = |error: &FleetPoolError| {
         let known = api_error(error);
         known.is_unfulfillable() || known.is_spread_group_limit() || known.is_service_linked_role_missing()
@@ -95,6 +113,7 @@ pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
     if errors.iter().all(means_elsewhere) {
         return FleetFailure::InsufficientCapacity(message);
     }
-    let reason = CreateReason::of(&message);
+    let texts: Vec<String> = errors.iter().map(|error| api_error(error).to_string()).collect();
+    let reason = CreateReason::of(&texts.join("; "));
     FleetFailure::Create { reason, message: format!("{}: {message}", reason.advice()) }
 }

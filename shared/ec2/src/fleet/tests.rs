@@ -116,6 +116,25 @@ fn fleet_errors_mark_the_pools_subnets_and_capacity_types_they_name() {
 }
 
 #[test]
+fn of_many_errors_a_few_of_each_code_are_told() {
+    let error = |code: &str, at: usize| FleetPoolError {
+        code: code.into(),
+        message: format!("no capacity {at:03}"),
+        instance_type: "m5.large".into(),
+        zone: "a".into(),
+    };
+    let many = |code: &'static str| (0..200).map(move |at| error(code, at));
+    let message = |errors: Vec<FleetPoolError>| match failure(&errors) {
+        FleetFailure::InsufficientCapacity(message) | FleetFailure::Create { message, .. } => message,
+    };
+    let told = message(many("InsufficientInstanceCapacity").collect());
+    let first = ["000", "001", "002"].map(|at| format!("InsufficientInstanceCapacity: no capacity {at}")).join("; ");
+    assert_eq!(told, format!("{first}; and 197 more of InsufficientInstanceCapacity"));
+    let told = message(many("InsufficientInstanceCapacity").chain([error("UnauthorizedOperation", 0)]).collect());
+    assert!(told.contains("; UnauthorizedOperation: no capacity 000"), "what a user can mend is not among those counted: {told}");
+}
+
+#[test]
 fn a_fleet_without_machines_is_a_stock_out_only_when_every_error_is_one() {
     let error =
         |code: &str| FleetPoolError { code: code.into(), message: "text".into(), instance_type: "m5.large".into(), zone: "a".into() };

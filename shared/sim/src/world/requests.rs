@@ -6,12 +6,16 @@ use crate::mutants::Mutant;
 use crate::region::Allocation;
 use crate::story::LineKind;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use whittle_claims::{Claim, DecisionKind, DecisionRecord, Lease, Revision};
 use whittle_disruption::LedgerEntry;
-use whittle_ec2::fleet::{FleetAnswer, FleetRequest};
+use whittle_ec2::fleet::{FleetAnswer, FleetPoolError, FleetRequest};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, StoreError};
 use whittle_units::{ClusterName, InstanceId, Price};
+
+/// The timeline names so many types and zones of which a fleet got nothing, and counts the others.
+const FLEET_ERRORS_TOLD: usize = 3;
 
 /// Whether the timeline has a decision in another line: that a node was chosen is in that of its command, what a command saves in those
 /// of its nodes, and a node that goes is no longer kept for any other reason.
@@ -138,11 +142,26 @@ impl World {
                 self.log(LineKind::Cloud, text);
             }
         }
-        for error in &answer.errors {
-            self.log(LineKind::Cloud, format!("EC2 has no {} in {}: {}", error.instance_type, error.zone, error.code));
-        }
+        self.log_errors(&answer.errors);
         self.touch_region();
         Ok(answer)
+    }
+
+    /// What a fleet could not start: a few lines, however many types and zones it tried.
+    fn log_errors(&mut self, errors: &[FleetPoolError]) {
+        let mut more: BTreeMap<&str, usize> = BTreeMap::new();
+        for error in errors {
+            let seen = more.entry(&error.code).or_default();
+            *seen += 1;
+            if *seen <= FLEET_ERRORS_TOLD {
+                self.log(LineKind::Cloud, format!("EC2 has no {} in {}: {}", error.instance_type, error.zone, error.code));
+            }
+        }
+        for (code, seen) in more {
+            if let Some(more) = seen.checked_sub(FLEET_ERRORS_TOLD).filter(|more| 0 < *more) {
+                self.log(LineKind::Cloud, format!("EC2 has nothing of {more} more types and zones: {code}"));
+            }
+        }
     }
 
     /// Terminates a machine as EC2 does on request.
