@@ -142,6 +142,23 @@ fn shadow_mode_stops_a_waiting_command() {
     assert_eq!(disruption_counts(&session.simulation.world()), before);
 }
 
+#[test]
+fn the_end_of_shadow_mode_is_told_as_that_and_not_as_one_of_its_findings() {
+    let mut session = busy(POOL);
+    session.set_shadow(true);
+    session.scale("inflate", 0).unwrap();
+    session.advance(SignedDuration::from_mins(5));
+    let told = |session: &Session, text: &str| {
+        let world = session.simulation.world();
+        world.store.decisions(&world.name()).iter().any(|one| one.subject == "shadow" && one.message.starts_with(text))
+    };
+    assert!(told(&session, "would (shadow mode) "));
+    session.set_shadow(false);
+    session.advance(SignedDuration::from_mins(5));
+    assert!(told(&session, "shadow mode was switched off"));
+    assert!(!told(&session, "would (shadow mode) do nothing now"));
+}
+
 /// A session in which a command is executed: its node is tainted and its replacement launched.
 fn replacing() -> Session {
     let sizes = "{key: karpenter.k8s.aws/instance-cpu, operator: In, values: [\"2\", \"16\"]}";

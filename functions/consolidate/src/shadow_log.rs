@@ -32,7 +32,8 @@ pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &De
         publish::record_found(report, command, true, snapshot);
     }
     state.shadow_commands = found.into_iter().map(|(entry, _)| entry).collect();
-    report.decisions.push(record(&state.shadow_commands, now));
+    let held = shadow || snapshot.objects.node_pools.iter().any(|pool| pool.is_shadow());
+    report.decisions.push(record(&state.shadow_commands, held, now));
 }
 
 /// The same machines at the same cost; the time of the first sighting does not matter.
@@ -40,8 +41,10 @@ fn is_same(old: &LedgerEntry, new: &LedgerEntry) -> bool {
     LedgerEntry { at: new.at, ..old.clone() } == *new
 }
 
-fn record(entries: &[LedgerEntry], now: Timestamp) -> DecisionRecord {
+/// `held` is whether shadow mode still is on, for the cluster or for a pool.
+fn record(entries: &[LedgerEntry], held: bool, now: Timestamp) -> DecisionRecord {
     let message = match entries {
+        [] if !held => "shadow mode was switched off: nothing is held back any more".to_owned(),
         [] => "would (shadow mode) do nothing now".to_owned(),
         some => some.iter().map(|entry| format!("would (shadow mode) {entry}")).collect::<Vec<_>>().join("; "),
     };
