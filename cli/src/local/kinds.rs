@@ -4,8 +4,8 @@ use super::rows::{self, Listed};
 use jiff::Timestamp;
 use whittle_api::ObjectMeta;
 use whittle_api::k8s::{
-    ConfigMap, CsiNode, DaemonSet, Deployment, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, PriorityClass,
-    ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
+    ConfigMap, CsiNode, DaemonSet, Deployment, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget,
+    PriorityClass, ReplicaSet, Service, StatefulSet, StorageClass, StoredPodTemplate, VolumeAttachment,
 };
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_sim::World;
@@ -121,6 +121,22 @@ const fn converted(remove: Remove) -> Option<Access> {
     Some(Access { remove, relabel: None })
 }
 
+/// Deletes a ReplicaSet. That of a Deployment is only in what its pods say: they go with it, and the Deployment makes both again.
+fn remove_replica_set(cluster: &mut Cluster, key: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
+    let is_its = |pod: &&Pod| {
+        let owner = pod.metadata.controller().filter(|owner| owner.kind == ReplicaSet::KIND);
+        owner.is_some_and(|owner| key == format!("{}/{}", pod.metadata.namespace, owner.name))
+    };
+    let pods: Vec<String> = cluster.objects.pods.values().filter(is_its).map(|pod| pod.metadata.key()).collect();
+    if pods.is_empty() || cluster.objects.replica_sets.contains_key(key) {
+        return remove::<ReplicaSet>(cluster, key, now);
+    }
+    if let Some(now) = now {
+        pods.iter().for_each(|pod| cluster.delete_pod(pod, None, now));
+    }
+    Ok(())
+}
+
 /// Deletes what a Provisioner or an AWSNodeTemplate became.
 fn remove_pool_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
     remove::<NodePool>(cluster, &format!("Provisioner/{name}"), now)
@@ -129,6 +145,9 @@ fn remove_pool_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) -> 
 fn remove_class_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
     remove::<Ec2NodeClass>(cluster, &format!("AWSNodeTemplate/{name}"), now)
 }
+
+/// Labels have only those that are stored.
+const REPLICA_SET: Option<Access> = Some(Access { remove: remove_replica_set, relabel: Some(relabel::<ReplicaSet>) });
 
 /// A kind without columns of its own.
 const fn plain(
@@ -203,7 +222,7 @@ pub(crate) const KINDS: &[KindEntry] = &[
     },
     KindEntry {
         columns: &["DESIRED", "CURRENT", "READY"],
-        ..plain(("ReplicaSet", "replicasets", &["rs"]), true, rows::replica_sets, stored::<ReplicaSet>())
+        ..plain(("ReplicaSet", "replicasets", &["rs"]), true, rows::replica_sets, REPLICA_SET)
     },
     KindEntry {
         columns: &["READY"],

@@ -112,6 +112,11 @@ fn s1_21_subnets_lose_their_tag_and_get_it_back() {
     let (before, after) = text.split_once("subnet-00000000000000002 tagged\n").unwrap_or_else(|| panic!("{text}"));
     assert!(before.contains("False (SubnetsNotFound)") && before.ends_with("\nthere are no instances\n"), "{before}");
     assert!(before.contains("EC2NodeClass \"default\" is not ready: SubnetsNotFound"), "{before}");
+    let hint = format!(
+        "hint: no subnet matches spec.subnetSelectorTerms[0] of EC2NodeClass \"default\": `ec2 create-tags --resources {subnets} --tags \
+         Key=karpenter.sh/discovery,Value=demo` tags those that there are; `ec2 show subnets` lists their tags"
+    );
+    assert_eq!(before.matches(&hint).count(), 1, "{before}");
     assert!(after.contains("default  True ") && after.contains("us-east-1b"), "{after}");
     assert!(!after.contains("in us-east-1a") && !after.contains("in us-east-1c"), "{after}");
     for (command, says) in [
@@ -123,6 +128,66 @@ fn s1_21_subnets_lose_their_tag_and_get_it_back() {
         assert_eq!(session.status.code(), Some(2), "{command}");
         assert!(err(&session).contains(says), "{command}: {}", err(&session));
     }
+}
+
+/// A class that selects nothing says which command, or which field, mends that, whatever it selects by.
+#[test]
+fn terms_that_select_nothing_have_a_hint_that_mends_them() {
+    let demo = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/local/demo/pool.yaml")).unwrap();
+    let tags = "[{tags: {karpenter.sh/discovery: demo}}]";
+    let file = std::env::temp_dir().join(format!("whittle-terms-{}.yaml", std::process::id()));
+    let hinted = |field: &str, term: &str, then: &str| {
+        let line = format!("{field}: ");
+        let text: Vec<String> =
+            demo.lines().map(|one| if one.trim().starts_with(&line) { one.replace(tags, term) } else { one.to_owned() }).collect();
+        assert_ne!(text.join("\n"), demo.trim_end(), "{demo}");
+        std::fs::write(&file, text.join("\n")).unwrap();
+        answered(&["local"], &format!("apply -f {}\nadvance 10s\n{then}\nadvance 6m\nget ec2nodeclasses\n", file.display()))
+    };
+    let team = hinted("subnetSelectorTerms", "[{tags: {team: a}}]", "get nodes");
+    let subnets = "subnet-00000000000000001 subnet-00000000000000002 subnet-00000000000000003";
+    let command = format!("ec2 create-tags --resources {subnets} --tags Key=team,Value=a");
+    assert!(team.contains(&format!("`{command}` tags those that there are")), "{team}");
+    let mended = hinted("subnetSelectorTerms", "[{tags: {team: a}}]", &command);
+    assert!(mended.contains("default  True "), "{mended}");
+    let by_id = hinted("subnetSelectorTerms", "[{id: subnet-1}]", "get nodes");
+    assert!(by_id.contains("spec.subnetSelectorTerms[0] of EC2NodeClass \"default\": correct its id; there are subnet-"), "{by_id}");
+    let named = hinted("securityGroupSelectorTerms", "[{name: web}]", "get nodes");
+    assert!(named.contains("`ec2 security-group sg-0123456789abcdef0 --name web` makes one"), "{named}");
+    let mended = hinted("securityGroupSelectorTerms", "[{name: web}]", "ec2 security-group sg-0123456789abcdef0 --name web");
+    assert!(mended.contains("default  True "), "{mended}");
+    std::fs::remove_file(file).unwrap();
+}
+
+/// What EC2 had nothing of is named by a few, and the others are counted.
+#[test]
+fn a_region_without_any_machine_left_is_told_in_short_lines() {
+    let demo = |name: &str| format!("{}/src/local/demo/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (pool, pods) = (demo("pool.yaml"), demo("inflate.yaml"));
+    let lines = format!("ec2 stock-out\napply -f {pool} -f {pods}\nscale deploy inflate --replicas 5\nadvance 30s\nget pods\n");
+    let text = answered(&["local"], &lines);
+    assert!(text.contains(" more of InsufficientInstanceCapacity"), "{text}");
+    assert!(text.contains("EC2 has nothing of ") && !text.contains("Running"), "{text}");
+    let longest = text.lines().map(str::len).max().unwrap_or_default();
+    assert!(longest < 1_500, "a line of {longest} letters: {text}");
+}
+
+/// The ReplicaSet of a Deployment goes with its pods, and the Deployment makes both again.
+#[test]
+fn a_replica_set_that_is_listed_can_be_deleted() {
+    let pods = format!("{}/src/local/demo/inflate.yaml", env!("CARGO_MANIFEST_DIR"));
+    let begin = format!("apply -f {pods}\nscale deploy inflate --replicas 2\nadvance 5s\n");
+    let listed = answered(&["local"], &format!("{begin}get rs -o name\nget pods -o name\n"));
+    let names = |text: &str, kind: &str| text.lines().filter(|line| line.starts_with(kind)).map(str::to_owned).collect::<Vec<_>>();
+    let sets = names(&listed, "replicaset");
+    assert_eq!((sets.len(), names(&listed, "pod/").len()), (1, 2), "{listed}");
+    let (_, set) = sets[0].split_once('/').unwrap();
+    let deleted = answered(&["local"], &format!("{begin}delete rs {set}\nadvance 5s\nget pods -o name\n"));
+    assert!(deleted.contains(&format!("replicaset/{set} deleted")), "{deleted}");
+    let again = names(&deleted, "pod/");
+    assert!(again.len() == 2 && names(&listed, "pod/").iter().all(|old| !again.contains(old)), "{deleted}");
+    let missing = whittle(&["local"], &format!("{begin}delete rs nope\n"));
+    assert!(missing.status.code() == Some(2) && err(&missing).contains("nope"), "{}", err(&missing));
 }
 
 /// Every line of what `ec2 describe` says of the only node that some commands lead to, without what is in front.

@@ -50,8 +50,13 @@ impl Prompt {
         let mut seen = BTreeSet::new();
         doomed.retain(|one| seen.insert((one.entry.kind, one.key.clone())));
         if args.all || args.selector.is_some() {
-            // Such as the ReplicaSets of Deployments, of which only the pods are kept.
+            // What is listed, and went with something else.
             doomed.retain(|one| !matches!(self.session.can_delete(&one.entry.singular(), &one.key), Err(SessionError::Missing(_))));
+            // The ReplicaSet of a Deployment goes with it.
+            let deployments: BTreeSet<String> =
+                doomed.iter().filter(|one| one.entry.kind == "Deployment").map(|one| one.key.clone()).collect();
+            let goes = |one: &Chosen| one.key.rsplit_once('-').is_some_and(|(deployment, _)| deployments.contains(deployment));
+            doomed.retain(|one| one.entry.kind != "ReplicaSet" || !goes(one));
         }
         for one in &doomed {
             errors.extend(self.session.can_delete(&one.entry.singular(), &one.key).map_err(refused).err());

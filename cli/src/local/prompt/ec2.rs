@@ -36,7 +36,7 @@ pub(super) enum Ec2 {
         #[arg(value_name = "NODE")]
         node: String,
     },
-    /// Somebody else stops or terminates a node's machine
+    /// Somebody else terminates a node's machine
     Terminate {
         #[arg(value_name = "NODE")]
         node: String,

@@ -1,7 +1,7 @@
 //! What helps node classes that are not ready: arguments of `whittle local` if they are for another cluster, and a command that makes the
-//! image that they want.
+//! image, or tags the subnets and security groups, that they want.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
 use whittle_api::labels;
 use whittle_sim::World;
@@ -14,7 +14,13 @@ const LAST_AL2: &str = "1.32";
 /// One hint for each cause, in a fixed order.
 pub(super) fn of(world: &World) -> BTreeSet<String> {
     let classes = world.cluster.objects.node_classes.values();
-    classes.flat_map(|class| [version(world, class), cluster(world, class), image(world, class)]).flatten().collect()
+    let of_class = |class| {
+        let cluster = cluster(world, class);
+        // One for another cluster finds neither.
+        let network = if cluster.is_none() { [subnets(world, class), groups(world, class)] } else { [None, None] };
+        [version(world, class), cluster, image(world, class)].into_iter().chain(network)
+    };
+    classes.flat_map(of_class).flatten().collect()
 }
 
 fn has(class: &Ec2NodeClass, reasons: &[&str]) -> bool {
@@ -51,8 +57,54 @@ fn image(world: &World, class: &Ec2NodeClass) -> Option<String> {
     words.extend(term.name.iter().flat_map(|name| ["--name".to_owned(), matched(name)]));
     words.extend(term.owner.iter().filter(|owner| *owner != "self").flat_map(|owner| ["--owner".to_owned(), owner.clone()]));
     words.extend(term.tags.iter().flatten().flat_map(|(key, value)| ["--tag".to_owned(), format!("{key}={}", matched(value))]));
-    let command = shlex::try_join(words.iter().map(String::as_str)).ok()?;
+    let command = command(words.iter().map(String::as_str))?;
     Some(format!("the simulated account has no such image: `{command}` makes one"))
+}
+
+/// What of a class selects no subnet, and the command that makes one match its first term, or what to correct.
+fn subnets(world: &World, class: &Ec2NodeClass) -> Option<String> {
+    let term = class.spec.subnet_selector_terms.first().filter(|_| has(class, &["SubnetsNotFound"]))?;
+    let ids: Vec<&str> = world.region.network.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    let what = format!("no subnet matches spec.subnetSelectorTerms[0] of EC2NodeClass {:?}: ", class.metadata.name);
+    Some(what + &remedy(&ids, term.id.as_deref(), term.tags.as_ref(), "subnets")?)
+}
+
+/// The same of security groups, which can be made here.
+fn groups(world: &World, class: &Ec2NodeClass) -> Option<String> {
+    let term = class.spec.security_group_selector_terms.first().filter(|_| has(class, &["SecurityGroupsNotFound"]))?;
+    let ids: Vec<&str> = world.region.network.groups.iter().map(|group| group.id.as_str()).collect();
+    let what = format!("no security group matches spec.securityGroupSelectorTerms[0] of EC2NodeClass {:?}: ", class.metadata.name);
+    let made = |words: &[&str]| Some(format!("`{}` makes one", command(["ec2", "security-group"].iter().chain(words).copied())?));
+    let remedy = match (&term.id, &term.name) {
+        (Some(id), _) => made(&[id])?,
+        (None, Some(name)) => {
+            let own = made(&["sg-0123456789abcdef0", "--name", &name.replace('*', "1")])?;
+            format!("{own}; `ec2 show security-groups` lists the names of those that there are")
+        }
+        (None, None) => remedy(&ids, None, term.tags.as_ref(), "security-groups")?,
+    };
+    Some(what + &remedy)
+}
+
+/// A line for the prompt, with quotes where it needs them.
+fn command<'a>(words: impl Iterator<Item = &'a str>) -> Option<String> {
+    let is_plain =
+        |word: &str| !word.is_empty() && word.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.,:/=@".contains(letter));
+    let quoted = |word: &'a str| if is_plain(word) { Ok(word.into()) } else { shlex::try_quote(word) };
+    let words: Result<Vec<_>, _> = words.map(quoted).collect();
+    Some(words.ok()?.join(" "))
+}
+
+/// What makes a term match that names an id, or tags.
+fn remedy(ids: &[&str], id: Option<&str>, tags: Option<&BTreeMap<String, String>>, shown: &str) -> Option<String> {
+    if id.is_some() {
+        return Some(format!("correct its id; there are {}", ids.join(", ")));
+    }
+    let tag = |(key, value): (&String, &String)| format!("Key={key},Value={}", value.replace('*', "1"));
+    let tags: Vec<String> = tags?.iter().map(tag).collect();
+    let words = ["ec2", "create-tags", "--resources"].into_iter().chain(ids.iter().copied()).chain(["--tags"]);
+    let command = command(words.chain(tags.iter().map(String::as_str)))?;
+    Some(format!("`{command}` tags those that there are; `ec2 show {shown}` lists their tags"))
 }
 
 fn cluster(world: &World, class: &Ec2NodeClass) -> Option<String> {
