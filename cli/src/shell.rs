@@ -1,6 +1,7 @@
 //! `whittle completion` and `whittle man`: what shells and manuals know of the command, made from its arguments.
 
 use crate::Cli;
+use crate::source::files;
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use std::io::{self, Write};
@@ -54,11 +55,11 @@ pub fn completion(args: &CompletionArgs, out: &mut dyn Write) -> io::Result<Exit
 pub fn man(args: &ManArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
     match pages(&args.directory) {
         Ok(count) => {
-            writeln!(out, "{count} pages in {}", args.directory.display())?;
+            writeln!(out, "{count} pages in {}", files::shown(&args.directory))?;
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => {
-            writeln!(err, "error: the pages cannot be written to {}: {error}", args.directory.display())?;
+            writeln!(err, "error: the pages cannot be written to {}: {error}", files::shown(&args.directory))?;
             Ok(ExitCode::from(1))
         }
     }

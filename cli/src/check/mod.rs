@@ -152,8 +152,8 @@ impl Input {
         for file in &args.values {
             match files::text(file) {
                 Ok(text) => match no_values(&text) {
-                    Some(fault) => unreadable.push(format!("--values {}: {fault}", file.display())),
-                    None => values.push((file.display().to_string(), text)),
+                    Some(fault) => unreadable.push(format!("--values {}: {fault}", files::shown(file))),
+                    None => values.push((files::shown(file), text)),
                 },
                 Err(error) => unreadable.push(error.to_string()),
             }

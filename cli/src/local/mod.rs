@@ -21,7 +21,7 @@ use crate::numbers;
 use crate::printing::{self, complain, say};
 use crate::report::Kind;
 use crate::schema::Document;
-use crate::source;
+use crate::source::{self, files};
 use clap::{Args, Subcommand, ValueEnum};
 pub use prompt::command_line::Mode;
 use std::path::PathBuf;
@@ -179,7 +179,7 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
     if let (Some(kind), Some(path)) = (kind, &args.report)
         && let Err(error) = std::fs::write(path, report::file(kind, &outcomes))
     {
-        printing::errors(&format!("{}: the report cannot be written: {error}", path.display()));
+        printing::errors(&format!("{}: the report cannot be written: {error}", files::shown(path)));
         return ExitCode::from(2);
     }
     if outcomes.iter().all(|outcome| outcome.failures.is_empty()) { ExitCode::SUCCESS } else { ExitCode::from(1) }

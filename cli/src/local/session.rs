@@ -154,7 +154,7 @@ impl Session {
     /// Applies a file: all of it, or nothing if it has an error.
     pub fn apply_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
         let text = files::text(path)?;
-        self.apply_text(&path.display().to_string(), &text)
+        self.apply_text(&files::shown(path), &text)
     }
 
     /// Applies several files: all of them, or nothing if one has an error. Every error of every file is reported, also why it could
@@ -256,7 +256,7 @@ impl Session {
     /// Deletes everything that a file names.
     pub fn delete_file(&mut self, path: &Path) -> Result<Vec<String>, SessionError> {
         let text = files::text(path)?;
-        self.delete_text(&path.display().to_string(), &text)
+        self.delete_text(&files::shown(path), &text)
     }
 
     /// Deletes everything that a manifest names.

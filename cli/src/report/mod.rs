@@ -48,7 +48,7 @@ impl Kind {
         match name.extension().and_then(|extension| extension.to_str()) {
             Some("md" | "markdown") => Ok(Self::Markdown),
             Some("html" | "htm") => Ok(Self::Html),
-            _ => Err(format!("{}: a report is Markdown or HTML, so its name ends in .md or .html", name.display())),
+            _ => Err(format!("{}: a report is Markdown or HTML, so its name ends in .md or .html", crate::source::files::shown(name))),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::money::{Currency, counted};
 use crate::patience::Patience;
 use crate::printing::{self, say};
 use crate::schema::Document;
+use crate::source::files;
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
@@ -121,7 +122,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     let nothing_named = args.files.is_empty() && args.stack.stack.is_none();
     let mut is_read = false;
     for path in if nothing_named { standard_input.as_slice() } else { &args.files } {
-        let name = path.display().to_string();
+        let name = files::shown(path);
         if name == "-" && std::mem::replace(&mut is_read, true) {
             ledger.fail("standard input is named more than once, and can be read only once: leave the others out".to_owned());
             continue;

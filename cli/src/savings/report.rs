@@ -3,6 +3,7 @@
 use super::{ASSUMPTION, dollars, text};
 use crate::money::Currency;
 use crate::report::{Kind, Report, Section, chart};
+use crate::source::files;
 use jiff::Timestamp;
 use std::path::Path;
 use whittle_disruption::{LedgerEntry, SavingsReport};
@@ -27,7 +28,7 @@ pub(super) struct Ledger<'a> {
 pub(super) fn write(path: &Path, ledger: &Ledger<'_>) -> Result<(), String> {
     let kind = Kind::of_file(path)?;
     let written = std::fs::write(path, kind.render(&report(ledger)));
-    written.map_err(|error| format!("{}: the report cannot be written: {error}", path.display()))
+    written.map_err(|error| format!("{}: the report cannot be written: {error}", files::shown(path)))
 }
 
 fn report(ledger: &Ledger<'_>) -> Report {

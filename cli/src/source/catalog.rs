@@ -56,7 +56,7 @@ fn available() -> bool {
 /// # Errors
 /// A file that is unreadable or not a catalog.
 pub fn read(path: &Path) -> Result<Vec<InstanceType>, ReadError> {
-    let fail = |message: String| ReadError::Catalog { path: path.display().to_string(), message };
+    let fail = |message: String| ReadError::Catalog { path: files::shown(path), message };
     let text = files::text(path).map_err(|error| fail(error.fault.reason()))?;
     let types = parse(&text).map_err(fail)?;
     if types.is_empty() {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use whittle_api::manifest::{self, Located, Object};
+use whittle_api::words;
 
 /// The most that is read of one file: a dump of 100,000 pods has some hundred megabytes.
 const LARGEST: u64 = 1 << 30;
@@ -48,7 +49,7 @@ impl Fault {
 
     /// The error of a file.
     fn of(self, path: &Path) -> FileError {
-        FileError { path: path.display().to_string(), fault: self }
+        FileError { path: shown(path), fault: self }
     }
 }
 
@@ -57,6 +58,11 @@ impl Fault {
 pub struct File {
     pub name: String,
     pub text: String,
+}
+
+/// The name of a file in messages: one with a line break, or another letter that is not shown, is quoted, so that every message stays a line.
+pub(crate) fn shown(path: &Path) -> String {
+    words::printable(&path.display().to_string()).into_owned()
 }
 
 #[cfg(test)]
@@ -112,7 +118,7 @@ pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileErro
 }
 
 fn read_file(path: &Path) -> Result<File, FileError> {
-    Ok(File { name: path.display().to_string(), text: text(path)? })
+    Ok(File { name: shown(path), text: text(path)? })
 }
 
 /// The text of a file that an option names.
@@ -127,7 +133,7 @@ pub(crate) fn text(path: &Path) -> Result<String, FileError> {
         if metadata.is_file() && metadata.len() > LARGEST {
             return Err(Fault::TooLarge);
         }
-        let _patience = if metadata.is_file() { Patience::silent() } else { Patience::with(format!("reading {}", path.display())) };
+        let _patience = if metadata.is_file() { Patience::silent() } else { Patience::with(format!("reading {}", shown(path))) };
         bounded(file, LARGEST)
     };
     read().map_err(|fault| fault.of(path))
@@ -237,6 +243,13 @@ mod tests {
         let error = text(&path).unwrap_err().to_string();
         std::fs::remove_file(&path).unwrap();
         assert!(error.starts_with(&format!("{}: it is larger than 1024 MiB", path.display())) && error.contains("in parts"), "{error}");
+    }
+
+    #[test]
+    fn a_name_with_a_line_break_stays_in_its_line() {
+        let error = text(Path::new("/no/such\nerror: all is well\u{1b}[31m.yaml")).unwrap_err().to_string();
+        assert!(error.starts_with("\"/no/such\\nerror: all is well\\u{1b}[31m.yaml\": cannot be read: "), "{error}");
+        assert_eq!(shown(Path::new("a b/ä.yaml")), "a b/ä.yaml");
     }
 
     #[test]

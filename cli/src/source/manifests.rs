@@ -104,7 +104,7 @@ fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<
         }
     }
     if found.is_empty() && !(may_be_none && files.is_empty()) {
-        return Err(ReadError::NoObjects(files.iter().map(|path| path.display().to_string()).collect()));
+        return Err(ReadError::NoObjects(files.iter().map(|path| files::shown(path)).collect()));
     }
     Ok((found, without))
 }

@@ -50,7 +50,7 @@ pub(super) fn read(paths: &[PathBuf], body: Option<String>) -> Vec<Result<File, 
     let mut read = Vec::new();
     for path in paths {
         if path.to_str().is_some_and(|path| path.contains("://")) {
-            read.push(Err(format!("{}: nothing is fetched here: download it and name the file", path.display())));
+            read.push(Err(format!("{}: nothing is fetched here: download it and name the file", files::shown(path))));
             continue;
         }
         let files = files::read_each(&at_home(path), &mut body.as_bytes());

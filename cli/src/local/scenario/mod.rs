@@ -332,7 +332,7 @@ pub enum ScenarioError {
 
 /// Reads a scenario and checks that the files it names exist.
 pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
-    let shown = path.display().to_string();
+    let shown = files::shown(path);
     let text = files::text(path)?;
     if let Some(is) = mapping::other(&text) {
         let message = format!("the file {is}, and no scenario, which is a mapping: write the keys name and steps");
@@ -352,12 +352,12 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
             _ => Vec::new(),
         };
         if let Some(missing) = named.into_iter().find(|file| !scenario.file(file).exists()) {
-            let message = format!("there is no file {}", scenario.file(missing).display());
+            let message = format!("there is no file {}", files::shown(&scenario.file(missing)));
             return Err(ScenarioError::Step { path: shown, line, message });
         }
     }
     if let Some(missing) = scenario.setup.iter().find(|file| !scenario.file(file).exists()) {
-        let message = format!("setup names {}, which does not exist", scenario.file(missing).display());
+        let message = format!("setup names {}, which does not exist", files::shown(&scenario.file(missing)));
         return Err(ScenarioError::Parse { path: shown, message });
     }
     Ok(scenario)

@@ -432,12 +432,12 @@ impl<'a> Player<'a> {
         let mut text = files::text(&path)?;
         for (old, new) in replace {
             if !text.contains(old.as_str()) {
-                return Err(SessionError::Refused(format!("{} does not contain {old:?}", path.display())));
+                return Err(SessionError::Refused(format!("{} does not contain {old:?}", files::shown(&path))));
             }
             text = text.replace(old.as_str(), new);
         }
         self.session.log(&format!("apply {file}, changed"));
-        self.session.apply_text(&path.display().to_string(), &text)?;
+        self.session.apply_text(&files::shown(&path), &text)?;
         Ok(())
     }
 
@@ -694,7 +694,7 @@ fn cluster_config(path: &Path, scenario: &Scenario) -> Result<Option<whittle_api
     let name = scenario.cluster.name.clone().unwrap_or_default();
     let region = scenario.cluster.region.clone().unwrap_or_default();
     let text = text.replace("${CLUSTER_NAME}", &name).replace("${AWS_DEFAULT_REGION}", &region);
-    let shown = path.display().to_string();
+    let shown = files::shown(path);
     let objects =
         manifest::read(&shown, &text).map_err(|errors| SessionError::Manifest(errors.iter().map(ToString::to_string).collect()))?;
     Ok(objects.into_iter().find_map(|located| match located.value {
