@@ -112,7 +112,7 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
     for verdict in &decision.verdicts {
         let drifted = drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
-        let _ = writeln!(out, "{:width$}  {}{}{drifted}", verdict.name(), verdict.reason, together(decision, verdict));
+        let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.reason);
     }
     out
 }
@@ -120,17 +120,4 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
 /// Dollars an hour that the commands save together.
 pub(super) fn saved(decision: &Decision) -> f64 {
     decision.commands.iter().map(|command| command.savings.dollars()).sum()
-}
-
-/// The other nodes of a command: its savings, which the verdict on each of its nodes names, are those of all of them.
-pub(super) fn together(decision: &Decision, verdict: &Verdict) -> String {
-    let of_node = |command: &&Command| command.removals.iter().any(|removal| removal.node_claim == verdict.node_claim);
-    let removals = decision.commands.iter().find(of_node).map_or(&[][..], |command| &command.removals);
-    let others: Vec<&str> =
-        removals.iter().filter(|other| other.node_claim != verdict.node_claim).map(|other| other.node.as_str()).collect();
-    match others[..] {
-        [] => String::new(),
-        [other] => format!(" together with {other}"),
-        _ => format!(" together with {} other nodes", others.len()),
-    }
 }

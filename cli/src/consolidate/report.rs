@@ -1,6 +1,6 @@
 //! A disruption decision as a report.
 
-use super::output::{saved, together};
+use super::output::saved;
 use crate::money::{HOURS_A_MONTH, counted};
 use crate::plan::output::Costs;
 use crate::report::{Report, Section};
@@ -17,9 +17,8 @@ pub(super) fn report(decision: &Decision, costs: &Costs, remarks: &[Remark]) -> 
         }
     }];
     lead.extend(costs.text().lines().map(str::to_owned));
-    let nodes = decision.verdicts.iter().map(|verdict| {
-        vec![verdict.name().to_owned(), verdict.node_pool.clone(), format!("{}{}", verdict.reason, together(decision, verdict))]
-    });
+    let nodes =
+        decision.verdicts.iter().map(|verdict| vec![verdict.name().to_owned(), verdict.node_pool.clone(), verdict.reason.to_string()]);
     let header = ["Reason", "What", "Replacements", "Saves an hour"];
     let sections = [
         Section::of_table("Commands", &header, decision.commands.iter().map(command).collect()),

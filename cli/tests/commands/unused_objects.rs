@@ -47,14 +47,14 @@ fn an_invalid_pool_launches_nothing_and_says_which_field_is_wrong() {
 fn a_node_with_a_label_that_no_server_takes_is_refused() {
     let node = |value: &str| {
         format!(
-            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n, labels: {{node.kubernetes.io/instance-type: {value}}}}}\nspec: {{}}\n"
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: m, labels: {{node.kubernetes.io/instance-type: {value}}}}}\nspec: {{}}\n"
         )
     };
     let good = planned(&format!("{PODS}{}{}", pool(""), node("m5.large")));
     assert!(good.status.success(), "{}", err(&good));
     let odd = planned(&format!("{PODS}{}{}", pool(""), node("\"m5.large\\nFORGED\"")));
     assert_eq!(odd.status.code(), Some(1));
-    let wanted = "Node \"n\", metadata.labels[node.kubernetes.io/instance-type]: \"m5.large\\nFORGED\" is no label value";
+    let wanted = "Node \"m\", metadata.labels[node.kubernetes.io/instance-type]: \"m5.large\\nFORGED\" is no label value";
     assert!(err(&odd).contains(wanted) && !out(&odd).contains("FORGED"), "{}{}", err(&odd), out(&odd));
 }
 
@@ -118,7 +118,7 @@ fn without_a_node_pool_a_plan_says_what_to_add() {
 
 #[test]
 fn machines_that_run_cost_what_an_overlay_says_as_those_to_buy_do() {
-    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {karpenter.sh/nodepool: p, node.kubernetes.io/instance-type: m5.large, \
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: m, labels: {karpenter.sh/nodepool: p, node.kubernetes.io/instance-type: m5.large, \
                 topology.kubernetes.io/zone: us-east-1a, karpenter.sh/capacity-type: on-demand}}\nspec: {providerID: aws:///us-east-1a/i-1}\n";
     let now = |more: &str| {
         let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{}{node}{more}", pool("")));
@@ -165,7 +165,7 @@ fn a_class_that_says_it_is_not_ready_launches_nothing_and_one_without_conditions
         out(&output)
     };
     let refused = "status: {conditions: [{type: SubnetsReady, status: \"False\", reason: SubnetsNotFound, message: none}, \
-                   {type: Ready, status: \"False\", reason: x, message: y}]}\n";
+                   {type: Ready, status: \"False\", reason: x, message: z}]}\n";
     assert!(told(&["plan"], "").starts_with("1 of 1 pods placed"), "{}", told(&["plan"], ""));
     let text = told(&["plan"], refused);
     assert!(text.starts_with("0 of 1 pods placed") && text.contains("EC2NodeClass \"c\" is not ready: SubnetsNotFound: none"), "{text}");
