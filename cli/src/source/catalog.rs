@@ -13,7 +13,7 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{ClusterObjects, labels, words};
 use whittle_model::scheduling::InstanceTypes;
-use whittle_units::{Price, Quantity, Resources};
+use whittle_units::{Partition, Price, Quantity, Resources};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -74,6 +74,9 @@ pub fn parse(text: &str) -> Result<Vec<InstanceType>, String> {
     let entries = entries(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let mut names = BTreeSet::new();
     if let Some(fault) = entries.iter().find_map(|entry| fault(entry).or_else(|| twice(entry, &mut names))) {
+        return Err(fault);
+    }
+    if let Some(fault) = two_partitions(&entries) {
         return Err(fault);
     }
     let keys = keys_of(&entries);
@@ -174,6 +177,21 @@ fn of_prices(entry: &TypeEntry) -> Option<String> {
 fn twice<'a>(entry: &'a TypeEntry, names: &mut BTreeSet<&'a str>) -> Option<String> {
     let name = entry.name.as_str();
     (!names.insert(name)).then(|| format!("{name} is there twice: keep one of them, with all its offerings"))
+}
+
+/// The fault of a catalog with zones, or regions, of two partitions, whose prices may be in two currencies.
+fn two_partitions(entries: &[TypeEntry]) -> Option<String> {
+    let two = |key: &'static str| {
+        let rules = entries.iter().flat_map(|entry| entry.offerings.iter().flat_map(|sold| &sold.requirements).chain(&entry.requirements));
+        let of_rules = rules.filter(move |rule| rule.key == key && rule.operator == Operator::In).flat_map(|rule| &rule.values);
+        let mut places = of_rules.chain(entries.iter().filter_map(move |entry| entry.labels.get(key)));
+        let first = places.next()?;
+        let other = places.find(|place| Partition::of(place) != Partition::of(first))?;
+        Some((first, other))
+    };
+    let (kind, (first, other)) =
+        two(labels::ZONE).map(|found| ("zones", found)).or_else(|| two(labels::REGION).map(|found| ("regions", found)))?;
+    Some(format!("{kind} {first} and {other} are of two partitions of AWS, which no account has together: keep those of one region"))
 }
 
 /// The currency in which a catalog has its prices, by the region or the zone that its types name.
@@ -387,6 +405,35 @@ mod tests {
             let lacks = fault(&sold.replace(key, odd));
             assert!(lacks.starts_with(&format!("m5.large, offerings[0]: Requirements lack {key}: ")), "{lacks}");
         }
+    }
+
+    #[test]
+    fn zones_of_two_partitions_are_refused_by_their_names() {
+        let mixed = |first: &str, other: &str| {
+            let two = sold("0.2", first).replacen(first, "MARK", 1).replace(first, other).replace("MARK", first);
+            parse(&two).err().unwrap_or_default()
+        };
+        let said = mixed("cn-north-1a", "us-east-1a");
+        assert!(
+            said.starts_with("zones cn-north-1a and us-east-1a are of two partitions") && said.contains("keep those of one region"),
+            "{said}"
+        );
+        assert!(mixed("us-gov-west-1a", "us-west-2a").contains("us-gov-west-1a and us-west-2a"));
+        assert_eq!([mixed("us-east-1a", "us-east-1b"), mixed("cn-north-1a", "cn-northwest-1a")], ["", ""]);
+        let regions = |first: &str, other: &str| {
+            let of = |name: &str, region: &str| {
+                format!(
+                    r#"{{"name": "{name}", "architecture": "amd64", "resources": {{"cpu": "2"}}, "labels": {{"topology.kubernetes.io/region": "{region}"}}}}"#
+                )
+            };
+            parse(&format!("[{}, {}]", of("a", first), of("b", other))).err().unwrap_or_default()
+        };
+        assert!(regions("eu-west-1", "cn-north-1").starts_with("regions eu-west-1 and cn-north-1 are of two partitions"));
+        assert_eq!(regions("eu-west-1", "eu-west-2"), "");
+        // Also where each type has zones of one alone.
+        let (one, other) = (sold("0.2", "cn-north-1a"), sold("0.2", "eu-west-1a").replace("m5.large", "m5.xlarge"));
+        let both = format!("{}, {}", one.trim_end_matches(']'), other.trim_start_matches('['));
+        assert!(parse(&both).unwrap_err().starts_with("zones cn-north-1a and eu-west-1a are of two partitions"));
     }
 
     #[test]
