@@ -330,6 +330,14 @@ fn s4_10_events_of_ec2_and_health_reach_the_functions() {
     let (before, after) = text.split_once("EC2 terminates").unwrap();
     assert!(before.rsplit("STATUS").next().unwrap_or_default().contains(&node), "a recommendation moves nothing by default: {text}");
     assert!(after.contains("2/2") && !after.rsplit("STATUS").next().unwrap_or_default().contains(&node), "{text}");
+    let lines = format!("{begin}ec2 stop {node}\nec2 show instances\nadvance 4m\nget deployments\nec2 show instances\nget nodes\n");
+    let text = answered(&["local"], &lines);
+    let (_, after) = text.split_once("EC2 stops").unwrap();
+    assert!(after.contains("stopping") && after.contains("2/2"), "{text}");
+    assert!(!after.rsplit("STATUS").next().unwrap_or_default().contains(&node), "its claim has ended: {text}");
+    assert!(after.contains("terminated"), "nobody would start it again: {text}");
+    let late = answered(&["local"], &format!("{begin}ec2 announce rebalance i-00000000000000000\nadvance 1m\nget deployments\n"));
+    assert!(late.contains("2/2"), "a late event harms nothing: {late}");
 }
 
 #[test]

@@ -6,9 +6,11 @@ use crate::local::session::{Pool, Session};
 use crate::table::table;
 use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
+use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
 use whittle_sim::World;
 use whittle_sim::region::{ACCOUNT, VPC};
+use whittle_units::InstanceId;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Ec2 {
@@ -33,11 +35,17 @@ pub(super) enum Ec2 {
     Announce {
         #[arg(value_enum)]
         event: Announced,
-        #[arg(value_name = "NODE")]
+        /// Of a machine that is gone its id
+        #[arg(value_name = "NODE|INSTANCE")]
         node: String,
     },
     /// Somebody else terminates a node's machine
     Terminate {
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Somebody else stops a node's machine, which stays in EC2 until it is terminated
+    Stop {
         #[arg(value_name = "NODE")]
         node: String,
     },
@@ -162,6 +170,7 @@ pub(super) fn run(session: &mut Session, command: &Ec2) -> Result<String, String
             session.simulation.world().terminate(&id);
             Ok(format!("EC2 terminates {node} ({id})\n"))
         }
+        Ec2::Stop { node } => stop(session, bare(node)),
         Ec2::Image(args) => image(session, args),
         Ec2::SecurityGroup(args) => security_group(session, args),
         Ec2::CreateTags(args) => ec2_tags::create(session, args),
@@ -184,8 +193,21 @@ impl PoolArgs {
     }
 }
 
-fn announce(session: &Session, event: Announced, node: &str) -> Result<String, String> {
+fn stop(session: &Session, node: &str) -> Result<String, String> {
     let id = session.machine_of(node).map_err(|error| error.to_string())?;
+    let state = session.simulation.world().region.machines.get(&id).map(|machine| machine.instance.state);
+    if state != Some(InstanceState::Running) {
+        let state = state.map_or("gone", |state| state.as_str());
+        return Err(format!("machine {id} of node {node} is {state}, and only one that runs can be stopped"));
+    }
+    session.log(&format!("somebody stops {node} ({id})"));
+    session.simulation.world().stop(&id);
+    Ok(format!("EC2 stops {node} ({id})\n"))
+}
+
+/// Events about a machine may come late, when its node is gone: by its id.
+fn announce(session: &Session, event: Announced, node: &str) -> Result<String, String> {
+    let id = if node.starts_with("i-") { InstanceId::new(node) } else { session.machine_of(node).map_err(|error| error.to_string())? };
     let what = match event {
         Announced::Rebalance => "a rebalance recommendation",
         Announced::ScheduledChange => "a scheduled change",

@@ -66,6 +66,8 @@ enum Change {
     Reclaim,
     End,
     Forget,
+    /// A machine that was stopping has stopped.
+    Halt,
 }
 
 /// The effects of a step outside the region.
@@ -418,7 +420,12 @@ impl Region {
             Change::Forget => {
                 self.machines.remove(id);
             }
-            Change::Run | Change::Join | Change::Reclaim | Change::End => {}
+            Change::Halt if machine.instance.state == InstanceState::Stopping => {
+                machine.instance.state = InstanceState::Stopped;
+                effects.push(RegionEffect::Log(format!("machine {id} has stopped")));
+                effects.push(RegionEffect::Notice(self.subject(id).state_change("stopped", now)));
+            }
+            Change::Run | Change::Join | Change::Reclaim | Change::End | Change::Halt => {}
         }
     }
 
@@ -438,6 +445,16 @@ impl Region {
         let known = self.machines.contains_key(id);
         self.begin_termination(id, now, dice, &mut effects);
         (known, effects)
+    }
+
+    /// Somebody stops a running machine, which stays in EC2 until it is terminated. Nothing happens to one in another state.
+    pub fn stop(&mut self, id: &InstanceId, now: Timestamp, dice: &mut Dice) -> Vec<RegionEffect> {
+        let running = |machine: &&mut Machine| machine.instance.state == InstanceState::Running;
+        let Some(machine) = self.machines.get_mut(id).filter(running) else { return Vec::new() };
+        machine.instance.state = InstanceState::Stopping;
+        let seconds = dice.between(Stream::Latency, 15, 30);
+        self.plan_after(now, seconds, id, Change::Halt);
+        vec![RegionEffect::Lost(id.to_string()), RegionEffect::Notice(self.subject(id).state_change("stopping", now))]
     }
 
     /// Sends a spot interruption warning. Returns the notice, if there is such a machine.

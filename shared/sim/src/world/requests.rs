@@ -172,6 +172,14 @@ impl World {
         self.touch_region();
     }
 
+    /// Somebody stops a machine.
+    pub fn stop(&mut self, id: &InstanceId) {
+        let now = self.now();
+        let effects = self.region.stop(id, now, &mut self.dice);
+        self.settle_region(effects);
+        self.touch_region();
+    }
+
     /// Evicts a pod through the eviction API, and checks that this violates no budget.
     pub(crate) fn evict(&mut self, key: &str, uid: &str, now: Timestamp) -> Eviction {
         let before = self.cluster.violated_budgets();
