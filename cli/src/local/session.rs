@@ -171,7 +171,13 @@ impl Session {
                 Err(error) => errors.push(error),
             }
         }
-        if errors.is_empty() { self.apply_objects(objects) } else { Err(SessionError::Manifest(errors)) }
+        if !errors.is_empty() {
+            return Err(SessionError::Manifest(errors));
+        }
+        if objects.is_empty() {
+            return Err(SessionError::Refused("no objects passed to apply".to_owned()));
+        }
+        self.apply_objects(objects)
     }
 
     /// What files change, to undo it: objects, node groups, and what was applied in old versions.

@@ -16,6 +16,7 @@ mod order;
 mod page;
 mod prompt;
 mod prompt_ec2;
+mod prompt_mistakes;
 mod prompt_nodes;
 mod same_objects;
 mod scale_up_crash;

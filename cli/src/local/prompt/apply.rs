@@ -46,6 +46,9 @@ impl Prompt {
 
 /// The texts of files and directories, and of the lines that were entered for `-`, or why one cannot be read.
 pub(super) fn read(paths: &[PathBuf], body: Option<String>) -> Vec<Result<File, String>> {
+    if let Err(error) = files::only_one_stdin(paths) {
+        return vec![Err(error.to_string())];
+    }
     let body = body.unwrap_or_default();
     let mut read = Vec::new();
     for path in paths {

@@ -356,6 +356,17 @@ pub(super) fn split(line: &str) -> Result<Option<Words>, String> {
 /// The command of some words: `Ok(Err(text))` is help that was asked for.
 pub(super) fn parse(words: &[String]) -> Result<Result<Line, String>, String> {
     use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
+    if let [create, rest @ ..] = words
+        && create == "create"
+        && rest.first().is_some_and(|word| !word.starts_with('-'))
+        && !rest.iter().any(|word| word.starts_with("-f") || word.starts_with("--filename"))
+    {
+        let kind = &rest[0];
+        return Err(format!(
+            "`create {kind}` does not work here: objects are created from manifests, with `apply -f FILE`, or with `apply -f -` \
+             and their lines up to EOF"
+        ));
+    }
     match Line::try_parse_from(words) {
         Ok(line) => Ok(Ok(line)),
         Err(error) => {

@@ -62,7 +62,13 @@ impl Prompt {
             errors.extend(self.session.can_delete(&one.entry.singular(), &one.key).map_err(refused).err());
         }
         if !errors.is_empty() {
+            // What is wrong with a kind is the same for all its objects.
+            let mut told = BTreeSet::new();
+            errors.retain(|error| told.insert(error.clone()));
             return Err(errors.join("\n"));
+        }
+        if doomed.is_empty() {
+            return Ok("No resources found\n".to_owned());
         }
         let mut text = String::new();
         for one in &doomed {
@@ -99,6 +105,9 @@ impl Prompt {
 
     /// Every object that the words name.
     pub(super) fn chosen(&self, choice: &Choice<'_>) -> Result<Vec<Chosen>, String> {
+        if choice.all && choice.selector.is_some() {
+            return Err("only one of --all and --selector (-l) chooses what is meant: leave the other out".to_owned());
+        }
         let selector = choice.selector.map(Selector::parse).transpose()?;
         let scope = Scope { namespace: choice.namespace.unwrap_or("default"), all: false, selector: selector.as_ref() };
         let world = self.session.simulation.world();

@@ -1,5 +1,6 @@
 //! `explain`: why an object is as it is, or why it went.
 
+use super::get::same_name;
 use crate::explain::history::other_name;
 use crate::local::kinds::{self, KINDS, KindEntry};
 use crate::local::report::{clock, on_clock};
@@ -73,8 +74,22 @@ fn meant(world: &World, name: &str) -> Result<(String, Option<String>), String> 
     let remark =
         (1 < matching.len()).then(|| format!("{chosen} of {} whose names begin with {bare:?}; others are {others}{more}", matching.len()));
     let first = matching.into_iter().next();
-    first.map(|first| (first, remark)).ok_or_else(|| format!("there is no pod, node or nodeclaim {name:?}, and there was none"))
+    first.map(|first| (first, remark)).ok_or_else(|| {
+        let other = if name.contains('/') { None } else { of_other_kind(world, name) };
+        let remedy = other.map(|other| format!("; there is {other}")).unwrap_or_default();
+        format!("there is no pod, node or nodeclaim {name:?}, and there was none{remedy}")
+    })
 }
+
+/// A pool or a class of this name.
+fn of_other_kind(world: &World, name: &str) -> Option<String> {
+    let mut entries = POOLS_AND_CLASSES.iter().filter_map(|kind| kinds::find(kind).ok());
+    let entry = entries.find(|entry| (entry.list)(world).iter().any(|row| row.name == name))?;
+    Some(format!("{}/{name}", entry.singular()))
+}
+
+/// What is explained under its kind and its name alone.
+const POOLS_AND_CLASSES: [&str; 4] = ["nodepool", "provisioner", "ec2nodeclass", "awsnodetemplate"];
 
 /// What a node is.
 fn described(world: &World, node: &Node) -> String {
@@ -290,7 +305,10 @@ pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, Str
         Err(_) if has_pods(world, kind) => return of_machine_or_pod(world, name),
         Err(error) => return Err(error),
     };
-    let missing = || format!("there is no {} {bare:?}", entry.singular());
+    let missing = || {
+        let other = same_name(world, entry, bare).map(|other| format!("; there is {other}"));
+        format!("there is no {} {bare:?}{}", entry.singular(), other.unwrap_or_default())
+    };
     match entry.kind {
         "Pod" | "Node" | "NodeClaim" => of_machine_or_pod(world, name),
         kind if WORKLOADS.contains(&kind) => of_workload(world, workloads(world, &[kind], bare).first().ok_or_else(missing)?),

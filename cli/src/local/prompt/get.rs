@@ -7,6 +7,7 @@ use crate::table::table;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use whittle_api::runtime::{is_label_value, is_qualified_name};
 use whittle_sim::World;
 use whittle_units::Quantity;
 
@@ -59,9 +60,13 @@ impl Scope<'_> {
         match &target.name {
             Some(name) if rows.is_empty() => {
                 let elsewhere = others.first().map(|namespace| format!("; there is one in namespace {namespace}: add -n {namespace}"));
-                let near = kinds::nearest(name, (entry.list)(world).into_iter().map(|row| row.name));
-                let near = near.filter(|near| near != name).map(|near| format!("; did you mean {near}?"));
-                Err(format!("there is no {} {name:?}{}", entry.singular(), elsewhere.or(near).unwrap_or_default()))
+                let successor = || same_name(world, entry, name).map(|other| format!("; there is {other}"));
+                let near = || {
+                    let near = kinds::nearest_name(name, (entry.list)(world).into_iter().map(|row| row.name));
+                    near.filter(|near| near != name).map(|near| format!("; did you mean {near}?"))
+                };
+                let remedy = elsewhere.or_else(successor).or_else(near).unwrap_or_default();
+                Err(format!("there is no {} {name:?}{remedy}", entry.singular()))
             }
             _ => Ok(rows),
         }
@@ -96,6 +101,13 @@ const SUCCESSORS: [(&str, &str); 4] = [
     ("awsnodetemplates", "ec2nodeclasses"),
 ];
 
+/// An object of this name of the kind that took the place of another, or whose place it takes, as `provisioner/default`.
+pub(super) fn same_name(world: &World, entry: &KindEntry, name: &str) -> Option<String> {
+    let (_, other) = SUCCESSORS.iter().find(|(plural, _)| *plural == entry.plural)?;
+    let other = kinds::find(other).ok()?;
+    (other.list)(world).iter().any(|row| row.name == name).then(|| format!("{}/{name}", other.singular()))
+}
+
 /// That there are objects of the kind that took the place of another, or whose place it takes.
 fn elsewhere(world: &World, groups: &[(&'static KindEntry, Vec<Listed<'_>>)]) -> String {
     let other = |(entry, _): &(&'static KindEntry, Vec<Listed<'_>>)| {
@@ -120,23 +132,20 @@ impl Selector {
     /// Reads the value of `-l`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let term = |part: &str| {
-            let (key, found) = match part.split_once('=') {
-                Some((key, value)) if key.ends_with('!') => (&key[..key.len() - 1], Term::IsNot(String::new(), value.to_owned())),
-                Some((key, value)) => (key, Term::Is(String::new(), value.trim_start_matches('=').to_owned())),
-                None if part.starts_with('!') => (&part[1..], Term::Lacks(String::new())),
-                None => (part, Term::Exists(String::new())),
+            let (key, found): (&str, fn(String, String) -> Term) = match part.split_once('=') {
+                Some((key, _)) if key.ends_with('!') => (&key[..key.len() - 1], Term::IsNot),
+                Some((key, _)) => (key, Term::Is),
+                None if part.starts_with('!') => (&part[1..], |key, _| Term::Lacks(key)),
+                None => (part, |key, _| Term::Exists(key)),
             };
-            let key = key.trim();
-            if key.is_empty() || key.contains(['(', ')', ' ']) {
+            let value = part.split_once('=').map_or("", |(_, value)| value);
+            // `==` is the same as `=`, and there is no `!==`.
+            let value = if part.contains("!=") { value } else { value.strip_prefix('=').unwrap_or(value) };
+            let (key, value) = (key.trim(), value.trim());
+            if !is_qualified_name(key) || !is_label_value(value) {
                 return Err(format!("{text:?} is no selector here: write app=web, app!=web, app or !app, with commas between"));
             }
-            let key = key.to_owned();
-            Ok(match found {
-                Term::Is(_, value) => Term::Is(key, value.trim().to_owned()),
-                Term::IsNot(_, value) => Term::IsNot(key, value.trim().to_owned()),
-                Term::Exists(_) => Term::Exists(key),
-                Term::Lacks(_) => Term::Lacks(key),
-            })
+            Ok(found(key.to_owned(), value.to_owned()))
         };
         text.split(',').map(str::trim).map(term).collect::<Result<Vec<_>, _>>().map(Self)
     }
@@ -320,6 +329,8 @@ mod tests {
         for text in ["app=db", "app!=web", "gpu", "!tier", "app=web,tier=back"] {
             assert_eq!(matches(text), Ok(false), "{text}");
         }
-        assert!(matches("app in (web, db)").is_err() && matches("").is_err());
+        for text in ["app in (web, db)", "", "app=web=x", "app===web", "app!==web", "app=web,", "=web", "a b=web", "app=we b"] {
+            assert!(matches(text).is_err_and(|error| error.contains("is no selector here")), "{text}");
+        }
     }
 }
