@@ -143,9 +143,10 @@ impl ParsedDocuments {
     fn add(&mut self, mut document: Document, text: Option<(usize, &str)>) {
         let (path, number) = (&document.path, document.number);
         if document.version().is_empty() || document.kind().is_empty() {
-            self.refused
-                .push(format!("{path}, document {number}: an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`"));
-            return;
+            let needed = "an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`";
+            let is_values = manifest::is_like_helm_values(|key| document.value.get(key).is_some());
+            let said = if is_values { manifest::HELM_VALUES } else { needed };
+            return self.refused.push(format!("{path}, document {number}: {said}"));
         }
         let metadata = |field: &str| document.value["metadata"][field].as_str().unwrap_or_default();
         let unprintable = manifest::unprintable_words(document.version(), document.kind(), metadata);
@@ -401,7 +402,10 @@ impl Document {
     /// Whether the manifest reader parses it: node classes, all kinds before v1, and kinds of Karpenter's that no server has.
     fn is_for_manifest_reader(&self) -> bool {
         let read_here = matches!((self.version(), self.kind()), ("karpenter.sh/v1", "NodePool" | "NodeClaim"));
-        (self.version().starts_with("karpenter.") && !read_here) || validate::served(self.version(), self.kind()) == Served::Nowhere
+        let field = |name: &str| self.value.get(name).and_then(Value::as_str);
+        (self.version().starts_with("karpenter.") && !read_here)
+            || validate::served(self.version(), self.kind()) == Served::Nowhere
+            || manifest::failure(self.version(), self.kind(), field).is_some()
     }
 
     /// A NodePool of which only `spec.disruption` is unreadable: the pool without it, and the error.

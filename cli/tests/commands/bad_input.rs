@@ -379,6 +379,32 @@ fn an_answer_of_kubectl_that_is_no_list_is_no_empty_cluster() {
 }
 
 #[test]
+fn the_answer_to_a_request_that_failed_is_no_cluster_without_objects() {
+    let failure = r#"{"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "nodes is forbidden\nFORGED: y", "code": 403}"#;
+    let wanted = ["this is the answer to a request that failed: \"nodes is forbidden", "save that answer"];
+    for command in [&["check", "-f", "-"][..], &["plan", "-f", "-", "--region", "us-east-1"]] {
+        let ended = whittle(command, failure);
+        refused(&ended, 2, &wanted);
+        assert!(!err(&ended).contains("\nFORGED"), "{}", err(&ended));
+    }
+    refused(&whittle(&["local"], &format!("apply -f -\n{failure}\nEOF\n")), 2, &wanted);
+    let success = whittle(&["check", "-f", "-"], &failure.replace("Failure", "Success"));
+    assert!(success.status.success(), "{}", err(&success));
+}
+
+#[test]
+fn helm_values_in_the_place_of_a_manifest_are_told_their_option() {
+    for values in ["settings:\n  clusterName: shop\n", "serviceAccount:\n  annotations: {}\n"] {
+        let hint = ["these look like Helm values", "`whittle check --values FILE`"];
+        refused(&whittle(&["check", "-f", "-"], values), 2, &hint);
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], values), 2, &hint);
+    }
+    let pod = whittle(&["check", "-f", "-"], "kind: Pod\nserviceAccount: x\n");
+    refused(&pod, 2, &["apiVersion and kind are needed"]);
+    assert!(!err(&pod).contains("Helm"), "{}", err(&pod));
+}
+
+#[test]
 fn an_account_that_says_nothing_is_not_known() {
     let folder = Folder::new("silent");
     let program = folder.program("aws", "exit 0");

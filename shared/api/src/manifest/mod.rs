@@ -175,7 +175,30 @@ pub fn is_list(api_version: &str, kind: &str) -> bool {
     kind == "List" || (kind.ends_with("List") && is_known())
 }
 
+/// What an API server answers to a request that fails, which `kubectl -o json` saves in the place of objects: an error that says why.
+/// None of anything else.
+pub fn failure<'a>(api_version: &str, kind: &str, field: impl Fn(&str) -> Option<&'a str>) -> Option<FieldError> {
+    if (api_version, kind) != ("v1", "Status") || field("status") != Some("Failure") {
+        return None;
+    }
+    let said = words::printable(field("message").filter(|message| !message.is_empty()).unwrap_or("it does not say why"));
+    let message =
+        format!("this is the answer to a request that failed: {said}: repeat the request until it succeeds, and save that answer");
+    Some(FieldError::new(FieldPath::of("message"), message))
+}
+
+/// Whether a document without version and kind has what the values of Karpenter's Helm chart have.
+pub fn is_like_helm_values(has: impl Fn(&str) -> bool) -> bool {
+    !has("apiVersion") && !has("kind") && ["settings", "serviceAccount"].into_iter().any(has)
+}
+
+/// What helps where Helm values are given as a manifest.
+pub const HELM_VALUES: &str = "these look like Helm values, and are no manifest: `whittle check --values FILE` shows their settings";
+
 fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
+    if let Some(failure) = failure(api_version, kind, |field| node.get(field).and_then(Node::text)) {
+        return Err(vec![failure]);
+    }
     let strict = is_karpenter(api_version);
     let mut errors = Vec::new();
     repeated_keys(node, &FieldPath::root(), &mut errors);
@@ -347,6 +370,7 @@ impl Source<'_> {
         let is_map = matches!(node.content, Content::Map(_));
         let path = item.map_or_else(FieldPath::root, |item| FieldPath::of("items").index(item.index));
         let message = match item {
+            None if is_map && is_like_helm_values(|key| node.get(key).is_some()) => HELM_VALUES.to_owned(),
             _ if is_map => {
                 let both = "`apiVersion: karpenter.sh/v1` and `kind: NodePool`";
                 format!("apiVersion and kind are needed: every document starts with both, such as {both}")
