@@ -347,6 +347,9 @@ fn why_not_placed(pod: &Pod) -> String {
     if !pod.status.nominated_node_name.is_empty() {
         return format!("it waits for others to make room on {}", pod.status.nominated_node_name);
     }
+    if !spec.scheduling_gates.is_empty() {
+        return "its spec.schedulingGates hold it back: the scheduler looks at it once they are removed".to_owned();
+    }
     "the scheduler has not marked it unschedulable (condition PodScheduled, reason Unschedulable)".to_owned()
 }
 

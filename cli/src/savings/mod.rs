@@ -134,6 +134,10 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
             }
             continue;
         }
+        if path.is_dir() {
+            ledger.fail(format!("{name} is a directory: name the files in it"));
+            continue;
+        }
         match std::fs::File::open(path) {
             Ok(file) => {
                 if ledger.read(&name, std::io::BufReader::new(file)) {

@@ -86,6 +86,9 @@ fn unreadable_entries_are_reported_and_skipped() {
     assert_eq!((summary("nonsense", Output::Text).status, summary("nonsense", Output::Text).text.as_str()), (2, ""));
     let args = SavingsArgs { files: vec!["/nowhere/ledger.json".into()], ..args() };
     assert_eq!(summarize(&args, Timestamp::UNIX_EPOCH, &mut std::io::empty()).status, 2);
+    let folder = SavingsArgs { files: vec![env!("CARGO_MANIFEST_DIR").into()], ..args };
+    let faults = summarize(&folder, Timestamp::UNIX_EPOCH, &mut std::io::empty()).faults;
+    assert!(faults[0].ends_with("is a directory: name the files in it"), "{faults:?}");
 }
 
 #[test]

@@ -109,8 +109,36 @@ fn fault(entry: &TypeEntry) -> Option<String> {
     if let Some(word) = words_of(entry).find(|word| !words::is_printable(word)) {
         return Some(format!("{name:?}: {word:?} has letters that cannot be printed: write letters, digits, - and ."));
     }
-    repeated_offering(entry).or_else(|| nowhere(entry)).or_else(|| of_amounts(entry)).or_else(|| of_prices(entry))
+    unknown_word(entry)
+        .or_else(|| repeated_offering(entry))
+        .or_else(|| nowhere(entry))
+        .or_else(|| of_amounts(entry))
+        .or_else(|| of_prices(entry))
 }
+
+/// The first word of EC2's or Kubernetes' that is none: with it, no pod would ever fit.
+fn unknown_word(entry: &TypeEntry) -> Option<String> {
+    let name = &entry.name;
+    let none_of = |word: &str, known: &[&str]| !known.contains(&word);
+    if name.contains(char::is_whitespace) {
+        return Some(format!("{name:?} is no name of an instance type: write it without spaces"));
+    }
+    if none_of(&entry.architecture, &ARCHITECTURES) {
+        return Some(format!("{name}, architecture: {:?} is none: write one of {}", entry.architecture, ARCHITECTURES.join(", ")));
+    }
+    if let Some(odd) = entry.operating_systems.iter().find(|system| none_of(system, &SYSTEMS)) {
+        return Some(format!("{name}, operatingSystems: {odd:?} is none: write some of {}", SYSTEMS.join(", ")));
+    }
+    entry.offerings.iter().enumerate().find_map(|(at, offering)| {
+        let sold_as = offering.requirements.iter().filter(|rule| rule.key == labels::CAPACITY_TYPE);
+        let odd = sold_as.flat_map(|rule| &rule.values).find(|word| none_of(word, &CAPACITY_TYPES))?;
+        Some(format!("{name}, offerings[{at}]: {odd:?} is no capacity type: write one of {}", CAPACITY_TYPES.join(", ")))
+    })
+}
+
+const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+const SYSTEMS: [&str; 2] = ["linux", "windows"];
+const CAPACITY_TYPES: [&str; 3] = ["on-demand", "reserved", "spot"];
 
 /// Names, keys and values, which messages show as they are.
 fn words_of(entry: &TypeEntry) -> impl Iterator<Item = &str> {
@@ -360,6 +388,17 @@ mod tests {
         };
         let offerings = [offering("0.1", "on-demand"), offering(price, "spot")].join(", ");
         format!(r#"[{{"name": "m5.large", "architecture": "amd64", "resources": {{"cpu": "2"}}, "offerings": [{offerings}]}}]"#)
+    }
+
+    #[test]
+    fn words_that_neither_ec2_nor_kubernetes_has_are_refused() {
+        let good = sold("0.05", "us-east-1a");
+        assert!(parse(&good).is_ok());
+        let refused = |from: &str, to: &str| parse(&good.replacen(from, to, 1)).unwrap_err();
+        assert!(refused("amd64", "sparc").starts_with("m5.large, architecture: \"sparc\" is none: write one of amd64, arm64"));
+        assert!(refused("\"resources\"", "\"operatingSystems\": [\"beos\"], \"resources\"").contains("operatingSystems: \"beos\" is none"));
+        assert!(refused("on-demand", "free").starts_with("m5.large, offerings[0]: \"free\" is no capacity type"));
+        assert!(refused("m5.large", "m5 large").contains("without spaces"));
     }
 
     #[test]

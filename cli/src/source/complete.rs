@@ -76,7 +76,9 @@ fn complete_pod(pod: &mut Pod) {
         if bound {
             pod.status.conditions = vec![condition("PodScheduled", "True", ""), condition("Ready", "True", "")];
         } else if pod.status.phase == "Pending" {
-            pod.status.conditions = vec![condition("PodScheduled", "False", "Unschedulable")];
+            // The scheduler looks at no pod with gates.
+            let reason = if pod.spec.scheduling_gates.is_empty() { "Unschedulable" } else { "SchedulingGated" };
+            pod.status.conditions = vec![condition("PodScheduled", "False", reason)];
         }
     }
 }

@@ -109,6 +109,19 @@ fn check_names_limits_and_budgets_that_hold_nothing_back() {
     assert!(told.contains("spec.disruption.budgets[0].schedule: \"0 0 30 2 *\" names a day that no year has"), "{told}");
 }
 
+/// The scheduler looks at no pod with gates, and Karpenter launches nothing for it.
+#[test]
+fn a_gated_pod_is_planned_once_its_gates_are_gone() {
+    let pod = |more: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: g}}\nspec: {{{more}containers: [{{name: c}}]}}\n");
+    let told = |command: &[&str], more: &str| {
+        out(&whittle(&[command, &["-f", "-", "--region", "us-east-1"]].concat(), &format!("{}{}", pod(more), pool(""))))
+    };
+    let gates = "schedulingGates: [{name: quota}], ";
+    assert!(told(&["plan"], gates).starts_with("0 of 0 pods placed"), "{}", told(&["plan"], gates));
+    assert!(told(&["explain", "g"], gates).contains("its spec.schedulingGates hold it back"), "{}", told(&["explain", "g"], gates));
+    assert!(told(&["plan"], "").starts_with("1 of 1 pods placed"), "{}", told(&["plan"], ""));
+}
+
 #[test]
 fn without_a_node_pool_a_plan_says_what_to_add() {
     let output = planned(PODS);

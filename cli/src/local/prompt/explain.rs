@@ -141,7 +141,12 @@ impl<'a> Past<'a> {
         self.events.retain(|kept| {
             let why = kept.event.message.strip_prefix(FAILED);
             let repeats = of_verdict(kept) && !again.contains(kept.event.message.as_str());
-            !repeats && !why.is_some_and(|why| decided.contains(why))
+            // A long Event ends where the API server's limit is.
+            let is_decided = |why: &str| match why.len() + FAILED.len() < EVENT_CUT {
+                true => decided.contains(why),
+                false => decided.iter().any(|message| message.starts_with(why)),
+            };
+            !repeats && !why.is_some_and(is_decided)
         });
         let all = self.decisions.clone();
         self.decisions.retain(|decision| !is_repeated(decision, &all));
@@ -229,6 +234,9 @@ fn remedies(last: Option<&&DecisionRecord>) -> String {
 
 /// How Whittle's Event about a pod begins that has no place; the reason after it is that of the decision.
 const FAILED: &str = "Failed to schedule pod, ";
+
+/// Events of this length, or nearly, may have been cut.
+const EVENT_CUT: usize = 1_020;
 
 /// How long after a decision its Events are published at the latest.
 const EVENT_DELAY: SignedDuration = SignedDuration::from_secs(2);

@@ -15,15 +15,15 @@ const TEMPLATE: &str = ": the line looks like a template: render it first, as wi
 /// The error for a text that cannot be parsed, with its likely cause.
 pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestError {
     let lines: Vec<&str> = text.lines().collect();
-    let (mark, cause) = cause(&lines, error.mark);
+    let (mark, cause) = if error.of_syntax { cause(&lines, error.mark) } else { (error.mark, String::new()) };
     // A map of YAML in braces has no quotes.
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|inside| inside.trim_start().starts_with('"'));
     let is_template = mark.line.checked_sub(1).and_then(|index| lines.get(index)).is_some_and(|line| line.contains("{{"));
     // What is too deep or too large has no line to correct.
-    let is_limit = error.message.contains("limit");
+    let is_told = !error.of_syntax || error.message.contains("limit");
     let cause = match cause.as_str() {
         "" if is_template => TEMPLATE,
-        "" if is_limit || is_json => "",
+        "" if is_told || is_json => "",
         "" => UNKNOWN,
         cause => cause,
     };

@@ -29,6 +29,15 @@ fn s1_27_lost_indentation_is_detected() {
 }
 
 #[test]
+fn what_is_yaml_and_cannot_be_an_object_is_not_called_a_matter_of_quotes_or_indentation() {
+    let told = |text: &str| read("a.yaml", text).unwrap_err()[0].to_string();
+    assert!(told("a: .nan\n").ends_with("quote it if text is meant"), "{}", told("a: .nan\n"));
+    let recursive = "a: &a\n  b: *a\n";
+    assert!(told(recursive).ends_with("write the value out"), "{}", told(recursive));
+    assert!(told("a: [1\n").contains("brackets and quotes must be closed"));
+}
+
+#[test]
 fn s4_11_wrong_indentation_is_reported_at_the_first_key_that_is_too_deep() {
     let errors = refused(include_str!("../../../../tests/seeds/004-provisioner-as-printed.txt"));
     assert_eq!(errors.len(), 1, "{errors:?}");

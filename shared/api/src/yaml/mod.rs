@@ -34,6 +34,8 @@ pub(crate) struct YamlError {
     /// Number of the document, from 1.
     pub(crate) document: usize,
     pub(crate) message: String,
+    /// Whether the text is not YAML; what is, and cannot be an object, says itself what to do.
+    pub(crate) of_syntax: bool,
 }
 
 /// A node and its position.
@@ -145,7 +147,7 @@ impl Composer {
                 Ok(next) => next,
                 Err(error) => {
                     let mark = Mark { line: error.marker().line(), column: error.marker().col() + 1 };
-                    return Err(self.error(mark, error.info()));
+                    return Err(YamlError { of_syntax: true, ..self.error(mark, error.info()) });
                 }
             };
             let mark = Mark { line: span.start.line(), column: span.start.col() + 1 };
@@ -155,7 +157,7 @@ impl Composer {
     }
 
     fn error(&self, mark: Mark, message: impl Into<String>) -> YamlError {
-        YamlError { mark, document: self.documents.len() + 1, message: message.into() }
+        YamlError { mark, document: self.documents.len() + 1, message: message.into(), of_syntax: false }
     }
 
     fn take(&mut self, event: Event<'_>, mark: Mark) -> Result<(), YamlError> {
@@ -188,7 +190,7 @@ impl Composer {
     /// Replaces an alias by a copy of its anchored node.
     fn repeat(&mut self, id: usize, mark: Mark) -> Result<(), YamlError> {
         let Some(node) = self.anchors.get(&id) else {
-            return Err(self.error(mark, "an alias names an anchor that is not defined before it"));
+            return Err(self.error(mark, "an alias names an anchor that is not defined before it: write the value out"));
         };
         let (size, depth) = extent(node);
         if REPEATED_MAX < self.repeated + size || DEPTH_MAX < self.stack.len() + depth {
@@ -201,7 +203,7 @@ impl Composer {
 
     fn open(&mut self, open: Open, mark: Mark) -> Result<(), YamlError> {
         if DEPTH_MAX <= self.stack.len() {
-            return Err(self.error(mark, format!("nested more than {DEPTH_MAX} deep: no Kubernetes object is")));
+            return Err(self.error(mark, format!("nested more than {DEPTH_MAX} deep, as no Kubernetes object is: write it flatter")));
         }
         self.stack.push(open);
         Ok(())
