@@ -90,7 +90,7 @@ impl Completion {
             [] => Ec2::names(),
             ["show"] => values::<Shown>(),
             ["announce"] => values::<Announced>(),
-            ["announce", _] | ["terminate" | "describe"] => self.names.called("nodes"),
+            ["announce", _] | ["terminate" | "stop" | "describe"] => self.names.called("nodes"),
             _ => Vec::new(),
         }
     }
@@ -170,7 +170,8 @@ mod tests {
         assert_eq!(completed("explain i"), ["inflate-1 ", "ip-10-0-0-1 "]);
         assert_eq!(completed("get pods --all"), ["--all-namespaces "]);
         assert_eq!(completed("get pods -o y"), ["yaml "]);
-        assert_eq!(completed("ec2 st"), ["stock-out "]);
+        assert_eq!(completed("ec2 st"), ["stock-out ", "stop "]);
+        assert_eq!(completed("ec2 stop "), ["ip-10-0-0-1 "]);
         assert_eq!(completed("ec2 show im"), ["images "]);
         assert_eq!(completed("ec2 announce rebalance "), ["ip-10-0-0-1 "]);
         assert_eq!(completed("cordon "), ["ip-10-0-0-1 "]);
