@@ -200,3 +200,16 @@ fn explain_says_what_lets_a_node_go_until_it_may() {
     let text = answered(&format!("{held}annotate node {node} karpenter.sh/do-not-disrupt-\nadvance 6m\nexplain {node}\n"));
     assert_eq!(text.matches(remedy).count(), 1, "it holds no more: {text}");
 }
+
+/// S1.15: a pool of more weight comes first, unless it does not take the pods.
+#[test]
+fn explain_says_which_pools_were_passed_over() {
+    let heavy = "apply -f -\n{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: heavy}, spec: {weight: 10, template: {spec: {taints: [{key: a, \
+                 effect: NoSchedule}], requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}\nEOF\n";
+    let begin = format!("{heavy}{}get nodes -o name\n", running());
+    let text = answered(&begin);
+    let node = text.lines().find_map(|line| line.strip_prefix("node/")).expect(&text).trim();
+    let text = answered(&format!("{begin}explain {node}\n"));
+    let passed = text.lines().filter(|line| line.starts_with("  passed over: nodepool heavy: did not tolerate taint")).count();
+    assert_eq!(passed, 1, "{text}");
+}

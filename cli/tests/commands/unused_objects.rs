@@ -184,7 +184,7 @@ fn a_class_that_says_it_is_not_ready_launches_nothing_and_one_without_conditions
     assert!(text.starts_with("0 of 1 pods placed") && text.contains("EC2NodeClass \"c\" is not ready: SubnetsNotFound: none"), "{text}");
     let text = told(&["explain", "a"], refused);
     assert!(
-        text.contains("what it would take (nodepool p): EC2NodeClass \"c\", ready: correct what its condition SubnetsNotFound names"),
+        text.contains("what it would take (nodepool p): EC2NodeClass \"c\", ready: correct what its conditions report as SubnetsNotFound"),
         "{text}"
     );
 }

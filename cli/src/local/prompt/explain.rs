@@ -212,6 +212,14 @@ impl<'a> Past<'a> {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
+    /// NodePools that come before the machine's own, and why they did not take its pods.
+    fn passed_over(&self) -> String {
+        let planned = self.decisions.iter().filter(|decision| decision.kind == DecisionKind::Planned);
+        let passed = planned.filter_map(|decision| decision.detail["passedOver"].as_array()).flatten().filter_map(|why| why.as_str());
+        let lines: BTreeSet<&str> = passed.collect();
+        lines.into_iter().map(|why| format!("  passed over: nodepool {}\n", words::printable(why))).collect()
+    }
+
     /// What would help a pod that waits, if the last decision about it says that it has no place.
     fn remedies_of_pod(&self) -> String {
         remedies(self.decisions.last().filter(|decision| decision.kind == DecisionKind::Unschedulable))
@@ -397,6 +405,7 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     let waits = pod.and_then(|pod| pod.condition("PodScheduled")).filter(|condition| condition.status == "False");
     past.events.retain(|kept| waits.is_none_or(|waits| waits.message != kept.event.message));
     text.extend(past.told(begun));
+    text.push_str(&past.passed_over());
     text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies_of_pod()));
     text.extend(node.filter(|node| !node.metadata.is_deleting()).map(|_| past.remedies_of_node()));
     Ok(text)

@@ -132,7 +132,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) => match why {
             Unready::ClassNew { .. } => return None,
             Unready::ClassMissing { class } => format!("{class}, or the name of another in spec.template.spec.nodeClassRef"),
-            Unready::Condition { object, reason, .. } => format!("{object}, ready: correct what its condition {reason} names"),
+            Unready::Condition { object, reason, .. } => format!("{object}, ready: correct what its conditions report as {reason}"),
         },
         Cause::LimitsExceeded { .. } if rejection.limits.is_empty() => "higher spec.limits".to_owned(),
         Cause::LimitsExceeded { .. } => {
@@ -281,7 +281,7 @@ mod tests {
         let missing = told(Unready::ClassMissing { class: class() });
         assert_eq!(missing, [format!("{begin}EC2NodeClass \"a\", or the name of another in spec.template.spec.nodeClassRef")]);
         let unready = told(Unready::Condition { object: class(), reason: "SubnetsNotFound".into(), message: String::new() });
-        assert_eq!(unready, [format!("{begin}EC2NodeClass \"a\", ready: correct what its condition SubnetsNotFound names")]);
+        assert_eq!(unready, [format!("{begin}EC2NodeClass \"a\", ready: correct what its conditions report as SubnetsNotFound")]);
         assert_eq!(told(Unready::ClassNew { class: class() }), Vec::<String>::new());
     }
 }
