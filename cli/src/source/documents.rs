@@ -242,7 +242,11 @@ struct YamlError {
 /// A document as JSON, by the rules of kubectl: those of YAML 1.1.
 fn yaml(text: &str) -> Result<Value, YamlError> {
     let value = fast_yaml(text)?;
-    Ok(if old_scalars::any(text) { manifest::json_of(text).unwrap_or(value) } else { value })
+    if !old_scalars::any(text) {
+        return Ok(value);
+    }
+    let unreadable = || YamlError { mark: None, message: "by YAML 1.1 it has a key twice, or a value that is none".to_owned() };
+    manifest::json_of(text).ok_or_else(unreadable)
 }
 
 /// The same by the rules of YAML 1.2, in a third of the time.

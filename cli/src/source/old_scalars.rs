@@ -2,38 +2,55 @@
 
 /// Whether a text may contain one that is not quoted. It may say so in vain, of a line within a block of text.
 pub(super) fn any(text: &str) -> bool {
-    text.lines().any(of_line)
+    text.lines().any(|line| line.contains("!!") || line.split([',', '{', '}', '[', ']']).any(of_part))
 }
 
-fn of_line(line: &str) -> bool {
-    line.split([',', '{', '}', '[', ']']).any(|part| {
-        let part = part.trim_start_matches(['-', ' ', '?']);
-        // A colon separates where a space or the end of the line follows it.
-        match part.split_once(": ") {
-            Some((key, value)) => is_old(key) || is_old(value) || value.contains(": ") && of_line(value),
-            None => is_old(part.trim_end().trim_end_matches(':')),
+/// A part of a line without the marks of flow collections: keys before colons, and a value behind.
+fn of_part(part: &str) -> bool {
+    let mut begin = 0;
+    let ends = part.bytes().enumerate().filter(|(at, byte)| *byte == b':' && separates(part.as_bytes(), *at)).map(|(at, _)| at);
+    for end in ends.chain([part.len()]) {
+        if part.get(begin..end).is_some_and(is_old) {
+            return true;
         }
-    })
+        begin = end + 1;
+    }
+    false
+}
+
+/// Whether a colon ends a key: before a blank, at the end, and behind a quoted key.
+fn separates(part: &[u8], at: usize) -> bool {
+    part.get(at + 1).is_none_or(u8::is_ascii_whitespace) || at.checked_sub(1).is_some_and(|before| matches!(part[before], b'"' | b'\''))
 }
 
 fn is_old(scalar: &str) -> bool {
     let scalar = scalar.split_once(" #").map_or(scalar, |(scalar, _)| scalar).trim();
+    let scalar = scalar.trim_start_matches("- ").trim_start_matches("? ").trim_start();
     // An anchor or a tag may stand before it.
     let scalar = if scalar.starts_with(['&', '!']) { scalar.rsplit(' ').next().unwrap_or_default() } else { scalar };
-    is_boolean(scalar) || is_number(scalar)
+    is_word(scalar) || is_number(scalar)
 }
 
-fn is_boolean(word: &str) -> bool {
-    word.len() <= 3 && ["y", "n", "yes", "no", "on", "off"].iter().any(|old| word.eq_ignore_ascii_case(old))
+/// Booleans of old, and words that only the newer rules, or their readers, take for a boolean or for nothing.
+fn is_word(word: &str) -> bool {
+    let is_any = |words: &[&str]| words.iter().any(|one| word.eq_ignore_ascii_case(one));
+    match word.len() {
+        1..=3 => is_any(&["y", "n", "yes", "no", "on", "off"]),
+        4..=5 => is_any(&["true", "false", "null"]) && !["true", "false", "null"].contains(&word),
+        _ => false,
+    }
 }
 
-/// Octal numbers, those with a base, and those with underscores.
+/// Octal numbers, those with a base, an exponent or underscores, and whole ones with a point.
 fn is_number(word: &str) -> bool {
     let digits = word.trim_start_matches(['+', '-']);
     let mut bytes = digits.bytes();
     let Some(first) = bytes.next().filter(u8::is_ascii_digit) else { return false };
     let has_base = first == b'0' && bytes.next().is_some_and(|second| second.is_ascii_alphanumeric() || second == b'_');
-    (has_base || digits.contains('_')) && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
+    let exponent = digits.contains(['e', 'E']);
+    let is_whole = |value: f64| value.fract() == 0.0;
+    let is_float = (exponent || digits.contains('.')) && digits.parse().is_ok_and(|value| exponent || is_whole(value));
+    is_float || (has_base || digits.contains('_')) && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
 }
 
 #[cfg(test)]
@@ -55,6 +72,14 @@ mod tests {
             "- b: -017 # octal",
             "- name: a: y",
             "  yes,",
+            "{\"cpu\":020}",
+            "a:\t016",
+            "{on: b}",
+            "a: 12.0",
+            "a: 1e1",
+            "a: tRue",
+            "a: nULL",
+            "a: !!int \"016\"",
             "\"a\": n",
         ];
         for line in found {
@@ -65,6 +90,10 @@ mod tests {
             "a: \"016\"",
             "a: true",
             "a: 0",
+            "at: \"2026-01-01T00:00:00Z\"",
+            "at: 2026-01-01T00:00:00Z",
+            "a: null",
+            "podIP: 10.0.0.1",
             "a: 0.5",
             "a: 10",
             "message: no nodes are available",

@@ -666,6 +666,8 @@ fn numbers_and_words_mean_in_plans_what_they_mean_to_kubectl() {
     let word = plan("{nodeSelector: {team: yes}, containers: [{name: c}]}");
     assert_eq!(word.status.code(), Some(1), "{}", out(&word));
     assert!(err(&word).contains("spec.nodeSelector.team: text is needed here, not true"), "{}", err(&word));
+    let twice = plan("{nodeSelector: {yes: a, on: b}, containers: [{name: c}]}");
+    assert!(twice.status.code() != Some(0) && err(&twice).contains("stands twice"), "{}", err(&twice));
     let quoted = plan("{terminationGracePeriodSeconds: 0x1E, containers: [{name: c, env: [{name: a, value: 'yes'}]}]}");
     assert_eq!(quoted.status.code(), Some(0), "{}{}", out(&quoted), err(&quoted));
 }

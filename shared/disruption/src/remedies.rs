@@ -48,7 +48,9 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         }
         Blocker::NodeAnnotation(key) => format!("the node without the annotation {key}"),
         Blocker::NoNodePoolLabel => format!("the node's label {} as it was", labels::NODE_POOL),
-        Blocker::NodePoolUnknown(pool) => format!("NodePool {pool} again, or the deletion of the NodeClaim"),
+        Blocker::NodePoolUnknown(pool) => {
+            format!("NodePool {pool} again, corrected if it was refused; without it, the deletion of the NodeClaim")
+        }
         Blocker::NodePoolEmpty(_) => "a node class that is ready".to_owned(),
         Blocker::PodAnnotation { pod, key, .. } => format!("pod {pod} without the annotation {key}"),
         Blocker::Pdb(PdbBlock::Exhausted(budget)) => {

@@ -38,9 +38,14 @@ pub struct Located<T> {
 type Reader = fn(Value) -> Result<Object, FieldError>;
 
 /// The first document of a text as JSON, by the rules of kubectl: those of YAML 1.1, by which `yes` is a boolean and `010` is eight.
+/// `None` if that is wrong about it which [`read`] tells: it is no YAML, or has a key twice.
 #[must_use]
 pub fn json_of(text: &str) -> Option<Value> {
-    yaml::documents(text).ok()?.first().map(Node::to_json)
+    let documents = yaml::documents(text).ok()?;
+    let first = documents.first()?;
+    let mut repeated = Vec::new();
+    repeated_keys(first, &FieldPath::root(), &mut repeated);
+    repeated.is_empty().then(|| first.to_json())
 }
 
 /// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by

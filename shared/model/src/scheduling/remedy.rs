@@ -1,7 +1,7 @@
 //! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
 //! what passes by itself, and of what nobody can change.
 
-use super::meant::Meant;
+use super::meant::{Meant, meant_key};
 use super::reason::{Cause, Finding, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
 use std::fmt::{self, Display};
@@ -90,16 +90,19 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
             format!("a pod that tolerates {}, or its spec.template.spec.taints without it", taints.join(", "))
         }
-        Cause::UndefinedLabel { meant: Some(meant), .. } => format!("{meant} in {ASKS}"),
-        Cause::UndefinedLabel { key, meant: None } if key == labels::HOSTNAME => {
+        Cause::UndefinedLabel { key, meant: Some(meant) } if is_near(key, meant) => {
+            let own = "spec.template.metadata.labels or spec.template.spec.requirements";
+            format!("{meant} in {ASKS}, if that is meant; or the label {key} in its {own}")
+        }
+        Cause::UndefinedLabel { key, .. } if key == labels::HOSTNAME => {
             format!("{ASKS} without {key}: the name of a new node is not known before it is there")
         }
-        Cause::UndefinedLabel { key, meant: None } => {
+        Cause::UndefinedLabel { key, .. } => {
             format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
         }
         Cause::Disjoint(_) | Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
         // Who names another NodePool means it.
-        Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| key == labels::NODE_POOL) => return None,
+        Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| names_pool(key)) => return None,
         Cause::Disjoint(keys) => {
             // Of keys that are to be absent, or that the pod contradicts itself about, no NodePool has a value.
             let (absent, allowed): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, required, _)| required == "DoesNotExist");
@@ -142,6 +145,17 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
     })
+}
+
+/// Whether a label's value is the name of a NodePool, or of a Provisioner.
+fn names_pool(key: &str) -> bool {
+    [labels::NODE_POOL, labels::PROVISIONER_NAME].contains(&key)
+}
+
+/// Whether a key is another one but for its domain, or for typing errors. The hint in the cause, which is Karpenter's, goes by less.
+fn is_near(key: &str, meant: &str) -> bool {
+    let name = |key: &str| key.rsplit('/').next().map(str::to_owned);
+    name(key) == name(meant) || meant_key(key) == Some(meant)
 }
 
 /// Values that are probably misspelt, corrected where they are.
@@ -234,6 +248,16 @@ mod tests {
         assert!(miss("ephemeral-storage", 1).starts_with("a larger disk in spec.blockDeviceMappings of its node class"));
         assert!(miss("example.com/fpga", 0).ends_with("if the region has any, or a pod without it"));
         assert!(miss("cpu", 2).starts_with("requests of at most 2 cpu"));
+    }
+
+    #[test]
+    fn a_label_of_ones_own_is_not_taken_for_another_that_contains_its_letters() {
+        let of = |key: &str, meant: &str| told(Cause::UndefinedLabel { key: key.into(), meant: Some(meant.into()) }, None);
+        let zone = of("topology.kubernetes.io/zones", labels::ZONE);
+        assert!(zone.starts_with("topology.kubernetes.io/zone in the pod's node selector or affinity, if that is meant; or the label"));
+        assert!(of("zone", labels::ZONE).starts_with("topology.kubernetes.io/zone in the pod's"));
+        let own = of("x", "karpenter.k8s.aws/instance-capability-flex");
+        assert!(own.starts_with("the label x in its spec.template.metadata.labels"), "{own}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct ProfileOrigin {
 }
 
 fn tags_match(wanted: &BTreeMap<String, String>, tags: &BTreeMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|there| value == "*" || value.is_empty() || there == value))
+    wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|there| value.is_empty() || glob(value, there)))
 }
 
 /// Matches `*` and `?` like EC2's filters.
@@ -95,7 +95,7 @@ impl Network {
                 let something = term.id.is_some() || term.name.is_some() || term.tags.is_some();
                 something
                     && term.id.as_ref().is_none_or(|id| *id == group.id)
-                    && term.name.as_ref().is_none_or(|name| *name == group.name)
+                    && term.name.as_ref().is_none_or(|name| glob(name, &group.name))
                     && term.tags.as_ref().is_none_or(|tags| tags_match(tags, &group.tags))
             })
         };
