@@ -188,3 +188,15 @@ fn a_class_that_says_it_is_not_ready_launches_nothing_and_one_without_conditions
         "{text}"
     );
 }
+
+/// Karpenter marks the second, and leaves it aside; an API server takes both.
+#[test]
+fn check_names_overlays_of_one_weight_that_change_the_same() {
+    let checked = |other: u32| {
+        let both = format!("{}{}", overlay("a", "priceAdjustment: -50%", 1), overlay("b", "priceAdjustment: -10%", other));
+        let output = whittle(&["check", "-f", "-"], &both);
+        format!("{}{}", out(&output), err(&output))
+    };
+    assert!(checked(1).contains("give one of them another weight"), "{}", checked(1));
+    assert!(!checked(2).contains("give one of them another weight"), "{}", checked(2));
+}
