@@ -83,11 +83,13 @@ fn start(program: &Path, emulator: Option<(&Path, &Path)>) -> Result<Started> {
     let begin = Instant::now();
     let mut child = command.spawn().with_context(|| format!("{} could not be started", program.display()))?;
     let answer = wait(&asked, &mut child, begin).with_context(|| format!("{} did not ask for an event", program.display()));
+    // While its connection is open it waits; without one it may end, and a process that has ended has no memory.
     let resident_kib = resident_kib(child.id());
     // It may have ended by itself.
     let _ = child.kill();
     let _ = child.wait();
-    Ok(Started { time: answer?.duration_since(begin), resident_kib: resident_kib? })
+    let (at, _connection) = answer?;
+    Ok(Started { time: at.duration_since(begin), resident_kib: resident_kib? })
 }
 
 /// What a function said first: when it asked for an event, or that it could not start.
@@ -131,11 +133,11 @@ fn hear(connection: TcpStream) -> Option<Said> {
     Some(Err(format!("it posted {} {body}", line.trim())))
 }
 
-/// When the function asked for an event.
-fn wait(asked: &Receiver<Said>, child: &mut Child, begin: Instant) -> Result<Instant> {
+/// When the function asked for an event, and the connection on which it waits for one.
+fn wait(asked: &Receiver<Said>, child: &mut Child, begin: Instant) -> Result<(Instant, TcpStream)> {
     loop {
         match asked.recv_timeout(Duration::from_millis(50)) {
-            Ok(Ok((at, _connection))) => return Ok(at),
+            Ok(Ok(asked)) => return Ok(asked),
             Ok(Err(said)) => bail!("{said}"),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => bail!("its requests could not be read"),
@@ -157,7 +159,7 @@ fn wait(asked: &Receiver<Said>, child: &mut Child, begin: Instant) -> Result<Ins
 fn resident_kib(id: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).context("/proc has no such process")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next()).unwrap_or("0");
+    let number = line.and_then(|line| line.split_whitespace().next()).context("the process has ended and has no memory")?;
     number.parse().with_context(|| format!("`{number}` is no number of kilobytes"))
 }
 
