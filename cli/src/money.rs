@@ -106,6 +106,18 @@ pub(crate) fn change(now: &Bill, then: &Bill) -> String {
     format!("now {} -> then {}: {per_cent}{} a month", bill(now), bill(then), signed(a_month(now.price, then.price)))
 }
 
+/// What there is more or less in another bill: machines, and money by the hour and by the month.
+pub(crate) fn difference(before: &Bill, after: &Bill) -> String {
+    let (more, fewer) = (after.nodes.saturating_sub(before.nodes), before.nodes.saturating_sub(after.nodes));
+    let machines = if 0 < fewer { format!("-{}", counted(fewer, "machine")) } else { format!("+{}", counted(more, "machine")) };
+    if (before.nodes, before.price) == (after.nodes, after.price) {
+        return "no difference in machines or price".to_owned();
+    }
+    let hour = after.price.dollars() - before.price.dollars();
+    let sign = if hour < 0.0 { '-' } else { '+' };
+    format!("{machines}, {sign}${:.4}/h, {} a month", hour.abs(), signed(a_month(before.price, after.price)))
+}
+
 /// The change of a price in per cent; `None` if there was none.
 pub(crate) fn percentage(now: Price, then: Price) -> Option<f64> {
     (now > Price::ZERO).then(|| (then.dollars() / now.dollars() - 1.0) * 100.0)
@@ -144,6 +156,15 @@ mod tests {
         assert_eq!((yuan, yuan.code()), (Currency::Cny, "CNY"));
         assert_eq!(yuan.shown(text), "saves ¥0.38 an hour, +¥2.00 a month (savings: ¥-0.49); ${NAME}, $-x and cost$");
         assert_eq!(Currency::of_node("ip-10-0-1-7.ec2.internal"), Currency::Usd);
+    }
+
+    #[test]
+    fn a_difference_is_of_machines_and_of_money() {
+        let bill = |nodes, dollars| Bill { nodes, price: Price::from_dollars(dollars), ..Bill::default() };
+        assert_eq!(difference(&bill(1, 0.1), &bill(3, 0.25)), "+2 machines, +$0.1500/h, +$109.50 a month");
+        assert_eq!(difference(&bill(3, 0.25), &bill(2, 0.1)), "-1 machine, -$0.1500/h, -$109.50 a month");
+        assert_eq!(difference(&bill(3, 0.1), &bill(2, 0.2)), "-1 machine, +$0.1000/h, +$73.00 a month");
+        assert_eq!(difference(&bill(2, 0.1), &bill(2, 0.1)), "no difference in machines or price");
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Looks {
             let looked = live.read(Purpose::Show);
             (decided.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), looked)
         });
-        let read = source::read_over(Some(looked?), &[], &[], When::Default(at), Expansion::Off)?;
+        let read = source::read_over(Some(looked?), &[], When::Default(at), Expansion::Off)?;
         let (prices, currency) = offers.prices(&read, || live.region())?;
         let view = View::of(&read, &prices, currency);
         let (decided, unread) = match decided {

@@ -69,7 +69,7 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
-    let costs = Costs { currency, then: output::after(&now, &decision), now, unpriced };
+    let costs = Costs { currency, then: output::after(&now, &decision), now, unpriced, unchanged: None };
     Ok(read.answer(match args.output {
         ReportFormat::Json => output::json(&decision, &costs, elapsed, &read.remarks),
         ReportFormat::Text => currency.shown(output::text(&decision, &costs)),

@@ -8,6 +8,7 @@ mod report;
 mod tests;
 pub(crate) mod text;
 
+use crate::money::Bill;
 use crate::printing;
 use crate::report::{html, markdown};
 use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
@@ -28,7 +29,7 @@ Examples:
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 -o html > plan.html
   kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
-  whittle plan -f cluster.yaml --changed new.yaml     (if objects of that dump were changed)
+  whittle plan -f cluster.yaml --changed new.yaml     (if objects of that dump were changed, and what that makes)
   whittle plan --context prod                         (for what waits in that cluster now)
   whittle plan --context prod -f new.yaml             (if that was applied there, too)
 
@@ -78,12 +79,14 @@ pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
-    let (read, Market { types, prices, currency, .. }) = args.source.read("plan")?;
+    let (read, market, unchanged) = args.source.read_with_unchanged("plan")?;
+    let Market { types, prices, currency, .. } = market;
     let started = Instant::now();
     let Planned { plan, preference_cost, solve } = decide(&read, types, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
-    let costs = output::Costs { currency, then: now.plus(plan.claims.len(), plan.price()), now, unpriced };
+    let unchanged = unchanged.map(|unchanged| compared(unchanged, &plan, args.packing));
+    let costs = output::Costs { currency, then: now.plus(plan.claims.len(), plan.price()), now, unpriced, unchanged };
     let answer = read.answer(match args.output {
         ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times, &read.remarks),
         ReportFormat::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
@@ -91,6 +94,18 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
         ReportFormat::Html => currency.shown(html(&report::report(&plan, preference_cost.as_ref(), &costs, &read.remarks))),
     });
     Ok(if args.detailed_exitcode { answer.detailed(!plan.claims.is_empty()) } else { answer })
+}
+
+/// The plan without the objects of --changed, beside the one with them.
+fn compared(unchanged: source::Unchanged, with: &Plan, packing: PackingArg) -> output::Unchanged {
+    let launched = |plan: &Plan| Bill::default().plus(plan.claims.len(), plan.price());
+    match unchanged {
+        Err(error) => output::Unchanged::Nothing(error.to_string()),
+        Ok((read, market)) => {
+            let plan = decide(&read, market.types, packing).plan;
+            output::Unchanged::Plan { scheduled: plan.scheduled(), pods: plan.pods, without: launched(&plan), with: launched(with) }
+        }
+    }
 }
 
 /// A plan, the cost of preferences in it, and its duration.

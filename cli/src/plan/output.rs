@@ -1,6 +1,6 @@
 //! A plan as JSON.
 
-use crate::money::{self, Bill, Currency};
+use crate::money::{self, Bill, Currency, counted};
 use crate::schema::Document;
 use crate::source::remarks::{self, Remark};
 use serde_json::{Value, json};
@@ -25,16 +25,56 @@ pub(crate) struct Costs {
     pub(crate) then: Bill,
     /// Which nodes are not counted, and why.
     pub(crate) unpriced: Option<String>,
+    /// Without the objects of --changed, if any are given.
+    pub(crate) unchanged: Option<Unchanged>,
+}
+
+/// The plan without the objects of --changed, beside the one with them.
+#[derive(Clone, Debug)]
+pub(crate) enum Unchanged {
+    /// How many pods it places, and the bills of what both launch.
+    Plan { scheduled: usize, pods: usize, without: Bill, with: Bill },
+    /// Why there is none.
+    Nothing(String),
+}
+
+impl Unchanged {
+    /// One line: that plan, and what the change makes of it.
+    fn text(&self) -> String {
+        match self {
+            Self::Nothing(why) => format!("without --changed there is no plan to compare with: {why}"),
+            Self::Plan { scheduled, pods, without, with } => format!(
+                "without --changed: {scheduled} of {pods} pods placed, {}, {}; the change makes {}",
+                counted(without.nodes, "new machine"),
+                without.price,
+                money::difference(without, with)
+            ),
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self {
+            Self::Nothing(why) => json!({"message": why}),
+            Self::Plan { scheduled, pods, without, with } => json!({
+                "pods": pods,
+                "scheduled": scheduled,
+                "nodes": without.nodes,
+                "price": dollars(without.price),
+                "monthly": money::cents(money::a_month(without.price, with.price)),
+            }),
+        }
+    }
 }
 
 impl Costs {
-    /// The first lines of a text: what is paid now, and then.
+    /// The first lines of a text: what is paid now, and then, and what of it a change makes.
     pub(crate) fn text(&self) -> String {
+        let unchanged = self.unchanged.iter().map(|unchanged| format!("{}\n", unchanged.text())).collect::<String>();
         if self.now.nodes == 0 && self.then.nodes == 0 {
-            return String::new();
+            return unchanged;
         }
         let unpriced = self.unpriced.iter().map(|line| format!("  {line}\n")).collect::<String>();
-        format!("{}\n{unpriced}", money::change(&self.now, &self.then))
+        format!("{}\n{unpriced}{unchanged}", money::change(&self.now, &self.then))
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -57,6 +97,7 @@ pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
         "solve_ms": millis(times.solve),
         "packing": plan.packing,
         "costs": costs.json(),
+        "unchanged": costs.unchanged.as_ref().map(Unchanged::json),
         "findings": remarks::json(remarks),
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),
         "existingNodes": plan.placements.iter().map(|p| json!({"name": p.node, "pods": keys(&p.pods)})).collect::<Vec<_>>(),

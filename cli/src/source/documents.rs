@@ -56,7 +56,7 @@ impl LegacyDocument {
 }
 
 /// The documents of all files.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ParsedDocuments {
     pub(crate) documents: Vec<Document>,
     /// Objects of API versions before v1.

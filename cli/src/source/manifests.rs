@@ -61,35 +61,66 @@ pub enum Expansion<'a> {
 /// # Errors
 /// Unreadable input, with its position.
 pub fn read(files: &[PathBuf], when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
-    read_over(None, files, &[], when, expansion)
+    read_over(None, files, when, expansion)
 }
 
-/// The same, over the objects of a cluster: those of the files count instead of those of the same names, and those of `changed` instead
-/// of either.
+/// The same, over the objects of a cluster: those of the files count instead of those of the same names.
 ///
 /// # Errors
 /// Unreadable input, with its position.
 pub(crate) fn read_over(
     cluster: Option<ParsedDocuments>,
     files: &[PathBuf],
-    changed: &[PathBuf],
     when: When,
     expansion: Expansion<'_>,
 ) -> Result<Manifests, ReadError> {
-    files::only_one_stdin(files.iter().chain(changed))?;
-    let (mut found, mut notes) = parsed(files, cluster.is_some())?;
-    if let Some(cluster) = cluster {
-        notes.extend(replace(cluster, &mut found, Layer::Files));
-    }
-    if !changed.is_empty() {
+    Layers::read(cluster, files, &[])?.assemble(when, expansion)
+}
+
+/// Documents of a cluster and of files over it, and changed ones over both.
+pub(super) struct Layers {
+    all: ParsedDocuments,
+    /// Which objects count instead of others.
+    notes: Vec<String>,
+    /// Those without the changed ones, if any are changed.
+    unchanged: Option<ParsedDocuments>,
+}
+
+impl Layers {
+    /// Reads files; those of `changed` count instead of those of `files` and of the cluster.
+    ///
+    /// # Errors
+    /// Unreadable input, with its position.
+    pub(super) fn read(cluster: Option<ParsedDocuments>, files: &[PathBuf], changed: &[PathBuf]) -> Result<Self, ReadError> {
+        files::only_one_stdin(files.iter().chain(changed))?;
+        let (mut all, mut notes) = parsed(files, cluster.is_some())?;
+        if let Some(cluster) = cluster {
+            notes.extend(replace(cluster, &mut all, Layer::Files));
+        }
+        if changed.is_empty() {
+            return Ok(Self { all, notes, unchanged: None });
+        }
         let (mut over, without) = parsed(changed, false)?;
         notes.extend(without);
-        notes.extend(replace(found, &mut over, Layer::Changed));
-        found = over;
+        let unchanged = Some(all.clone());
+        notes.extend(replace(all, &mut over, Layer::Changed));
+        Ok(Self { all: over, notes, unchanged })
     }
-    let mut manifests = assemble(found, when, expansion)?;
-    manifests.expanded.splice(0..0, notes);
-    Ok(manifests)
+
+    /// The same without the changed objects, if any are.
+    pub(super) fn without_changes(&mut self) -> Option<Self> {
+        self.unchanged.take().map(|all| Self { all, notes: Vec::new(), unchanged: None })
+    }
+
+    /// The objects.
+    ///
+    /// # Errors
+    /// Documents of which none can be used.
+    pub(super) fn assemble(self, when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
+        let mut manifests = assemble(self.all, when, expansion)?;
+        manifests.expanded.splice(0..0, self.notes);
+        Ok(manifests)
+    }
 }
 
 /// The documents of files, and a line for each that has none. Where `may_be_none`, no files need be named.

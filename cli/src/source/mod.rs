@@ -36,6 +36,7 @@ pub(crate) use documents::ParsedDocuments;
 pub use error::ReadError;
 pub use expansion::Replicas;
 pub(crate) use expansion::planned_deployment;
+use manifests::Layers;
 pub(crate) use manifests::read_over;
 #[cfg(test)]
 pub(crate) use manifests::read_stored;
@@ -121,6 +122,23 @@ impl Source {
 
     /// The same; `region` counts where neither an option nor a node nor the API server's address names one.
     pub(crate) fn read_in(&self, command: &str, region: Option<&str>) -> Result<(Manifests, Market), ReadError> {
+        let (reading, layers) = self.begin(command, region)?;
+        let read = reading.complete(layers)?;
+        read.0.remarks.iter().for_each(|remark| complain!("{remark}"));
+        Ok(read)
+    }
+
+    /// The same, and what there is without the objects of --changed, if any are given.
+    pub(crate) fn read_with_unchanged(&self, command: &str) -> Result<(Manifests, Market, Option<Unchanged>), ReadError> {
+        let (reading, mut layers) = self.begin(command, None)?;
+        let unchanged = layers.without_changes();
+        let (read, market) = reading.complete(layers)?;
+        read.remarks.iter().for_each(|remark| complain!("{remark}"));
+        Ok((read, market, unchanged.map(|unchanged| reading.complete(unchanged))))
+    }
+
+    /// Reads files and the cluster.
+    fn begin<'a>(&'a self, command: &str, region: Option<&'a str>) -> Result<(Reading<'a>, Layers), ReadError> {
         let live = self.cluster.live();
         let from_catalog = self.offers.instance_types.is_some();
         let when = match self.now {
@@ -133,13 +151,35 @@ impl Source {
         }
         let expansion = self.expansion(command)?;
         let cluster = live.as_ref().map(|live| live.read(Purpose::Decide)).transpose()?;
-        let mut found = read_over(cluster, &self.files, &self.changed, when, expansion)?;
-        if let Some(objective) = self.objective {
+        let layers = Layers::read(cluster, &self.files, &self.changed)?;
+        Ok((Reading { source: self, live, when, expansion, region }, layers))
+    }
+}
+
+/// What there is without changes, if it can be used.
+pub(crate) type Unchanged = Result<(Manifests, Market), ReadError>;
+
+/// How documents become the input of a decision.
+struct Reading<'a> {
+    source: &'a Source,
+    live: Option<Live>,
+    when: When,
+    expansion: Expansion<'a>,
+    region: Option<&'a str>,
+}
+
+impl Reading<'_> {
+    /// The objects of documents, what may be bought for them, and what there is to say of them.
+    fn complete(&self, layers: Layers) -> Result<(Manifests, Market), ReadError> {
+        let Self { source, live, .. } = self;
+        let from_catalog = source.offers.instance_types.is_some();
+        let mut found = layers.assemble(self.when, self.expansion)?;
+        if let Some(objective) = source.objective {
             found.settings.objective = objective.objective();
         }
-        found.settings.machine_cost = self.machine_cost.unwrap_or(found.settings.machine_cost);
-        let elsewhere = || live.as_ref().and_then(Live::region).or_else(|| region.map(str::to_owned));
-        let mut market = self.offers.read_of(&found, elsewhere)?;
+        found.settings.machine_cost = source.machine_cost.unwrap_or(found.settings.machine_cost);
+        let elsewhere = || live.as_ref().and_then(Live::region).or_else(|| self.region.map(str::to_owned));
+        let mut market = source.offers.read_of(&found, elsewhere)?;
         let invalid = without_invalid_pools(&mut found.objects.node_pools, &mut market.types, found.settings.now);
         // What a schema refuses is told with its place already.
         let told = |(field, _): &(String, String)| found.warnings.iter().any(|warning| warning.contains(field));
@@ -176,7 +216,6 @@ impl Source {
                 .filter(|_| from_catalog)
                 .map(|class| Remark::note(format!("skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name))),
         );
-        remarks.iter().for_each(|remark| complain!("{remark}"));
         found.remarks = remarks;
         Ok((found, market))
     }

@@ -133,7 +133,7 @@ fn deployed(args: &StatusArgs, live: &Live) -> Result<Option<Deployed>, String> 
 fn look(args: &StatusArgs, live: &Live, now: Timestamp) -> Result<(Manifests, View, Vec<Decided>), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let cluster = live.read(Purpose::Show).map_err(|error| text(&error))?;
-    let read = source::read_over(Some(cluster), &[], &[], When::At(now), Expansion::Off).map_err(|error| text(&error))?;
+    let read = source::read_over(Some(cluster), &[], When::At(now), Expansion::Off).map_err(|error| text(&error))?;
     let offers = Offers { region: args.region.clone(), instance_types: None };
     let (prices, currency) = offers.prices(&read, || live.region()).map_err(|error| text(&error))?;
     let view = View::of(&read, &prices, currency);

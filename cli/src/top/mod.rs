@@ -109,7 +109,7 @@ impl Looking {
     /// One look.
     fn look(&self) -> Result<View, ReadError> {
         let cluster = self.live.as_ref().map(|live| live.read(Purpose::Show)).transpose()?;
-        let read = source::read_over(cluster, &self.files, &[], When::Default(Timestamp::now()), Expansion::Off)?;
+        let read = source::read_over(cluster, &self.files, When::Default(Timestamp::now()), Expansion::Off)?;
         let (prices, currency) = self.offers.prices(&read, || self.live.as_ref()?.region())?;
         Ok(View::of(&read, &prices, currency))
     }

@@ -90,6 +90,7 @@ fn a_changed_object_counts_instead_of_that_of_the_dump_and_a_new_one_is_named() 
     assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
     assert!(out(&planned).contains("1 of 2 pods placed"), "no type has 900 cores: {}", out(&planned));
     assert!(err(&planned).contains("Pod \"a\" is that of --changed") && !err(&planned).contains("is new"), "{}", err(&planned));
+    assert!(out(&planned).contains("\nwithout --changed: 2 of 2 pods placed, 1 new machine, $"), "{}", out(&planned));
     let new = files.write("new.yaml", &[pod("c", "1")]);
     let planned = run(&["plan", "--changed", &new, "--changed", &changed], &[&dump, &pool]);
     assert!(out(&planned).contains("2 of 3 pods placed"), "{}", out(&planned));
@@ -102,6 +103,34 @@ fn a_changed_object_counts_instead_of_that_of_the_dump_and_a_new_one_is_named() 
     let both = files.write("both.yaml", &[pod("a", "1"), pod("a", "2")]);
     let planned = run(&["plan"], &[&both, &pool]);
     assert!(err(&planned).contains("given twice") && !err(&planned).contains("--changed"), "{}", err(&planned));
+}
+
+#[test]
+fn a_change_is_told_from_what_there_is_without_it() {
+    let files = Files::new("difference");
+    let (dump, more) = (files.write("dump.yaml", &[pod("a", "1")]), files.write("more.yaml", &[pod("b", "20")]));
+    let pool = seed("004-provisioner-default.yaml");
+    let json = |planned: &std::process::Output| serde_json::from_slice::<serde_json::Value>(&planned.stdout).unwrap();
+    let [without, with] = [&["plan", "-o", "json"][..], &["plan", "-o", "json", "--changed", &more]].map(|words| json(&run(words, &[&dump, &pool])));
+    assert!(without["unchanged"].is_null());
+    let (unchanged, before, after) = (&with["unchanged"], &without["totals"], &with["totals"]);
+    for key in ["pods", "scheduled", "nodes", "price"] {
+        assert_eq!(unchanged[key], before[key], "{key}: {unchanged}");
+    }
+    let monthly = (after["price"].as_f64().unwrap() - before["price"].as_f64().unwrap()) * 730.0;
+    assert!(0.0 < monthly && (unchanged["monthly"].as_f64().unwrap() - monthly).abs() < 0.01, "{unchanged} {monthly}");
+    for output in ["text", "markdown", "html"] {
+        let planned = run(&["plan", "-o", output, "--changed", &more], &[&dump, &pool]);
+        assert!(out(&planned).contains("the change makes +0 machines, +$"), "{}", out(&planned));
+    }
+    let same = run(&["plan", "--changed", &dump], &[&dump, &pool]);
+    assert!(out(&same).contains("the change makes no difference in machines or price\n"), "{}", out(&same));
+    // Replicas of a workload that only the change has.
+    let workload = files.write("web.yaml", &["{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1, \
+        selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}}}"
+        .to_owned()]);
+    let planned = run(&["plan", "--replicas", "web=3", "--changed", &workload], &[&dump, &pool]);
+    assert!(out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("there is no plan to compare with: "), "{}", out(&planned));
 }
 
 #[test]
