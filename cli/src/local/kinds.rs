@@ -107,6 +107,12 @@ pub(crate) fn nearest_name(name: &str, known: impl IntoIterator<Item = String>) 
     (strsim::osa_distance(name, &near) <= most).then_some(near)
 }
 
+/// A hint at the object of a kind whose name a mistyped one is most similar to; empty if none is.
+pub(crate) fn did_you_mean(world: &World, entry: &KindEntry, name: &str) -> String {
+    let near = nearest_name(name, (entry.list)(world).into_iter().map(|row| row.name)).filter(|near| near != name);
+    near.map(|near| format!("; did you mean {near}?")).unwrap_or_default()
+}
+
 fn remove<T: Tabled>(cluster: &mut Cluster, key: &str, now: Option<Timestamp>) -> Result<(), NoSuchObject> {
     match now {
         Some(now) => cluster.remove::<T>(key, now),

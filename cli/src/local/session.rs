@@ -392,9 +392,13 @@ impl Session {
         Ok(text)
     }
 
-    /// The machine of a Node that EC2 knows.
+    /// The machine of a Node that EC2 knows, or that has this id.
     pub fn machine_of(&self, node: &str) -> Result<InstanceId, SessionError> {
         let world = self.simulation.world();
+        let id = InstanceId::new(node);
+        if world.region.machines.contains_key(&id) {
+            return Ok(id);
+        }
         let found = world.cluster.objects.nodes.get(node);
         let Some(found) = found else {
             let known: Vec<&str> = world.cluster.objects.nodes.keys().map(String::as_str).collect();

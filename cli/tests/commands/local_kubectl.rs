@@ -201,6 +201,26 @@ fn explain_says_what_lets_a_node_go_until_it_may() {
     assert_eq!(text.matches(remedy).count(), 1, "it holds no more: {text}");
 }
 
+#[test]
+fn explain_says_which_node_a_machine_replaces() {
+    let pool = "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: steady}, spec: {weight: 9, template: {spec: {requirements: [{key: \
+                karpenter.sh/capacity-type, operator: In, values: [on-demand]}], nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, \
+                name: default}}}}}";
+    let web = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {a: b}}, template: \
+               {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: c, resources: {requests: {cpu: 3}}}]}}}}";
+    let begin = format!(
+        "apply -f {}/src/local/demo/pool.yaml\napply -f -\n{pool}\n---\n{web}\nEOF\nadvance 3m\nget nodes -o name\n",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let node = |text: &str| text.lines().rev().find_map(|line| line.strip_prefix("node/")).expect(text).trim().to_owned();
+    let before = node(&answered(&begin));
+    let scaled = format!("{begin}scale deployment web --replicas=1\nadvance 10m\nget nodes -o name\n");
+    let after = node(&answered(&scaled));
+    assert_ne!(before, after);
+    let text = answered(&format!("{scaled}explain {after}\n"));
+    assert!(text.contains(&format!("  replaces {before} (Underutilized): 1 pod moves to it, from nodepool steady; cheapest ")), "{text}");
+}
+
 /// S1.15: a pool of more weight comes first, unless it does not take the pods.
 #[test]
 fn explain_says_which_pools_were_passed_over() {

@@ -216,8 +216,10 @@ fn objects_that_are_named_are_found_or_the_nearest_is_named() {
     let apply = format!("apply -f {}\n", seed("002-state-cluster-autoscaler.yaml"));
     let ended = whittle(&["local"], &format!("{apply}get deploy cluster-autoscaler\n"));
     assert!(err(&ended).contains("there is one in namespace kube-system: add -n kube-system"), "{}", err(&ended));
-    let ended = whittle(&["local"], &format!("{apply}get deploy cluster-autoscalr -n kube-system\n"));
-    assert!(err(&ended).contains("did you mean cluster-autoscaler?"), "{}", err(&ended));
+    for command in ["get deploy", "rollout status deployment", "explain", "explain deploy"] {
+        let ended = whittle(&["local"], &format!("{apply}{command} cluster-autoscalr -n kube-system\n"));
+        assert!(err(&ended).contains("did you mean cluster-autoscaler?"), "{command}: {}", err(&ended));
+    }
     let text = session(&format!("{apply}delete deploy nothing --ignore-not-found\ndelete deploy --all -n kube-system\nget deploy -A\n"));
     check_shown(&text, &["deployment/kube-system/cluster-autoscaler deleted\nthere are no deployments\n"]);
 }

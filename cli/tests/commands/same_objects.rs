@@ -111,7 +111,8 @@ fn a_change_is_told_from_what_there_is_without_it() {
     let (dump, more) = (files.write("dump.yaml", &[pod("a", "1")]), files.write("more.yaml", &[pod("b", "20")]));
     let pool = seed("004-provisioner-default.yaml");
     let json = |planned: &std::process::Output| serde_json::from_slice::<serde_json::Value>(&planned.stdout).unwrap();
-    let [without, with] = [&["plan", "-o", "json"][..], &["plan", "-o", "json", "--changed", &more]].map(|words| json(&run(words, &[&dump, &pool])));
+    let [without, with] =
+        [&["plan", "-o", "json"][..], &["plan", "-o", "json", "--changed", &more]].map(|words| json(&run(words, &[&dump, &pool])));
     assert!(without["unchanged"].is_null());
     let (unchanged, before, after) = (&with["unchanged"], &without["totals"], &with["totals"]);
     for key in ["pods", "scheduled", "nodes", "price"] {
@@ -126,11 +127,18 @@ fn a_change_is_told_from_what_there_is_without_it() {
     let same = run(&["plan", "--changed", &dump], &[&dump, &pool]);
     assert!(out(&same).contains("the change makes no difference in machines or price\n"), "{}", out(&same));
     // Replicas of a workload that only the change has.
-    let workload = files.write("web.yaml", &["{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1, \
+    let workload = files.write(
+        "web.yaml",
+        &["{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 1, \
         selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}}}"
-        .to_owned()]);
+            .to_owned()],
+    );
     let planned = run(&["plan", "--replicas", "web=3", "--changed", &workload], &[&dump, &pool]);
-    assert!(out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("there is no plan to compare with: "), "{}", out(&planned));
+    assert!(
+        out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("there is no plan to compare with: "),
+        "{}",
+        out(&planned)
+    );
 }
 
 #[test]

@@ -62,6 +62,7 @@ impl<P: Rights> Run<'_, P> {
         metrics::command_started(&mut self.report, snapshot, command);
         let last = stored.value.running.len() - 1;
         let mut running = stored.value.running[last].clone();
+        record_replacements(&mut self.report, command, &running, snapshot.now);
         let timeout = command_timeout(stored.value.removals().count());
         let outcome = self.step(snapshot, &mut running, timeout).await?;
         progress::apply_outcome(&mut stored.value, last, running, outcome);
@@ -158,6 +159,22 @@ pub(crate) fn awaited(snapshot: &Snapshot, earlier: &[Running], running: &[Runni
     };
     let replacements = commands.flat_map(|command| &command.replacements).filter(ready);
     replacements.map(|claim| (claim.key.name.as_str().to_owned(), until)).collect()
+}
+
+/// Removed nodes that the record of a replacement names; more are counted.
+const REPLACED_NAMED: usize = 5;
+
+/// Records of each machine that a command launches what it is for.
+fn record_replacements(report: &mut Report, command: &Command, running: &Running, now: Timestamp) {
+    let mut nodes: Vec<String> = command.removals.iter().take(REPLACED_NAMED).map(|removal| removal.node.clone()).collect();
+    nodes.extend(Some(command.removals.len() - nodes.len()).filter(|more| 0 < *more).map(|more| format!("{more} more")));
+    for (claim, new) in running.replacements.iter().zip(&command.replacements) {
+        let cheapest = new.why.cheapest.as_ref().map_or_else(String::new, |offer| format!("; cheapest {offer}"));
+        let pods = if new.pods.len() == 1 { "1 pod moves".to_owned() } else { format!("{} pods move", new.pods.len()) };
+        let message =
+            format!("replaces {} ({}): {pods} to it, from nodepool {}{cheapest}", nodes.join(", "), command.method.reason(), new.node_pool);
+        report.decide(now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);
+    }
 }
 
 /// Records each node's part in a command.

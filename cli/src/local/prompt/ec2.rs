@@ -8,8 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::collections::BTreeMap;
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
-use whittle_sim::World;
 use whittle_sim::region::{ACCOUNT, VPC};
+use whittle_sim::{LineKind, World};
 use whittle_units::InstanceId;
 
 #[derive(Debug, Subcommand)]
@@ -207,7 +207,8 @@ fn stop(session: &Session, node: &str) -> Result<String, String> {
 
 /// Events about a machine may come late, when its node is gone: by its id.
 fn announce(session: &Session, event: Announced, node: &str) -> Result<String, String> {
-    let id = if node.starts_with("i-") { InstanceId::new(node) } else { session.machine_of(node).map_err(|error| error.to_string())? };
+    let ended = Some(InstanceId::new(node)).filter(|id| node.starts_with("i-") && was_there(session, id));
+    let id = ended.map_or_else(|| session.machine_of(node), Ok).map_err(|error| error.to_string())?;
     let what = match event {
         Announced::Rebalance => "a rebalance recommendation",
         Announced::ScheduledChange => "a scheduled change",
@@ -222,6 +223,17 @@ fn announce(session: &Session, event: Announced, node: &str) -> Result<String, S
     };
     world.notice(text);
     Ok(format!("EventBridge delivers {what} for {node} ({id})\n"))
+}
+
+/// Whether EC2 ever started a machine: it describes one for an hour after its end only.
+fn was_there(session: &Session, id: &InstanceId) -> bool {
+    let started = format!(" {id}");
+    let world = session.simulation.world();
+    world
+        .story
+        .lines()
+        .iter()
+        .any(|line| line.kind == LineKind::Cloud && line.text.split(':').next().is_some_and(|text| text.ends_with(&started)))
 }
 
 fn image(session: &Session, args: &ImageArgs) -> Result<String, String> {

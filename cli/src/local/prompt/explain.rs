@@ -76,7 +76,7 @@ fn meant(world: &World, name: &str) -> Result<(String, Option<String>), String> 
     let first = matching.into_iter().next();
     first.map(|first| (first, remark)).ok_or_else(|| {
         let other = if name.contains('/') { None } else { of_other_kind(world, name) };
-        let remedy = other.map(|other| format!("; there is {other}")).unwrap_or_default();
+        let remedy = other.map(|other| format!("; there is {other}")).unwrap_or_else(|| near_name(world, name));
         format!("there is no pod, node or nodeclaim {name:?}, and there was none{remedy}")
     })
 }
@@ -86,6 +86,17 @@ fn of_other_kind(world: &World, name: &str) -> Option<String> {
     let mut entries = POOLS_AND_CLASSES.iter().filter_map(|kind| kinds::find(kind).ok());
     let entry = entries.find(|entry| (entry.list)(world).iter().any(|row| row.name == name))?;
     Some(format!("{}/{name}", entry.singular()))
+}
+
+/// A hint at something whose name is similar, workloads first.
+fn near_name(world: &World, name: &str) -> String {
+    let (kind, bare) = name.rsplit_once('/').unwrap_or(("", name));
+    let kinds: Vec<&str> = WORKLOADS.into_iter().chain(["Node", "NodeClaim", "Pod"]).chain(POOLS_AND_CLASSES).collect();
+    let entries = kinds.iter().filter_map(|kind| kinds::find(kind).ok());
+    let of_kind = kinds::find(kind).ok().map(|entry| entry.kind);
+    let mut hints =
+        entries.filter(|entry| of_kind.is_none_or(|kind| kind == entry.kind)).map(|entry| kinds::did_you_mean(world, entry, bare));
+    hints.find(|hint| !hint.is_empty()).unwrap_or_default()
 }
 
 /// What is explained under its kind and its name alone.
@@ -298,7 +309,10 @@ pub(super) fn explain_in(world: &World, namespace: &str, name: &str) -> Result<S
     };
     match living.or_else(gone) {
         Some(key) if kind.is_none_or(|kind| kind == "Pod") => of_machine_or_pod(world, &key),
-        _ => Err(format!("there is no {} {bare:?} in namespace {namespace}", kind.unwrap_or("Pod").to_lowercase())),
+        _ => {
+            let near = near_name(world, name);
+            Err(format!("there is no {} {bare:?} in namespace {namespace}{near}", kind.unwrap_or("Pod").to_lowercase()))
+        }
     }
 }
 
@@ -323,7 +337,7 @@ pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, Str
     };
     let missing = || {
         let other = same_name(world, entry, bare).map(|other| format!("; there is {other}"));
-        format!("there is no {} {bare:?}{}", entry.singular(), other.unwrap_or_default())
+        format!("there is no {} {bare:?}{}", entry.singular(), other.unwrap_or_else(|| kinds::did_you_mean(world, entry, bare)))
     };
     match entry.kind {
         "Pod" | "Node" | "NodeClaim" => of_machine_or_pod(world, name),

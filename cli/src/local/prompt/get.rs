@@ -61,11 +61,7 @@ impl Scope<'_> {
             Some(name) if rows.is_empty() => {
                 let elsewhere = others.first().map(|namespace| format!("; there is one in namespace {namespace}: add -n {namespace}"));
                 let successor = || same_name(world, entry, name).map(|other| format!("; there is {other}"));
-                let near = || {
-                    let near = kinds::nearest_name(name, (entry.list)(world).into_iter().map(|row| row.name));
-                    near.filter(|near| near != name).map(|near| format!("; did you mean {near}?"))
-                };
-                let remedy = elsewhere.or_else(successor).or_else(near).unwrap_or_default();
+                let remedy = elsewhere.or_else(successor).unwrap_or_else(|| kinds::did_you_mean(world, entry, name));
                 Err(format!("there is no {} {name:?}{remedy}", entry.singular()))
             }
             _ => Ok(rows),

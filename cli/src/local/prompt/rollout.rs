@@ -2,6 +2,7 @@
 
 use super::command_line::RolloutArgs;
 use super::{Prompt, advance, delete};
+use crate::local::kinds;
 use crate::local::rows::{self, Progress};
 use crate::printing::say;
 use whittle_api::k8s::Deployment;
@@ -63,7 +64,8 @@ impl Prompt {
             let name = target.name.clone().ok_or("name the deployment: `rollout status deployment NAME`")?;
             let key = target.key(&name, namespace.unwrap_or("default"));
             if !world.cluster.objects.deployments.contains_key(&key) {
-                return Err(format!("there is no deployment {key:?}"));
+                let near = kinds::find("deployment").map(|entry| kinds::did_you_mean(&world, entry, &name)).unwrap_or_default();
+                return Err(format!("there is no deployment {key:?}{near}"));
             }
             found.push((key, name));
         }
