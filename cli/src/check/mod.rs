@@ -18,12 +18,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use whittle_api::aws_auth;
 use whittle_api::k8s::ConfigMap;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{Located, Object};
 use whittle_api::settings::{self, GlobalSettings};
-use whittle_api::{aws_auth, runtime};
 
 /// Arguments of `whittle check`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -237,7 +237,8 @@ impl Findings {
                 Object::NodeClass(class) => {
                     let remarks = classes::remarks(class);
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
-                    self.verdict(&name, runtime::kubelet_violations(class.spec.kubelet.as_ref()).iter().map(ToString::to_string));
+                    self.add(Level::Note, classes::expressions(class).map(|note| format!("{name}, {note}")));
+                    self.verdict(&name, classes::faults(class).into_iter());
                 }
                 Object::ConfigMap(map) => self.config_map(&name, map, node_role),
                 Object::Unknown { api_version, kind, .. } if served::meant(api_version, kind).is_some() => {

@@ -43,6 +43,7 @@ pub(crate) use manifests::read_stored;
 pub use manifests::{Expansion, Manifests, read, read_text};
 pub(crate) use market::{Market, PriceList};
 pub use offers::Offers;
+use offers::refuse_classes;
 pub(crate) use offers::{InstanceTypesByPool, prices_missing};
 pub(crate) use options::options;
 pub use options::{Format, ObjectiveArg, PackingArg, ReportFormat};
@@ -179,6 +180,9 @@ impl Reading<'_> {
         }
         found.settings.machine_cost = source.machine_cost.unwrap_or(found.settings.machine_cost);
         let elsewhere = || live.as_ref().and_then(Live::region).or_else(|| self.region.map(str::to_owned));
+        // A catalog has what a class makes of its types already.
+        let refused = if from_catalog { Vec::new() } else { refuse_classes(&mut found) };
+        found.refused.extend(refused);
         let mut market = source.offers.read_of(&found, elsewhere)?;
         let invalid = without_invalid_pools(&mut found.objects.node_pools, &mut market.types, found.settings.now);
         // What a schema refuses is told with its place already.

@@ -4,6 +4,7 @@ use super::catalog;
 use super::error::ReadError;
 use super::manifests::Manifests;
 use super::market::{Market, PriceList};
+use super::settings::EXPRESSIONS;
 use crate::money::Currency;
 use clap::Args;
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::NodeClassRecord;
 use whittle_ec2::facts::{Catalog, offline, tables::has_prices};
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
-use whittle_ec2::kubelet::Kubelet;
+use whittle_ec2::kubelet::{Expressions, Kubelet};
+use whittle_ec2::node_class;
 use whittle_model::scheduling::InstanceTypes;
 
 /// The source of instance types.
@@ -52,10 +54,11 @@ impl Offers {
         if let Some(path) = &self.instance_types {
             let types = catalog::read(path)?;
             let (prices, currency) = (PriceList::of_types(&types), currency_of(&types, || region_of(manifests)));
-            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency, assumptions: Vec::new() });
+            return Ok(Market { types: catalog::for_all_pools(&manifests.objects, types), prices, currency, ..Market::default() });
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
+        let settings = settings(manifests);
         let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
         let mut offered = InstanceTypesByPool::new();
         for pool in &manifests.objects.node_pools {
@@ -65,7 +68,7 @@ impl Offers {
                 Some(types) => Arc::clone(types),
                 // As the functions do; the reason is in its conditions.
                 None if is_refused(&class) => Arc::new(InstanceTypes::default()),
-                None => Arc::new(types_of(&class, &tables)?.into()),
+                None => Arc::new(types_of(&class, &tables, &settings)?.into()),
             };
             by_class.insert(key, Arc::clone(&types));
             offered.insert(pool.metadata.name.clone(), types);
@@ -105,7 +108,7 @@ impl Offers {
     /// A region without tables.
     pub(crate) fn of_region(region: &str) -> Result<Vec<InstanceType>, ReadError> {
         let tables = offline::catalog(region).ok_or_else(|| ReadError::NoTables { region: region.to_owned(), known: offline::REGIONS })?;
-        types_of(&Ec2NodeClass::default(), &tables)
+        types_of(&Ec2NodeClass::default(), &tables, &Settings::standard())
     }
 }
 
@@ -150,8 +153,28 @@ fn class_of(pool: &NodePool, classes: &[Ec2NodeClass]) -> Ec2NodeClass {
     })
 }
 
+/// The settings of a stack that a plan depends on: all defaults, but for the feature gates that are set.
+fn settings(manifests: &Manifests) -> Settings {
+    let on = manifests.settings.gate(EXPRESSIONS, false);
+    Settings { expressions: if on { Expressions::Evaluated } else { Expressions::Ignored }, ..Settings::standard() }
+}
+
+/// Marks classes of which nothing is launched, whatever is found for them in EC2, as the functions do. Returns which, and why.
+pub(super) fn refuse_classes(manifests: &mut Manifests) -> Vec<String> {
+    let (settings, now) = (settings(manifests), manifests.settings.now);
+    let mut refused = Vec::new();
+    for class in &mut manifests.node_classes {
+        if let Some(why) = node_class::refusal(class, &settings).filter(|_| !is_refused(class)) {
+            conditions::set(&mut class.status.conditions, conditions::READY, ConditionStatus::False, "UnhealthyDependents", &why, now);
+            refused.push(format!("EC2NodeClass {:?}, {why}; until then nothing is launched for its NodePools", class.metadata.name));
+        }
+    }
+    manifests.objects.node_classes.clone_from(&manifests.node_classes);
+    refused
+}
+
 /// A class without subnets in its status is assumed to have one in every zone.
-fn types_of(class: &Ec2NodeClass, tables: &Catalog) -> Result<Vec<InstanceType>, ReadError> {
+fn types_of(class: &Ec2NodeClass, tables: &Catalog, settings: &Settings) -> Result<Vec<InstanceType>, ReadError> {
     let mut class = class.clone();
     if class.status.subnets.is_empty() {
         let subnet = |zone: &whittle_ec2::facts::Zone| ResolvedSubnet {
@@ -163,12 +186,12 @@ fn types_of(class: &Ec2NodeClass, tables: &Catalog) -> Result<Vec<InstanceType>,
     }
     let wrong = |message: String| ReadError::NodeClass { name: class.metadata.name.clone(), message };
     let kubelet = Kubelet::parse(class.spec.kubelet.as_ref()).map_err(|error| wrong(error.to_string()))?;
-    let (settings, unavailable) = (Settings::standard(), Unavailable::default());
+    let unavailable = Unavailable::default();
     let context = Context {
         family: class.spec.family(),
         class: &class,
         kubelet: &kubelet,
-        settings: &settings,
+        settings,
         unavailable: &unavailable,
         reservation_capacity: &BTreeMap::new(),
         placement_group: None,

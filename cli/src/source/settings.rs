@@ -25,8 +25,11 @@ pub struct Settings {
     pub default_spread: Vec<TopologySpreadConstraint>,
 }
 
+/// The feature gate of expressions in the kubelet settings of node classes.
+pub(super) const EXPRESSIONS: &str = "NodeClassCEL";
+
 /// The feature gates on which a plan depends.
-const GATES: [&str; 5] = ["CapacityBuffer", "NodeOverlay", "ReservedCapacity", "SpotToSpotConsolidation", "StaticCapacity"];
+const GATES: [&str; 6] = ["CapacityBuffer", EXPRESSIONS, "NodeOverlay", "ReservedCapacity", "SpotToSpotConsolidation", "StaticCapacity"];
 
 impl Settings {
     /// Feature gates that are set, and on which nothing depends here: misspelt, or of a part of Karpenter that plans do without.

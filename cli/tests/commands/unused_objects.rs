@@ -160,7 +160,7 @@ fn a_price_of_an_overlay_that_no_machine_has_is_refused_and_never_added_up() {
 fn a_feature_gate_that_is_none_is_named_and_one_that_is_known_is_not() {
     let gates = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: \"SpotToSpot=true,StaticCapacity=true\"}\n";
     let output = planned(&format!("{PODS}{}{gates}", pool("")));
-    let wanted = "has no effect: feature gate \"SpotToSpot\" of plan-settings: write one of CapacityBuffer, NodeOverlay, ReservedCapacity, SpotToSpotConsolidation, ";
+    let wanted = "has no effect: feature gate \"SpotToSpot\" of plan-settings: write one of CapacityBuffer, NodeClassCEL, NodeOverlay, ReservedCapacity, SpotToSpotConsolidation, ";
     assert!(output.status.success() && err(&output).contains(wanted), "{}", err(&output));
     assert!(!err(&output).contains("gate \"StaticCapacity\""), "{}", err(&output));
 }
@@ -199,4 +199,36 @@ fn check_names_overlays_of_one_weight_that_change_the_same() {
     };
     assert!(checked(1).contains("give one of them another weight"), "{}", checked(1));
     assert!(!checked(2).contains("give one of them another weight"), "{}", checked(2));
+}
+
+/// A class whose kubelet settings no node can have launches nothing, and the pods of other classes are planned all the same.
+#[test]
+fn a_class_that_launches_nothing_whatever_ec2_has_is_told_by_plan_and_check() {
+    let class = |name: &str, kubelet: &str| {
+        format!(
+            "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: {name}}}\nspec: {{role: r, amiSelectorTerms: [{{alias: \
+             al2023@latest}}], kubelet: {{{kubelet}}}, subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n"
+        )
+    };
+    let other = pool("").replace("name: p}", "name: other}").replace("name: c}", "name: good}");
+    let gate = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: NodeClassCEL=true}\n";
+    for (kubelet, says, checked, with_gate) in [
+        ("maxPods: -1", "spec.kubelet.maxPods: a whole number from 0", "spec.kubelet.maxPods: -1 is negative", 0),
+        ("maxPods: \"yes\"", "spec.kubelet.maxPods holds an expression", "unknown variable \"yes\"", 0),
+        ("maxPods: \"max_pods - 1\"", "spec.kubelet.maxPods holds an expression", "NodeClassExpressions is true", 1),
+    ] {
+        let manifests = format!("{PODS}{}{}", pool(""), class("c", kubelet));
+        let plan = |manifests: &str| whittle(&["plan", "-f", "-", "--region", "eu-west-1"], manifests);
+        let alone = plan(&manifests);
+        assert_eq!(alone.status.code(), Some(1), "{kubelet}: {}{}", out(&alone), err(&alone));
+        assert!(err(&alone).contains(&format!("error: refused: EC2NodeClass \"c\", {says}")), "{kubelet}: {}", err(&alone));
+        assert!(out(&alone).contains("0 of 1 pods placed") && out(&alone).contains(says), "{kubelet}: {}", out(&alone));
+        let beside = plan(&format!("{manifests}{other}{}", class("good", "maxPods: 20")));
+        assert!(out(&beside).contains("1 of 1 pods placed") && out(&beside).contains(" other "), "{kubelet}: {}", out(&beside));
+        let on = plan(&format!("{manifests}{gate}"));
+        assert!(out(&on).contains(&format!("{with_gate} of 1 pods placed")), "{kubelet}: {}", out(&on));
+        let judged = whittle(&["check", "-f", "-"], &manifests);
+        assert!(format!("{}{}", out(&judged), err(&judged)).contains(checked), "{kubelet}: {}{}", out(&judged), err(&judged));
+        assert_eq!(judged.status.success(), with_gate == 1, "{kubelet}");
+    }
 }

@@ -147,34 +147,24 @@ impl Verdict {
     }
 }
 
+/// Why a class launches nothing whatever is found for it; `None` if that depends on what is found.
+pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
+    let verdict = unknown_family(class).or_else(|| kubelet(class, settings).err()).or_else(|| reserved_tag(class));
+    verdict.map(|verdict| verdict.message)
+}
+
 /// The checks of aws 18.4 that need no call of EC2, in their order.
 fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict]) -> Verdict {
-    let family = class.spec.family();
-    if let Some(name) = class.spec.unknown_family() {
-        return Verdict::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", ")));
-    }
-    if family == AmiFamily::Al2023 && checks.cluster.service_cidr.is_empty() {
-        return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
-    }
-    let kubelet = match Kubelet::parse(class.spec.kubelet.as_ref()) {
-        Ok(kubelet) => kubelet,
-        Err(error) => return Verdict::no("InvalidKubeletConfiguration", error.to_string()),
-    };
-    let expressions = kubelet.expressions();
-    if let Some(first) = expressions.first().filter(|_| checks.settings.expressions == Expressions::Ignored) {
-        let remedy = "write a number or a quantity, or set the stack's parameter NodeClassExpressions=true";
-        let message = format!("spec.kubelet.{} holds an expression, and expressions are switched off: {remedy}", first.field);
-        return Verdict::no("KubeletExpressionsDisabled", message);
-    }
-    for expression in &expressions {
-        if let Err(error) = Expression::check(expression.text) {
-            let message = format!("spec.kubelet.{} {:?} cannot be used: {error}", expression.field, expression.text);
-            return Verdict::no("KubeletExpressionInvalid", message);
-        }
-    }
-    if let Some(verdict) = unsupported(&kubelet, family) {
+    if let Some(verdict) = unknown_family(class) {
         return verdict;
     }
+    if class.spec.family() == AmiFamily::Al2023 && checks.cluster.service_cidr.is_empty() {
+        return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
+    }
+    let kubelet = match kubelet(class, checks.settings) {
+        Ok(kubelet) => kubelet,
+        Err(verdict) => return verdict,
+    };
     if let Err(error) = user_data::check(class, &kubelet, &checks.cluster.into()) {
         return Verdict::no(error.reason(), error.to_string());
     }
@@ -184,16 +174,44 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
     if dependencies.iter().any(|each| each.status == ConditionStatus::Unknown) {
         return Verdict::unknown("DependenciesNotReady", "it is not known yet whether everything the class names is ready");
     }
-    if !expressions.is_empty()
+    if !kubelet.expressions().is_empty()
         && let Some(verdict) = evaluated(class, &kubelet, checks)
     {
         return verdict;
     }
-    let tags = class.spec.tags.iter().flatten().map(|(key, _)| key);
-    match tags.filter(|key| is_reserved_tag(key)).min() {
-        Some(key) => Verdict::no("TagValidationFailed", format!("spec.tags may not set {key}: Whittle needs it to find its machines")),
-        None => Verdict::yes(),
+    reserved_tag(class).unwrap_or_else(Verdict::yes)
+}
+
+fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {
+    let name = class.spec.unknown_family()?;
+    Some(Verdict::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", "))))
+}
+
+/// The kubelet settings of a class, if they can be read and its family has them.
+fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict> {
+    let kubelet =
+        Kubelet::parse(class.spec.kubelet.as_ref()).map_err(|error| Verdict::no("InvalidKubeletConfiguration", error.to_string()))?;
+    let expressions = kubelet.expressions();
+    if let Some(first) = expressions.first().filter(|_| settings.expressions == Expressions::Ignored) {
+        let remedy = "write a number or a quantity, or set the stack's parameter NodeClassExpressions=true";
+        let message = format!("spec.kubelet.{} holds an expression, and expressions are switched off: {remedy}", first.field);
+        return Err(Verdict::no("KubeletExpressionsDisabled", message));
     }
+    for expression in &expressions {
+        if let Err(error) = Expression::check(expression.text) {
+            let message = format!("spec.kubelet.{} {:?} cannot be used: {error}", expression.field, expression.text);
+            return Err(Verdict::no("KubeletExpressionInvalid", message));
+        }
+    }
+    let unsupported = unsupported(&kubelet, class.spec.family());
+    drop(expressions);
+    unsupported.map_or(Ok(kubelet), Err)
+}
+
+fn reserved_tag(class: &Ec2NodeClass) -> Option<Verdict> {
+    let tags = class.spec.tags.iter().flatten().map(|(key, _)| key);
+    let key = tags.filter(|key| is_reserved_tag(key)).min()?;
+    Some(Verdict::no("TagValidationFailed", format!("spec.tags may not set {key}: Whittle needs it to find its machines")))
 }
 
 /// Why the expressions of a class have no value on some type of the region; `None` if they have one on each.
