@@ -20,7 +20,7 @@ Examples:
 Exit code: 0 if the catalog is printed, 1 if the output cannot be written, 2 if there is no such region or type.")]
 pub struct CatalogArgs {
     /// The region whose tables are printed
-    #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
     pub region: String,
     /// Only this instance type; may be given more than once
     #[arg(long = "type", value_name = "NAME")]

@@ -3,6 +3,7 @@
 mod classes;
 mod findings;
 mod overlays;
+mod pools;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use whittle_api::aws_auth;
 use whittle_api::k8s::ConfigMap;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{Located, Object};
 use whittle_api::settings::{self, GlobalSettings};
@@ -212,6 +213,8 @@ impl Findings {
         }
         let classes: Vec<Ec2NodeClass> = converted.objects.iter().filter_map(class_of).cloned().collect();
         let conflicts = overlay_conflicts(&converted.objects);
+        let node_pools: Vec<&NodePool> = converted.objects.iter().filter_map(pool_of).collect();
+        let without_types = pools::without_types(&node_pools, &classes);
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
@@ -220,7 +223,9 @@ impl Findings {
                     self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
                     let missing = source::classes::dangling([&**pool], &classes);
                     self.add(Level::Warning, missing.iter().map(ToString::to_string));
-                    let remarks = source::requirements::remarks(pool);
+                    let mut remarks: Vec<String> = source::requirements::remarks(pool).iter().map(ToString::to_string).collect();
+                    // What is wrong with single ones says more.
+                    remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
                     if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));
@@ -228,6 +233,10 @@ impl Findings {
                 }
                 Object::NodeOverlay(overlay) if conflicts.contains_key(&overlay.metadata.name) => {
                     self.add(Level::Warning, [format!("{name}, {}", conflicts[&overlay.metadata.name])]);
+                }
+                Object::NodeOverlay(overlay) if source::requirements::misspelt_values(overlay).next().is_some() => {
+                    let remarks = source::requirements::misspelt_values(overlay);
+                    self.add(Level::Warning, remarks.map(|remark| format!("{name}, {remark}")));
                 }
                 Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::CapacityBuffer(_) => {
                     let found = validate::runtime::findings(object);
@@ -334,13 +343,16 @@ fn overlay_conflicts(objects: &[Object]) -> BTreeMap<String, String> {
         Object::NodeOverlay(overlay) => Some((**overlay).clone()),
         _ => None,
     };
-    let of_pool = |object: &Object| match object {
-        Object::NodePool(pool) => Some((**pool).clone()),
-        _ => None,
-    };
     let overlays: Vec<_> = objects.iter().filter_map(of_overlay).collect();
-    let pools: Vec<_> = objects.iter().filter_map(of_pool).collect();
+    let pools: Vec<_> = objects.iter().filter_map(pool_of).cloned().collect();
     overlays::conflicts(&overlays, &pools)
+}
+
+fn pool_of(object: &Object) -> Option<&NodePool> {
+    match object {
+        Object::NodePool(pool) => Some(pool),
+        _ => None,
+    }
 }
 
 fn class_of(object: &Object) -> Option<&Ec2NodeClass> {

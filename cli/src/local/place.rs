@@ -18,7 +18,7 @@ pub(crate) fn region(text: &str) -> Result<String, String> {
     let mut parts: Vec<&str> = text.split('-').collect();
     let number = parts.pop().is_some_and(|part| part.len() == 1 && part.chars().all(|digit| digit.is_ascii_digit()));
     let words = parts.iter().all(|part| !part.is_empty() && part.chars().all(|letter| letter.is_ascii_lowercase()));
-    let valid = number && words && 1 < parts.len() && parts.first().is_some_and(|area| area.len() == 2);
+    let valid = number && words && 1 < parts.len() && parts.first().is_some_and(|area| (2..=4).contains(&area.len()));
     valid.then(|| text.to_owned()).ok_or_else(|| "no region has this name: write it as in us-east-1".to_owned())
 }
 
@@ -41,7 +41,7 @@ mod tests {
         for text in ["", "a b", "ü", "-a", &"a".repeat(101)] {
             assert!(cluster(text).is_err(), "{text:?}");
         }
-        for text in ["us-east-1", "cn-north-1", "us-gov-west-1", "ap-southeast-5"] {
+        for text in ["us-east-1", "cn-north-1", "us-gov-west-1", "ap-southeast-5", "eusc-de-east-1"] {
             assert_eq!(region(text).as_deref(), Ok(text));
         }
         for text in ["", "mars-1", "us-east", "us-east-1a", "US-east-1", "us--east-1"] {

@@ -30,6 +30,8 @@ pub(crate) enum Fault {
     TooLarge,
     #[error("this is text in UTF-16, as PowerShell writes it: write it as UTF-8, as with `| Out-File -Encoding utf8`")]
     Utf16,
+    #[error("this is text in UTF-32: write it as UTF-8")]
+    Utf32,
     #[error("this is no text in UTF-8: name a file of text")]
     NoText,
     #[error("it is named more than once with -, and can be read only once: leave the others out")]
@@ -146,6 +148,10 @@ fn bounded(input: impl Read, largest: u64) -> Result<String, Fault> {
     if u64::try_from(read).is_ok_and(|read| read > largest) {
         return Err(Fault::TooLarge);
     }
+    // The byte order marks of UTF-32, or three of four bytes of its first letter.
+    if matches!(bytes.as_slice(), [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] | [1..=255, 0, 0, 0, ..] | [0, 0, 0, 1..=255, ..]) {
+        return Err(Fault::Utf32);
+    }
     // The byte order marks of UTF-16, or every other byte of its first letters.
     let is_wide = matches!(bytes.as_slice(), [0, letter, 0, ..] | [letter, 0, _, 0, ..] if *letter != 0);
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) || is_wide {
@@ -231,6 +237,9 @@ mod tests {
     fn what_is_no_utf_8_is_named() {
         let said = |bytes: &[u8]| read(Path::new("-"), &mut &*bytes).unwrap_err().to_string();
         assert!(said(&[0xff, 0xfe, b'a', 0]).contains("UTF-16"), "as PowerShell writes it");
+        for wide in [&[0xff, 0xfe, 0, 0, b'a', 0, 0, 0][..], &[0, 0, 0xfe, 0xff], &[b'a', 0, 0, 0], &[0, 0, 0, b'a']] {
+            assert!(said(wide).contains("UTF-32"), "{wide:?}");
+        }
         assert!(said(&[b'a', 0, b'p', 0]).contains("UTF-16") && said(&[0, b'a', 0, b'p']).contains("UTF-16"), "without a byte order mark");
         assert!(said(&[b'a', 0xff]).contains("no text in UTF-8"));
     }

@@ -29,7 +29,7 @@ pub struct Offers {
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
     /// are published ones, of us-east-1 where the tables have none of the region, which is said then; spot prices are made up, between
     /// 25 % and 60 % of these. Without this and --instance-types: the region that the nodes' labels name.
-    #[arg(long, value_name = "REGION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
     pub region: Option<String>,
 }
 
@@ -107,8 +107,16 @@ impl Offers {
     /// # Errors
     /// A region without tables.
     pub(crate) fn of_region(region: &str) -> Result<Vec<InstanceType>, ReadError> {
+        Self::of_class(region, &Ec2NodeClass::default())
+    }
+
+    /// What the tables of a region have, as nodes of a class.
+    ///
+    /// # Errors
+    /// A region without tables, and kubelet settings that cannot be read.
+    pub(crate) fn of_class(region: &str, class: &Ec2NodeClass) -> Result<Vec<InstanceType>, ReadError> {
         let tables = offline::catalog(region).ok_or_else(|| ReadError::NoTables { region: region.to_owned(), known: offline::REGIONS })?;
-        types_of(&Ec2NodeClass::default(), &tables, &Settings::standard())
+        types_of(class, &tables, &Settings::standard())
     }
 }
 

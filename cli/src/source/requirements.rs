@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use whittle_api::field::{FieldError, FieldPath};
-use whittle_api::karpenter::{NodePool, Operator, Requirement};
+use whittle_api::karpenter::{NodeOverlay, NodePool, Operator, Requirement};
 use whittle_api::labels;
 use whittle_ec2::facts::offline;
 use whittle_model::requirements::{Allowed, canonical_key, from_requirements};
@@ -21,6 +21,13 @@ pub(crate) fn remarks(pool: &NodePool) -> Vec<FieldError> {
         found.extend(misspelt(&is, &path));
     }
     found
+}
+
+/// Values of a NodeOverlay's requirements that no instance type has, and that are near to others: it changes nothing of these.
+pub(crate) fn misspelt_values(overlay: &NodeOverlay) -> impl Iterator<Item = FieldError> {
+    let well_known = |requirement: &Requirement| labels::WELL_KNOWN.contains(&canonical_key(&requirement.key));
+    let requirements = overlay.spec.requirements.iter().enumerate().filter(move |(_, requirement)| well_known(requirement));
+    requirements.flat_map(|(index, requirement)| misspelt(requirement, &FieldPath::of("spec.requirements").index(index)))
 }
 
 fn of_requirements() -> FieldPath {
@@ -68,6 +75,8 @@ fn text(requirement: &Requirement) -> String {
     if requirement.values.is_empty() { operator.to_owned() } else { format!("{operator} [{}]", requirement.values.join(" ")) }
 }
 
+const CAPACITY_TYPES: [&str; 3] = [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT, labels::CAPACITY_RESERVED];
+
 /// Keys and values that are near to others, and are none that instance types have.
 fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
     let key = canonical_key(&requirement.key);
@@ -85,6 +94,8 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
         labels::INSTANCE_SIZE => &names().sizes,
         labels::ZONE => &names().zones,
         labels::ARCH | labels::OS => &BTreeSet::new(),
+        // Where no value is one, that is an error.
+        labels::CAPACITY_TYPE if requirement.values.iter().any(|value| CAPACITY_TYPES.contains(&value.as_str())) => &BTreeSet::new(),
         // Values of the others are judged where the object is.
         _ => return Vec::new(),
     };
@@ -95,6 +106,18 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
         (!meant.is_empty()).then(|| FieldError::new(path.clone(), message()))
     };
     values.filter_map(told).collect()
+}
+
+/// Whether the built-in tables know every value that a requirement names, if they list those of its key.
+pub(crate) fn is_known(requirement: &Requirement) -> bool {
+    let known = match canonical_key(&requirement.key) {
+        labels::INSTANCE_TYPE => &names().types,
+        labels::INSTANCE_FAMILY => &names().families,
+        labels::INSTANCE_SIZE => &names().sizes,
+        labels::ZONE => &names().zones,
+        _ => return true,
+    };
+    requirement.values.iter().all(|value| known.contains(value))
 }
 
 /// What the built-in tables know by name, of all their regions.

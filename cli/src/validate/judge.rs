@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::crd;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::legacy::{self, ConvertOptions, Converted, Purpose};
-use whittle_api::manifest::{Document, Object};
+use whittle_api::manifest::{self, Document, Object};
 use whittle_api::runtime::Findings;
 use whittle_api::validate::{self, Served, Size};
 
@@ -71,7 +71,10 @@ pub fn judge(documents: &[Document], changes: Changes) -> Vec<Judgement<'_>> {
         .map(|(position, document)| {
             let (api_version, kind) = document.type_meta();
             let written = match validate::served(api_version, kind) {
-                Served::Elsewhere => return not_judged(document),
+                Served::Elsewhere => {
+                    let failure = manifest::failure(api_version, kind, |field| document.value()[field].as_str());
+                    return failure.map_or_else(|| not_judged(document), |failure| refused(document, vec![failure], Vec::new()));
+                }
                 Served::Nowhere => return refused(document, vec![validate::unserved(api_version, kind)], Vec::new()),
                 Served::Here => Written { api_version, kind, value: document.value(), object: None },
                 Served::Legacy => match &conversions[position] {

@@ -671,3 +671,23 @@ fn numbers_and_words_mean_in_plans_what_they_mean_to_kubectl() {
     let quoted = plan("{terminationGracePeriodSeconds: 0x1E, containers: [{name: c, env: [{name: a, value: 'yes'}]}]}");
     assert_eq!(quoted.status.code(), Some(0), "{}{}", out(&quoted), err(&quoted));
 }
+
+#[test]
+fn an_answer_that_failed_a_cluster_without_a_name_and_a_region_that_is_none_are_refused() {
+    let status = r#"{"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "nodepools is forbidden"}"#;
+    refused(&whittle(&["validate", "-f", "-"], status), 1, &["this is the answer to a request that failed: nodepools is forbidden"]);
+    let config = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nmetadata:\nname: shop\nregion: us-east-1\n";
+    let wanted = ["metadata.name: missing: eksctl needs it, indented below metadata", "metadata.region: missing"];
+    refused(&whittle(&["check", "-f", "-"], config), 1, &wanted);
+    assert_eq!(
+        whittle(&["check", "-f", "-"], &config.replace("\nname", "\n  name").replace("\nregion", "\n  region")).status.code(),
+        Some(0)
+    );
+    for region in ["", "US-EAST-1", "us-east-1a", "us-\u{1b}[31mx\n1"] {
+        for command in [&["plan", "-f", "-", "--region", region][..], &["catalog", "--region", region], &["cost", "--region", region]] {
+            let output = whittle(command, WEB);
+            refused(&output, 2, &["no region has this name: write it as in us-east-1"]);
+            assert!(!err(&output).contains('\u{1b}'), "{}", err(&output));
+        }
+    }
+}

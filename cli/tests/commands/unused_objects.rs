@@ -201,6 +201,43 @@ fn check_names_overlays_of_one_weight_that_change_the_same() {
     assert!(!checked(2).contains("give one of them another weight"), "{}", checked(2));
 }
 
+#[test]
+fn check_names_requirements_that_no_type_meets_together() {
+    let class = "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: c}\nspec: {role: r, amiSelectorTerms: [{alias: \
+                 al2023@latest}], subnetSelectorTerms: [{id: subnet-1}], securityGroupSelectorTerms: [{id: sg-1}]}\n";
+    let checked = |requirements: &str| {
+        let output = whittle(&["check", "-f", "-"], &format!("{}{class}", pool(requirements)));
+        format!("{}{}", out(&output), err(&output))
+    };
+    let arm = "{key: kubernetes.io/arch, operator: In, values: [arm64]}";
+    let of = |key: &str, value: &str| format!("{arm}, {{key: {key}, operator: In, values: [{value}]}}");
+    let both = checked(&of("node.kubernetes.io/instance-type", "m5.large"));
+    assert!(both.contains("no instance type of us-east-1 meets all of them, and the NodePool launches nothing: "), "{both}");
+    assert!(both.contains("instance-type In [m5.large] rules out ") && both.contains("arch In [arm64] rules out "), "{both}");
+    let there = checked(
+        &of("topology.kubernetes.io/zone", "eu-west-1a")
+            .replace("arm64]}", "arm64]}, {key: karpenter.k8s.aws/instance-family, operator: In, values: [c5]}"),
+    );
+    assert!(there.contains("no instance type of eu-west-1 meets all"), "{there}");
+    // Types, and markets, of which the tables know nothing.
+    for fine in [
+        of("node.kubernetes.io/instance-type", "m5.large, m6g.large"),
+        of("node.kubernetes.io/instance-type", "m99g.large"),
+        of("karpenter.sh/capacity-type", "reserved"),
+        of("topology.kubernetes.io/zone", "us-west-2-lax-1a"),
+    ] {
+        assert!(!checked(&fine).contains("meets all of them"), "{}", checked(&fine));
+    }
+    let overlay =
+        overlay("a", "price: '0.1'", 1).replace("kubernetes.io/os", "node.kubernetes.io/instance-type").replace("[linux]", "[m5.larg]");
+    let output = whittle(&["check", "-f", "-"], &overlay);
+    let output = format!("{}{}", out(&output), err(&output));
+    assert!(
+        output.contains("NodeOverlay \"a\", spec.requirements[0]: no instance type has") && output.contains("did you mean m5.large?"),
+        "{output}"
+    );
+}
+
 /// A class whose kubelet settings no node can have launches nothing, and the pods of other classes are planned all the same.
 #[test]
 fn a_class_that_launches_nothing_whatever_ec2_has_is_told_by_plan_and_check() {

@@ -17,7 +17,7 @@ pub(crate) use judged::Judged;
 use whittle_api::ObjectMeta;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{IntOrString, Job, Kind, PdbSpec};
-use whittle_api::manifest::{Located, ManifestError, Object};
+use whittle_api::manifest::{ClusterConfig, ClusterConfigMeta, Located, ManifestError, Object};
 
 /// The largest number of replicas that is planned. An API server has no such limit, but every pod takes memory and time.
 pub(crate) const REPLICAS_MAX: i32 = 100_000;
@@ -57,16 +57,27 @@ pub(crate) fn budget_fault(spec: &PdbSpec) -> Option<(&'static str, String)> {
 
 /// The errors of an object, of which `most` replicas can be followed.
 pub(crate) fn faults(located: &Located<Object>, most: i32) -> Vec<ManifestError> {
-    let Some((metadata, faults)) = judged(&located.value, most) else { return Vec::new() };
+    let (name, faults) = match (judged(&located.value, most), &located.value) {
+        (Some((metadata, faults)), _) => (metadata.name.as_str(), faults),
+        (None, Object::ClusterConfig(config)) => (config.metadata.name.as_str(), faults_of_cluster(config)),
+        (None, _) => return Vec::new(),
+    };
     let fault = |error: FieldError| ManifestError {
         file: located.file.clone(),
         document: located.document,
         mark: None,
-        object: Some(format!("{} {:?}", located.value.type_meta().1, metadata.name)),
+        object: Some(format!("{} {name:?}", located.value.type_meta().1)),
         field: error.path,
         message: error.message,
     };
     faults.into_iter().map(fault).collect()
+}
+
+/// What eksctl refuses of a description of a cluster.
+fn faults_of_cluster(config: &ClusterConfig) -> Vec<FieldError> {
+    let ClusterConfigMeta { name, region, .. } = &config.metadata;
+    let missing = [("metadata.name", name), ("metadata.region", region)].into_iter().filter(|(_, text)| text.is_empty());
+    missing.map(|(field, _)| FieldError::new(FieldPath::of(field), "missing: eksctl needs it, indented below metadata")).collect()
 }
 
 /// What is wrong with an object, of which `most` replicas can be followed.

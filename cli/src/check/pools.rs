@@ -1,0 +1,89 @@
+//! NodePools whose requirements no instance type meets together, though some type meets each of them.
+
+use crate::source::Offers;
+use crate::source::requirements::is_known;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::Workloads;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
+use whittle_api::labels;
+use whittle_ec2::facts::offline;
+use whittle_ec2::instance_types::Settings;
+use whittle_ec2::node_class;
+use whittle_model::requirements::canonical_key;
+use whittle_model::scheduling::{Cause, Finding, Input, InstanceTypes, Options, PoolRejection};
+use whittle_units::Timestamp;
+
+/// The beginning of labels that say what a type is.
+const INSTANCE: &str = "karpenter.k8s.aws/instance-";
+
+/// How many requirements a remark names, those that rule out most types first.
+const NAMED_MAX: usize = 4;
+
+/// By name of the NodePool: the remark about it. What its class may launch the tables of a region say; pools that name what the tables do
+/// not know are left out, for types are newer than tables.
+pub(super) fn without_types(pools: &[&NodePool], classes: &[Ec2NodeClass]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut by_region: BTreeMap<&str, Vec<(NodePool, &Ec2NodeClass)>> = BTreeMap::new();
+    for pool in pools {
+        let mut of_types = (*pool).clone();
+        of_types.spec.template.spec.requirements.retain(is_of_type);
+        let requirements = &of_types.spec.template.spec.requirements;
+        let usable = |class: &&Ec2NodeClass| node_class::refusal(class, &Settings::standard()).is_none();
+        if let Some(class) = pool.class_in(classes).filter(usable)
+            && 1 < requirements.len()
+            && requirements.iter().all(is_known)
+        {
+            by_region.entry(region_of(pool)).or_default().push((of_types, class));
+        }
+    }
+    for (region, pools) in by_region {
+        found.extend(rejections(region, &pools).into_iter().filter_map(|rejection| remark(region, &rejection)));
+    }
+    found
+}
+
+/// Whether a requirement is about what a type is, and where it is sold. Which reservations there are, and which labels nodes get besides, no
+/// table says.
+fn is_of_type(requirement: &Requirement) -> bool {
+    let key = canonical_key(&requirement.key);
+    let of_type = || key.starts_with(INSTANCE) && key != labels::INSTANCE_TENANCY;
+    [labels::ARCH, labels::OS, labels::INSTANCE_TYPE, labels::ZONE].contains(&key) || of_type()
+}
+
+/// What a plan without pods says of these NodePools.
+fn rejections(region: &str, pools: &[(NodePool, &Ec2NodeClass)]) -> Vec<PoolRejection> {
+    let mut catalog = BTreeMap::new();
+    for (pool, class) in pools {
+        // A region with tables has types, and expressions of the class, which may have no value on some, are not evaluated.
+        let Ok(types) = Offers::of_class(region, class) else { continue };
+        catalog.insert(pool.metadata.name.clone(), Arc::new(InstanceTypes::from(types)));
+    }
+    let node_pools = pools.iter().map(|(pool, _)| pool.clone()).collect();
+    let objects = ClusterObjects { node_pools, ..ClusterObjects::default() };
+    let (now, workloads) = (Timestamp::UNIX_EPOCH, Workloads::default());
+    let input = Input { now, objects: &objects, nodes: &[], catalog: &catalog, virtual_pods: &[], workloads: &workloads };
+    whittle_solver::solve(&input, &Options::provisioning()).unusable_pools
+}
+
+fn remark(region: &str, rejection: &PoolRejection) -> Option<(String, String)> {
+    let Cause::InstanceTypes { finding: Finding::NoRequirements | Finding::NoRequirementsNoOffering, .. } = rejection.cause else {
+        return None;
+    };
+    let named = rejection.ruled_out.iter().filter(|ruled| !ruled.constraint.contains("offerings")).take(NAMED_MAX);
+    let ruled: Vec<String> = named.map(|ruled| format!("{} rules out {} of {}", ruled.constraint, ruled.types, ruled.of)).collect();
+    let message = format!(
+        "spec.template.spec.requirements: no instance type of {region} meets all of them, and the NodePool launches nothing: {}; keep those \
+         that are meant",
+        ruled.join(", ")
+    );
+    Some((rejection.node_pool.clone(), message))
+}
+
+/// The region that is named by zones, or one that sells most types.
+fn region_of(pool: &NodePool) -> &'static str {
+    let mut values = pool.spec.template.spec.requirements.iter().flat_map(|requirement| &requirement.values);
+    let named = |value: &String| offline::REGIONS.iter().copied().find(|region| value.starts_with(region));
+    values.find_map(named).unwrap_or("us-east-1")
+}
