@@ -20,8 +20,14 @@ pub(crate) fn of(pod: &Pod) -> Vec<String> {
     found
 }
 
-/// The line about a pod that has no place although its preferences were dropped; `None` if it states none.
+/// The line about a pod that has no place although its preferences were dropped and all its terms were tried; `None` if it states none.
 pub(crate) fn dropped(pod: &Pod) -> Option<String> {
     let found = of(pod);
-    (!found.is_empty()).then(|| format!("also without its preferences, which were dropped first: {}", found.join(", ")))
+    let preferences = (!found.is_empty()).then(|| format!("also without its preferences, which were dropped first: {}", found.join(", ")));
+    let required = pod.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()?.required.as_ref());
+    let terms = required.map_or(0, |required| required.node_selector_terms.len());
+    let terms = (1 < terms)
+        .then(|| format!("with none of its {terms} nodeSelectorTerms, tried one after the other: what is said here is about the last"));
+    let told: Vec<String> = [preferences, terms].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }

@@ -157,7 +157,7 @@ fn explain_of_a_workload_prefers_a_pod_that_waits_and_a_pool_is_a_pool() {
     let pool = std::fs::read_to_string(seed("003-nodepool-v1beta1.yaml")).unwrap() + "  " + limited + "\n";
     let text = session(&format!(
         "{start}apply -f -\n{pool}EOF\n{web}advance 5m\nscale deploy/web --replicas 4\nadvance 5m\nexplain deployment/web\nexplain deploy web\n\
-         explain web\nexplain nodepool/default\n"
+         explain web\nexplain nodepool/default\nexplain default\n"
     ));
     let heading = "deployment/default/web: ";
     let headings: Vec<&str> = text.lines().filter(|line| line.starts_with(heading)).collect();
@@ -166,6 +166,8 @@ fn explain_of_a_workload_prefers_a_pod_that_waits_and_a_pool_is_a_pool() {
     let (_, last) = text.rsplit_once(heading).unwrap();
     assert!(last.contains("pending and waits for a node"), "{last}");
     let (_, pool) = last.split_once("nodepool/default\n").unwrap();
+    let (pool, by_name) = pool.split_once("nodepool/default\n").expect("machines of that pool, whose names begin so, come later");
+    assert_eq!(pool, by_name);
     assert!(pool.contains("limits      cpu=2") && !pool.contains("allocatable"), "{pool}");
     for (kind, name) in [("deployment", "none"), ("nodepool", "none")] {
         let refused = err(&whittle(&["local"], &format!("explain {kind}/{name}\n")));

@@ -83,9 +83,12 @@ fn meant(world: &World, name: &str) -> Result<(String, Option<String>), String> 
 
 /// A pool or a class of this name.
 fn of_other_kind(world: &World, name: &str) -> Option<String> {
+    Some(format!("{}/{name}", entry_of_pool_or_class(world, name)?.singular()))
+}
+
+fn entry_of_pool_or_class(world: &World, name: &str) -> Option<&'static KindEntry> {
     let mut entries = POOLS_AND_CLASSES.iter().filter_map(|kind| kinds::find(kind).ok());
-    let entry = entries.find(|entry| (entry.list)(world).iter().any(|row| row.name == name))?;
-    Some(format!("{}/{name}", entry.singular()))
+    entries.find(|entry| (entry.list)(world).iter().any(|row| row.name == name))
 }
 
 /// A hint at something whose name is similar, workloads first.
@@ -328,6 +331,14 @@ pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, Str
     let Some((kind, bare)) = name.split_once('/').filter(|(_, bare)| !bare.is_empty()) else {
         let workload = workloads(world, &[WORKLOADS[0]], name).into_iter().next();
         let exists = world.cluster.objects.pods.values().any(|pod| pod.metadata.name == name);
+        // Names of machines begin with those of their pools.
+        let is_machine = living(world).iter().chain(&past(world)).any(|(_, known)| known == name);
+        if workload.is_none()
+            && !is_machine
+            && let Some(entry) = entry_of_pool_or_class(world, name)
+        {
+            return of_other(world, entry, name).ok_or_else(|| format!("there is no {} {name:?}", entry.singular()));
+        }
         return workload.filter(|_| !exists).map_or_else(|| of_machine_or_pod(world, name), |workload| of_workload(world, &workload));
     };
     let entry = match kinds::find(kind) {
@@ -427,7 +438,13 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
 
 /// Where a pod is, or why it has no place.
 fn pod_described(pod: &Pod) -> String {
-    let place = if pod.is_bound() { format!("runs on {}", pod.spec.node_name) } else { "waits for a node".to_owned() };
+    let place = match &pod.spec {
+        spec if pod.is_bound() => format!("runs on {}", spec.node_name),
+        spec if !spec.scheduling_gates.is_empty() => {
+            "held back by its spec.schedulingGates: it gets a node once they are removed".to_owned()
+        }
+        _ => "waits for a node".to_owned(),
+    };
     let phase = pod.status.phase.to_lowercase();
     let mut text = if phase == "running" && pod.is_bound() { format!("  {place}\n") } else { format!("  {phase} and {place}\n") };
     if let Some(condition) = pod.condition("PodScheduled").filter(|condition| condition.status == "False") {

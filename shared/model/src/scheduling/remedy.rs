@@ -186,6 +186,10 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
         && let Some(ruled) = rejection.ruled_out.iter().find(is_requirement)
     {
         let RuledOut { constraint, types, of } = ruled;
+        // All images of a class are for one operating system.
+        let system =
+            constraint.strip_prefix(labels::OS).filter(|_| types == of).and_then(|rest| rest.strip_prefix(" In [")?.strip_suffix(']'));
+        ways.extend(system.map(|system| format!("a node class whose images are for {system}")));
         ways.push(format!("the pod or its spec.template not asking for {constraint}, which rules out {types} of {of} types"));
     }
     (!ways.is_empty()).then(|| ways.join(", or "))
@@ -248,6 +252,21 @@ mod tests {
         assert!(miss("ephemeral-storage", 1).starts_with("a larger disk in spec.blockDeviceMappings of its node class"));
         assert!(miss("example.com/fpga", 0).ends_with("if the region has any, or a pod without it"));
         assert!(miss("cpu", 2).starts_with("requests of at most 2 cpu"));
+    }
+
+    #[test]
+    fn another_operating_system_takes_a_class_for_it() {
+        let told = |types| {
+            let (requirements, resources, daemons) = Default::default();
+            let cause = Cause::InstanceTypes { finding: Finding::NoRequirements, requirements, resources, daemons, port: None };
+            let ruled_out = vec![RuledOut { constraint: "kubernetes.io/os In [windows]".into(), types, of: 9 }];
+            PoolRejection { ruled_out, ..PoolRejection::of_name("default", cause) }.remedy().unwrap().text
+        };
+        let otherwise = |types| {
+            format!("the pod or its spec.template not asking for kubernetes.io/os In [windows], which rules out {types} of 9 types")
+        };
+        assert_eq!(told(9), format!("a node class whose images are for windows, or {}", otherwise(9)));
+        assert_eq!(told(8), otherwise(8));
     }
 
     #[test]
