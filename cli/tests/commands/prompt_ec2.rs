@@ -349,6 +349,24 @@ fn s4_10_events_of_ec2_and_health_reach_the_functions() {
 }
 
 #[test]
+fn a_release_of_images_that_the_region_has_not_is_told_the_one_that_it_has() {
+    let class = |alias: &str| {
+        format!(
+            "apply -f -\n{{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {{name: default}}, spec: {{role: r, amiSelectorTerms: \
+             [{{alias: '{alias}'}}], subnetSelectorTerms: [{{tags: {{karpenter.sh/discovery: demo}}}}], securityGroupSelectorTerms: [{{tags: \
+             {{karpenter.sh/discovery: demo}}}}]}}}}\nEOF\nadvance 1m\nget ec2nodeclass\n"
+        )
+    };
+    let told = answered(&["local"], &class("al2023@v20990101"));
+    assert!(
+        told.contains("hint: the simulated region has no release v20990101 of al2023: `al2023@latest` in spec.amiSelectorTerms"),
+        "{told}"
+    );
+    let followed = answered(&["local"], &class("al2023@latest"));
+    assert!(!followed.contains("hint: ") && !followed.contains("AMINotFound"), "{followed}");
+}
+
+#[test]
 fn a_class_without_an_image_is_told_the_command_that_makes_one() {
     let class = "apply -f -\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {amiFamily: AL2023, role: r, \
                  amiSelectorTerms: [{tags: {team: 'a b'}, name: base-*}], subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}], \

@@ -18,7 +18,7 @@ pub(super) fn of(world: &World) -> BTreeSet<String> {
         let cluster = cluster(world, class);
         // One for another cluster finds neither.
         let network = if cluster.is_none() { [subnets(world, class), groups(world, class)] } else { [None, None] };
-        [version(world, class), cluster, image(world, class)].into_iter().chain(network)
+        [version(world, class), cluster, image(world, class), release(class)].into_iter().chain(network)
     };
     classes.flat_map(of_class).flatten().collect()
 }
@@ -35,6 +35,15 @@ fn version(world: &World, class: &Ec2NodeClass) -> Option<String> {
             "the simulated cluster has Kubernetes {version}, and AL2 has images up to {LAST_AL2}: start `whittle local \
              --kubernetes-version {LAST_AL2}` for it"
         )
+    })
+}
+
+/// The alias that has an image here, for one that is pinned to a release that there is not.
+fn release(class: &Ec2NodeClass) -> Option<String> {
+    let aliases = class.spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
+    let (family, release) = aliases.filter_map(|alias| alias.split_once('@')).find(|(_, release)| *release != "latest")?;
+    has(class, &["AMINotFound"]).then(|| {
+        format!("the simulated region has no release {release} of {family}: `{family}@latest` in spec.amiSelectorTerms selects the one that it has")
     })
 }
 
