@@ -45,7 +45,16 @@ pub fn interface_limits(instance_type: &str) -> Option<InterfaceLimits> {
     LIMITS.get(instance_type).copied()
 }
 
-/// On-demand prices of a region before the first refresh; regions without a table use those of us-east-1 (aws 5).
+/// The region whose prices stand for those of one without a table: of its partition, so that they are of its currency.
+pub fn price_stand_in(region: &str) -> &'static str {
+    match region {
+        china if china.starts_with("cn-") => "cn-north-1",
+        government if government.starts_with("us-gov-") => "us-gov-west-1",
+        _ => DEFAULT_REGION,
+    }
+}
+
+/// On-demand prices of a region before the first refresh; regions without a table use those of another (aws 5).
 pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
     let of = |wanted: &str| -> BTreeMap<String, Price> {
         rows(PRICES)
@@ -57,7 +66,7 @@ pub fn static_on_demand_prices(region: &str) -> BTreeMap<String, Price> {
             .collect()
     };
     let prices = of(region);
-    if prices.is_empty() { of(DEFAULT_REGION) } else { prices }
+    if prices.is_empty() { of(price_stand_in(region)) } else { prices }
 }
 
 /// Whether there is a table of a region's own prices.

@@ -73,6 +73,9 @@ fn synthetic_spot_prices_are_a_quarter_to_six_tenths_of_on_demand() {
 #[test]
 fn regions_without_a_price_table_use_that_of_us_east_1() {
     assert_eq!(tables::static_on_demand_prices("eu-north-1"), tables::static_on_demand_prices("us-east-1"));
+    // In the currency of the partition.
+    assert_eq!(tables::static_on_demand_prices("cn-northwest-1"), tables::static_on_demand_prices("cn-north-1"));
+    assert_ne!(tables::static_on_demand_prices("cn-northwest-1"), tables::static_on_demand_prices("us-east-1"));
     assert_ne!(tables::static_on_demand_prices("us-gov-west-1"), tables::static_on_demand_prices("us-east-1"));
 }
 

@@ -85,11 +85,12 @@ struct Document {
 impl Kubelet {
     /// Decodes the document; absent and `null` are an empty one.
     pub fn parse(document: Option<&serde_json::Value>) -> Result<Self, KubeletError> {
-        let raw = match document {
+        let mut raw = match document {
             None | Some(serde_json::Value::Null) => return Ok(Self::default()),
             Some(serde_json::Value::Object(fields)) => fields.clone(),
             Some(_) => return Err(KubeletError::Undecodable { field: String::new(), reason: "it must be an object".to_owned() }),
         };
+        raw.values_mut().for_each(make_whole);
         let fields: Document = serde_path_to_error::deserialize(serde_json::Value::Object(raw.clone())).map_err(|error| {
             KubeletError::Undecodable { field: format!(".{}", error.path()), reason: words::plain(&error.inner().to_string()) }
         })?;
@@ -108,6 +109,15 @@ impl Kubelet {
             image_gc_low_threshold_percent: fields.image_gc_low_threshold_percent,
             cpu_cfs_quota: fields.cpu_cfs_quota,
         })
+    }
+}
+
+/// Makes `110.0` the number that an API server makes of it.
+fn make_whole(value: &mut serde_json::Value) {
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number, and small enough to be one exactly")]
+    let whole = value.as_f64().filter(|number| value.is_f64() && number.fract() == 0.0 && number.abs() < 2f64.powi(53)).map(|n| n as i64);
+    if let Some(whole) = whole {
+        *value = whole.into();
     }
 }
 

@@ -114,6 +114,13 @@ fn documents_that_do_not_decode_are_errors() {
 }
 
 #[test]
+fn whole_numbers_may_be_written_with_a_point() {
+    let read = Kubelet::parse(Some(&json!({"maxPods": 110.0, "podsPerCore": 4.0}))).unwrap();
+    assert_eq!(read, Kubelet::parse(Some(&json!({"maxPods": 110, "podsPerCore": 4}))).unwrap());
+    assert!(Kubelet::parse(Some(&json!({"maxPods": 1e300}))).is_err());
+}
+
+#[test]
 fn a_field_that_does_not_decode_is_named_in_plain_words() {
     let said = |document| Kubelet::parse(Some(&document)).unwrap_err().to_string();
     assert_eq!(
