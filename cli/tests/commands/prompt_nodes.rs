@@ -354,3 +354,34 @@ fn labels_and_taints_are_changed_as_with_kubectl_or_not_at_all() {
     let old = format!("apply -f {}\nannotate provisioner default a=b\n", seed("004-provisioner-default.yaml"));
     assert!(err(&whittle(&["local"], &old)).contains("provisioners are not changed in place"), "{}", err(&whittle(&["local"], &old)));
 }
+
+/// As the scheduler does: a volume is in one zone, and a claim has to be there.
+#[test]
+fn a_pod_waits_for_its_claim_and_runs_where_its_volume_is() {
+    let start = format!("apply -f {} -f {}\n", seed("003-ec2nodeclass-v1beta1.yaml"), seed("003-nodepool-v1beta1.yaml"));
+    let web = deployment("web", 2, "1", "");
+    let pod = "apply -f -\n{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: \
+               data}}], containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]}}\nEOF\n";
+    let missing = session(&format!("{start}{web}{pod}advance 5m\nget pods\nexplain db\n"));
+    let shown = missing.lines().find(|line| line.starts_with("db ")).unwrap();
+    assert!(shown.contains("Pending"), "{missing}");
+    assert!(missing.contains("persistentvolumeclaim \"data\" not found"), "{missing}");
+    let volume = |zone: &str| {
+        format!(
+            "apply -f -\n{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: v}}, spec: {{csi: {{driver: ebs.csi.aws.com}}, nodeAffinity: {{required: \
+             {{nodeSelectorTerms: [{{matchExpressions: [{{key: topology.kubernetes.io/zone, operator: In, values: [{zone}]}}]}}]}}}}}}}}\n---\n{{apiVersion: v1, kind: \
+             PersistentVolumeClaim, metadata: {{name: data, annotations: {{pv.kubernetes.io/bind-completed: 'yes'}}}}, spec: {{volumeName: v}}, status: {{phase: Bound}}}}\nEOF\n"
+        )
+    };
+    let text = session(&format!("{start}{web}advance 5m\nget nodes\n"));
+    let zone = text.split_whitespace().rfind(|word| word.starts_with("us-east-1")).unwrap().to_owned();
+    let other = ["us-east-1a", "us-east-1b"].into_iter().find(|one| *one != zone).unwrap();
+    for zone in [zone.as_str(), other] {
+        let text = session(&format!("{start}{web}{}{pod}advance 8m\nget pods -o wide\nget nodes\n", volume(zone)));
+        let (_, listed) = text.rsplit_once("NAME ").unwrap();
+        let row = text.lines().rev().find(|line| line.starts_with("db ")).unwrap();
+        let node = row.split_whitespace().find(|word| word.starts_with("ip-")).unwrap_or_else(|| panic!("{text}"));
+        let node = listed.lines().find(|line| line.starts_with(node)).unwrap_or_else(|| panic!("{text}"));
+        assert!(node.contains(zone), "{text}");
+    }
+}

@@ -64,7 +64,7 @@ fn expression_holds(requirement: &SelectorRequirement, value: Option<&str>) -> b
     }
 }
 
-fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
+pub(super) fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
     let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
     !empty
         && term.match_expressions.iter().all(|one| expression_holds(one, node.metadata.label(&one.key)))
@@ -102,6 +102,7 @@ enum Rejection {
     PodAffinity,
     PodAntiAffinity,
     Spread,
+    Volume,
 }
 
 impl Rejection {
@@ -115,6 +116,7 @@ impl Rejection {
             Self::PodAffinity => "node(s) didn't match pod affinity rules".to_owned(),
             Self::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules".to_owned(),
             Self::Spread => "node(s) didn't match pod topology spread constraints".to_owned(),
+            Self::Volume => "node(s) had volume node affinity conflict".to_owned(),
         }
     }
 }
@@ -184,6 +186,10 @@ impl Cluster {
         let mut reasons: BTreeMap<Rejection, usize> = BTreeMap::new();
         let mut best: Option<(Quantity, &str)> = None;
         let requests = effective_requests(pod);
+        if let Some(missing) = self.missing_claim(pod) {
+            let total = self.objects.nodes.len();
+            return Err(format!("0/{total} nodes are available: persistentvolumeclaim {missing:?} not found."));
+        }
         for node in self.objects.nodes.values() {
             let Some(room) = pass.free.get(&node.metadata.name) else { continue };
             match self.reject(pod, &requests, node, room, pass) {
@@ -218,6 +224,9 @@ impl Cluster {
         }
         if !selects(pod, node) {
             return Some(Rejection::Affinity);
+        }
+        if !self.volumes_reach(pod, node) {
+            return Some(Rejection::Volume);
         }
         if let Some(lacking) = requests.iter().find(|(name, amount)| !amount.is_zero() && *amount > room.get(name)) {
             return Some(Rejection::Resource(static_name(lacking.0)));

@@ -1,10 +1,11 @@
 //! The attach-detach controller: volumes are attached for the pods that use them, and detached some time after these end.
 
 use super::Cluster;
+use super::scheduler::term_holds;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
 use whittle_api::ObjectMeta;
-use whittle_api::k8s::{Pod, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
+use whittle_api::k8s::{Node, Pod, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 
 /// The time between the end of a volume's last pod and its detachment.
 const DETACHING: SignedDuration = SignedDuration::from_secs(20);
@@ -39,6 +40,20 @@ impl Cluster {
                 self.retry(at);
             }
         }
+    }
+
+    /// The first claim of a pod that is not there: the scheduler waits for it.
+    pub(super) fn missing_claim<'p>(&self, pod: &'p Pod) -> Option<&'p str> {
+        let names = pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref()).map(|source| &source.claim_name);
+        let key = |name: &String| format!("{}/{name}", pod.metadata.namespace);
+        names.into_iter().find(|name| !self.objects.volume_claims.contains_key(&key(name))).map(String::as_str)
+    }
+
+    /// Whether a node is where the volumes of a pod are, as far as they are bound.
+    pub(super) fn volumes_reach(&self, pod: &Pod, node: &Node) -> bool {
+        let volumes = self.volumes_of(pod).into_iter().filter_map(|(name, _)| self.objects.volumes.get(&name));
+        let required = volumes.filter_map(|volume| volume.spec.node_affinity.as_ref()?.required.as_ref());
+        required.into_iter().all(|required| required.node_selector_terms.iter().any(|term| term_holds(term, node)))
     }
 
     /// Persistent volumes of a pod, each with the pod's node.
