@@ -11,6 +11,9 @@ use whittle_units::Quantity;
 /// For how many NodePools it is said what would help: a reason names as many.
 const POOLS_MAX: usize = 10;
 
+/// The constraint of offerings that EC2 has, as it is named.
+const OFFERINGS: &str = "available offerings";
+
 /// What of a pod asks for labels of its node.
 const ASKS: &str = "the pod's node selector or affinity";
 
@@ -100,7 +103,16 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::UndefinedLabel { key, .. } => {
             format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
         }
-        Cause::Disjoint(_) | Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
+        Cause::Disjoint(keys) if !rejection.meant.is_empty() => {
+            let others = keys.iter().filter(|(key, ..)| rejection.meant.iter().all(|meant| meant.key != *key));
+            let others: Vec<String> = others.map(|(key, required, _)| format!("{key} {required}")).collect();
+            let besides = match others.is_empty() {
+                true => String::new(),
+                false => format!("; and its spec.template allowing {}, or {ASKS} without it", others.join(" and ")),
+            };
+            of_meant(&rejection.meant) + &besides
+        }
+        Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
         // Who names another NodePool means it.
         Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| names_pool(key)) => return None,
         Cause::Disjoint(keys) => {
@@ -169,6 +181,15 @@ fn of_meant(meant: &[Meant]) -> String {
 
 /// What would make an instance type fit.
 fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<String> {
+    let is_requirement = |ruled: &&RuledOut| [" In [", " NotIn [", " Exists"].iter().any(|operator| ruled.constraint.contains(operator));
+    let mut requirements = rejection.ruled_out.iter().filter(is_requirement);
+    // What no type meets by itself is the cause, whatever else is missing.
+    if let Some(ruled) = requirements.clone().find(|ruled| ruled.types == ruled.of) {
+        return Some(of_requirement(ruled));
+    }
+    if is_sold_out(finding) || are_mostly_sold_out(&rejection.ruled_out) {
+        return Some("other instance types, zones or capacity types, or time until EC2 has one again".to_owned());
+    }
     let mut ways: Vec<String> = Vec::new();
     if let Some(limit) = rejection.limits.first() {
         ways.push(format!("a higher spec.limits.{}, of which a machine takes all that it has", limit.resource));
@@ -178,21 +199,24 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
     if port {
         ways.push("another hostPort".to_owned());
     }
-    if ways.is_empty() && is_sold_out(finding) {
-        ways.push("other instance types, zones or capacity types, or time until EC2 has one again".to_owned());
-    }
-    let is_requirement = |ruled: &&RuledOut| [" In [", " NotIn [", " Exists"].iter().any(|operator| ruled.constraint.contains(operator));
-    if ways.is_empty()
-        && let Some(ruled) = rejection.ruled_out.iter().find(is_requirement)
-    {
-        let RuledOut { constraint, types, of } = ruled;
-        // All images of a class are for one operating system.
-        let system =
-            constraint.strip_prefix(labels::OS).filter(|_| types == of).and_then(|rest| rest.strip_prefix(" In [")?.strip_suffix(']'));
-        ways.extend(system.map(|system| format!("a node class whose images are for {system}")));
-        ways.push(format!("the pod or its spec.template not asking for {constraint}, which rules out {types} of {of} types"));
+    if ways.is_empty() {
+        ways.extend(requirements.next().map(of_requirement));
     }
     (!ways.is_empty()).then(|| ways.join(", or "))
+}
+
+/// What would help against a requirement that types do not meet.
+fn of_requirement(ruled: &RuledOut) -> String {
+    let RuledOut { constraint, types, of } = ruled;
+    // All images of a class are for one operating system.
+    let system = constraint.strip_prefix(labels::OS).filter(|_| types == of).and_then(|rest| rest.strip_prefix(" In [")?.strip_suffix(']'));
+    let class = system.map(|system| format!("a node class whose images are for {system}, or ")).unwrap_or_default();
+    format!("{class}the pod or its spec.template not asking for {constraint}, which rules out {types} of {of} types")
+}
+
+/// Whether EC2 is known to have none of most types that are allowed.
+fn are_mostly_sold_out(ruled_out: &[RuledOut]) -> bool {
+    ruled_out.iter().any(|ruled| ruled.constraint == OFFERINGS && ruled.of < ruled.types * 2)
 }
 
 /// What would make a type large enough.
@@ -200,6 +224,10 @@ fn of_miss(miss: &NearestMiss) -> String {
     let (resource, most) = (&miss.resource, miss.largest.text_of(&miss.resource));
     if resource == "ephemeral-storage" {
         return format!("a larger disk in spec.blockDeviceMappings of its node class, or requests of at most {most}");
+    }
+    if resource == "pods" {
+        return "a higher spec.kubelet.maxPods in its node class, if that sets one, fewer DaemonSets, or requirements that larger types meet"
+            .to_owned();
     }
     if miss.largest <= Quantity::ZERO {
         return format!("requirements that types with {resource} meet, if the region has any, or a pod without it");
@@ -251,7 +279,26 @@ mod tests {
         };
         assert!(miss("ephemeral-storage", 1).starts_with("a larger disk in spec.blockDeviceMappings of its node class"));
         assert!(miss("example.com/fpga", 0).ends_with("if the region has any, or a pod without it"));
+        assert!(miss("pods", 2).starts_with("a higher spec.kubelet.maxPods in its node class"));
         assert!(miss("cpu", 2).starts_with("requests of at most 2 cpu"));
+    }
+
+    #[test]
+    fn the_cause_that_no_other_remedy_reaches_comes_first() {
+        let told = |ruled: &[(&str, usize)], limited: bool| {
+            let (requirements, resources, daemons) = Default::default();
+            let finding = Finding::NoResources { absurd_cpu: false };
+            let cause = Cause::InstanceTypes { finding, requirements, resources, daemons, port: None };
+            let ruled_out = ruled.iter().map(|(constraint, types)| RuledOut { constraint: (*constraint).into(), types: *types, of: 9 });
+            let limit = LimitLeft { resource: "cpu".into(), left: Quantity::ZERO, types: 1 };
+            let limits = if limited { vec![limit] } else { Vec::new() };
+            PoolRejection { ruled_out: ruled_out.collect(), limits, ..PoolRejection::of_name("default", cause) }.remedy().unwrap().text
+        };
+        let zone = "topology.kubernetes.io/zone In [eu-west-1a]";
+        assert!(told(&[(zone, 9), (OFFERINGS, 9)], true).starts_with("the pod or its spec.template not asking for topology"));
+        assert!(told(&[(OFFERINGS, 5), (zone, 4)], true).starts_with("other instance types, zones or capacity types, or time until"));
+        assert!(told(&[(zone, 4), (OFFERINGS, 4)], true).starts_with("a higher spec.limits.cpu"));
+        assert!(told(&[(zone, 4), (OFFERINGS, 4)], false).starts_with("the pod or its spec.template not asking for topology"));
     }
 
     #[test]
@@ -296,6 +343,8 @@ mod tests {
         assert_eq!(told(vec![arch.clone()]), pod);
         assert_eq!(told(vec![arch, capacity]), format!("{pod}, and k on-demand instead of ondemand in its spec.template"));
         assert!(told(Vec::new()).starts_with("its spec.template allowing kubernetes.io/arch In [x86_64]"));
+        let also = "; and its spec.template allowing kubernetes.io/arch In [x86_64], or the pod's node selector or affinity without it";
+        assert_eq!(told(vec![meant("zone", "a", "b", true)]), format!("zone b instead of a in the pod's node selector or affinity{also}"));
     }
 
     #[test]
