@@ -181,10 +181,19 @@ fn record_replacements(report: &mut Report, command: &Command, running: &Running
 fn record_disruptions(report: &mut Report, command: &Command, snapshot: &Snapshot) {
     for removal in &command.removals {
         let subject = format!("node/{}", removal.node);
-        let kind = format!("{}/{}", removal.instance_type, removal.capacity_type);
+        let mut kind = format!("{}/{}", removal.instance_type, removal.capacity_type);
+        kind.extend(drift_of(command, removal, snapshot).map(|reason| format!("; {reason}")));
         let message = format!("{}: {} ({kind})", command.method.reason(), command.text_for(&removal.node));
         report.decide(snapshot.now, DecisionKind::Disrupted, subject, message);
     }
+}
+
+/// Why a machine has drifted, if it goes because of that.
+fn drift_of<'a>(command: &Command, removal: &Removal, snapshot: &'a Snapshot) -> Option<&'a str> {
+    let claim = find_claim(snapshot, &removal.node_claim.as_str().into()).filter(|_| command.method.reason() == Reason::Drifted)?;
+    let drifted =
+        conditions::find(&claim.value.conditions, conditions::DRIFTED).filter(|drifted| drifted.status == ConditionStatus::True)?;
+    Some(drifted.reason.as_str())
 }
 
 pub(crate) fn find_claim<'a>(snapshot: &'a Snapshot, name: &ClaimName) -> Option<&'a Stored<Claim>> {
