@@ -114,8 +114,10 @@ pub(crate) fn difference(before: &Bill, after: &Bill) -> String {
         return "no difference in machines or price".to_owned();
     }
     let hour = after.price.dollars() - before.price.dollars();
+    // What is too little to be seen is neither more nor less.
+    let hour = if hour.abs() < 0.00005 { 0.0 } else { hour };
     let sign = if hour < 0.0 { '-' } else { '+' };
-    format!("{machines}, {sign}${:.4}/h, {} a month", hour.abs(), signed(a_month(before.price, after.price)))
+    format!("{machines}, {sign}${:.4}/h, {} a month", hour.abs(), signed(cents(hour * HOURS_A_MONTH)))
 }
 
 /// The change of a price in per cent; `None` if there was none.
@@ -130,7 +132,8 @@ pub(crate) fn a_month(now: Price, then: Price) -> f64 {
 
 /// Rounded to cents, for programs.
 pub(crate) fn cents(amount: f64) -> f64 {
-    (amount * 100.0).round() / 100.0
+    // Without the sign of a zero.
+    (amount * 100.0).round() / 100.0 + 0.0
 }
 
 /// A change of money, with its sign and with cents.
@@ -164,6 +167,8 @@ mod tests {
         assert_eq!(difference(&bill(1, 0.1), &bill(3, 0.25)), "+2 machines, +$0.1500/h, +$109.50 a month");
         assert_eq!(difference(&bill(3, 0.25), &bill(2, 0.1)), "-1 machine, -$0.1500/h, -$109.50 a month");
         assert_eq!(difference(&bill(3, 0.1), &bill(2, 0.2)), "-1 machine, +$0.1000/h, +$73.00 a month");
+        assert_eq!(difference(&bill(2, 0.1), &bill(1, 0.099_99)), "-1 machine, +$0.0000/h, +$0.00 a month");
+        assert!(cents(-0.001).is_sign_positive());
         assert_eq!(difference(&bill(2, 0.1), &bill(2, 0.1)), "no difference in machines or price");
     }
 

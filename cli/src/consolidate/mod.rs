@@ -7,7 +7,8 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use crate::plan::output::Costs;
+use crate::money::{Bill, counted};
+use crate::plan::output::{Costs, Difference, Unchanged};
 use crate::report::{html, markdown};
 use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
@@ -60,7 +61,8 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
-    let (read, Market { types: offered, prices, currency, .. }) = args.source.read("consolidate")?;
+    let (read, market, unchanged) = args.source.read_with_unchanged("consolidate")?;
+    let Market { types: offered, prices, currency, .. } = market;
     if !read.blocks_disruption.is_empty() {
         // An unreadable pod or budget might have protected a node.
         return Err(ReadError::BlocksDisruption);
@@ -69,13 +71,31 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
-    let costs = Costs { currency, then: output::after(&now, &decision), now, unpriced, unchanged: None };
+    let then = output::after(&now, &decision);
+    let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing));
+    let costs = Costs { currency, then, now, unpriced, unchanged };
     Ok(read.answer(match args.output {
         ReportFormat::Json => output::json(&decision, &costs, elapsed, &read.remarks),
         ReportFormat::Text => currency.shown(output::text(&decision, &costs)),
         ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs, &read.remarks))),
         ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs, &read.remarks))),
     }))
+}
+
+/// What is decided without the objects of --changed, beside the bill with them.
+fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> Unchanged {
+    let (read, market) = match unchanged {
+        Ok((read, market)) if read.blocks_disruption.is_empty() => (read, market),
+        Ok(_) => return Unchanged::Nothing(ReadError::BlocksDisruption.to_string()),
+        Err(error) => return Unchanged::Nothing(error.to_string()),
+    };
+    let decision = decide(&read, &market.types, packing);
+    let (now, _) = market.prices.bill(&ClusterState::of(&read.objects));
+    let without = output::after(&now, &decision);
+    let commands = counted(decision.commands.len(), "command");
+    let decided = format!("{commands}, then {} ({})", without.price, without.of_nodes());
+    let detail = serde_json::json!({"commands": decision.commands.len()});
+    Unchanged::Decided(Box::new(Difference { decided, without, with: with.clone(), detail, hint: None }))
 }
 
 /// The decision for manifests and instance types.

@@ -1,7 +1,7 @@
 //! A disruption decision as JSON and as text.
 
 use crate::money::{Bill, HOURS_A_MONTH};
-use crate::plan::output::{self, Costs};
+use crate::plan::output::{self, Costs, Unchanged};
 use crate::schema::Document;
 use crate::source::remarks::{self, Remark};
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration, remark
         "engine": concat!("whittle ", env!("CARGO_PKG_VERSION")),
         "elapsed_ms": (elapsed.as_secs_f64() * 1e5).round() / 100.0,
         "costs": costs.json(),
+        "unchanged": costs.unchanged.as_ref().map(Unchanged::json),
         "findings": remarks::json(remarks),
         "commands": decision.commands.iter().map(command).collect::<Vec<_>>(),
         "shadow": decision.shadow.iter().map(command).collect::<Vec<_>>(),

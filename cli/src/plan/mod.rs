@@ -8,7 +8,7 @@ mod report;
 mod tests;
 pub(crate) mod text;
 
-use crate::money::Bill;
+use crate::money::{Bill, counted};
 use crate::printing;
 use crate::report::{html, markdown};
 use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
@@ -85,8 +85,9 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let Planned { plan, preference_cost, solve } = decide(&read, types, args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
-    let unchanged = unchanged.map(|unchanged| compared(unchanged, &plan, args.packing));
-    let costs = output::Costs { currency, then: now.plus(plan.claims.len(), plan.price()), now, unpriced, unchanged };
+    let then = now.plus(plan.claims.len(), plan.price());
+    let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing));
+    let costs = output::Costs { currency, then, now, unpriced, unchanged };
     let answer = read.answer(match args.output {
         ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times, &read.remarks),
         ReportFormat::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
@@ -96,16 +97,24 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     Ok(if args.detailed_exitcode { answer.detailed(!plan.claims.is_empty()) } else { answer })
 }
 
-/// The plan without the objects of --changed, beside the one with them.
-fn compared(unchanged: source::Unchanged, with: &Plan, packing: PackingArg) -> output::Unchanged {
-    let launched = |plan: &Plan| Bill::default().plus(plan.claims.len(), plan.price());
-    match unchanged {
-        Err(error) => output::Unchanged::Nothing(error.to_string()),
-        Ok((read, market)) => {
-            let plan = decide(&read, market.types, packing).plan;
-            output::Unchanged::Plan { scheduled: plan.scheduled(), pods: plan.pods, without: launched(&plan), with: launched(with) }
-        }
-    }
+/// The plan without the objects of --changed, beside the bill with them.
+fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> output::Unchanged {
+    let (read, market) = match unchanged {
+        Ok(read) => read,
+        Err(error) => return output::Unchanged::Nothing(error.to_string()),
+    };
+    let plan = decide(&read, market.types, packing).plan;
+    let (now, _) = market.prices.bill(&ClusterState::of(&read.objects));
+    let launched = counted(plan.claims.len(), "new machine");
+    let decided = format!("{} of {} pods placed, {launched}, {}", plan.scheduled(), plan.pods, plan.price());
+    let hint = "a plan leaves nodes that run as they are: `whittle consolidate` with the same arguments says which would go or be replaced";
+    output::Unchanged::Decided(Box::new(output::Difference {
+        decided,
+        without: now.plus(plan.claims.len(), plan.price()),
+        with: with.clone(),
+        detail: serde_json::json!({"pods": plan.pods, "scheduled": plan.scheduled()}),
+        hint: (0 < now.nodes).then_some(hint),
+    }))
 }
 
 /// A plan, the cost of preferences in it, and its duration.

@@ -1,6 +1,6 @@
 //! A plan as JSON.
 
-use crate::money::{self, Bill, Currency, counted};
+use crate::money::{self, Bill, Currency};
 use crate::schema::Document;
 use crate::source::remarks::{self, Remark};
 use serde_json::{Value, json};
@@ -29,39 +29,54 @@ pub(crate) struct Costs {
     pub(crate) unchanged: Option<Unchanged>,
 }
 
-/// The plan without the objects of --changed, beside the one with them.
+/// What there is without the objects of --changed, beside what there is with them.
 #[derive(Clone, Debug)]
 pub(crate) enum Unchanged {
-    /// How many pods it places, and the bills of what both launch.
-    Plan { scheduled: usize, pods: usize, without: Bill, with: Bill },
-    /// Why there is none.
+    Decided(Box<Difference>),
+    /// Why there is nothing to compare with.
     Nothing(String),
 }
 
+/// Two decisions, and the bills after them.
+#[derive(Clone, Debug)]
+pub(crate) struct Difference {
+    /// The decision without the change, in some words.
+    pub(crate) decided: String,
+    pub(crate) without: Bill,
+    pub(crate) with: Bill,
+    /// What else about the decision without it is for programs.
+    pub(crate) detail: Value,
+    /// Who says the rest.
+    pub(crate) hint: Option<&'static str>,
+}
+
 impl Unchanged {
-    /// One line: that plan, and what the change makes of it.
     fn text(&self) -> String {
         match self {
-            Self::Nothing(why) => format!("without --changed there is no plan to compare with: {why}"),
-            Self::Plan { scheduled, pods, without, with } => format!(
-                "without --changed: {scheduled} of {pods} pods placed, {}, {}; the change makes {}",
-                counted(without.nodes, "new machine"),
-                without.price,
-                money::difference(without, with)
-            ),
+            Self::Nothing(why) => format!("without --changed there is nothing to compare with: {why}"),
+            Self::Decided(difference) => {
+                let Difference { decided, without, with, hint, .. } = &**difference;
+                let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
+                format!("without --changed: {decided}; the change makes {}{hint}", money::difference(without, with))
+            }
         }
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         match self {
             Self::Nothing(why) => json!({"message": why}),
-            Self::Plan { scheduled, pods, without, with } => json!({
-                "pods": pods,
-                "scheduled": scheduled,
-                "nodes": without.nodes,
-                "price": dollars(without.price),
-                "monthly": money::cents(money::a_month(without.price, with.price)),
-            }),
+            Self::Decided(difference) => {
+                let Difference { without, with, detail, .. } = &**difference;
+                let mut value = json!({
+                    "nodes": without.nodes,
+                    "price": dollars(without.price),
+                    "monthly": money::cents(money::a_month(without.price, with.price)),
+                });
+                if let (Some(value), Some(detail)) = (value.as_object_mut(), detail.as_object()) {
+                    value.extend(detail.clone());
+                }
+                value
+            }
         }
     }
 }

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{Kind, Pod};
-use whittle_api::karpenter::NodePool;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ManifestError, Object};
 use whittle_api::validate::{self, Served};
@@ -27,6 +28,8 @@ pub(crate) struct Document {
     pub(crate) pod: Option<Box<Pod>>,
     /// Whether a cluster has it.
     pub(crate) live: bool,
+    /// Whether it is of --changed, over a dump or a cluster.
+    pub(crate) changed: bool,
 }
 
 /// An object of an API version before v1, with its position.
@@ -98,7 +101,7 @@ impl ParsedDocuments {
         for mut value in values {
             manifest::remove_nulls(&mut value);
             let path = path.to_owned();
-            self.add(Document { path, number: 1, value, faults: Vec::new(), pod: None, live: true }, None);
+            self.add(Document { path, number: 1, value, faults: Vec::new(), pod: None, live: true, changed: false }, None);
         }
     }
 
@@ -133,7 +136,7 @@ impl ParsedDocuments {
         let is_single = values.len() == 1 && faults.is_empty();
         for mut value in values {
             manifest::remove_nulls(&mut value);
-            let document = Document { path: path.to_owned(), number, value, faults: Vec::new(), pod: None, live: false };
+            let document = Document { path: path.to_owned(), number, value, faults: Vec::new(), pod: None, live: false, changed: false };
             // Line numbers are those of the file, unless the object is an item of a list.
             self.add(document, is_single.then_some((lines_before, chunk)));
         }
@@ -333,7 +336,15 @@ pub(crate) fn converted(legacy: Vec<LegacyDocument>) -> Result<Vec<Document>, Re
         Object::NodeClass(class) => value_of(&*class),
         _ => None,
     });
-    let document = |(value, number)| Document { path: "converted".to_owned(), number, value, faults: Vec::new(), pod: None, live: false };
+    let document = |(value, number)| Document {
+        path: "converted".to_owned(),
+        number,
+        value,
+        faults: Vec::new(),
+        pod: None,
+        live: false,
+        changed: false,
+    };
     Ok(objects.zip(1..).map(document).collect())
 }
 
@@ -377,9 +388,21 @@ impl Document {
             Some(pod) => Identity::new(Pod::API_VERSION, Pod::KIND, &pod.metadata.namespace, pod.metadata.name.clone()),
             None => {
                 let namespace = self.value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
-                Identity::new(self.version(), self.kind(), namespace, self.name())
+                let (version, kind) = self.converted_from().unwrap_or((self.version(), self.kind()));
+                Identity::new(version, kind, namespace, self.name())
             }
         }
+    }
+
+    /// Version and kind of the object of a cluster that this one stands for: a Provisioner and a NodePool may have one name.
+    fn converted_from(&self) -> Option<(&'static str, &'static str)> {
+        let annotation = self.value.pointer("/metadata/annotations")?.get(labels::CONVERTED_FROM)?;
+        let version = match (self.kind(), annotation.as_str()?) {
+            (NodePool::KIND, "Provisioner") => "karpenter.sh/v1alpha5",
+            (Ec2NodeClass::KIND, "AWSNodeTemplate") => "karpenter.k8s.aws/v1alpha1",
+            _ => return None,
+        };
+        Some((version, if self.kind() == NodePool::KIND { "Provisioner" } else { "AWSNodeTemplate" }))
     }
 
     /// Whether another document of the same object says the same, in whatever order, and with or without the default namespace.

@@ -24,6 +24,8 @@ pub(super) struct PodMaker {
     pub(super) claims_volumes: bool,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
     pub(super) live: bool,
+    /// Whether it is what it would be after a change, so that its pods are those after its rollout.
+    pub(super) changed: bool,
 }
 
 /// The label by which the pods of a Deployment's ReplicaSets differ.
@@ -78,21 +80,24 @@ pub(super) struct Expanded {
     /// Selectors of the ReplicaSets that the Deployments would have, by uid.
     pub(super) owners: BTreeMap<String, LabelSelector>,
     pub(super) notes: Vec<String>,
+    /// The names of the pods that do not take the place of others.
+    pub(super) added: BTreeSet<String>,
 }
 
-/// The pods that are missing.
+/// The pods that are missing. Those that a changed workload would not have any more are taken away.
 ///
 /// # Errors
 /// A name in `asked` that no workload has, or several.
-pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &[Pod], asked: &[Replicas]) -> Result<Expanded, ReadError> {
+pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Replicas]) -> Result<Expanded, ReadError> {
     let sets = owned_sets(&makers);
     makers.retain(|maker| maker.kind != "ReplicaSet" || !sets.contains_key(&key(maker)));
     makers.sort_by_key(|maker| (maker.metadata.key(), maker.kind));
     let scaled = scale(&mut makers, asked)?;
+    let mut out = Expanded::default();
+    roll_out(&makers, &sets, pods, &mut out.notes);
     let present = present(pods, &sets, &makers);
     let count = |key: &Key| present.get(key).map_or(0, Vec::len);
     let mut names: BTreeSet<String> = pods.iter().map(|pod| pod.metadata.key()).collect();
-    let mut out = Expanded::default();
     for (at, maker) in makers.iter().enumerate() {
         let what = format!("{} {}", maker.kind, maker.metadata.key());
         let there = count(&key(maker));
@@ -118,6 +123,26 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &[Pod], asked: &[Replicas]
         }
     }
     Ok(out)
+}
+
+/// Takes away the pods that changed workloads have no more after their rollout: those of another template, and those beyond their replicas.
+fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Pod>, notes: &mut Vec<String>) {
+    let mut gone: BTreeSet<String> = BTreeSet::new();
+    let present = present(pods, sets, makers);
+    for maker in makers.iter().filter(|maker| maker.changed && maker.kind != "Job" && !maker.metadata.is_deleting()) {
+        let mut own = present.get(&key(maker)).cloned().unwrap_or_default();
+        // Controllers end pods that wait first, and then young ones.
+        own.sort_by_key(|pod| (differs(pod, &maker.template), !pod.is_bound(), pod.metadata.creation_timestamp, pod.metadata.key()));
+        let same = own.iter().take_while(|pod| !differs(pod, &maker.template)).count();
+        let kept = usize::try_from(maker.replicas).unwrap_or(0).min(same);
+        let taken: Vec<String> = own.iter().skip(kept).map(|pod| pod.metadata.key()).collect();
+        if !taken.is_empty() {
+            let pods = if taken.len() == 1 { "1 pod of before is".to_owned() } else { format!("{} pods of before are", taken.len()) };
+            notes.push(format!("{} {}: as after its rollout: {pods} taken away", maker.kind, maker.metadata.key()));
+        }
+        gone.extend(taken);
+    }
+    pods.retain(|pod| gone.is_empty() || !gone.contains(&pod.metadata.key()));
 }
 
 /// The workloads whose pods have another template than they have now, where none is planned.
@@ -266,6 +291,9 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
         }
         meta.uid = format!("{}-{}", metadata.uid, meta.name);
         meta.creation_timestamp = metadata.creation_timestamp;
+        if !maker.changed {
+            out.added.insert(meta.key());
+        }
         out.pods.push(Pod { metadata: meta, spec: maker.template.spec.clone(), ..Pod::default() });
     }
     let besides = if there == 0 { String::new() } else { format!(" besides the {there} that are") };

@@ -102,6 +102,9 @@ impl Layers {
         }
         let (mut over, without) = parsed(changed, false)?;
         notes.extend(without);
+        notes.extend(tell_apart(&mut over));
+        notes.extend(set_aside(&mut over));
+        over.documents.iter_mut().for_each(|document| document.changed = true);
         let unchanged = Some(all.clone());
         notes.extend(replace(all, &mut over, Layer::Changed));
         Ok(Self { all: over, notes, unchanged })
@@ -121,6 +124,33 @@ impl Layers {
         manifests.expanded.splice(0..0, self.notes);
         Ok(manifests)
     }
+}
+
+/// Takes away the documents that a server would refuse, or does not serve: applied, they would change nothing. Returns notes.
+fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
+    let (mut notes, mut refused) = (Vec::new(), Vec::new());
+    found.documents.retain(|document| {
+        let alone = ParsedDocuments { documents: vec![document.clone()], ..ParsedDocuments::default() };
+        let faults = match assemble(alone, When::golden_default(), Expansion::Off) {
+            Ok(read) if !read.misspelt.is_empty() => {
+                notes.extend(read.misspelt);
+                return false;
+            }
+            Ok(read) => [read.refused, read.warnings].concat(),
+            Err(ReadError::Manifest(faults)) => faults,
+            // Of settings; it is told where all are read.
+            Err(_) => return true,
+        };
+        if !faults.is_empty() {
+            let shown = document.identity().map(|identity| identity.shown()).unwrap_or_default();
+            notes.push(format!("{shown} of --changed is refused, and changes nothing"));
+        }
+        let keeps = faults.is_empty();
+        refused.extend(faults);
+        keeps
+    });
+    found.refused.append(&mut refused);
+    notes
 }
 
 /// The documents of files, and a line for each that has none. Where `may_be_none`, no files need be named.
@@ -264,7 +294,7 @@ fn finish(
     expansion: Expansion<'_>,
 ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
     let expanded = match expansion {
-        Expansion::Off => (workloads.other_templates(&objects.pods), BTreeSet::new()),
+        Expansion::Off => workloads.roll_out(&mut objects.pods)?,
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked)?,
     };
     complete(objects, settings);

@@ -7,14 +7,17 @@ use super::market::{Market, PriceList};
 use super::settings::EXPRESSIONS;
 use crate::money::Currency;
 use clap::Args;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
+use whittle_api::k8s::Node;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::NodeClassRecord;
-use whittle_ec2::facts::{Catalog, offline, tables::has_prices};
+use whittle_ec2::facts::tables::{has_prices, price_stand_in};
+use whittle_ec2::facts::{Catalog, offline};
+use whittle_ec2::fleet::image_for;
 use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
 use whittle_ec2::kubelet::{Expressions, Kubelet};
 use whittle_ec2::node_class;
@@ -75,6 +78,7 @@ impl Offers {
         }
         let currency = Currency::of_region(tables.region.as_str());
         let mut assumptions = assumptions(tables.region.as_str());
+        assumptions.extend(elsewhere_than(tables.region.as_str(), manifests));
         if manifests.node_classes.iter().any(|class| class.spec.family().is_windows()) {
             assumptions.push("machines for Windows are counted at the price of Linux, without the licence, as Karpenter does".to_owned());
         }
@@ -122,7 +126,8 @@ impl Offers {
 
 /// That the tables have no prices of a region, and which stand for them.
 pub(crate) fn prices_missing(region: &str) -> Option<String> {
-    let missing = || format!("the tables have no on-demand prices of {region}: those of us-east-1 stand for them, and may differ");
+    let other = price_stand_in(region);
+    let missing = || format!("the tables have no on-demand prices of {region}: those of {other} stand for them, and may differ");
     (!has_prices(region)).then(missing)
 }
 
@@ -132,6 +137,14 @@ fn assumptions(region: &str) -> Vec<String> {
     let prices = prices_missing(region).map(|missing| format!("{missing}; {remedy}"));
     let zones = || format!("the tables do not say which zones of {region} sell a type: {region}a, b and c are taken to sell all; {remedy}");
     prices.into_iter().chain((!offline::has_zones(region)).then(zones)).collect()
+}
+
+/// That nodes are in another region than the one whose prices count.
+fn elsewhere_than(region: &str, manifests: &Manifests) -> Option<String> {
+    let of = |node: &Node| node.metadata.label(labels::REGION).filter(|of| *of != region).map(str::to_owned);
+    let others: BTreeSet<String> = manifests.objects.nodes.iter().filter_map(of).collect();
+    let named = others.into_iter().collect::<Vec<_>>().join(", ");
+    (!named.is_empty()).then(|| format!("there are nodes in {named}: the prices of {region} count for them, and may differ"))
 }
 
 /// The currency of a catalog, which names its region; if it does not, that of the nodes' region.
@@ -205,7 +218,18 @@ fn types_of(class: &Ec2NodeClass, tables: &Catalog, settings: &Settings) -> Resu
         placement_group: None,
         measured_memory: &BTreeMap::new(),
     };
-    resolve(tables, &context).map_err(|error| wrong(error.to_string()))
+    let mut types = resolve(tables, &context).map_err(|error| wrong(error.to_string()))?;
+    types.retain(|one| boots(&class, one));
+    Ok(types)
+}
+
+/// Whether an image of a class is for a type, as the functions ask. Before images are found, those of Windows are for amd64 alone.
+fn boots(class: &Ec2NodeClass, instance_type: &InstanceType) -> bool {
+    if !class.status.amis.is_empty() {
+        return image_for(&class.status.amis, instance_type).is_some();
+    }
+    let amd64 = || instance_type.requirements.iter().any(|one| one.key == labels::ARCH && one.values == ["amd64"]);
+    !class.spec.family().is_windows() || amd64()
 }
 
 #[cfg(test)]

@@ -113,3 +113,33 @@ fn a_document_may_be_as_large_as_the_dump_of_a_large_cluster() {
         assert_eq!(read.unwrap().objects.pods.len(), 1, "{kind}");
     }
 }
+
+/// As the functions do: what no image of the class boots is not launched.
+#[test]
+fn types_are_those_that_the_images_of_the_class_boot() {
+    let architectures = |class: &Ec2NodeClass| -> BTreeSet<String> {
+        let types = Offers::of_class("eu-west-1", class).unwrap();
+        let of = |one: &InstanceType| one.requirements.iter().find(|one| one.key == labels::ARCH).map(|one| one.values.join(" "));
+        types.iter().filter_map(of).collect()
+    };
+    let both = BTreeSet::from(["amd64".to_owned(), "arm64".to_owned()]);
+    let mut class = Ec2NodeClass::default();
+    assert_eq!(architectures(&class), both);
+    let requirement = whittle_api::karpenter::Requirement::is_in(labels::ARCH, ["amd64"]);
+    class.status.amis =
+        vec![whittle_api::karpenter::ResolvedAmi { id: "ami-1".into(), requirements: vec![requirement], ..Default::default() }];
+    assert_eq!(architectures(&class), BTreeSet::from(["amd64".to_owned()]));
+    let windows: Ec2NodeClass = serde_json::from_value(
+        serde_json::json!({"metadata": {"name": "w"}, "spec": {"amiSelectorTerms": [{"alias": "windows2022@latest"}]}}),
+    )
+    .unwrap();
+    assert_eq!(architectures(&windows), BTreeSet::from(["amd64".to_owned()]));
+}
+
+#[test]
+fn nodes_of_another_region_are_told_from_those_whose_prices_count() {
+    let offers = Offers { region: Some("us-east-1".to_owned()), ..Offers::default() };
+    let told = |offers: &Offers| offers.read(&manifests(DUMP)).unwrap().assumptions.join("\n");
+    assert!(told(&offers).contains("there are nodes in eu-west-1: the prices of us-east-1 count for them"), "{}", told(&offers));
+    assert!(!told(&Offers::default()).contains("there are nodes in"));
+}

@@ -101,24 +101,34 @@ impl WorkloadManifests {
         selector: LabelSelector,
     ) {
         let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();
-        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes, live: document.live });
+        let Document { live, changed, .. } = *document;
+        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes, live, changed });
     }
 
-    /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods.
+    /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods, but for those of changed
+    /// workloads, which take the place of others.
     ///
     /// # Errors
     /// A name in `asked` that no workload has, or several.
     pub(super) fn expand(&mut self, pods: &mut Vec<Pod>, asked: &[Replicas]) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
         let mut expanded = expand(std::mem::take(&mut self.makers), pods, asked)?;
-        let added = expanded.pods.iter().map(|pod| pod.metadata.key()).collect();
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
-        Ok((expanded.notes, added))
+        Ok((expanded.notes, expanded.added))
     }
 
-    /// Notes about workloads whose pods have another template than they have now.
-    pub(super) fn other_templates(&self, pods: &[Pod]) -> Vec<String> {
-        super::expansion::other_templates(&self.makers, pods)
+    /// The same of changed workloads alone; of others it is noted if their pods have another template than they have now.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) =
+            std::mem::take(&mut self.makers).into_iter().partition(|maker| maker.changed);
+        let mut notes = super::expansion::other_templates(&others, pods);
+        self.makers = changed;
+        let (rolled_out, added) = self.expand(pods, &[])?;
+        notes.extend(rolled_out);
+        Ok((notes, added))
     }
 
     fn owner(&mut self, kind: &str, metadata: &ObjectMeta, selector: Option<LabelSelector>) {

@@ -241,5 +241,5 @@ fn a_region_without_tables_is_planned_with_the_catalog_of_another() {
     std::fs::remove_file(&file).unwrap();
     assert!(out(&planned).contains("m7i.xlarge") && out(&planned).contains("eu-central-1b"), "{}{}", out(&planned), err(&planned));
     refused(&["catalog", "--region", "eu-west-1", "--type", "x9.huge"], "", &["--type x9.huge"]);
-    refused(&["catalog", "--region", "mars-1"], "", &["no tables of region mars-1"]);
+    refused(&["catalog", "--region", "mars-north-1"], "", &["no tables of region mars-north-1"]);
 }

@@ -135,10 +135,102 @@ fn a_change_is_told_from_what_there_is_without_it() {
     );
     let planned = run(&["plan", "--replicas", "web=3", "--changed", &workload], &[&dump, &pool]);
     assert!(
-        out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("there is no plan to compare with: "),
+        out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("there is nothing to compare with: "),
         "{}",
         out(&planned)
     );
+}
+
+/// A node of the default Provisioner with pods of a Deployment, as a dump has them.
+fn running(replicas: u32, cpu: &str) -> String {
+    let pod = |number: u32| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web-1a2b3c4d5e-{number}, ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, \
+             name: web-1a2b3c4d5e, uid: r, controller: true}}]}}, spec: {{nodeName: n1, containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]}}, \
+             status: {{phase: Running}}}}\n"
+        )
+    };
+    let objects: Vec<String> = [deployment(replicas, cpu)].into_iter().chain((0..replicas).map(pod)).collect();
+    objects.join("---\n")
+}
+
+fn deployment(replicas: u32, cpu: &str) -> String {
+    format!(
+        "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{replicas: {replicas}, selector: {{matchLabels: {{a: b}}}}, \
+         template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}}}}}\n"
+    )
+}
+
+#[test]
+fn a_changed_workload_has_the_pods_of_after_its_rollout() {
+    let files = Files::new("rollout");
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {node.kubernetes.io/instance-type: m5.xlarge, kubernetes.io/os: linux}}, \
+                spec: {}, status: {allocatable: {cpu: 4, memory: 15Gi, pods: 58}, conditions: [{type: Ready, status: 'True'}]}}\n";
+    let (dump, node) = (files.write("dump.yaml", &[running(3, "1")]), files.write("node.yaml", &[node.to_owned()]));
+    let pool = seed("004-provisioner-default.yaml");
+    let changed = |command: &str, replicas: u32, cpu: &str| {
+        let file = files.write("changed.yaml", &[deployment(replicas, cpu)]);
+        run(&[command, "--changed", &file], &[&dump, &node, &pool])
+    };
+    for (replicas, cpu, taken, placed) in [
+        (3, "1", None, "0 of 0 pods placed"),
+        (1, "1", Some("2 pods of before are taken away"), "0 of 0 pods placed"),
+        (3, "2", Some("3 pods of before are taken away"), "3 of 3 pods placed"),
+        (5, "1", None, "2 of 2 pods placed"),
+    ] {
+        let planned = changed("plan", replicas, cpu);
+        assert!(out(&planned).starts_with(placed), "{replicas} of {cpu}: {}{}", out(&planned), err(&planned));
+        for of in [planned, changed("consolidate", replicas, cpu)] {
+            let said = err(&of).contains("as after its rollout: ");
+            assert_eq!(said, taken.is_some(), "{replicas} of {cpu}: {}", err(&of));
+            assert!(err(&of).contains(taken.unwrap_or_default()), "{replicas} of {cpu}: {}", err(&of));
+        }
+    }
+    // What is not changed runs on as it is.
+    let dumped = run(&["plan"], &[&dump, &node, &pool]);
+    assert!(!err(&dumped).contains("rollout"), "{}", err(&dumped));
+}
+
+/// Applied, it would change nothing.
+#[test]
+fn a_change_that_a_server_refuses_or_does_not_serve_leaves_the_object_as_it_is() {
+    let files = Files::new("refused-change");
+    let (dump, pool) = (files.write("dump.yaml", &[deployment(3, "1")]), seed("004-provisioner-default.yaml"));
+    for (changed, code, says) in [
+        (deployment(3, "1").replace("apps/v1", "apps/v1beta1"), 0, "no server has Deployment of apps/v1beta1"),
+        (deployment(3, "1").replace("replicas: 3", "replicas: -3"), 1, "Deployment \"web\" of --changed is refused, and changes nothing"),
+        (deployment(2, "1") + "---\n" + &deployment(1, "1"), 1, "is given twice, and differently"),
+    ] {
+        let file = files.write("changed.yaml", &[changed]);
+        let planned = run(&["plan", "--changed", &file], &[&dump, &pool]);
+        assert_eq!(planned.status.code(), Some(code), "{}{}", out(&planned), err(&planned));
+        assert!(err(&planned).contains(says) && !err(&planned).contains("is that of --changed"), "{says}: {}", err(&planned));
+        assert!(out(&planned).starts_with("3 of 3 pods placed"), "{says}: {}", out(&planned));
+        assert!(out(&planned).contains("the change makes no difference in machines or price"), "{says}: {}", out(&planned));
+    }
+}
+
+#[test]
+fn a_dumped_pool_that_was_a_provisioner_is_changed_by_one() {
+    let files = Files::new("legacy-dump");
+    let text = std::fs::read_to_string(seed("004-provisioner-default.yaml")).unwrap();
+    let converted = whittle(&["convert", "-f", &seed("004-provisioner-default.yaml")], "");
+    let stored = out(&converted)
+        .replace("kind: NodePool\nmetadata:\n", "kind: NodePool\nmetadata:\n  annotations: {whittle.dev/converted-from: Provisioner}\n");
+    let stored = stored.replace(
+        "metadata:\n  annotations: {whittle.dev/converted-from: Provisioner}\n  annotations:\n",
+        "metadata:\n  annotations:\n    whittle.dev/converted-from: Provisioner\n",
+    );
+    assert!(stored.contains("converted-from: Provisioner"), "{stored}");
+    let (dump, changed) = (files.write("dump.yaml", &[pod("a", "1"), stored]), files.write("changed.yaml", &[text]));
+    let planned = run(&["plan", "--changed", &changed], &[&dump]);
+    assert!(
+        err(&planned).contains("Provisioner \"default\" is that of --changed")
+            && !err(&planned).contains("Provisioner \"default\" of --changed is new"),
+        "{}",
+        err(&planned)
+    );
+    assert!(out(&planned).starts_with("1 of 1 pods placed"), "{}", out(&planned));
 }
 
 #[test]
