@@ -241,6 +241,13 @@ pub(crate) fn written(done: io::Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| ExitCode::from(unwritten(&error)))
 }
 
+/// An argument, its control characters escaped.
+#[must_use]
+pub fn on_one_line(argument: &str) -> String {
+    let escaped = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    argument.chars().map(escaped).collect()
+}
+
 /// Prints clap's answer to a command line that is wrong or asks for help.
 #[must_use]
 pub fn usage(answer: &clap::Error) -> ExitCode {

@@ -25,6 +25,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{Located, Object};
 use whittle_api::settings::{self, GlobalSettings};
+use whittle_api::words;
 
 /// Arguments of `whittle check`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -284,6 +285,7 @@ impl Findings {
             let mappings = diagnosis.mappings.iter();
             self.add(Level::Shown, mappings.map(|mapping| format!("{name}: {} {joins} as {}", mapping.rolearn, mapping.username)));
             if let Some(role) = node_role.filter(|role| !diagnosis.may_join(role)) {
+                let role = words::printable(role);
                 let fault = format!("{name}: nodes of role {role} may not join: map it to {} in mapRoles", aws_auth::NODE_USERNAME);
                 self.add(Level::Error, [fault]);
             }
@@ -330,6 +332,7 @@ fn is_aws_auth(object: &Object) -> bool {
 
 /// The error that a role could not be looked up.
 fn unjudged(role: &str) -> String {
+    let role = words::printable(role);
     format!(
         "--node-role {role}: whether its nodes may join is not checked, because the ConfigMap {AWS_AUTH} is not among the manifests: add it \
          with -f, as `kubectl get configmap {AWS_AUTH} -n kube-system -o yaml` prints it; where access entries alone let nodes join, \

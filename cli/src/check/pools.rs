@@ -1,4 +1,4 @@
-//! NodePools whose requirements no instance type meets together, though some type meets each of them.
+//! NodePools whose requirements no instance type that their class can boot meets together.
 
 use crate::source::Offers;
 use crate::source::requirements::is_known;
@@ -32,7 +32,7 @@ pub(super) fn without_types(pools: &[&NodePool], classes: &[Ec2NodeClass]) -> BT
         let requirements = &of_types.spec.template.spec.requirements;
         let usable = |class: &&Ec2NodeClass| node_class::refusal(class, &Settings::standard()).is_none();
         if let Some(class) = pool.class_in(classes).filter(usable)
-            && 1 < requirements.len()
+            && !requirements.is_empty()
             && requirements.iter().all(is_known)
         {
             by_region.entry(region_of(pool)).or_default().push((of_types, class));

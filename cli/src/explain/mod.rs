@@ -1,5 +1,6 @@
 //! `whittle explain`: what would be decided about a pod, a machine, a workload or a NodePool, and what was decided about it before.
 
+pub(crate) mod besides;
 mod groups;
 pub(crate) mod history;
 mod remedies;
@@ -173,7 +174,12 @@ fn present(
                 Some(move_) if json_wanted => document(move_.json(pod)),
                 Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
                 None if json_wanted => document(pod_json(pod, &plan)),
-                None => pod_text(pod, &plan),
+                None => {
+                    let text = pod_text(pod, &plan);
+                    let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
+                    let besides = if waits { besides::lines(pod, &read.objects, &text) } else { String::new() };
+                    text + &besides
+                }
             };
             return Ok(read.answer(currency.shown(text)));
         }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use whittle_api::k8s::{
     DaemonSet, Deployment, IntOrString, Kind, Node, Pod, PodDisruptionBudget, PodSpec, PodTemplate, PriorityClass, ReplicaSet, Service,
     StatefulSet,
@@ -394,6 +395,13 @@ pub(crate) fn buffers(world: &World) -> Vec<Listed<'_>> {
     })
 }
 
+/// The name of an Event as an object: that of what it is about, and something that tells it from others.
+fn event_name(event: &whittle_ports::ClusterEvent) -> String {
+    let mut hasher = DefaultHasher::new();
+    (&event.kind, &event.reason, &event.message).hash(&mut hasher);
+    format!("{}.{:016x}", event.name, hasher.finish())
+}
+
 /// Events, the same one about the same object once with its count, last seen last.
 pub(crate) fn events(world: &World) -> Vec<Listed<'_>> {
     let mut once: BTreeMap<_, (&KeptEvent, u32)> = BTreeMap::new();
@@ -414,7 +422,7 @@ pub(crate) fn events(world: &World) -> Vec<Listed<'_>> {
         let json = json!({
             "apiVersion": "v1", "kind": "Event", "type": cells.0[1], "reason": event.reason, "message": event.message, "count": count,
             "lastTimestamp": at,
-            "metadata": {"name": event.name, "namespace": namespace, "creationTimestamp": at},
+            "metadata": {"name": event_name(&event), "namespace": namespace, "creationTimestamp": at},
             "involvedObject": {"apiVersion": event.api_version, "kind": event.kind, "namespace": event.namespace, "name": event.name},
         });
         Listed {

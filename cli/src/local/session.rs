@@ -402,7 +402,8 @@ impl Session {
         let found = world.cluster.objects.nodes.get(node);
         let Some(found) = found else {
             let known: Vec<&str> = world.cluster.objects.nodes.keys().map(String::as_str).collect();
-            return Err(SessionError::Refused(format!("there is no node {node:?}; there are: {}", known.join(", "))));
+            let known = if known.is_empty() { "there is none".to_owned() } else { format!("there are: {}", known.join(", ")) };
+            return Err(SessionError::Refused(format!("there is no node {node:?}; {known}")));
         };
         let id = found.spec.provider_id.rsplit('/').next().map(InstanceId::new).unwrap_or_default();
         if world.region.machines.contains_key(&id) {

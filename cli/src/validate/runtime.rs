@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::field::{FieldError, FieldPath};
-use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool, Requirement};
 use whittle_api::labels;
 use whittle_api::manifest::Object;
 use whittle_api::runtime::{self, Findings};
@@ -77,7 +77,9 @@ fn unknown_limits(pool: &NodePool) -> Vec<FieldError> {
 
 fn node_claim(claim: &NodeClaim) -> Findings {
     let mut found = Findings::default();
-    for (index, requirement) in claim.spec.requirements.iter().enumerate() {
+    // Who plans a NodeClaim names its class so.
+    let of_users = |requirement: &&Requirement| requirement.key != labels::EC2_NODE_CLASS;
+    for (index, requirement) in claim.spec.requirements.iter().enumerate().filter(|(_, requirement)| of_users(requirement)) {
         runtime::check_requirement(requirement, &FieldPath::of("spec.requirements").index(index), &mut found);
     }
     found

@@ -593,7 +593,7 @@ fn numbers_that_cannot_be_are_refused_for_what_they_are() {
         (&["savings", "--since", "-1d"], "write numbers with units"),
         (&["plan", "-f", &none, "--now", "9999-12-31T23:59:59Z"], "write one up to 9999-12-30T22:00:00Z"),
         (&["plan", "-f", &none, "--now", "yesterday"], "write date, time and zone"),
-        (&["cost", "--region", ""], "a value is required for '--region <REGION>'"),
+        (&["cost", "--region", ""], "no region has this name: write it as in us-east-1"),
     ] {
         refused(&whittle(arguments, ""), 2, &[wanted]);
     }

@@ -85,13 +85,13 @@ fn what_is_created_without_a_manifest_is_told_the_way() {
 #[test]
 fn a_pool_of_another_version_is_named_under_its_kind() {
     let applied = format!("apply -f {}\n", seed("004-provisioner-default.yaml"));
-    for command in ["explain default", "explain nodepool/default", "describe nodepool default", "delete nodepool default", "get np default"]
-    {
+    for command in ["explain nodepool/default", "describe nodepool default", "delete nodepool default", "get np default"] {
         let told = refused(&format!("{applied}{command}\n"));
         assert!(told.contains("; there is provisioner/default"), "{command}: {told}");
         let other = refused(&format!("{applied}{}\n", command.replace("default", "other")));
         assert!(!other.contains("there is provisioner"), "{command}: {other}");
     }
+    assert!(accepted(&format!("{applied}explain default\n")).contains("\nprovisioner/default\n"), "by its name alone");
     assert!(accepted(&format!("{applied}delete provisioner default\n")).contains("provisioner/default deleted"));
 }
 

@@ -1,6 +1,7 @@
 //! `explain`: why an object is as it is, or why it went.
 
 use super::get::same_name;
+use crate::explain::besides;
 use crate::explain::history::other_name;
 use crate::local::kinds::{self, KINDS, KindEntry};
 use crate::local::report::{clock, on_clock};
@@ -432,6 +433,10 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     text.extend(past.told(begun));
     text.push_str(&past.passed_over());
     text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies_of_pod()));
+    let besides = pod
+        .filter(|pod| !pod.is_bound() && pod.spec.scheduling_gates.is_empty())
+        .map(|pod| besides::lines(pod, &world.cluster.objects.snapshot(), &text));
+    text.extend(besides);
     text.extend(node.filter(|node| !node.metadata.is_deleting()).map(|_| past.remedies_of_node()));
     Ok(text)
 }
@@ -442,6 +447,9 @@ fn pod_described(pod: &Pod) -> String {
         spec if pod.is_bound() => format!("runs on {}", spec.node_name),
         spec if !spec.scheduling_gates.is_empty() => {
             "held back by its spec.schedulingGates: it gets a node once they are removed".to_owned()
+        }
+        spec if !matches!(spec.scheduler_name.as_str(), "" | "default-scheduler") => {
+            format!("waits for its scheduler {:?}, of which there is none here", spec.scheduler_name)
         }
         _ => "waits for a node".to_owned(),
     };
