@@ -691,3 +691,18 @@ fn an_answer_that_failed_a_cluster_without_a_name_and_a_region_that_is_none_are_
         }
     }
 }
+
+#[test]
+fn a_wrong_argument_is_quoted_on_one_line() {
+    for words in [
+        &["plan", "--now", "a\nFORGED: x"][..],
+        &["plan", "--replicas", "a\nFORGED: x"],
+        &["pl\nFORGED: x"],
+        &["check", "--node-role", "a\nFORGED: x", "-f", "-"],
+    ] {
+        let output = whittle(words, WEB);
+        assert!(!output.status.success(), "{words:?}: {}", out(&output));
+        let said = format!("{}{}", out(&output), err(&output));
+        assert!(said.contains("FORGED") && !said.lines().any(|line| line.starts_with("FORGED")), "{words:?}: {said}");
+    }
+}

@@ -233,3 +233,45 @@ fn explain_says_which_pools_were_passed_over() {
     let passed = text.lines().filter(|line| line.starts_with("  passed over: nodepool heavy: did not tolerate taint")).count();
     assert_eq!(passed, 1, "{text}");
 }
+
+/// What the prompt prints as YAML is read by every command, Events and NodeClaims too.
+#[test]
+fn a_dump_of_everything_is_planned_explained_and_checked() {
+    let text = answered(&format!("{}get nodepools,ec2nodeclasses,nodeclaims,nodes,deployments,pods,events -A -o yaml\n", running()));
+    let (_, dump) = text.split_once("\napiVersion: ").unwrap();
+    let dump = format!("apiVersion: {dump}");
+    let node = text.split_whitespace().find(|word| word.starts_with("ip-192-168-") && word.ends_with(".ec2.internal")).unwrap();
+    for command in
+        [&["plan", "-f", "-"][..], &["consolidate", "-f", "-"], &["explain", &format!("node/{node}"), "-f", "-"], &["check", "-f", "-"]]
+    {
+        let read = whittle(command, &dump);
+        assert_eq!(read.status.code(), Some(0), "{command:?}: {}{}", out(&read), err(&read));
+        assert!(!err(&read).contains("given twice"), "{command:?}: {}", err(&read));
+    }
+}
+
+/// Beside a pool that is ready, one that is not would go unnoticed; so would a name that no pool has.
+#[test]
+fn explain_names_pools_that_were_not_asked() {
+    let lost = "apply -f -\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: lost}, spec: {role: r, amiSelectorTerms: [{alias: \
+                al2023@latest}], subnetSelectorTerms: [{tags: {none: such}}], securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: \
+                demo}}]}}\n---\n{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: lost}, spec: {template: {spec: {requirements: [], \
+                nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: lost}}}}}\nEOF\n";
+    let pod = |name: &str, selector: &str| {
+        format!(
+            "apply -f -\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{nodeSelector: {{{selector}}}, containers: [{{name: c, image: i}}]}}}}\nEOF\n"
+        )
+    };
+    let (odd, unknown) = (pod("odd", "team: a"), pod("unknown", "karpenter.sh/nodepool: nonexistent"));
+    let text = answered(&format!(
+        "{}{lost}{odd}{unknown}advance 2m\nexplain odd\nexplain unknown\nget ec2nodeclasses,nodepools,pods -o yaml\n",
+        running()
+    ));
+    let aside = "  nodepool lost is left aside: EC2NodeClass \"lost\" is not ready: SubnetsNotFound";
+    assert_eq!(text.matches(aside).count(), 2, "{text}");
+    let missing = "  no NodePool is called \"nonexistent\", which its node selector asks for: there is default, lost";
+    assert_eq!(text.matches(missing).count(), 1, "{text}");
+    let (_, dump) = text.rsplit_once("\napiVersion: v1\n").unwrap();
+    let explained = whittle(&["explain", "unknown", "-f", "-", "--region", "us-east-1"], &format!("apiVersion: v1\n{dump}"));
+    assert!(out(&explained).contains(aside) && out(&explained).contains(missing), "{}{}", out(&explained), err(&explained));
+}
