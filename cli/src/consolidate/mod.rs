@@ -1,5 +1,6 @@
 //! `whittle consolidate`: which nodes would be disrupted now, from files alone.
 
+pub(crate) mod expiry;
 #[cfg(test)]
 mod invalid_inputs;
 pub(crate) mod output;
@@ -9,6 +10,7 @@ mod tests;
 
 use crate::money::{Bill, counted};
 use crate::plan::output::{Costs, Difference, Unchanged};
+use crate::printing::complain;
 use crate::report::{html, markdown};
 use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
@@ -61,12 +63,15 @@ pub fn render(args: &ConsolidateArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
-    let (read, market, unchanged) = args.source.read_with_unchanged("consolidate")?;
+    let (mut read, market, unchanged) = args.source.read_with_unchanged("consolidate")?;
     let Market { types: offered, prices, currency, .. } = market;
     if !read.blocks_disruption.is_empty() {
         // An unreadable pod or budget might have protected a node.
         return Err(ReadError::BlocksDisruption);
     }
+    let expired = expiry::remarks(&read);
+    expired.iter().for_each(|remark| complain!("{remark}"));
+    read.remarks.extend(expired);
     let started = Instant::now();
     let decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();

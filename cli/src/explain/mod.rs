@@ -203,7 +203,8 @@ fn present(
     Ok(read.answer(if json_wanted {
         document(machine_json(&name, &plan, (&decision, &read.objects.node_pools)))
     } else {
-        currency.shown(machine_text(&name, &plan, (&decision, &read.objects.node_pools)))
+        let text = machine_text(&name, &plan, (&decision, &read.objects.node_pools));
+        currency.shown(text + &consolidate::expiry::line(&name, &read))
     }))
 }
 

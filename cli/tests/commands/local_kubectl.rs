@@ -275,3 +275,24 @@ fn explain_names_pools_that_were_not_asked() {
     let explained = whittle(&["explain", "unknown", "-f", "-", "--region", "us-east-1"], &format!("apiVersion: v1\n{dump}"));
     assert!(out(&explained).contains(aside) && out(&explained).contains(missing), "{}{}", out(&explained), err(&explained));
 }
+
+#[test]
+fn machines_of_a_dump_say_when_they_expire() {
+    let pool = std::fs::read_to_string(demo("pool.yaml")).unwrap();
+    let short = pool.replacen("expireAfter: 720h", "expireAfter: 30m", 1);
+    assert_ne!(pool, short);
+    let begin = format!("apply -f -\n{short}\nEOF\napply -f {}\nscale deploy inflate --replicas 2\nadvance 5m\n", demo("inflate.yaml"));
+    let text = answered(&format!("{begin}get nodepools,ec2nodeclasses,nodeclaims,nodes,pods -o yaml\n"));
+    let (_, dump) = text.split_once("\napiVersion: ").unwrap();
+    let dump = format!("apiVersion: {dump}");
+    let node = text.split_whitespace().find(|word| word.starts_with("ip-192-168-") && word.ends_with(".ec2.internal")).unwrap();
+    for (now, explained, noted) in [
+        ("2026-01-05T09:10:00Z", "  it expires at 2026-01-05T09:30:0", false),
+        ("2026-01-05T10:00:00Z", "  it has expired (spec.expireAfter)", true),
+    ] {
+        let node = whittle(&["explain", &format!("node/{node}"), "-f", "-", "--now", now], &dump);
+        assert!(out(&node).contains(explained), "{}{}", out(&node), err(&node));
+        let all = whittle(&["consolidate", "-f", "-", "--now", now], &dump);
+        assert_eq!(err(&all).contains("has expired (spec.expireAfter): its node is drained"), noted, "{}", err(&all));
+    }
+}
