@@ -127,8 +127,8 @@ impl<'a> Item<'a> {
 }
 
 /// Leaves one document of each object. Where they differ none is left, so that no order of the files decides which one counts.
-/// Returns a note if some were left out because they are equal.
-pub(crate) fn tell_apart(found: &mut ParsedDocuments) -> Option<String> {
+/// Returns a note if some were left out because they are equal. Files of --changed, where `changed`, have no other way to count.
+pub(crate) fn tell_apart(found: &mut ParsedDocuments, changed: bool) -> Option<String> {
     let items: Vec<Item<'_>> = found.documents.iter().map(Item::Plain).chain(found.legacy.iter().map(Item::Legacy)).collect();
     let mut first: BTreeMap<Identity, usize> = BTreeMap::new();
     let (mut equal, mut conflicts, mut dropped) = (0, Vec::new(), BTreeSet::new());
@@ -145,7 +145,7 @@ pub(crate) fn tell_apart(found: &mut ParsedDocuments) -> Option<String> {
         }
         dropped.insert(before);
         let before = items[before];
-        let what_if = match before.path() == item.path() {
+        let what_if = match changed || before.path() == item.path() {
             true => "",
             false => ", or name the file that is to count with --changed instead of -f",
         };

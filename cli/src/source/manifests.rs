@@ -102,7 +102,7 @@ impl Layers {
         }
         let (mut over, without) = parsed(changed, false)?;
         notes.extend(without);
-        notes.extend(tell_apart(&mut over));
+        notes.extend(tell_apart(&mut over, true));
         notes.extend(set_aside(&mut over));
         over.documents.iter_mut().for_each(|document| document.changed = true);
         let unchanged = Some(all.clone());
@@ -199,7 +199,7 @@ pub(crate) fn read_stored(text: &str) -> Result<Manifests, ReadError> {
 }
 
 fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
-    let repeated = tell_apart(&mut found);
+    let repeated = tell_apart(&mut found, false);
     let ParsedDocuments { mut documents, legacy, mut refused } = found;
     if !legacy.is_empty() {
         documents.extend(documents::converted(legacy)?);

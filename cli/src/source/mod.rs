@@ -190,6 +190,7 @@ impl Reading<'_> {
         let untold: Vec<_> = invalid.into_iter().filter(|fault| !told(fault)).collect();
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
         let mut remarks = ignored(&found);
+        remarks.extend(gated(&found));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if !found.objects.node_overlays.is_empty() {
             remarks.extend(unused_overlays(&found, &market.types));
@@ -256,6 +257,16 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
         list(Remark::warning, "has no effect: ", &read.settings.unheeded_gates()),
     ]
     .concat()
+}
+
+/// That nothing is planned for pods with scheduling gates.
+fn gated(read: &Manifests) -> Option<Remark> {
+    let waits = |pod: &&Pod| !pod.is_bound() && !pod.is_terminal() && !pod.spec.scheduling_gates.is_empty();
+    let pods = read.objects.pods.iter().filter(waits).count();
+    let are = if pods == 1 { "1 pod is".to_owned() } else { format!("{pods} pods are") };
+    (0 < pods).then(|| {
+        Remark::note(format!("{are} held back by spec.schedulingGates: nothing is planned for what waits so until they are removed"))
+    })
 }
 
 /// NodePools whose machine cost is invalid.

@@ -118,6 +118,8 @@ fn a_gated_pod_is_planned_once_its_gates_are_gone() {
     };
     let gates = "schedulingGates: [{name: quota}], ";
     assert!(told(&["plan"], gates).starts_with("0 of 0 pods placed"), "{}", told(&["plan"], gates));
+    let noted = err(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{}{}", pod(gates), pool(""))));
+    assert!(noted.contains("note: 1 pod is held back by spec.schedulingGates: nothing is planned"), "{noted}");
     assert!(told(&["explain", "g"], gates).contains("its spec.schedulingGates hold it back"), "{}", told(&["explain", "g"], gates));
     assert!(told(&["plan"], "").starts_with("1 of 1 pods placed"), "{}", told(&["plan"], ""));
 }

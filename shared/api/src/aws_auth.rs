@@ -2,7 +2,7 @@
 
 use crate::k8s::ConfigMap;
 use crate::meta::null_as_default;
-use crate::yaml;
+use crate::{words, yaml};
 use serde::Deserialize;
 
 /// The username that node mappings must have.
@@ -98,7 +98,7 @@ fn entries(text: &str) -> Vec<String> {
 fn read_entry(text: &str) -> Result<Vec<RoleMapping>, String> {
     let documents = yaml::documents(text).map_err(|error| error.to_string())?;
     let value = documents.first().map(yaml::Node::to_json).unwrap_or_default();
-    serde_json::from_value(value).map_err(|error| error.to_string())
+    serde_json::from_value(value).map_err(|error| words::plain(&error.to_string()))
 }
 
 fn check(entry: &str, mapping: &RoleMapping, faults: &mut Vec<String>) {

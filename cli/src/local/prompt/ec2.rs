@@ -166,6 +166,10 @@ pub(super) fn run(session: &mut Session, command: &Ec2) -> Result<String, String
         Ec2::Terminate { node } => {
             let node = bare(node);
             let id = session.machine_of(node).map_err(|error| error.to_string())?;
+            let state = state_of(session, &id);
+            if matches!(state, "shutting-down" | "terminated" | "gone") {
+                return Err(format!("machine {id} is {state} already"));
+            }
             session.log(&format!("somebody terminates {node} ({id})"));
             session.simulation.world().terminate(&id);
             Ok(format!("EC2 terminates {node} ({id})\n"))
@@ -195,14 +199,17 @@ impl PoolArgs {
 
 fn stop(session: &Session, node: &str) -> Result<String, String> {
     let id = session.machine_of(node).map_err(|error| error.to_string())?;
-    let state = session.simulation.world().region.machines.get(&id).map(|machine| machine.instance.state);
-    if state != Some(InstanceState::Running) {
-        let state = state.map_or("gone", |state| state.as_str());
-        return Err(format!("machine {id} of node {node} is {state}, and only one that runs can be stopped"));
+    let state = state_of(session, &id);
+    if state != InstanceState::Running.as_str() {
+        return Err(format!("machine {id} is {state}, and only one that runs can be stopped"));
     }
     session.log(&format!("somebody stops {node} ({id})"));
     session.simulation.world().stop(&id);
     Ok(format!("EC2 stops {node} ({id})\n"))
+}
+
+fn state_of(session: &Session, id: &InstanceId) -> &'static str {
+    session.simulation.world().region.machines.get(id).map_or("gone", |machine| machine.instance.state.as_str())
 }
 
 /// Events about a machine may come late, when its node is gone: by its id.

@@ -110,10 +110,11 @@ const POOLS_AND_CLASSES: [&str; 4] = ["nodepool", "provisioner", "ec2nodeclass",
 fn described(world: &World, node: &Node) -> String {
     let label = |key: &str| node.metadata.label(key).unwrap_or("-");
     let pods = world.cluster.objects.pods_on(&node.metadata.name).filter(|pod| !pod.is_daemon()).count();
+    let pods = counted(pods, "pod");
     let machine = format!("{}, {}, {}", label(labels::INSTANCE_TYPE), label(labels::CAPACITY_TYPE), label(labels::ZONE));
     match node.metadata.label(labels::NODE_POOL) {
-        Some(_) => format!("  {machine}; {pods} pods; of nodepool {}\n", pool_of(node)),
-        None => format!("  {machine}; {pods} pods; it is no node of Whittle's, which neither launched it nor removes it\n"),
+        Some(_) => format!("  {machine}; {pods}; of nodepool {}\n", pool_of(node)),
+        None => format!("  {machine}; {pods}; it is no node of Whittle's, which neither launched it nor removes it\n"),
     }
 }
 
@@ -327,8 +328,25 @@ fn has_pods(world: &World, namespace: &str) -> bool {
     world.cluster.objects.pods.values().any(|pod| pod.metadata.namespace == namespace) || gone.any(|of| of == namespace)
 }
 
+/// The Node, or the NodeClaim, of a machine that is named by its id.
+fn node_of_machine(world: &World, id: &str) -> Option<String> {
+    let of = |provider_id: &str| id.starts_with("i-") && provider_id.rsplit('/').next() == Some(id);
+    let objects = &world.cluster.objects;
+    let node = objects.nodes.values().find(|node| of(&node.spec.provider_id)).map(|node| node.metadata.name.clone());
+    let claim = || objects.node_claims.values().find(|claim| of(&claim.status.provider_id)).map(|claim| claim.metadata.name.clone());
+    let launched = || {
+        let about = world.store.decisions(&world.name()).iter().filter(|decision| decision.kind == DecisionKind::Launched);
+        let begins = |decision: &&DecisionRecord| decision.message.strip_prefix(id).is_some_and(|rest| rest.starts_with(' '));
+        about.into_iter().find(begins).and_then(|decision| decision.subject.strip_prefix("nodeclaim/")).map(str::to_owned)
+    };
+    node.or_else(claim).or_else(|| launched().filter(|_| id.starts_with("i-")))
+}
+
 /// Everything that was decided and published about an object, oldest first; of a workload, about one of its pods.
 pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, String> {
+    if let Some(node) = node_of_machine(world, name) {
+        return of_machine_or_pod(world, &node);
+    }
     let Some((kind, bare)) = name.split_once('/').filter(|(_, bare)| !bare.is_empty()) else {
         let workload = workloads(world, &[WORKLOADS[0]], name).into_iter().next();
         let exists = world.cluster.objects.pods.values().any(|pod| pod.metadata.name == name);
