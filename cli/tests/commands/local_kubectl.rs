@@ -250,6 +250,27 @@ fn a_dump_of_everything_is_planned_explained_and_checked() {
     }
 }
 
+/// A server refuses a NodeClaim that requires what only the system may name.
+#[test]
+fn nodeclaims_of_a_provisioner_are_such_as_a_server_accepts() {
+    let begin = format!("apply -f {} -f {}\n", seed("004-provisioner-default.yaml"), seed("004-deployment-inflate.yaml"));
+    let session = whittle(
+        &["local", "--cluster", "eksworkshop", "--kubernetes-version", "1.32"],
+        &format!("{begin}scale deploy inflate --replicas 5\nadvance 3m\nget nodeclaims -o yaml\n"),
+    );
+    let text = out(&session);
+    let (_, dump) = text.split_once("\napiVersion: ").unwrap_or_else(|| panic!("{text}{}", err(&session)));
+    // Nobody creates an object with the version of a stored one.
+    let dump: String =
+        dump.lines().filter(|line| !line.trim_start().starts_with("resourceVersion:")).map(|line| format!("{line}\n")).collect();
+    for command in ["validate", "check"] {
+        let judged = whittle(&[command, "-f", "-"], &format!("apiVersion: {dump}"));
+        assert_eq!(judged.status.code(), Some(0), "{command}: {}{}", out(&judged), err(&judged));
+        assert!(out(&judged).contains("NodeClaim"), "{command}: {}", out(&judged));
+    }
+    assert!(dump.contains("karpenter.sh/provisioner-name: default"), "it stays a label: {dump}");
+}
+
 /// Beside a pool that is ready, one that is not would go unnoticed; so would a name that no pool has.
 #[test]
 fn explain_names_pools_that_were_not_asked() {

@@ -50,8 +50,9 @@ pub(crate) fn plain_labels(planned: &BTreeMap<String, String>) -> BTreeMap<Strin
     out
 }
 
-/// Requirements with the pool's original name.
+/// Requirements with the pool's original name. That of a Provisioner is a label alone: no server accepts a NodeClaim that requires it.
 pub(crate) fn plain_requirements(mut planned: Vec<Requirement>) -> Vec<Requirement> {
+    planned.retain(|requirement| requirement.key != labels::PROVISIONER_NAME);
     for requirement in planned.iter_mut().filter(|requirement| requirement.key == labels::NODE_POOL) {
         requirement.values.iter_mut().for_each(|pool| *pool = NodePool::given_name(pool).to_owned());
     }
