@@ -12,7 +12,7 @@ use whittle_ec2::facts::offline;
 use whittle_ec2::instance_types::Settings;
 use whittle_ec2::node_class;
 use whittle_model::requirements::canonical_key;
-use whittle_model::scheduling::{Cause, Finding, Input, InstanceTypes, Options, PoolRejection};
+use whittle_model::scheduling::{Cause, Finding, Input, InstanceTypes, Options, PoolRejection, RuledOut};
 use whittle_units::Timestamp;
 
 /// The beginning of labels that say what a type is.
@@ -71,6 +71,11 @@ fn remark(region: &str, rejection: &PoolRejection) -> Option<(String, String)> {
     let Cause::InstanceTypes { finding: Finding::NoRequirements | Finding::NoRequirementsNoOffering, .. } = rejection.cause else {
         return None;
     };
+    // What no type of the region meets by itself another region may sell, or the tables may not know; architecture and system are the class's.
+    let of_class = |ruled: &RuledOut| [labels::ARCH, labels::OS].iter().any(|key| ruled.constraint.starts_with(&format!("{key} ")));
+    if rejection.ruled_out.iter().any(|ruled| ruled.types == ruled.of && !of_class(ruled)) {
+        return None;
+    }
     let named = rejection.ruled_out.iter().filter(|ruled| !ruled.constraint.contains("offerings")).take(NAMED_MAX);
     let ruled: Vec<String> = named.map(|ruled| format!("{} rules out {} of {}", ruled.constraint, ruled.types, ruled.of)).collect();
     let message = format!(

@@ -77,7 +77,8 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let elapsed = started.elapsed();
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let then = output::after(&now, &decision);
-    let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing));
+    let waits = read.objects.pods.iter().any(|pod| !pod.is_bound() && !pod.is_terminal());
+    let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing, waits));
     let costs = Costs { currency, then, now, unpriced, unchanged };
     Ok(read.answer(match args.output {
         ReportFormat::Json => output::json(&decision, &costs, elapsed, &read.remarks),
@@ -88,7 +89,7 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
 }
 
 /// What is decided without the objects of --changed, beside the bill with them.
-fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> Unchanged {
+fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg, waits: bool) -> Unchanged {
     let (read, market) = match unchanged {
         Ok((read, market)) if read.blocks_disruption.is_empty() => (read, market),
         Ok(_) => return Unchanged::Nothing(ReadError::BlocksDisruption.to_string()),
@@ -100,7 +101,8 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> U
     let commands = counted(decision.commands.len(), "command");
     let decided = format!("{commands}, then {} ({})", without.price, without.of_nodes());
     let detail = serde_json::json!({"commands": decision.commands.len()});
-    Unchanged::Decided(Box::new(Difference { decided, without, with: with.clone(), detail, hint: None }))
+    let hint = "machines for pods that wait are not counted here: `whittle plan` with the same arguments says what is launched for them";
+    Unchanged::Decided(Box::new(Difference { decided, without, with: with.clone(), detail, hint: waits.then_some(hint) }))
 }
 
 /// The decision for manifests and instance types.

@@ -69,7 +69,7 @@ pub(crate) fn verdict(decision: &Decision, verdict: &Verdict) -> Value {
 }
 
 /// Why a machine has drifted, whatever the verdict is.
-fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&'d str> {
+pub(crate) fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&'d str> {
     let conditions = decision.conditions.iter().find(|conditions| conditions.node_claim == verdict.node_claim)?;
     conditions.drifted.as_deref()
 }

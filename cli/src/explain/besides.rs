@@ -11,8 +11,8 @@ pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, told: &str) -> String {
     let aside = objects.node_pools.iter().filter_map(|pool| {
         let unready @ Unready::Condition { .. } = Unready::of(pool, objects)? else { return None };
         let name = NodePool::given_name(&pool.metadata.name);
-        let line = format!("nodepool {name} is left aside: {}", words::printable(&unready.to_string()));
-        (!told.contains(&format!("nodepool {name}: ")) && !told.contains(&format!("(nodepool {name})"))).then_some(line)
+        let why = unready.to_string();
+        (!told.contains(&why)).then(|| format!("nodepool {name} is left aside: {}", words::printable(&why)))
     });
     aside.chain(unknown_pool(pod, objects)).map(|line| format!("  {line}\n")).collect()
 }

@@ -415,7 +415,8 @@ fn removes(command: &Command, name: &str) -> bool {
 fn machine_text(name: &str, plan: &Plan, (decision, pools): (&Decision, &[NodePool])) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
-        let _ = writeln!(out, "  {}", verdict.reason);
+        let drifted = consolidate::output::drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
+        let _ = writeln!(out, "  {}{drifted}", verdict.reason);
         out.extend(verdict.remedy(pools).map(|remedy| remedies::line(&remedy)));
     }
     for command in decision.commands.iter().filter(|command| removes(command, name)) {

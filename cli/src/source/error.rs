@@ -40,9 +40,9 @@ pub enum ReadError {
     )]
     NoOffers { known: &'static [&'static str] },
     #[error(
-        "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region us-east-1 --rename {region}`, \
+        "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region {} --rename {region}`, \
          correct its prices, and name it with --instance-types (docs/catalog.md)",
-        .known.join(", ")
+        .known.join(", "), whittle_ec2::facts::tables::price_stand_in(region)
     )]
     NoTables { region: String, known: &'static [&'static str] },
     #[error("EC2NodeClass {name:?}: {message}")]

@@ -219,7 +219,7 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
 
 /// Whether a pod was made from another template: a container of the template has other requests there or is missing, or the pod
 /// lacks a node selector of it. What admission adds, such as containers and tolerations, is no difference.
-fn differs(pod: &Pod, template: &PodTemplate) -> bool {
+pub(super) fn differs(pod: &Pod, template: &PodTemplate) -> bool {
     let selects = |(key, value): (&String, &String)| pod.spec.node_selector.get(key) == Some(value);
     if !template.spec.node_selector.iter().all(selects) {
         return true;

@@ -3,9 +3,9 @@
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::error::ReadError;
-use super::expansion::Replicas;
+use super::expansion::{Replicas, differs};
 use super::files;
-use super::identity::tell_apart;
+use super::identity::{Identity, tell_apart};
 use super::remarks::Remark;
 use super::replacement::{Layer, replace};
 use super::served;
@@ -13,7 +13,7 @@ use super::settings::{Settings, When, settings};
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use whittle_api::k8s::Kind;
+use whittle_api::k8s::{DaemonSet, Kind, Pod, PodSpec};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_units::{SignedDuration, Timestamp};
@@ -208,7 +208,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
     let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
     let (mut blocks_disruption, mut misspelt, mut node_classes) = (refused.clone(), Vec::new(), Vec::new());
-    let mut read = 0;
+    let (mut read, mut changed_daemons) = (0, BTreeSet::new());
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
         let mut meta = MetadataDefaults { now: settings.now, position };
@@ -235,6 +235,9 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         match added {
             Ok(known) => {
                 read += 1;
+                if document.changed && document.kind() == DaemonSet::KIND {
+                    changed_daemons.extend(document.identity());
+                }
                 warnings.extend_from_slice(&document.faults);
                 if !known {
                     tell_unread(document, &mut misspelt, &mut skipped);
@@ -254,7 +257,9 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         return Err(ReadError::Manifest(refused));
     }
     objects.node_classes.clone_from(&node_classes);
-    let (expanded, added) = finish(&mut objects, &mut workloads, &settings, expansion)?;
+    let of_daemons = roll_out_daemons(&mut objects, &changed_daemons);
+    let (mut expanded, added) = finish(&mut objects, &mut workloads, &settings, expansion)?;
+    expanded.extend(of_daemons);
     Ok(Manifests {
         objects,
         settings,
@@ -284,6 +289,31 @@ fn tell_unread(document: &Document, misspelt: &mut Vec<String>, skipped: &mut Ve
 /// Whether only its own nodes are affected where it is refused: without it they are no candidates.
 fn affects_only_itself(document: &Document) -> bool {
     document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind())
+}
+
+/// Gives the pods of changed DaemonSets the template that these have now, as after their rollout. Returns notes.
+fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>) -> Vec<String> {
+    let is_changed = |set: &&DaemonSet| {
+        let ObjectMeta { namespace, name, .. } = &set.metadata;
+        Identity::new(DaemonSet::API_VERSION, DaemonSet::KIND, namespace, name.clone()).is_some_and(|identity| changed.contains(&identity))
+    };
+    let mut notes = Vec::new();
+    for set in objects.daemon_sets.iter().filter(is_changed) {
+        let template = &set.spec.template;
+        let is_own = |pod: &&mut Pod| {
+            let owner = pod.metadata.owner_references.iter().any(|owner| owner.kind == DaemonSet::KIND && owner.name == set.metadata.name);
+            owner && pod.metadata.namespace == set.metadata.namespace && differs(pod, template)
+        };
+        let mut pods = 0;
+        for pod in objects.pods.iter_mut().filter(is_own) {
+            pod.spec = PodSpec { node_name: std::mem::take(&mut pod.spec.node_name), ..template.spec.clone() };
+            pods += 1;
+        }
+        if 0 < pods {
+            notes.push(format!("DaemonSet {}: as after its rollout: {pods} of its pods have its new template", set.metadata.key()));
+        }
+    }
+    notes
 }
 
 /// Adds what a server and controllers would have added; returns what became of the workloads, and the names of their pods.

@@ -55,6 +55,7 @@ use crate::printing::complain;
 use crate::validate;
 use clap::Args;
 use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
@@ -248,7 +249,7 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
     };
     [
         list(Remark::note, "", &read.expanded),
-        list(Remark::note, "skipped ", &read.skipped),
+        list(Remark::note, "skipped ", &grouped(&read.skipped)),
         list(Remark::warning, "", &read.misspelt),
         list(Remark::error, "refused: ", &read.refused),
         list(Remark::error, "an API server would refuse: ", &read.warnings),
@@ -257,6 +258,22 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
         list(Remark::warning, "has no effect: ", &read.settings.unheeded_gates()),
     ]
     .concat()
+}
+
+/// How many objects of one kind are named; more are counted.
+const SKIPPED_NAMED: usize = 3;
+
+/// Objects by version, kind and name; many of one kind are told by their number.
+fn grouped(skipped: &[String]) -> Vec<String> {
+    let kind_of = |line: &str| line.rsplit_once(' ').map_or_else(|| line.to_owned(), |(kind, _)| kind.to_owned());
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    skipped.iter().for_each(|line| *counts.entry(kind_of(line)).or_default() += 1);
+    let mut told = BTreeSet::new();
+    let shown = |line: &String| match counts.get(&kind_of(line)) {
+        Some(count) if SKIPPED_NAMED < *count => told.insert(kind_of(line)).then(|| format!("{count} objects of {}", kind_of(line))),
+        _ => Some(line.clone()),
+    };
+    skipped.iter().filter_map(shown).collect()
 }
 
 /// That nothing is planned for pods with scheduling gates.

@@ -191,6 +191,30 @@ fn a_changed_workload_has_the_pods_of_after_its_rollout() {
     assert!(!err(&dumped).contains("rollout"), "{}", err(&dumped));
 }
 
+#[test]
+fn a_changed_daemon_set_takes_of_its_nodes_what_it_takes_after_its_rollout() {
+    let files = Files::new("daemons");
+    let daemons = |cpu: u32| {
+        format!(
+            "{{apiVersion: apps/v1, kind: DaemonSet, metadata: {{name: agent}}, spec: {{selector: {{matchLabels: {{c: d}}}}, template: {{metadata: \
+             {{labels: {{c: d}}}}, spec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}}}}}\n"
+        )
+    };
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {node.kubernetes.io/instance-type: m5.xlarge, kubernetes.io/os: linux}}, \
+                spec: {}, status: {allocatable: {cpu: 4, memory: 15Gi, pods: 58}, conditions: [{type: Ready, status: 'True'}]}}\n";
+    let running = "{apiVersion: v1, kind: Pod, metadata: {name: agent-1, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: d, \
+                   controller: true}]}, spec: {nodeName: n1, containers: [{name: c, resources: {requests: {cpu: 1}}}]}, status: {phase: Running}}\n";
+    let dump = files.write("dump.yaml", &[daemons(1), node.to_owned(), running.to_owned(), pod("a", "2")]);
+    let planned = |cpu: u32| {
+        let file = files.write("changed.yaml", &[daemons(cpu)]);
+        run(&["plan", "--changed", &file], &[&dump, &seed("004-provisioner-default.yaml")])
+    };
+    let (same, more) = (planned(1), planned(3));
+    assert!(out(&same).contains("0 new machines") && !err(&same).contains("rollout"), "{}{}", out(&same), err(&same));
+    assert!(out(&more).contains("1 new machine,"), "{}{}", out(&more), err(&more));
+    assert!(err(&more).contains("DaemonSet default/agent: as after its rollout: 1 of its pods have its new template"), "{}", err(&more));
+}
+
 /// Applied, it would change nothing.
 #[test]
 fn a_change_that_a_server_refuses_or_does_not_serve_leaves_the_object_as_it_is() {

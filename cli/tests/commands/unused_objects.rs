@@ -221,8 +221,10 @@ fn check_names_requirements_that_no_type_meets_together() {
             .replace("arm64]}", "arm64]}, {key: karpenter.k8s.aws/instance-family, operator: In, values: [c5]}"),
     );
     assert!(there.contains("no instance type of eu-west-1 meets all"), "{there}");
-    // Types, and markets, of which the tables know nothing.
+    // Types, and markets, of which the tables know nothing, and what another region sells.
     for fine in [
+        "{key: karpenter.k8s.aws/instance-family, operator: In, values: [trn2]}".to_owned(),
+        "{key: karpenter.k8s.aws/instance-gpu-manufacturer, operator: In, values: [amd]}".to_owned(),
         of("node.kubernetes.io/instance-type", "m5.large, m6g.large"),
         of("node.kubernetes.io/instance-type", "m99g.large"),
         of("karpenter.sh/capacity-type", "reserved"),
