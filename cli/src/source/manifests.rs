@@ -208,7 +208,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
     let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
     let (mut blocks_disruption, mut misspelt, mut node_classes) = (refused.clone(), Vec::new(), Vec::new());
-    let (mut read, mut changed_daemons) = (0, BTreeSet::new());
+    let (mut read, changed_daemons) = (0, changed_daemons(&documents));
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
         let mut meta = MetadataDefaults { now: settings.now, position };
@@ -235,9 +235,6 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         match added {
             Ok(known) => {
                 read += 1;
-                if document.changed && document.kind() == DaemonSet::KIND {
-                    changed_daemons.extend(document.identity());
-                }
                 warnings.extend_from_slice(&document.faults);
                 if !known {
                     tell_unread(document, &mut misspelt, &mut skipped);
@@ -257,9 +254,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         return Err(ReadError::Manifest(refused));
     }
     objects.node_classes.clone_from(&node_classes);
-    let of_daemons = roll_out_daemons(&mut objects, &changed_daemons);
-    let (mut expanded, added) = finish(&mut objects, &mut workloads, &settings, expansion)?;
-    expanded.extend(of_daemons);
+    let (expanded, added) = finish(&mut objects, &mut workloads, &settings, (expansion, &changed_daemons))?;
     Ok(Manifests {
         objects,
         settings,
@@ -289,6 +284,11 @@ fn tell_unread(document: &Document, misspelt: &mut Vec<String>, skipped: &mut Ve
 /// Whether only its own nodes are affected where it is refused: without it they are no candidates.
 fn affects_only_itself(document: &Document) -> bool {
     document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind())
+}
+
+/// The DaemonSets of --changed.
+fn changed_daemons(documents: &[Document]) -> BTreeSet<Identity> {
+    documents.iter().filter(|document| document.changed && document.kind() == DaemonSet::KIND).filter_map(Document::identity).collect()
 }
 
 /// Gives the pods of changed DaemonSets the template that these have now, as after their rollout. Returns notes.
@@ -321,9 +321,10 @@ fn finish(
     objects: &mut ClusterObjects,
     workloads: &mut WorkloadManifests,
     settings: &Settings,
-    expansion: Expansion<'_>,
+    (expansion, changed_daemons): (Expansion<'_>, &BTreeSet<Identity>),
 ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
-    let expanded = match expansion {
+    let of_daemons = roll_out_daemons(objects, changed_daemons);
+    let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods)?,
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked)?,
     };
@@ -331,6 +332,7 @@ fn finish(
     workloads.own(&mut objects.pods);
     whittle_snapshot::rename_provisioners(objects);
     objects.sort();
+    expanded.0.extend(of_daemons);
     Ok(expanded)
 }
 
