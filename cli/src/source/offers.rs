@@ -30,7 +30,7 @@ pub struct Offers {
     #[arg(long, value_name = "CATALOG.json", conflicts_with = "region")]
     pub instance_types: Option<PathBuf>,
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
-    /// are published ones, of us-east-1 where the tables have none of the region, which is said then; spot prices are made up, between
+    /// are published ones, of another region where the tables have none of this one, which is said then; spot prices are made up, between
     /// 25 % and 60 % of these. Without this and --instance-types: the region that the nodes' labels name.
     #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
     pub region: Option<String>,
