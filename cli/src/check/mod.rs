@@ -232,18 +232,12 @@ impl Findings {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));
                     }
                 }
-                Object::NodeOverlay(overlay) if conflicts.contains_key(&overlay.metadata.name) => {
-                    self.add(Level::Warning, [format!("{name}, {}", conflicts[&overlay.metadata.name])]);
+                Object::NodeOverlay(overlay) => {
+                    let conflict = conflicts.get(&overlay.metadata.name).cloned();
+                    let misspelt = source::requirements::misspelt_values(overlay).map(|remark| remark.to_string());
+                    self.judged(&name, object, conflict.into_iter().chain(misspelt).collect());
                 }
-                Object::NodeOverlay(overlay) if source::requirements::misspelt_values(overlay).next().is_some() => {
-                    let remarks = source::requirements::misspelt_values(overlay);
-                    self.add(Level::Warning, remarks.map(|remark| format!("{name}, {remark}")));
-                }
-                Object::NodeClaim(_) | Object::NodeOverlay(_) | Object::CapacityBuffer(_) => {
-                    let found = validate::runtime::findings(object);
-                    self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
-                    self.verdict(&name, found.errors.iter().map(ToString::to_string));
-                }
+                Object::NodeClaim(_) | Object::CapacityBuffer(_) => self.judged(&name, object, Vec::new()),
                 Object::NodeClass(class) => {
                     let remarks = classes::remarks(class);
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
@@ -265,6 +259,16 @@ impl Findings {
                     }
                 }
             }
+        }
+    }
+
+    /// An object that is judged as at runtime, and what else there is to warn of. It is fine if nothing is said of it.
+    fn judged(&mut self, name: &str, object: &Object, remarks: Vec<String>) {
+        let found = validate::runtime::findings(object);
+        self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
+        self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
+        if remarks.is_empty() || !found.errors.is_empty() {
+            self.verdict(name, found.errors.iter().map(ToString::to_string));
         }
     }
 

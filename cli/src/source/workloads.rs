@@ -120,7 +120,7 @@ impl WorkloadManifests {
     /// The same of changed workloads alone; of others it is noted if their pods have another template than they have now.
     ///
     /// # Errors
-    /// None.
+    /// None: no numbers of replicas are asked for.
     pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
         let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) =
             std::mem::take(&mut self.makers).into_iter().partition(|maker| maker.changed);

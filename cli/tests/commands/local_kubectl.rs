@@ -317,3 +317,15 @@ fn machines_of_a_dump_say_when_they_expire() {
         assert_eq!(err(&all).contains("has expired (spec.expireAfter): its node is drained"), noted, "{}", err(&all));
     }
 }
+
+/// While a machine starts, its claim tells by a label whose it is: nothing is launched twice.
+#[test]
+fn pods_that_name_their_provisioner_get_one_machine() {
+    let pods = "apply -f -\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: w}, spec: {replicas: 3, selector: {matchLabels: {a: b}}, template: \
+                {metadata: {labels: {a: b}}, spec: {nodeSelector: {karpenter.sh/provisioner-name: default}, containers: [{name: c, image: i, \
+                resources: {requests: {cpu: 1}}}]}}}}\nEOF\nadvance 6m\nget deploy\n";
+    let lines = format!("apply -f {}\n{pods}", seed("004-provisioner-default.yaml"));
+    let text = out(&whittle(&["local", "--cluster", "eksworkshop", "--kubernetes-version", "1.32"], &lines));
+    assert!(text.contains("3/3"), "{text}");
+    assert_eq!(text.matches("EC2 starts").count(), 1, "{text}");
+}
