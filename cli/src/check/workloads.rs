@@ -1,6 +1,6 @@
 //! What workloads say about nodes in words of older versions (seeds 12.1, 12.8), and hardly mean.
 
-use whittle_api::k8s::{Kind, Node, PodSpec};
+use whittle_api::k8s::{Kind, Node, NodeSelectorTerm, PodSpec};
 use whittle_api::manifest::Object;
 use whittle_api::{ObjectMeta, labels};
 use whittle_units::Quantity;
@@ -20,7 +20,7 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
         _ => return Vec::new(),
     };
     let kind = object.type_meta().1;
-    let of_spec = spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(parts_of_bytes(at, spec)));
+    let of_spec = spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(parts_of_bytes(at, spec)));
     old_annotations(kind, at, metadata).chain(of_spec).collect()
 }
 
@@ -51,6 +51,18 @@ fn old_nodes_only(at: &str, spec: &PodSpec) -> Option<String> {
             labels::NODE_POOL
         )
     })
+}
+
+/// Required terms without expressions, which read like "any node" and match none.
+fn empty_terms(at: &str, spec: &PodSpec) -> Option<String> {
+    let required = spec.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+    let terms = &required.node_selector_terms;
+    let number = terms.iter().position(NodeSelectorTerm::is_empty)?;
+    let effect = if terms.iter().all(NodeSelectorTerm::is_empty) { "its pods never run" } else { "only the other terms count" };
+    Some(format!(
+        "{at}spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{number}]: an empty term matches no \
+         node, so that {effect}: give it an expression, or remove it"
+    ))
 }
 
 /// Amounts of bytes that are no whole number: `512m` are not quite one byte, where `512Mi` was meant.

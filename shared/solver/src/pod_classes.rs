@@ -112,6 +112,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
         topology_spread_constraints: shape.spread.to_vec().into(),
         ..PodSpec::default()
     };
+    relaxation::drop_empty_terms(&mut spec);
     let mut relaxations: Vec<Relaxation> = Vec::new();
     loop {
         let mut relaxation = relaxation_of(builder, &spec, shape, labels);

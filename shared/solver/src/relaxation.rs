@@ -85,6 +85,18 @@ pub(crate) fn heaviest<T>(terms: &[T], weight: impl Fn(&T) -> i32) -> Option<usi
     terms.iter().position(|t| weight(t) == top)
 }
 
+/// Drops the required node affinity's empty terms: such a term matches no node, while without expressions it would read as one
+/// that every node satisfies. Where all terms are empty they stay: such a pending pod is rejected before it comes here, and one
+/// that runs is moved as one without the affinity.
+pub(crate) fn drop_empty_terms(spec: &mut PodSpec) {
+    let required = spec.affinity.as_mut().and_then(|a| a.node_affinity.as_mut()).and_then(|n| n.required.as_mut());
+    if let Some(required) = required
+        && required.node_selector_terms.iter().any(|term| !term.is_empty())
+    {
+        required.node_selector_terms.retain(|term| !term.is_empty());
+    }
+}
+
 /// Drops all preferences at once.
 pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: SoftTaints) {
     if let Some(affinity) = &mut spec.affinity {

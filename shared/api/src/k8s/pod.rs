@@ -230,6 +230,14 @@ pub struct NodeSelectorTerm {
     pub match_fields: Vec<SelectorRequirement>,
 }
 
+impl NodeSelectorTerm {
+    /// Whether the term asks for nothing. As a required term it matches no node; as a preference it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.match_expressions.is_empty() && self.match_fields.is_empty()
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PreferredSchedulingTerm {

@@ -84,8 +84,10 @@ pub fn daemon_terms(pod: &Pod) -> Vec<Requirements> {
     let terms = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
     match terms.map(|t| &t.node_selector_terms[..]) {
         None | Some([]) => vec![base],
+        // An empty term matches no node.
         Some(terms) => terms
             .iter()
+            .filter(|term| !term.is_empty())
             .map(|term| {
                 let mut reqs = base.clone();
                 reqs.add_all(&requirements::term_requirements(term));

@@ -65,8 +65,7 @@ fn expression_holds(requirement: &SelectorRequirement, value: Option<&str>) -> b
 }
 
 pub(super) fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
-    !empty
+    !term.is_empty()
         && term.match_expressions.iter().all(|one| expression_holds(one, node.metadata.label(&one.key)))
         && term.match_fields.iter().all(|one| one.key == "metadata.name" && expression_holds(one, Some(&node.metadata.name)))
 }

@@ -1,6 +1,6 @@
 //! Which preferences are dropped, and in which order.
 
-use super::world::{World, Z, all, expr, hard, left, near, one, preferred, required, sizes, soft, spread};
+use super::world::{World, Z, all, expr, hard, left, near, one, preferred, reasons, required, sizes, soft, spread};
 use serde_json::json;
 use whittle_api::labels;
 use whittle_model::scheduling::PreferencePolicy;
@@ -14,6 +14,19 @@ fn the_last_alternative_of_a_required_affinity_is_never_dropped() {
     assert_eq!(one(json!({}), required(&[&[zone(&["invalid"])]]), labels::ZONE), None);
     let four = required(&[&[zone(&["invalid"])], &[zone(&["invalid"])], &[zone(&[Z[0]])], &[zone(&[Z[1]])]]);
     assert_eq!(one(json!({}), four, labels::ZONE).as_deref(), Some(Z[0]));
+}
+
+#[test]
+fn an_empty_term_of_a_required_affinity_matches_no_node() {
+    let first = required(&[&[], &[zone(&[Z[1]])], &[]]);
+    assert_eq!(one(json!({}), first, labels::ZONE).as_deref(), Some(Z[1]), "only the term with an expression counts");
+    assert_eq!(one(json!({}), required(&[&[zone(&["invalid"])], &[]]), labels::ZONE), None, "an empty term is no way out");
+    let mut world = World::new();
+    world.pod("it", required(&[&[], &[]]));
+    world.node("n", 8, json!({}));
+    let plan = world.plan();
+    assert!(plan.claims.is_empty() && plan.placements.is_empty());
+    assert!(reasons(&plan)[0].contains("an empty term matches no node"), "{:?}", reasons(&plan));
 }
 
 #[test]
