@@ -20,7 +20,8 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
         _ => return Vec::new(),
     };
     let kind = object.type_meta().1;
-    let of_spec = spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(parts_of_bytes(at, spec)));
+    let of_spec =
+        spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(parts_of_bytes(at, spec)));
     old_annotations(kind, at, metadata).chain(of_spec).collect()
 }
 

@@ -111,7 +111,9 @@ fn all_admitted(possible: &PossibleLabels, key: &str, operator: &str, values: &[
 }
 
 fn term_holds(possible: &PossibleLabels, term: &NodeSelectorTerm) -> bool {
-    term.match_fields.is_empty() && !term.match_expressions.is_empty() && term.match_expressions.iter().all(|e| all_admitted(possible, &e.key, &e.operator, &e.values))
+    term.match_fields.is_empty()
+        && !term.match_expressions.is_empty()
+        && term.match_expressions.iter().all(|e| all_admitted(possible, &e.key, &e.operator, &e.values))
 }
 
 /// Whether the pod's node selector and one of its required affinity terms hold on every machine that `possible`

@@ -175,7 +175,10 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
         match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
-                let (found, ruled_out, nearest) = explain_types(problem, class, pool, &types, set)?;
+                let (found, mut ruled_out, nearest) = explain_types(problem, class, pool, &types, set)?;
+                if let Some(place) = class.places.get(at) {
+                    mark_volumes(problem, place.set, &mut ruled_out);
+                }
                 let all = problem.pools[pool].types.clone();
                 let limited = types.count() < all.count() && explain_types(problem, class, pool, &all, set).is_none();
                 let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
@@ -184,6 +187,16 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
         }
     }
     cause
+}
+
+/// Marks the constraints that say where a volume of the pod is.
+fn mark_volumes(problem: &Problem<'_>, place: SetId, ruled_out: &mut [RuledOut]) {
+    for (key, _) in problem.sets.get(place).iter() {
+        let key = problem.names.key_name(*key);
+        for ruled in &mut *ruled_out {
+            ruled.of_volume |= ruled.constraint.strip_prefix(key).is_some_and(|rest| rest.starts_with(' '));
+        }
+    }
 }
 
 /// What remains of each limit of the NodePool that excludes instance types.
@@ -325,7 +338,12 @@ fn explain_types(
         of: types.count(),
     });
     if let Some(port) = &port {
-        ruled_out.push(RuledOut { constraint: format!("host port {}, which a daemon has,", port.wanted), types: port.types, of: port.of });
+        ruled_out.push(RuledOut {
+            constraint: format!("host port {}, which a daemon has,", port.wanted),
+            types: port.types,
+            of: port.of,
+            of_volume: false,
+        });
         ruled_out.sort_by_key(|r| std::cmp::Reverse(r.types));
     }
     Some((
@@ -446,14 +464,14 @@ fn ruled_out(problem: &mut Problem<'_>, catalog: CatalogId, set: SetId, types: &
         let left = problem.catalogs[catalog].compatible_count(key, &allowed);
         if left < all {
             let constraint = format!("{} {}", problem.names.key_name(key), problem.names.spell_vals(&allowed));
-            out.push(RuledOut { constraint, types: all - left, of: all });
+            out.push(RuledOut { constraint, types: all - left, of: all, of_volume: false });
         }
     }
     for (constraint, left) in [("resources", fitting), ("available offerings", offered)] {
         let mut kept = types.clone();
         kept.intersect_with(left);
         if kept.count() < of {
-            out.push(RuledOut { constraint: constraint.to_owned(), types: of - kept.count(), of });
+            out.push(RuledOut { constraint: constraint.to_owned(), types: of - kept.count(), of, of_volume: false });
         }
     }
     out.sort_by(|a, b| (b.types, &a.constraint).cmp(&(a.types, &b.constraint)));

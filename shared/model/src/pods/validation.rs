@@ -26,7 +26,9 @@ pub fn node_constraint_errors(pod: &Pod, well_known: impl Fn(&str) -> bool + Cop
     }
     let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
     if required.is_some_and(|r| !r.node_selector_terms.is_empty() && r.node_selector_terms.iter().all(NodeSelectorTerm::is_empty)) {
-        out.push("its required node affinity has empty terms alone, and an empty term matches no node: give a term an expression".to_owned());
+        out.push(
+            "its required node affinity has empty terms alone, and an empty term matches no node: give a term an expression".to_owned(),
+        );
     }
     for term in required.iter().flat_map(|r| &r.node_selector_terms) {
         if !term.match_fields.is_empty() {

@@ -102,6 +102,8 @@ pub struct RuledOut {
     pub types: usize,
     /// Out of how many.
     pub of: usize,
+    /// Whether it says where a volume of the pod is.
+    pub of_volume: bool,
 }
 
 /// A host port of the pod that daemons use on some instance types.

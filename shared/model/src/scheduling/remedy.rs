@@ -207,7 +207,10 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
 
 /// What would help against a requirement that types do not meet.
 fn of_requirement(ruled: &RuledOut) -> String {
-    let RuledOut { constraint, types, of } = ruled;
+    let RuledOut { constraint, types, of, of_volume } = ruled;
+    if *of_volume {
+        return format!("another volume, or types where it is: {constraint} rules out {types} of {of} types");
+    }
     // All images of a class are for one operating system.
     let system = constraint.strip_prefix(labels::OS).filter(|_| types == of).and_then(|rest| rest.strip_prefix(" In [")?.strip_suffix(']'));
     let class = system.map(|system| format!("a node class whose images are for {system}, or ")).unwrap_or_default();
@@ -289,7 +292,12 @@ mod tests {
             let (requirements, resources, daemons) = Default::default();
             let finding = Finding::NoResources { absurd_cpu: false };
             let cause = Cause::InstanceTypes { finding, requirements, resources, daemons, port: None };
-            let ruled_out = ruled.iter().map(|(constraint, types)| RuledOut { constraint: (*constraint).into(), types: *types, of: 9 });
+            let ruled_out = ruled.iter().map(|(constraint, types)| RuledOut {
+                constraint: (*constraint).into(),
+                types: *types,
+                of: 9,
+                of_volume: false,
+            });
             let limit = LimitLeft { resource: "cpu".into(), left: Quantity::ZERO, types: 1 };
             let limits = if limited { vec![limit] } else { Vec::new() };
             PoolRejection { ruled_out: ruled_out.collect(), limits, ..PoolRejection::of_name("default", cause) }.remedy().unwrap().text
@@ -306,7 +314,7 @@ mod tests {
         let told = |types| {
             let (requirements, resources, daemons) = Default::default();
             let cause = Cause::InstanceTypes { finding: Finding::NoRequirements, requirements, resources, daemons, port: None };
-            let ruled_out = vec![RuledOut { constraint: "kubernetes.io/os In [windows]".into(), types, of: 9 }];
+            let ruled_out = vec![RuledOut { constraint: "kubernetes.io/os In [windows]".into(), types, of: 9, of_volume: false }];
             PoolRejection { ruled_out, ..PoolRejection::of_name("default", cause) }.remedy().unwrap().text
         };
         let otherwise = |types| {

@@ -41,8 +41,9 @@ impl Unready {
         };
         match unmet(&found.status.conditions) {
             Some(unmet) => Some(Self::of_condition(class, unmet)),
-            None if conditions::find(&found.status.conditions, conditions::READY).is_none() => Some(Self::ClassNew { class }),
-            None => of_pool(),
+            None if conditions::find(&found.status.conditions, conditions::READY).is_some() => of_pool(),
+            // Of a class that is new, what is wrong with the pool itself tells more.
+            None => of_pool().filter(|_| unmet(own).is_some_and(is_of_pool)).or(Some(Self::ClassNew { class })),
         }
     }
 
@@ -66,6 +67,11 @@ impl Display for Unready {
             Self::Condition { object, reason, message } => write!(f, "{object} is not ready: {reason}: {message}"),
         }
     }
+}
+
+/// Whether a pool's condition denies its readiness for another reason than its node class.
+fn is_of_pool(condition: &Condition) -> bool {
+    condition.status == ConditionStatus::False && condition.type_ != conditions::NODE_CLASS_READY
 }
 
 /// The condition that explains why an object is not ready: the first that is False for a reason of its own, else the first that is not
@@ -132,6 +138,10 @@ mod tests {
         for class in [&met, &class(&[]), &nothing] {
             check(&invalid, class, Some("NodePool \"default\" is not ready: NodePoolValidationFailed: spec.x"));
         }
+        let off = pool(&[("Ready", False, "Paused", "by hand")]);
+        check(&off, &class(&[]), Some("NodePool \"default\" is not ready: Paused: by hand"));
+        let waits = pool(&[("NodeClassReady", False, "NodeClassNotReady", "m"), ("Ready", False, "UnhealthyDependents", "m")]);
+        check(&waits, &class(&[]), Some("EC2NodeClass \"main\" is being looked up, which takes some seconds"));
         let unreadable = pool(&[("NodeClassReady", Unknown, "NodeClassUnreadable", "it is broken")]);
         check(&unreadable, &nothing, Some("EC2NodeClass \"main\" is not ready: NodeClassUnreadable: it is broken"));
     }

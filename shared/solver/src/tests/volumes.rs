@@ -216,6 +216,17 @@ fn zones_of_classes_and_volumes_pin_the_pod() {
 }
 
 #[test]
+fn a_pod_whose_volume_is_where_no_type_is_sold_is_told_of_its_volume() {
+    let mut world = World::new();
+    bound(&mut world, "data", "nowhere");
+    world.pod("it", using(&["data"]));
+    let plan = world.plan();
+    let remedies: Vec<String> = plan.left_out.iter().flat_map(|left| left.reason.remedies()).map(|remedy| remedy.text).collect();
+    let [remedy] = &remedies[..] else { panic!("{remedies:?}") };
+    assert!(remedy.starts_with("another volume, or types where it is: topology.kubernetes.io/zone In [nowhere] rules out"), "{remedy}");
+}
+
+#[test]
 fn the_host_of_a_local_volume_is_not_required_again() {
     let host = || expr(labels::HOSTNAME, "In", &["gone"]);
     for (kind, hosts_count) in [("local", false), ("hostPath", false), ("csi", true)] {
