@@ -36,7 +36,7 @@ pub struct Kubelet {
 
 /// `maxPods`: a number, or an expression over the machine's facts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "a whole number from 0 to 4294967295, or an expression, is needed here")]
+#[serde(untagged, expecting = "a whole number from 0 to 2147483647, or an expression, is needed here")]
 pub enum MaxPods {
     Fixed(u32),
     Expression(String),
@@ -94,6 +94,17 @@ impl Kubelet {
         let fields: Document = serde_path_to_error::deserialize(serde_json::Value::Object(raw.clone())).map_err(|error| {
             KubeletError::Undecodable { field: format!(".{}", error.path()), reason: words::plain(&error.inner().to_string()) }
         })?;
+        let fixed = match fields.max_pods {
+            Some(MaxPods::Fixed(pods)) => Some(pods),
+            _ => None,
+        };
+        // The kubelet's own numbers have a sign.
+        for (field, number) in [("maxPods", fixed), ("podsPerCore", fields.pods_per_core)] {
+            if let Some(number) = number.filter(|number| i32::try_from(*number).is_err()) {
+                let reason = format!("{number} is too large: at most {}", i32::MAX);
+                return Err(KubeletError::Undecodable { field: format!(".{field}"), reason });
+            }
+        }
         Ok(Self {
             raw,
             max_pods: fields.max_pods,

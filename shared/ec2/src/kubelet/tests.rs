@@ -118,6 +118,11 @@ fn whole_numbers_may_be_written_with_a_point() {
     let read = Kubelet::parse(Some(&json!({"maxPods": 110.0, "podsPerCore": 4.0}))).unwrap();
     assert_eq!(read, Kubelet::parse(Some(&json!({"maxPods": 110, "podsPerCore": 4}))).unwrap());
     assert!(Kubelet::parse(Some(&json!({"maxPods": 1e300}))).is_err());
+    for field in ["maxPods", "podsPerCore"] {
+        assert!(Kubelet::parse(Some(&json!({field: i32::MAX}))).is_ok());
+        let error = Kubelet::parse(Some(&json!({field: i64::from(i32::MAX) + 1}))).unwrap_err().to_string();
+        assert_eq!(error, format!("spec.kubelet.{field}: 2147483648 is too large: at most 2147483647"));
+    }
 }
 
 #[test]
@@ -127,7 +132,7 @@ fn a_field_that_does_not_decode_is_named_in_plain_words() {
         said(json!({"podsPerCore": "ten"})),
         "spec.kubelet.podsPerCore: a whole number from 0 on is needed here, not the text \"ten\""
     );
-    let of_pods = "spec.kubelet.maxPods: a whole number from 0 to 4294967295, or an expression, is needed here";
+    let of_pods = "spec.kubelet.maxPods: a whole number from 0 to 2147483647, or an expression, is needed here";
     assert_eq!((said(json!({"maxPods": 1.5})), said(json!({"maxPods": -1}))), (of_pods.to_owned(), of_pods.to_owned()));
     assert_eq!(said(json!([])), "spec.kubelet: it must be an object");
 }
