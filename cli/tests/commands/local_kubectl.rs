@@ -298,6 +298,17 @@ fn explain_names_pools_that_were_not_asked() {
 }
 
 #[test]
+fn a_disruption_budget_has_its_status_at_once_and_keeps_it() {
+    let budget = "apply -f -\n{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web}, spec: {maxUnavailable: 1, selector: \
+                  {matchLabels: {app: inflate}}}}\nEOF\n";
+    let (pool, inflate) = (demo("pool.yaml"), demo("inflate.yaml"));
+    let begin = format!("apply -f {pool}\napply -f {inflate}\nscale deploy inflate --replicas 2\nadvance 5m\n");
+    let text = answered(&format!("{begin}{budget}get pdb\n{budget}advance 10s\n{budget}"));
+    assert!(text.contains("web   N/A            1                1                    0s"), "{text}");
+    assert_eq!(text.matches("poddisruptionbudget/web unchanged").count(), 2, "{text}");
+}
+
+#[test]
 fn machines_of_a_dump_say_when_they_expire() {
     let pool = std::fs::read_to_string(demo("pool.yaml")).unwrap();
     let short = pool.replacen("expireAfter: 720h", "expireAfter: 30m", 1);

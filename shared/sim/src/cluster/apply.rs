@@ -3,7 +3,7 @@
 use super::objects::Tabled;
 use super::{Cluster, NodeGroup};
 use jiff::Timestamp;
-use whittle_api::k8s::{ConfigMap, Deployment, Node, Pod};
+use whittle_api::k8s::{ConfigMap, Deployment, Node, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::manifest::{ClusterConfig, Object};
 
@@ -82,7 +82,7 @@ impl Cluster {
                 self.ensure_namespace(&name, now);
                 if known { Applied::Unchanged } else { Applied::Created }
             }
-            Object::PodDisruptionBudget(object) => self.put(*object, |_, _| {}, now),
+            Object::PodDisruptionBudget(object) => self.apply_budget(*object, now),
             Object::PriorityClass(object) => self.put(*object, |_, _| {}, now),
             Object::PersistentVolumeClaim(object) => self.put(*object, |_, _| {}, now),
             Object::PersistentVolume(object) => self.put(*object, |_, _| {}, now),
@@ -93,6 +93,13 @@ impl Cluster {
             // Their pods are not created.
             Object::ReplicationController(_) | Object::Job(_) | Object::Legacy(_) | Object::Unknown { .. } => Applied::Ignored,
         }
+    }
+
+    /// Its status is there at once, as good as it is with a cluster's controller.
+    fn apply_budget(&mut self, budget: PodDisruptionBudget, now: Timestamp) -> Applied {
+        let applied = self.put(budget, |old: &PodDisruptionBudget, new| new.status = old.status.clone(), now);
+        self.update_budgets();
+        applied
     }
 
     fn apply_groups(&mut self, config: &ClusterConfig) -> Applied {
