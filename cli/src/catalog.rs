@@ -20,13 +20,13 @@ Examples:
 Exit code: 0 if the catalog is printed, 1 if the output cannot be written, 2 if there is no such region or type.")]
 pub struct CatalogArgs {
     /// The region whose tables are printed
-    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
+    #[arg(long, value_name = "REGION", value_parser = crate::place::region)]
     pub region: String,
     /// Only this instance type; may be given more than once
     #[arg(long = "type", value_name = "NAME")]
     pub types: Vec<String>,
     /// Name the zones after another region, for which there are no tables; its prices are to be corrected
-    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
+    #[arg(long, value_name = "REGION", value_parser = crate::place::region)]
     pub rename: Option<String>,
 }
 

@@ -4,7 +4,7 @@
 const NAME_MAX: usize = 100;
 
 /// The name of a cluster.
-pub(super) fn cluster(text: &str) -> Result<String, String> {
+pub(crate) fn cluster(text: &str) -> Result<String, String> {
     let first = text.chars().next().is_some_and(|letter| letter.is_ascii_alphanumeric());
     let all = text.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_');
     let valid = first && all && text.len() <= NAME_MAX;
@@ -23,7 +23,7 @@ pub(crate) fn region(text: &str) -> Result<String, String> {
 }
 
 /// A version of Kubernetes, such as `1.33`.
-pub(super) fn kubernetes_version(text: &str) -> Result<String, String> {
+pub(crate) fn kubernetes_version(text: &str) -> Result<String, String> {
     let minor = text.strip_prefix("1.").and_then(|minor| minor.parse::<u8>().ok());
     let valid = minor.is_some_and(|minor| text == format!("1.{minor}"));
     valid.then(|| text.to_owned()).ok_or_else(|| "EKS has no such version: write it as in 1.33, without the patch level".to_owned())

@@ -60,7 +60,7 @@ pub struct CostArgs {
     #[arg(value_parser = numbers::within::<u32>(1..=100))]
     pub clusters: u32,
     /// The region whose prices count
-    #[arg(long, value_name = "REGION", default_value = "us-east-1", value_parser = crate::local::place::region)]
+    #[arg(long, value_name = "REGION", default_value = "us-east-1", value_parser = crate::place::region)]
     pub region: String,
     /// With every metric: the template's parameter Metrics is full
     #[arg(long)]

@@ -4,6 +4,7 @@ pub(crate) mod besides;
 mod groups;
 pub(crate) mod history;
 mod remedies;
+mod subject;
 
 #[cfg(test)]
 mod tests;
@@ -20,9 +21,10 @@ use history::History;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use subject::{Subject, subject};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
-use whittle_api::{ClusterObjects, labels};
+use whittle_api::labels;
 use whittle_disruption::Decision;
 use whittle_model::disruption::Command;
 use whittle_model::pods;
@@ -270,75 +272,6 @@ impl Move {
             "node": pod.spec.node_name,
             "move": {"reason": self.reason, "to": to},
         })
-    }
-}
-
-/// The object to explain.
-enum Subject<'a> {
-    Pod(&'a Pod),
-    Node(&'a str),
-    NodeClaim(&'a str),
-    NodePool(&'a NodePool),
-    /// Its kind, namespace and name, and its pods.
-    Workload(String, Vec<&'a Pod>),
-}
-
-impl Subject<'_> {
-    /// Its form on the command line.
-    fn written(&self) -> String {
-        match self {
-            Subject::Pod(pod) => format!("pod/{}", pod.metadata.key()),
-            Subject::Node(name) => format!("node/{name}"),
-            Subject::NodeClaim(name) => format!("nodeclaim/{name}"),
-            Subject::NodePool(pool) => format!("nodepool/{}", NodePool::given_name(&pool.metadata.name)),
-            Subject::Workload(name, _) => name.clone(),
-        }
-    }
-
-    /// Its namespace, if it is in one.
-    fn namespace(&self) -> Option<&str> {
-        match self {
-            Subject::Pod(pod) => Some(&pod.metadata.namespace),
-            Subject::Workload(name, _) => name.split('/').nth(1),
-            Subject::Node(_) | Subject::NodeClaim(_) | Subject::NodePool(_) => None,
-        }
-    }
-}
-
-fn subject<'a>(objects: &'a ClusterObjects, wanted: &str, namespace: Option<&str>) -> Result<Subject<'a>, ExplainError> {
-    let pods = objects.pods.iter().map(Subject::Pod);
-    let nodes = objects.nodes.iter().map(|node| Subject::Node(&node.metadata.name));
-    let claims = objects.node_claims.iter().map(|claim| Subject::NodeClaim(&claim.metadata.name));
-    let pools = objects.node_pools.iter().map(Subject::NodePool);
-    let workloads = groups::workloads(&objects.pods).into_iter().map(|(name, pods)| Subject::Workload(name, pods));
-    let all: Vec<Subject<'a>> = pods.chain(nodes).chain(claims).chain(pools).chain(workloads).collect();
-    let means = |subject: &Subject<'_>| {
-        let written = subject.written();
-        // Written with its kind, without it, or by its name alone.
-        let (_, bare) = written.split_once('/').unwrap_or(("", &written));
-        let short = match subject {
-            Subject::Workload(name, _) => {
-                let mut parts = name.split('/');
-                let (kind, _, own) = (parts.next().unwrap_or_default(), parts.next(), parts.next().unwrap_or_default());
-                own == wanted || wanted.split_once('/') == Some((kind, own))
-            }
-            Subject::Pod(pod) => pod.metadata.name == wanted || format!("pod/{}", pod.metadata.name) == wanted,
-            _ => false,
-        };
-        let is_there = namespace.is_none_or(|wanted| subject.namespace().is_none_or(|own| own == wanted));
-        is_there && (written == wanted || bare == wanted || short)
-    };
-    let name = wanted.rsplit('/').next().unwrap_or(wanted);
-    let near: Vec<String> = all.iter().map(Subject::written).filter(|w| !name.is_empty() && w.contains(name)).take(5).collect();
-    let mut found: Vec<Subject<'a>> = all.into_iter().filter(means).collect();
-    // A node and its claim of the same name are one machine.
-    if found.iter().all(|subject| matches!(subject, Subject::Node(_) | Subject::NodeClaim(_))) {
-        found.truncate(1);
-    }
-    match found.len() {
-        0 => Err(ExplainError::Unknown(wanted.to_owned(), near)),
-        1 => Ok(found.remove(0)),
-        _ => Err(ExplainError::Several(wanted.to_owned(), found.iter().map(Subject::written).collect())),
     }
 }
 

@@ -149,7 +149,18 @@ fn an_unknown_or_ambiguous_name_is_an_error_with_a_suggestion() {
     assert_eq!(error("huge"), "\"huge\" may be any of pod/default/huge, pod/other/huge; write it as here");
     let unknown = "is no pod, node, nodeclaim, nodepool or workload of those that are given";
     assert_eq!(error("absent"), format!("\"absent\" {unknown}; name one of them, or add its file with -f"));
+    assert_eq!(
+        error("huges"),
+        format!("\"huges\" {unknown} (there is pod/default/huge, pod/other/huge); name one of them, or add its file with -f")
+    );
     assert_eq!(error("fres"), format!("\"fres\" {unknown} (there is pod/default/fresh); name one of them, or add its file with -f"));
+}
+
+#[test]
+fn a_machine_may_be_named_by_its_id() {
+    let files = Files::new("ids");
+    assert_eq!(files.explain("i-1", Format::Text).unwrap(), files.explain("node/n1", Format::Text).unwrap());
+    assert!(files.explain("i-11", Format::Text).is_err());
 }
 
 /// The cluster with a second node of the same kind, which holds nothing but one small pod.

@@ -13,7 +13,7 @@ pub struct DeploymentArgs {
     #[arg(long, value_name = "STACK", default_value = "whittle", value_parser = stack_name)]
     pub stack: String,
     /// Region of the deployment and of its clusters, if not the default one of the aws command
-    #[arg(long, value_parser = crate::local::place::region)]
+    #[arg(long, value_parser = crate::place::region)]
     pub region: Option<String>,
     /// Profile of the aws command
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]

@@ -6,7 +6,6 @@ pub mod demo;
 #[cfg(test)]
 mod disrupting;
 mod kinds;
-pub(crate) mod place;
 pub mod prompt;
 pub mod report;
 mod rows;
@@ -67,13 +66,13 @@ pub struct LocalArgs {
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
     /// Name of the simulated cluster
-    #[arg(long, default_value = "demo", value_parser = place::cluster)]
+    #[arg(long, default_value = "demo", value_parser = crate::place::cluster)]
     pub cluster: String,
     /// Region, whose instance types, zones and prices are used, as far as the tables have them (docs/catalog.md)
-    #[arg(long, default_value = "us-east-1", value_parser = place::region)]
+    #[arg(long, default_value = "us-east-1", value_parser = crate::place::region)]
     pub region: String,
     /// Kubernetes version
-    #[arg(long, default_value = "1.33", value_parser = place::kubernetes_version)]
+    #[arg(long, default_value = "1.33", value_parser = crate::place::kubernetes_version)]
     pub kubernetes_version: String,
     /// Determines everything random
     #[arg(long, default_value_t = 1, value_parser = numbers::within::<u64>(0..=u64::MAX), allow_negative_numbers = true)]

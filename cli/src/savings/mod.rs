@@ -59,7 +59,7 @@ pub struct SavingsArgs {
     #[command(flatten)]
     pub stack: StackArgs,
     /// Region of the deployment, if not the default one of the aws command
-    #[arg(long, requires = "stack", value_parser = crate::local::place::region)]
+    #[arg(long, requires = "stack", value_parser = crate::place::region)]
     pub region: Option<String>,
     /// Only of this cluster of the deployment; of all unless given
     #[arg(long, value_name = "NAME", requires = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]

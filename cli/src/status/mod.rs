@@ -39,7 +39,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub stack: StackArgs,
     /// The region of the stack, and of prices where no node names it
-    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
+    #[arg(long, value_name = "REGION", value_parser = crate::place::region)]
     pub region: Option<String>,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     pub print: bool,
     /// Region of the deployment, if not the default one of the aws command
-    #[arg(long, value_parser = crate::local::place::region)]
+    #[arg(long, value_parser = crate::place::region)]
     pub region: Option<String>,
     /// Profile of the aws command
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]

@@ -1,7 +1,7 @@
 //! The commands of the prompt, in kubectl's spelling.
 
 use super::ec2::Ec2;
-use crate::local::kinds;
+use crate::similar;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -439,7 +439,7 @@ pub(super) fn refusal(words: &[String]) -> String {
     if let Some((_, remedy)) = ELSEWHERE.iter().find(|(verbs, _)| verbs.contains(&verb)) {
         return format!("`{verb}` does not work here: {remedy}");
     }
-    match kinds::nearest(verb, verbs()) {
+    match similar::nearest(verb, verbs()) {
         Some(near) => format!("{verb:?} is no command; did you mean `{near}`? `help` lists them"),
         None => format!("{verb:?} is no command; `help` lists them"),
     }

@@ -1,6 +1,6 @@
 //! `ec2 describe`: everything that EC2 knows about one machine, and what it was launched with.
 
-use crate::local::kinds;
+use crate::similar;
 use serde_json::{Map, Value, json};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_sim::World;
@@ -23,7 +23,7 @@ pub(super) fn describe(world: &World, name: &str) -> Result<String, String> {
     if node.is_some() {
         return Err(format!("node {name} is not Whittle's: the simulated EC2 does not know its machine"));
     }
-    let near = kinds::nearest_name(name, known(world)).map(|near| format!("; did you mean {near}?"));
+    let near = similar::nearest_name(name, known(world)).map(|near| format!("; did you mean {near}?"));
     let near = near.unwrap_or_else(|| "; `ec2 show instances` and `ec2 show launch-templates` list what there is".to_owned());
     Err(format!("there is no node, instance or launch template {name:?}{near}"))
 }
