@@ -227,6 +227,7 @@ impl Findings {
                     let mut remarks: Vec<String> = source::requirements::remarks(pool).iter().map(ToString::to_string).collect();
                     // What is wrong with single ones says more.
                     remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
+                    remarks.extend(pools::of_two_kinds(pool, &node_pools));
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
                     if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));

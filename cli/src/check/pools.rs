@@ -92,3 +92,13 @@ fn region_of(pool: &NodePool) -> &'static str {
     let named = |value: &String| offline::REGIONS.iter().copied().find(|region| value.starts_with(region));
     values.find_map(named).unwrap_or("us-east-1")
 }
+
+/// That a Provisioner has the name of a NodePool.
+pub(super) fn of_two_kinds(pool: &NodePool, all: &[&NodePool]) -> Option<String> {
+    let is_other = |other: &&&NodePool| other.is_converted_provisioner() && other.metadata.name == pool.metadata.name;
+    let other = all.iter().find(is_other).filter(|_| !pool.is_converted_provisioner())?;
+    Some(format!(
+        "Provisioner {:?} has its name: both launch nodes, each its own; delete the Provisioner once the NodePool is to have all",
+        other.metadata.name
+    ))
+}

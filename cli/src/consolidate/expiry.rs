@@ -12,7 +12,8 @@ pub(super) fn remarks(read: &Manifests) -> Vec<Remark> {
     read.objects.node_claims.iter().filter(due).map(told).collect()
 }
 
-const EXPIRED: &str = "has expired (spec.expireAfter): its node is drained whatever budgets say, and replaced once its pods wait";
+const EXPIRED: &str =
+    "has expired (spec.expireAfter): its node is drained whatever budgets and verdicts say, and replaced once its pods wait";
 
 /// When the machine of this Node or NodeClaim expires; empty if it never does.
 pub(crate) fn line(name: &str, read: &Manifests) -> String {

@@ -44,6 +44,8 @@ pub struct Replicas {
     /// NAME or NAMESPACE/NAME.
     name: String,
     count: i32,
+    /// Whether there need be no workload of this name.
+    is_optional: bool,
 }
 
 impl FromStr for Replicas {
@@ -57,7 +59,7 @@ impl FromStr for Replicas {
             if is_number(count) { format!("{count} is more than the {REPLICAS_MAX} replicas that are planned for") } else { form() }
         };
         let count: i32 = count.parse().map_err(|_| much(count))?;
-        replicas_fault(count, REPLICAS_MAX).map_or(Ok(Self { name: name.to_owned(), count }), Err)
+        replicas_fault(count, REPLICAS_MAX).map_or(Ok(Self { name: name.to_owned(), count, is_optional: false }), Err)
     }
 }
 
@@ -68,6 +70,11 @@ impl fmt::Display for Replicas {
 }
 
 impl Replicas {
+    /// The same, of a workload that there need not be.
+    pub(super) fn if_there(&self) -> Self {
+        Self { is_optional: true, ..self.clone() }
+    }
+
     fn means(&self, metadata: &ObjectMeta) -> bool {
         self.name == metadata.name || self.name == metadata.key()
     }
@@ -195,6 +202,7 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
         let shown = |at: &usize| format!("{} {}", makers[*at].kind, makers[*at].metadata.key());
         let wrong = |message: String| ReadError::Replicas { name: replicas.to_string(), message };
         match meant[..] {
+            [] if replicas.is_optional => {}
             [] => {
                 let known: Vec<String> = (0..makers.len()).take(10).map(|at| shown(&at)).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -136,6 +136,10 @@ fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
                 notes.extend(read.misspelt);
                 return false;
             }
+            Ok(read) if !read.skipped.is_empty() => {
+                notes.extend(read.skipped.iter().map(|skipped| format!("{skipped} of --changed is of a kind that changes nothing here")));
+                return false;
+            }
             Ok(read) => [read.refused, read.warnings].concat(),
             Err(ReadError::Manifest(faults)) => faults,
             // Of settings; it is told where all are read.
@@ -310,7 +314,8 @@ fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>) 
             pods += 1;
         }
         if 0 < pods {
-            notes.push(format!("DaemonSet {}: as after its rollout: {pods} of its pods have its new template", set.metadata.key()));
+            let pods = if pods == 1 { "1 of its pods has".to_owned() } else { format!("{pods} of its pods have") };
+            notes.push(format!("DaemonSet {}: as after its rollout: {pods} its new template", set.metadata.key()));
         }
     }
     notes

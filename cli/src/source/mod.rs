@@ -132,10 +132,15 @@ impl Source {
 
     /// The same, and what there is without the objects of --changed, if any are given.
     pub(crate) fn read_with_unchanged(&self, command: &str) -> Result<(Manifests, Market, Option<Unchanged>), ReadError> {
-        let (reading, mut layers) = self.begin(command, None)?;
+        let (mut reading, mut layers) = self.begin(command, None)?;
         let unchanged = layers.without_changes();
         let (read, market) = reading.complete(layers)?;
         read.remarks.iter().for_each(|remark| complain!("{remark}"));
+        // What is to have other numbers may be new.
+        let known: Vec<Replicas> = self.replicas.iter().map(Replicas::if_there).collect();
+        if matches!(reading.expansion, Expansion::Missing(_)) {
+            reading.expansion = Expansion::Missing(&known);
+        }
         Ok((read, market, unchanged.map(|unchanged| reading.complete(unchanged))))
     }
 
@@ -192,6 +197,7 @@ impl Reading<'_> {
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
         let mut remarks = ignored(&found);
         remarks.extend(gated(&found));
+        remarks.extend(other_schedulers(&found));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if !found.objects.node_overlays.is_empty() {
             remarks.extend(unused_overlays(&found, &market.types));
@@ -284,6 +290,20 @@ fn gated(read: &Manifests) -> Option<Remark> {
     (0 < pods).then(|| {
         Remark::note(format!("{are} held back by spec.schedulingGates: nothing is planned for what waits so until they are removed"))
     })
+}
+
+/// That pods which wait are those of another scheduler, whose rules nobody here knows.
+fn other_schedulers(read: &Manifests) -> Vec<Remark> {
+    let is_other = |pod: &&Pod| !matches!(pod.spec.scheduler_name.as_str(), "" | "default-scheduler");
+    let mut pods: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in read.objects.pods.iter().filter(|pod| !pod.is_bound() && !pod.is_terminal()).filter(is_other) {
+        *pods.entry(&pod.spec.scheduler_name).or_default() += 1;
+    }
+    let told = |(name, pods): (&str, usize)| {
+        let wait = if pods == 1 { "1 pod waits".to_owned() } else { format!("{pods} pods wait") };
+        Remark::note(format!("{wait} for the scheduler {name:?} (spec.schedulerName): planned as if it bound pods as Kubernetes' own does"))
+    };
+    pods.into_iter().map(told).collect()
 }
 
 /// NodePools whose machine cost is invalid.

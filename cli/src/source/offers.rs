@@ -32,7 +32,7 @@ pub struct Offers {
     /// What this region sells, from built-in tables, as far as the EC2NodeClasses among the manifests admit it. On-demand prices
     /// are published ones, of another region where the tables have none of this one, which is said then; spot prices are made up, between
     /// 25 % and 60 % of these. Without this and --instance-types: the region that the nodes' labels name.
-    #[arg(long, value_name = "REGION", value_parser = crate::local::place::region)]
+    #[arg(long, value_name = "REGION", value_parser = crate::place::region)]
     pub region: Option<String>,
 }
 
@@ -144,7 +144,13 @@ fn elsewhere_than(region: &str, manifests: &Manifests) -> Option<String> {
     let of = |node: &Node| node.metadata.label(labels::REGION).filter(|of| *of != region).map(str::to_owned);
     let others: BTreeSet<String> = manifests.objects.nodes.iter().filter_map(of).collect();
     let named = others.into_iter().collect::<Vec<_>>().join(", ");
-    (!named.is_empty()).then(|| format!("there are nodes in {named}: the prices of {region} count for them, and may differ"))
+    let said = || {
+        format!(
+            "there are nodes in {named}: the prices of {region} count for them, and may differ; whether something cheaper is sold there is not \
+             known"
+        )
+    };
+    (!named.is_empty()).then(said)
 }
 
 /// The currency of a catalog, which names its region; if it does not, that of the nodes' region.

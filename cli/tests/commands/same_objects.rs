@@ -135,10 +135,23 @@ fn a_change_is_told_from_what_there_is_without_it() {
     );
     let planned = run(&["plan", "--replicas", "web=3", "--changed", &workload], &[&dump, &pool]);
     assert!(
-        out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("there is nothing to compare with: "),
+        out(&planned).contains("4 of 4 pods placed") && out(&planned).contains("without --changed: 1 of 1 pods placed"),
         "{}",
         out(&planned)
     );
+}
+
+#[test]
+fn a_change_of_a_kind_that_is_not_read_changes_nothing() {
+    let files = Files::new("odd-kind");
+    let (dump, pool) = (files.write("dump.yaml", &[pod("a", "1")]), seed("004-provisioner-default.yaml"));
+    let odd =
+        files.write("odd.yaml", &["{apiVersion: example.com/v1, kind: Gadget, metadata: {name: it}}\n---\n".to_owned(), pod("b", "1")]);
+    let planned = run(&["plan", "--changed", &odd], &[&dump, &pool]);
+    let said = err(&planned);
+    assert!(said.contains("note: example.com/v1 Gadget it of --changed is of a kind that changes nothing here\n"), "{said}");
+    assert!(!said.contains("Gadget \"it\" of --changed is new") && !said.contains("skipped example"), "{said}");
+    assert!(said.contains("Pod \"b\" of --changed is new") && out(&planned).starts_with("2 of 2 pods placed"), "{said}");
 }
 
 /// A node of the default Provisioner with pods of a Deployment, as a dump has them.
@@ -212,7 +225,7 @@ fn a_changed_daemon_set_takes_of_its_nodes_what_it_takes_after_its_rollout() {
     let (same, more) = (planned(1), planned(3));
     assert!(out(&same).contains("0 new machines") && !err(&same).contains("rollout"), "{}{}", out(&same), err(&same));
     assert!(out(&more).contains("1 new machine,"), "{}{}", out(&more), err(&more));
-    assert!(err(&more).contains("DaemonSet default/agent: as after its rollout: 1 of its pods have its new template"), "{}", err(&more));
+    assert!(err(&more).contains("DaemonSet default/agent: as after its rollout: 1 of its pods has its new template"), "{}", err(&more));
 }
 
 /// Applied, it would change nothing.

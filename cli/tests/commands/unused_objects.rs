@@ -32,6 +32,42 @@ fn price(output: &Output) -> f64 {
 }
 
 #[test]
+fn what_is_planned_otherwise_than_it_may_come_is_said() {
+    let pods = |spec: &str| PODS.replace("spec: {", &format!("spec: {{{spec}, "));
+    let volcano = planned(&format!("{}{}", pods("schedulerName: volcano"), pool("")));
+    assert!(out(&volcano).starts_with("1 of 1 pods placed"), "{}", out(&volcano));
+    assert!(
+        err(&volcano).contains("note: 1 pod waits for the scheduler \"volcano\" (spec.schedulerName): planned as if"),
+        "{}",
+        err(&volcano)
+    );
+    let terms = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}";
+    let empty = planned(&format!("{}{}", pods(terms), pool("")));
+    assert!(out(&empty).starts_with("0 of 1 pods placed") && out(&empty).contains("an empty term matches no node"), "{}", out(&empty));
+    let checked = whittle(&["check", "-f", "-"], &pods(terms));
+    let warning = "warning: Pod \"a\", spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]: an \
+                   empty term matches no node, so that its pods never run";
+    assert!(out(&checked).contains(warning), "{}", out(&checked));
+}
+
+#[test]
+fn a_class_with_more_pods_than_a_kubelet_counts_launches_nothing() {
+    let class = "---\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: c}, spec: {role: r, kubelet: {maxPods: 2147483648}, \
+                 amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}}\n";
+    let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{}{class}", pool("")));
+    assert!(out(&planned).starts_with("0 of 1 pods placed"), "{}", out(&planned));
+    assert!(err(&planned).contains("spec.kubelet.maxPods: 2147483648 is too large: at most 2147483647"), "{}", err(&planned));
+}
+
+#[test]
+fn a_provisioner_and_a_node_pool_of_one_name_are_remarked() {
+    let both =
+        pool("") + "---\n{apiVersion: karpenter.sh/v1alpha5, kind: Provisioner, metadata: {name: p}, spec: {providerRef: {name: c}}}\n";
+    let checked = whittle(&["check", "-f", "-"], &both);
+    assert!(out(&checked).contains("warning: NodePool \"p\", Provisioner \"p\" has its name: both launch nodes"), "{}", out(&checked));
+}
+
+#[test]
 fn an_invalid_pool_launches_nothing_and_says_which_field_is_wrong() {
     let good = planned(&format!("{PODS}{}", pool("")));
     assert!(good.status.success() && out(&good).starts_with("1 of 1 pods placed"), "{}{}", out(&good), err(&good));
