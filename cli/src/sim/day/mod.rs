@@ -15,6 +15,7 @@ use crate::local::session::{Place, Session, SessionError};
 use crate::numbers;
 use crate::printing::complain;
 use crate::savings::ledger_of;
+use crate::source::ObjectiveArg;
 use clap::Args;
 use jiff::Timestamp;
 use load::APPS;
@@ -22,6 +23,7 @@ use moves::{Moves, OBSERVE_EVERY};
 use replan::Replanned;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use whittle_api::objective::MACHINE_COST;
 use whittle_disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
 use whittle_units::Price;
@@ -56,6 +58,9 @@ pub struct DayArgs {
     /// Cores of the largest machine that the pool buys, 0 for any
     #[arg(long, default_value_t = 8, value_parser = numbers::within::<u32>(0..=1_000), allow_negative_numbers = true)]
     pub cores: u32,
+    /// Which plans Whittle takes for the best. Karpenter's are the cheapest that its packing finds
+    #[arg(long, value_enum, default_value = "balanced")]
+    pub objective: ObjectiveArg,
     /// Also print what a moment cost, each time before the load changes
     #[arg(long)]
     pub trace: bool,
@@ -73,6 +78,8 @@ pub struct Day {
     /// Billionths of a dollar, summed minute by minute.
     pub nanos: u128,
     pub nodes_peak: usize,
+    /// Machines that were there, summed minute by minute.
+    pub machine_minutes: u128,
     pub machines_started: usize,
     /// Minutes that pods were pending, summed over pods.
     pub waiting_minutes: usize,
@@ -85,6 +92,13 @@ pub struct Day {
     pub violations: Vec<String>,
     /// Moments before the load changed.
     pub samples: Vec<Sample>,
+}
+
+impl Day {
+    /// With the constant that each machine costs besides its price, under the objective `balanced`.
+    fn with_machine_costs(&self) -> u128 {
+        self.nanos + self.machine_minutes * u128::from(MACHINE_COST.nanos()) / 60
+    }
 }
 
 /// The machines at the end of a minute.
@@ -169,6 +183,7 @@ fn table(ours: &Day, theirs: &Day) -> String {
         let _ = writeln!(out, "{name:<44}{:>14}{:>14}", value(ours), value(theirs));
     };
     row("dollars", &|day| format!("{:.2}", dollars(day.nanos)));
+    row("dollars, with what machines cost besides", &|day| format!("{:.2}", dollars(day.with_machine_costs())));
     row("machines at the peak", &|day| day.nodes_peak.to_string());
     row("machines started", &|day| day.machines_started.to_string());
     row("minutes of pending pods", &|day| day.waiting_minutes.to_string());
@@ -192,7 +207,8 @@ fn dollars(nanos: u128) -> f64 {
 /// The manifests are refused.
 pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) -> Result<Day, SessionError> {
     let mut session = Session::new(&Place::default());
-    let scheduling = Scheduling { reference_packing: reference, ..Scheduling::default() };
+    let objective = args.objective.objective();
+    let scheduling = Scheduling { reference_packing: reference, objective, ..Scheduling::default() };
     session.set(Settings { scheduling, ..session.settings() });
     session.apply_text("pool.yaml", &args.pool())?;
     for app in 0..APPS {
@@ -225,6 +241,7 @@ pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) 
         day.nanos += u128::from(world.cost().nanos()) / 60;
         let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
         day.nodes_peak = day.nodes_peak.max(running);
+        day.machine_minutes += running as u128;
         let (_, starting, pending) = world.cluster.pod_counts(|_| true);
         day.waiting_minutes += starting + pending;
         day.verdict_age = day.verdict_age.max(verdicts::oldest(&world));
@@ -257,7 +274,17 @@ mod tests {
     use super::*;
 
     fn args(kind: Kind, nodes: u32) -> DayArgs {
-        DayArgs { kind, nodes, hours: None, from: 0, memory: Memory::Mixed, capacity_type: CapacityType::OnDemand, cores: 8, trace: false }
+        DayArgs {
+            kind,
+            nodes,
+            hours: None,
+            from: 0,
+            memory: Memory::Mixed,
+            capacity_type: CapacityType::OnDemand,
+            cores: 8,
+            objective: ObjectiveArg::Balanced,
+            trace: false,
+        }
     }
 
     #[test]
