@@ -127,8 +127,8 @@ fn a_command_waits_and_is_validated_again_before_it_is_executed() {
 #[test]
 fn an_invalidated_multi_node_command_is_replaced_by_a_single_node_command_in_the_same_run() {
     let many = |world: &World| waiting_command(world).is_some_and(|found| found.method == Method::MultiNode);
-    // Which pods go, and so whether a node is left empty, is drawn.
-    let found = (6..12).find_map(|after| {
+    // How much is left on each node decides which command comes first.
+    let found = (14..20).find_map(|after| {
         let mut session = scaled_down(42, after);
         let limit = session.now() + SignedDuration::from_mins(10);
         session.simulation.run_while_not(limit, many).then_some(session)

@@ -4,11 +4,8 @@ use std::iter::Sum;
 use std::ops::Add;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodeClaim;
-use whittle_model::pods::is_daemon_owned;
+use whittle_model::pods::{DELETION_COST, is_daemon_owned};
 use whittle_units::Timestamp;
-
-/// Annotation by which ReplicaSet controllers, and consolidation, prefer one pod over another for removal.
-const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Cost of evictions; [`Cost::ONE`] is that of one ordinary pod. Counted in units of 2^-27, the weight of one point of
 /// `pod-deletion-cost`, so that sums are exact.
@@ -52,7 +49,7 @@ impl Sum for Cost {
 
 /// Cost of evicting one pod: 1, adjusted by its deletion cost and priority, between -10 and 10.
 pub fn eviction_cost(pod: &Pod) -> Cost {
-    let deletion_cost = pod.metadata.annotation(POD_DELETION_COST).and_then(points).unwrap_or(0);
+    let deletion_cost = pod.metadata.annotation(DELETION_COST).and_then(points).unwrap_or(0);
     let priority = i64::from(pod.spec.priority.unwrap_or(0));
     // A point of priority weighs four points of deletion cost: 2^-25.
     let raw = Cost::ONE.0.saturating_add(deletion_cost).saturating_add(priority.saturating_mul(4));
@@ -103,7 +100,7 @@ mod tests {
     fn pod(deletion_cost: Option<&str>, priority: Option<i32>) -> Pod {
         let mut pod = Pod::default();
         if let Some(cost) = deletion_cost {
-            pod.metadata.annotations.insert(POD_DELETION_COST.to_owned(), cost.to_owned());
+            pod.metadata.annotations.insert(DELETION_COST.to_owned(), cost.to_owned());
         }
         pod.spec.priority = priority;
         pod

@@ -1,7 +1,9 @@
 //! What a pod requests, and whether it is to be scheduled.
 
+mod budgets;
 mod buffers;
 mod daemons;
+mod deletion;
 mod eligibility;
 mod ports;
 mod requests;
@@ -9,8 +11,10 @@ mod tolerations;
 mod validation;
 mod volumes;
 
+pub use budgets::{budget_covers, budget_status, is_ready};
 pub use buffers::{BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD, is_virtual, virtual_pods};
 pub use daemons::{daemon_pods, daemon_terms};
+pub use deletion::{DELETION_COST, DeletionRank, deletion_ranks};
 pub use eligibility::{
     Protection, do_not_disrupt, is_active, is_daemon_owned, is_provisionable, is_reschedulable, moves_with_its_node, needs_resource_claims,
 };

@@ -229,7 +229,7 @@ fn of_miss(miss: &NearestMiss) -> String {
         return format!("a larger disk in spec.blockDeviceMappings of its node class, or requests of at most {most}");
     }
     if resource == "pods" {
-        return "a higher spec.kubelet.maxPods in its node class, if that sets one, fewer DaemonSets, or requirements that larger types meet"
+        return "a higher spec.kubelet.maxPods in its node class, if that sets one, else requirements that larger types meet, or fewer DaemonSets"
             .to_owned();
     }
     if miss.largest <= Quantity::ZERO {

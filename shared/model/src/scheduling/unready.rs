@@ -63,6 +63,7 @@ impl Display for Unready {
         match self {
             Self::ClassMissing { class } => write!(f, "{class} does not exist"),
             Self::ClassNew { class } => write!(f, "{class} is being looked up, which takes some seconds"),
+            Self::Condition { object, reason, message } if reason.is_empty() && message.is_empty() => write!(f, "{object} is not ready"),
             Self::Condition { object, reason, message } if message.is_empty() => write!(f, "{object} is not ready: {reason}"),
             Self::Condition { object, reason, message } => write!(f, "{object} is not ready: {reason}: {message}"),
         }

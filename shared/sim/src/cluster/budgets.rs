@@ -2,7 +2,8 @@
 
 use super::Cluster;
 use jiff::Timestamp;
-use whittle_api::k8s::{IntOrString, PdbStatus, Pod, PodDisruptionBudget};
+use whittle_api::k8s::{PdbStatus, Pod, PodDisruptionBudget};
+use whittle_model::pods;
 
 /// The eviction API's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,51 +16,12 @@ pub enum Eviction {
     Confused(String),
 }
 
-/// How many of some pods a budget's number or percentage is, rounded up; `None` for one that no API server accepts.
-fn share(value: &IntOrString, of: i64) -> Option<i64> {
-    match value {
-        IntOrString::Int(count) => (0 <= *count).then_some(*count),
-        IntOrString::Text(text) => {
-            let percent = text.strip_suffix('%')?.parse::<u32>().ok().filter(|percent| *percent <= 100)?;
-            let product = i64::from(percent).saturating_mul(of);
-            Some(product / 100 + i64::from(product % 100 != 0))
-        }
-    }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    pod.condition("Ready").is_some_and(|condition| condition.status == "True")
-}
-
 impl Cluster {
-    fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-        budget.metadata.namespace == pod.metadata.namespace
-            && budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
-    }
-
     /// The status of a budget, computed from the pods.
     pub fn budget_status(&self, budget: &PodDisruptionBudget) -> PdbStatus {
-        let covered: Vec<&Pod> = self.objects.pods.values().filter(|pod| Self::covers(budget, pod) && !pod.is_terminal()).collect();
-        let healthy = covered.iter().filter(|pod| is_ready(pod) && !pod.metadata.is_deleting()).count();
-        let expected = self.expected_pods(&covered);
-        let desired = match (&budget.spec.min_available, &budget.spec.max_unavailable) {
-            (Some(_), Some(_)) => None,
-            (Some(least), None) => share(least, expected),
-            (None, Some(most)) => share(most, expected).map(|most| expected.saturating_sub(most)),
-            (None, None) => Some(expected),
-        };
-        let small = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
-        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
-        // What cannot be understood allows nothing.
-        let allowed = desired.map_or(0, |desired| healthy - desired.max(0));
-        let desired = desired.unwrap_or(expected).max(0);
-        PdbStatus {
-            disruptions_allowed: small(allowed.max(0)),
-            current_healthy: small(healthy),
-            desired_healthy: small(desired),
-            expected_pods: small(expected),
-            observed_generation: budget.metadata.generation.unwrap_or(1),
-        }
+        let covered: Vec<&Pod> = self.objects.pods.values().filter(|pod| pods::budget_covers(budget, pod) && !pod.is_terminal()).collect();
+        let healthy = covered.iter().filter(|pod| pods::is_ready(pod) && !pod.metadata.is_deleting()).count();
+        pods::budget_status(budget, i64::try_from(healthy).unwrap_or(i64::MAX), self.expected_pods(&covered))
     }
 
     /// How many pods the controllers of the covered pods desire; pods without controller count as themselves.
@@ -95,14 +57,15 @@ impl Cluster {
         }
         let is_running = pod.is_bound() && !pod.is_terminal() && !pod.metadata.is_deleting();
         if is_running && !self.skip_budgets {
-            let budgets: Vec<&PodDisruptionBudget> = self.objects.budgets.values().filter(|budget| Self::covers(budget, pod)).collect();
+            let budgets: Vec<&PodDisruptionBudget> =
+                self.objects.budgets.values().filter(|budget| pods::budget_covers(budget, pod)).collect();
             match budgets[..] {
                 [] => {}
                 [budget] => {
                     let status = self.budget_status(budget);
                     let lenient =
                         budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || status.current_healthy >= status.desired_healthy;
-                    let unhealthy_allowed = !is_ready(pod) && lenient;
+                    let unhealthy_allowed = !pods::is_ready(pod) && lenient;
                     if status.disruptions_allowed < 1 && !unhealthy_allowed {
                         let name = &budget.metadata.name;
                         return Eviction::Refused(format!(
@@ -132,7 +95,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whittle_api::k8s::PdbSpec;
+    use whittle_api::k8s::{IntOrString, PdbSpec};
 
     fn allowed(spec: PdbSpec) -> i32 {
         let mut cluster = Cluster::new("c".into(), "1.33", jiff::Timestamp::UNIX_EPOCH);

@@ -9,7 +9,7 @@ use whittle_api::k8s::{
     Toleration,
 };
 use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, SelectorRequirement, conditions, labels};
-use whittle_model::pods::{effective_requests, tolerates};
+use whittle_model::pods::{DeletionRank, deletion_ranks, effective_requests, is_ready, tolerates};
 use whittle_units::{Resources, fnv1a};
 
 /// The label that distinguishes the pods of different templates.
@@ -43,20 +43,19 @@ struct Replica {
     key: String,
     template_hash: String,
     ready: bool,
-    /// The order in which a Deployment deletes pods: unbound, pending, not ready, then the youngest.
-    deletion_rank: (bool, bool, bool, std::cmp::Reverse<Option<Timestamp>>, String),
+    deletion_rank: DeletionRank,
 }
 
 impl Replica {
-    fn of(pod: &Pod) -> Self {
-        let ready = pod.condition("Ready").is_some_and(|condition| condition.status == "True");
-        let created = std::cmp::Reverse(pod.metadata.creation_timestamp);
-        Self {
+    /// The pods of one Deployment.
+    fn all(pods: &[&Pod]) -> Vec<Self> {
+        let replica = |(pod, deletion_rank): (&&Pod, DeletionRank)| Self {
             key: pod.metadata.key(),
             template_hash: pod.metadata.label(TEMPLATE_HASH).unwrap_or_default().to_owned(),
-            ready,
-            deletion_rank: (pod.is_bound(), pod.status.phase == "Running", ready, created, pod.metadata.name.clone()),
-        }
+            ready: is_ready(pod),
+            deletion_rank,
+        };
+        pods.iter().zip(deletion_ranks(pods.iter().copied())).map(replica).collect()
     }
 }
 
@@ -89,7 +88,7 @@ impl Cluster {
             let hash = template_hash(&deployment.spec.template);
             let settled = pods.len() == wanted(deployment) && pods.iter().all(|pod| pod.metadata.label(TEMPLATE_HASH) == Some(&hash));
             (!settled && !deployment.metadata.is_deleting() && !self.is_terminating(&deployment.metadata.namespace))
-                .then(|| (deployment.clone(), pods.iter().map(|pod| Replica::of(pod)).collect()))
+                .then(|| (deployment.clone(), Replica::all(pods)))
         };
         self.objects.deployments.iter().filter_map(replicas).collect()
     }

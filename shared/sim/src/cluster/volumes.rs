@@ -4,8 +4,10 @@ use super::Cluster;
 use super::scheduler::term_holds;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
-use whittle_api::ObjectMeta;
-use whittle_api::k8s::{Node, Pod, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
+use whittle_api::k8s::{
+    Node, PersistentVolumeClaim, Pod, TopologySelectorRequirement, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+};
+use whittle_api::{ObjectMeta, labels};
 
 /// The time between the end of a volume's last pod and its detachment.
 const DETACHING: SignedDuration = SignedDuration::from_secs(20);
@@ -49,8 +51,30 @@ impl Cluster {
         names.into_iter().find(|name| !self.objects.volume_claims.contains_key(&key(name))).map(String::as_str)
     }
 
-    /// Whether a node is where the volumes of a pod are, as far as they are bound.
+    /// Whether a node is where the volumes of a pod are, or may be made.
     pub(super) fn volumes_reach(&self, pod: &Pod, node: &Node) -> bool {
+        self.bound_volumes_reach(pod, node) && self.classes_reach(pod, node)
+    }
+
+    /// Whether a node is where the classes of a pod's volumes that are still to be made allow them.
+    fn classes_reach(&self, pod: &Pod, node: &Node) -> bool {
+        let unbound = self.claims_of(pod).filter(|claim| claim.spec.volume_name.is_empty());
+        let mut classes = unbound.filter_map(|claim| self.objects.storage_classes.get(claim.spec.storage_class_name.as_deref()?));
+        let is_there = |one: &TopologySelectorRequirement| {
+            node.metadata.label(labels::normalized(&one.key)).is_some_and(|value| one.values.iter().any(|allowed| allowed == value))
+        };
+        classes.all(|class| {
+            let terms = &class.allowed_topologies;
+            terms.is_empty() || terms.iter().any(|term| term.match_label_expressions.iter().all(is_there))
+        })
+    }
+
+    fn claims_of<'c>(&'c self, pod: &'c Pod) -> impl Iterator<Item = &'c PersistentVolumeClaim> {
+        let names = pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        names.filter_map(|source| self.objects.volume_claims.get(&format!("{}/{}", pod.metadata.namespace, source.claim_name)))
+    }
+
+    fn bound_volumes_reach(&self, pod: &Pod, node: &Node) -> bool {
         let volumes = self.volumes_of(pod).into_iter().filter_map(|(name, _)| self.objects.volumes.get(&name));
         let required = volumes.filter_map(|volume| volume.spec.node_affinity.as_ref()?.required.as_ref());
         required.into_iter().all(|required| required.node_selector_terms.iter().any(|term| term_holds(term, node)))
@@ -58,10 +82,7 @@ impl Cluster {
 
     /// Persistent volumes of a pod, each with the pod's node.
     fn volumes_of(&self, pod: &Pod) -> Vec<(String, String)> {
-        let names = pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
-        let claims =
-            names.filter_map(|source| self.objects.volume_claims.get(&format!("{}/{}", pod.metadata.namespace, source.claim_name)));
-        let bound = claims.map(|claim| claim.spec.volume_name.clone()).filter(|name| !name.is_empty());
+        let bound = self.claims_of(pod).map(|claim| claim.spec.volume_name.clone()).filter(|name| !name.is_empty());
         bound.map(|name| (name, pod.spec.node_name.clone())).collect()
     }
 }
