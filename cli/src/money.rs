@@ -6,7 +6,7 @@ use whittle_units::Price;
 pub(crate) const HOURS_A_MONTH: f64 = 730.0;
 
 /// The currency in which AWS bills the regions of a partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Currency {
     /// US dollars.
     #[default]

@@ -6,6 +6,7 @@ mod tests;
 use crate::source::files;
 use clap::ValueEnum;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,7 +112,25 @@ fn faults(converted: &Converted) -> Vec<String> {
     let refused = converted.objects.iter().flat_map(|object| {
         validate::validate(object).into_iter().map(|fault| format!("{} {:?} as v1, {fault}", object.type_meta().1, object.key()))
     });
-    converted.errors.iter().map(ToString::to_string).chain(refused).collect()
+    converted.errors.iter().map(ToString::to_string).chain(refused).chain(merged(&converted.objects)).collect()
+}
+
+/// Objects of which several would have one name: applied, the last of them alone would remain.
+fn merged(objects: &[Object]) -> Vec<String> {
+    let mut first: BTreeMap<String, &Object> = BTreeMap::new();
+    let mut twice: BTreeSet<String> = BTreeSet::new();
+    for object in objects {
+        if *first.entry(title(object)).or_insert(object) != object {
+            twice.insert(title(object));
+        }
+    }
+    let told = |title: String| {
+        format!(
+            "{title}: several objects of the files become it, such as a Provisioner and a NodePool of one name, and only one could be applied: \
+             rename one of them, or convert their files one after the other"
+        )
+    };
+    twice.into_iter().map(told).collect()
 }
 
 fn print(output: Output, converted: &Converted, out: &mut dyn Write) -> io::Result<()> {

@@ -122,3 +122,16 @@ fn json_output_is_a_list_when_there_are_several_objects() {
     let value: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(value["items"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn a_provisioner_and_a_node_pool_of_one_name_do_not_become_one() {
+    let pool = "---\n{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default}, spec: {template: {spec: {nodeClassRef: {group: \
+                karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}}\n";
+    let provisioner =
+        "{apiVersion: karpenter.sh/v1alpha5, kind: Provisioner, metadata: {name: default}, spec: {providerRef: {name: default}}}\n";
+    let both = run_on(&["-".into()], &[], &format!("{provisioner}{pool}"));
+    assert!(both.code == ExitCode::from(2) && both.out.is_empty(), "{}", both.out);
+    assert!(both.err.contains("NodePool \"default\": several objects of the files become it"), "{}", both.err);
+    let twice = run_on(&["-".into()], &[], &format!("{pool}{pool}"));
+    assert_eq!(twice.code, ExitCode::SUCCESS, "the same object twice is one: {}", twice.err);
+}

@@ -5,7 +5,7 @@ mod deadlines;
 pub mod demo;
 #[cfg(test)]
 mod disrupting;
-mod kinds;
+pub(crate) mod kinds;
 pub mod prompt;
 pub mod report;
 mod rows;

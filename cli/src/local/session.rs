@@ -449,9 +449,11 @@ fn another_cluster(world: &World, config: &ClusterConfig) -> Option<String> {
         (&own.cluster, &own.region, &own.kubernetes_version) != (&described.cluster, &described.region, &described.kubernetes_version);
     let Place { cluster, region, kubernetes_version, .. } = described;
     let own = format!("{} in {} with Kubernetes {}", own.cluster, own.region, own.kubernetes_version);
+    let applied =
+        if config.managed_node_groups.is_empty() { "it has no managed node groups to apply" } else { "its node groups are applied" };
     differs.then(|| {
         format!(
-            "warning: its node groups are applied; the cluster stays {own}: start `whittle local --cluster {cluster} --region {region} \
+            "warning: {applied}; the cluster stays {own}: start `whittle local --cluster {cluster} --region {region} \
              --kubernetes-version {kubernetes_version}` for the one that it describes"
         )
     })

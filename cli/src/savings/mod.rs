@@ -91,7 +91,7 @@ fn duration(text: &str) -> Result<GoDuration, String> {
         Some(days) => format!("{}h", u64::from(days) * 24).parse::<GoDuration>(),
         None => text.parse(),
     };
-    read.map_err(|_| "write numbers with units, as in 90m, 24h or 7d".to_owned())
+    read.ok().filter(|read| !read.span().is_negative()).ok_or_else(|| "write numbers with units, as in 90m, 24h or 7d".to_owned())
 }
 
 /// The output, the errors and the exit status.
@@ -148,6 +148,15 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
         }
     }
     let until = if args.until.is_some() { until } else { ledger.ended().unwrap_or(until) };
+    let nothing = ledger.entries.is_empty() && ledger.shadow_records.is_empty() && !ledger.faults.is_empty();
+    let currency = match ledger.currency() {
+        Ok(currency) if !nothing => currency,
+        Ok(_) => return Summary { text: String::new(), faults: ledger.faults, status: 2 },
+        Err(several) => {
+            ledger.fail(several);
+            return Summary { text: String::new(), faults: ledger.faults, status: 2 };
+        }
+    };
     let from = begin(args, until);
     let report = savings(&ledger.entries, from, until);
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);
@@ -155,20 +164,14 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     if let Some(path) = &args.report {
         let entries = within(&ledger.entries, from, until).collect();
         let shadow = shadow_records.text();
-        let written = report::write(path, &report::Ledger { report: &report, entries, shadow, until, currency: ledger.currency() });
+        let written = report::write(path, &report::Ledger { report: &report, entries, shadow, until, currency });
         unwritten = written.err();
     }
-    let status = match (ledger.faults.is_empty(), ledger.entries.is_empty() && ledger.shadow_records.is_empty()) {
-        (true, _) => 0,
-        (false, false) => 1,
-        (false, true) => 2,
-    };
-    let status = if unwritten.is_some() { status.max(1) } else { status };
     ledger.faults.extend(unwritten);
-    let text = match (status, args.output) {
-        (2, _) => String::new(),
-        (_, Output::Json) => json(&report, &shadow_records, until, ledger.currency()),
-        (_, Output::Text) => ledger.currency().shown(text(&report, until) + &shadow_records.text()),
+    let status = u8::from(!ledger.faults.is_empty());
+    let text = match args.output {
+        Output::Json => json(&report, &shadow_records, until, currency),
+        Output::Text => currency.shown(text(&report, until) + &shadow_records.text()),
     };
     Summary { text, faults: ledger.faults, status }
 }
@@ -238,6 +241,12 @@ fn dollars(nanos: i128) -> f64 {
     nanos as f64 / 1e9
 }
 
+/// An amount of money, with so many decimals.
+fn amount(nanos: i128, decimals: usize) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    format!("{sign}${:.decimals$}", dollars(nanos.abs()))
+}
+
 /// For programs: dollars per hour, and dollars.
 fn json(report: &SavingsReport, shadow_records: &Shadow, until: Timestamp, currency: Currency) -> String {
     let shares = |by: &BTreeMap<String, i128>| by.iter().map(|(name, rate)| (name.clone(), dollars(*rate))).collect::<BTreeMap<_, _>>();
@@ -267,20 +276,20 @@ fn text(report: &SavingsReport, until: Timestamp) -> String {
         return "No disruption command was executed: nothing was saved.\n".to_owned();
     }
     let mut out = format!(
-        "{} removed {} and moved {}.\n${:.4} an hour became ${:.4}: ${:.4} an hour saved, ${:.2} until {}.\n\
+        "{} removed {} and moved {}.\n{} an hour became {}: {} an hour saved, {} until {}.\n\
          That assumes that {ASSUMPTION}.\n",
         counted(report.commands, "command"),
         counted(report.nodes_removed, "node"),
         counted(usize::try_from(report.pods_moved).unwrap_or(usize::MAX), "pod"),
-        dollars(report.before_nanos),
-        dollars(report.after_nanos),
-        dollars(report.rate_nanos()),
-        dollars(report.total_nanos),
+        amount(report.before_nanos, 4),
+        amount(report.after_nanos, 4),
+        amount(report.rate_nanos(), 4),
+        amount(report.total_nanos, 2),
         until.strftime("%Y-%m-%d %H:%M UTC"),
     );
     for (what, by) in [("reason", &report.by_reason), ("NodePool", &report.by_pool)] {
         for (name, rate) in by {
-            let _ = writeln!(out, "  {what} {name}: ${:.4} an hour", dollars(*rate));
+            let _ = writeln!(out, "  {what} {name}: {} an hour", amount(*rate, 4));
         }
     }
     out

@@ -4,12 +4,14 @@ use super::shadow::ShadowRecord;
 use crate::money::Currency;
 use crate::source::unique;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::io::Read;
 use whittle_api::words;
 use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
 use whittle_disruption::LedgerEntry;
+use whittle_units::fnv1a;
 
 /// The maximum number of errors that are printed; more are only counted.
 const ERRORS_MAX: usize = 20;
@@ -25,6 +27,8 @@ pub(super) struct Ledger {
     /// How many of the entries are outcomes of simulations, and when the last of these ended.
     simulated: usize,
     ended: Option<Timestamp>,
+    /// Digests of the outcomes.
+    outcomes: BTreeSet<u64>,
 }
 
 impl Ledger {
@@ -70,13 +74,17 @@ impl Ledger {
                     self.take(&format!("{place}, item {number}"), value);
                 }
             }
+            Value::Object(object) if object.get("formatVersion").is_some_and(|version| version != 1) => {
+                let version = object.get("formatVersion").map(ToString::to_string).unwrap_or_default();
+                self.fail(format!("{place} is of formatVersion {version}, of which this command knows 1: use a newer one"));
+            }
             Value::Object(mut object) => {
                 if let Some(outcomes) = object.remove("scenarios") {
                     return self.take(place, outcomes);
                 }
                 // An export of the table; an outcome of a simulation; an item of the table; a decision; an entry.
                 if let Some(lines) = object.get("lines").and_then(Value::as_array) {
-                    return self.take_simulation(place, last_time(lines), object.remove(LedgerEntry::KEY).unwrap_or_default());
+                    return self.take_simulation(place, end_of(&object, lines), object);
                 }
                 if let Some(items) = object.remove("Items").or_else(|| object.remove(LedgerEntry::KEY)) {
                     return self.take(place, items);
@@ -106,9 +114,17 @@ impl Ledger {
         }
     }
 
-    fn take_simulation(&mut self, place: &str, ended: Option<Timestamp>, entries: Value) {
-        let before = self.entries.len();
+    /// Takes an outcome, unless it was taken before. Simulations of one seed give their commands the same ids.
+    fn take_simulation(&mut self, place: &str, ended: Option<Timestamp>, mut outcome: Map<String, Value>) {
+        let entries = outcome.remove(LedgerEntry::KEY).unwrap_or_default();
+        if !self.outcomes.insert(fnv1a(format!("{entries}{outcome:?}"))) {
+            return;
+        }
+        let (before, number) = (self.entries.len(), self.outcomes.len());
         self.take(place, entries);
+        for entry in self.entries.iter_mut().skip(before).filter(|entry| !entry.id.is_empty()) {
+            entry.id = format!("{number}/{}", entry.id);
+        }
         self.simulated += self.entries.len() - before;
         self.ended = self.ended.max(ended);
     }
@@ -119,16 +135,32 @@ impl Ledger {
         self.ended.filter(|_| all).map(|ended| ended.checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX))
     }
 
-    /// The currency of the region that the names of the nodes end with.
-    pub(super) fn currency(&self) -> Currency {
+    /// The currency of the regions that the names of the nodes end with.
+    ///
+    /// # Errors
+    /// There are several.
+    pub(super) fn currency(&self) -> Result<Currency, String> {
         let entries = self.entries.iter().chain(self.shadow_records.iter().flat_map(|record| &record.entries));
-        entries.flat_map(|entry| &entry.nodes).next().map(|node| Currency::of_node(node)).unwrap_or_default()
+        let mut all: Vec<Currency> = entries.flat_map(|entry| &entry.nodes).map(|node| Currency::of_node(node)).collect();
+        all.sort();
+        all.dedup();
+        match all[..] {
+            [] => Ok(Currency::default()),
+            [one] => Ok(one),
+            _ => {
+                let codes = all.iter().map(|one| one.code()).collect::<Vec<_>>().join(" and ");
+                Err(format!("the entries are in {codes}, which are not added up: name those of one currency at a time"))
+            }
+        }
     }
 
     fn add_shadow_record(&mut self, place: &str, at: Option<&Value>, entries: &Value) {
         let at = at.and_then(|at| serde_json::from_value(at.clone()).ok());
         match (at, serde_json::from_value(entries.clone())) {
-            (Some(at), Ok(entries)) => self.shadow_records.push(ShadowRecord { at, entries }),
+            (Some(at), Ok(entries)) => {
+                let entries: Vec<LedgerEntry> = entries;
+                self.shadow_records.push(ShadowRecord { at, entries: entries.into_iter().map(printable).collect() });
+            }
             (None, _) => self.fail(format!("{place} is a record of shadow mode without a time")),
             (_, Err(error)) => self.fail(format!("{place} is no record of shadow mode: {}", plain(error))),
         }
@@ -136,7 +168,7 @@ impl Ledger {
 
     fn add_entry(&mut self, place: &str, value: Value) {
         match serde_json::from_value::<LedgerEntry>(value) {
-            Ok(entry) => self.entries.push(entry),
+            Ok(entry) => self.entries.push(printable(entry)),
             Err(error) => self.fail(format!("{place} is no ledger entry: {}", plain(error))),
         }
     }
@@ -144,6 +176,21 @@ impl Ledger {
 
 fn plain(error: serde_json::Error) -> String {
     words::plain(&error.to_string())
+}
+
+/// An entry of which nothing ends a line or steers a terminal.
+fn printable(mut entry: LedgerEntry) -> LedgerEntry {
+    let own = [&mut entry.reason, &mut entry.action].into_iter();
+    for word in own.chain(&mut entry.nodes).chain(&mut entry.node_pools).filter(|word| !words::is_printable(word)) {
+        *word = words::printable(word).into_owned();
+    }
+    entry
+}
+
+/// When a simulation ended; where an older release does not say it, the time of its last line.
+fn end_of(outcome: &Map<String, Value>, lines: &[Value]) -> Option<Timestamp> {
+    let said = outcome.get("summary").and_then(|summary| summary.get("endedAt")?.as_str()?.parse().ok());
+    said.or_else(|| last_time(lines))
 }
 
 /// The time of the last line of a simulation.

@@ -1,6 +1,6 @@
 //! The ledger as a report for others to read.
 
-use super::{ASSUMPTION, dollars, text};
+use super::{ASSUMPTION, amount, dollars, text};
 use crate::money::Currency;
 use crate::report::{Kind, Report, Section, chart};
 use crate::source::files;
@@ -40,9 +40,8 @@ fn report(ledger: &Ledger<'_>) -> Report {
     let mut over_time = Section { title: "Saved an hour, over time".to_owned(), ..Section::default() };
     over_time.text = vec![format!("Each command counts from its decision on. That assumes that {ASSUMPTION}.")];
     over_time.charts.extend(saved_over_time(&entries, ledger.until));
-    let by = |by: &std::collections::BTreeMap<String, i128>| {
-        by.iter().map(|(name, rate)| vec![name.clone(), shown(format!("${:.4}", dollars(*rate)))]).collect()
-    };
+    let by =
+        |by: &std::collections::BTreeMap<String, i128>| by.iter().map(|(name, rate)| vec![name.clone(), shown(amount(*rate, 4))]).collect();
     let mut commands =
         Section::of_table("Commands", &HEADER, entries.iter().rev().take(COMMANDS_MAX).map(|entry| row(entry, &shown)).collect());
     if let Some(section) = commands.as_mut().filter(|_| entries.len() > COMMANDS_MAX) {

@@ -3,7 +3,7 @@
 //! At any moment only the next commands are known, not those that would follow: the sums are lower
 //! bounds.
 
-use super::dollars;
+use super::{amount, dollars};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -86,13 +86,13 @@ impl Shadow {
             return String::new();
         }
         let mut out = format!(
-            "In shadow mode {} found: ${:.4} an hour would be saved now, ${:.2} would have been so far, at least.\n",
+            "In shadow mode {} found: {} an hour would be saved now, {} would have been so far, at least.\n",
             if self.commands == 1 { "1 command was".to_owned() } else { format!("{} commands were", self.commands) },
-            dollars(self.rate_nanos),
-            dollars(self.total_nanos)
+            amount(self.rate_nanos, 4),
+            amount(self.total_nanos, 2)
         );
         for (pool, nanos) in &self.by_pool {
-            let _ = writeln!(out, "  NodePool {pool}: ${:.2} so far", dollars(*nanos));
+            let _ = writeln!(out, "  NodePool {pool}: {} so far", amount(*nanos, 2));
         }
         out
     }

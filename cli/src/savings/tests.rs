@@ -162,3 +162,59 @@ fn a_simulation_saves_nothing_after_its_end() {
     // A ledger of a real cluster goes on.
     assert!(saved(&json!([outcome, record("b", 1, 0)]).to_string(), None) > 1000.0);
 }
+
+/// What `whittle local run -o json` prints of a simulation.
+fn outcome(name: &str, node: &str) -> Value {
+    let mut entry = entry("a", 3_600_000_000, 0);
+    entry["nodes"] = json!([node]);
+    json!({
+        "name": name, "failures": [], "ledger": [entry], "summary": {"endedAt": "2026-01-05T11:59:59Z"},
+        "lines": [{"at": "2026-01-05T09:00:00Z", "text": "first"}, {"at": "2026-01-05T10:09:59Z", "text": "last"}],
+    })
+}
+
+#[test]
+fn a_simulation_ends_when_it_says_so_and_shares_no_commands_with_another() {
+    let summed = |outcomes: &[Value]| {
+        let document = json!({"formatVersion": 1, "scenarios": outcomes}).to_string();
+        let summary = summarize(&SavingsArgs { output: Output::Json, ..args() }, Timestamp::now(), &mut document.as_bytes());
+        let value: Value = serde_json::from_str(&summary.text).unwrap();
+        (value["commands"].as_u64().unwrap(), value["dollarsSaved"].as_f64().unwrap())
+    };
+    let (a, b) = (outcome("a", "n.us-east-1.compute.internal"), outcome("b", "n.us-east-1.compute.internal"));
+    assert_eq!(summed(std::slice::from_ref(&a)), (1, 7.2), "two hours at 3.60, not ten minutes");
+    assert_eq!(summed(&[a.clone(), b]), (2, 14.4), "of one seed, and still two");
+    assert_eq!(summed(&[a.clone(), a]).0, 1, "one outcome given twice");
+}
+
+#[test]
+fn money_of_two_currencies_and_of_an_unknown_format_is_not_added_up() {
+    let outcomes = [outcome("a", "n.us-east-1.compute.internal"), outcome("b", "n.cn-north-1.compute.internal")];
+    let both = summary(&json!(outcomes).to_string(), Output::Text);
+    assert_eq!((both.status, both.text.as_str()), (2, ""));
+    assert!(both.faults[0].contains("the entries are in USD and CNY, which are not added up"), "{:?}", both.faults);
+    let newer = summary(&json!({"formatVersion": 2, "scenarios": []}).to_string(), Output::Text);
+    assert!(newer.status == 2 && newer.faults[0].contains("is of formatVersion 2"), "{newer:?}");
+}
+
+#[test]
+fn a_report_stays_as_it_is_where_nothing_was_read() {
+    let path = std::env::temp_dir().join(format!("whittle-kept-{}.md", std::process::id()));
+    std::fs::write(&path, "kept").unwrap();
+    let args = SavingsArgs { report: Some(path.clone()), ..args() };
+    assert_eq!(summarize(&args, Timestamp::now(), &mut r#"{"x": 1}"#.as_bytes()).status, 2);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+    let good = summarize(&args, Timestamp::now(), &mut record("a", 2_000_000_000, 0).to_string().as_bytes());
+    assert_eq!((good.status, std::fs::read_to_string(&path).unwrap().contains("1 command removed 1 node")), (0, true));
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_ledger_forges_no_lines_and_a_loss_is_written_as_one() {
+    let mut forged = record("a", 1_000_000_000, 2_000_000_000);
+    forged["detail"]["ledger"]["reason"] = json!("Empty: $9.0000 an hour\n  reason Drifted");
+    forged["detail"]["ledger"]["nodePools"] = json!(["\u{1b}[2Jdefault"]);
+    let summary = summary(&forged.to_string(), Output::Text);
+    assert_eq!(summary.text.lines().filter(|line| line.starts_with("  reason ")).count(), 1, "{}", summary.text);
+    assert!(!summary.text.contains('\u{1b}') && summary.text.contains("-$1.0000 an hour saved"), "{}", summary.text);
+}

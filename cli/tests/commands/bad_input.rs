@@ -452,6 +452,19 @@ fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
     }
     let file = folder.file("back.yaml", "name: back\nsteps:\n  - advance: -5m\n");
     refused(&whittle(&["local", "run", &file], ""), 2, &["back.yaml:3: -5m: time only goes forward"]);
+    for (text, said) in [
+        ("name: a\nsteps:\n  - advance: 9999999h\n", ":3: 9999999h is too long: at most 8784 hours, 366 days"),
+        ("name: \"a\\n  forged\"\nsteps: []\n", "name and shows are printed in one line"),
+        ("name: a\nsteps:\n  - say: \"\\e[2J\"\n", ":3: what is said is printed in one line"),
+        ("name: a\ncluster: {region: mars}\nsteps: []\n", "cluster.region mars: no region has this name"),
+        ("name: a\ncluster: {version: '9.9'}\nsteps: []\n", "cluster.version 9.9: EKS has no such version"),
+        ("name: a\nsteps:\n- {advance: 1m\n", "unclosed bracket"),
+    ] {
+        let file = folder.file("odd.yaml", text);
+        let ended = whittle(&["local", "run", &file], "");
+        refused(&ended, 2, &[said]);
+        assert!(err(&ended).lines().count() == 1 && !err(&ended).contains("error: error"), "{}", err(&ended));
+    }
     for arguments in
         [["sim", "crash", "--every", "0", &file], ["sim", "storm", "--seeds", "0", &file], ["sim", "mutants", "--seeds", "0", &file]]
     {

@@ -328,8 +328,9 @@ fn has_pods(world: &World, namespace: &str) -> bool {
     world.cluster.objects.pods.values().any(|pod| pod.metadata.namespace == namespace) || gone.any(|of| of == namespace)
 }
 
-/// The Node, or the NodeClaim, of a machine that is named by its id.
+/// The Node, or the NodeClaim, of a machine that is named by its id, or by its provider id.
 fn node_of_machine(world: &World, id: &str) -> Option<String> {
+    let id = id.strip_prefix("aws:///").and_then(|rest| rest.rsplit('/').next()).unwrap_or(id);
     let of = |provider_id: &str| id.starts_with("i-") && provider_id.rsplit('/').next() == Some(id);
     let objects = &world.cluster.objects;
     let node = objects.nodes.values().find(|node| of(&node.spec.provider_id)).map(|node| node.metadata.name.clone());
@@ -362,7 +363,7 @@ pub(in crate::local) fn explain(world: &World, name: &str) -> Result<String, Str
     };
     let entry = match kinds::find(kind) {
         Ok(entry) => entry,
-        Err(_) if has_pods(world, kind) => return of_machine_or_pod(world, name),
+        Err(_) if has_pods(world, kind) || world.cluster.objects.namespaces.contains_key(kind) => return of_machine_or_pod(world, name),
         Err(error) => return Err(error),
     };
     let missing = || {

@@ -8,6 +8,7 @@ mod run;
 pub use run::{MachineSpan, Outcome, Play, play, play_with, run};
 
 use crate::mapping;
+use crate::place;
 use crate::source::files::{self, FileError};
 use conditions::Condition;
 pub use reservations::Reserve;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whittle_api::{GoDuration, words};
 use whittle_claims::LeftNodes;
+use whittle_units::SignedDuration;
 
 /// A scenario file.
 #[derive(Debug, Deserialize)]
@@ -339,12 +341,15 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
         return Err(ScenarioError::Parse { path: shown, message });
     }
     let mut scenario: Scenario = serde_saphyr::from_str(&text)
-        .map_err(|error| ScenarioError::Parse { path: shown.clone(), message: words::plain(&error.to_string()) })?;
+        .map_err(|error| ScenarioError::Parse { path: shown.clone(), message: first_line(&error.to_string()) })?;
+    if let Some(message) = fault_of_head(&scenario) {
+        return Err(ScenarioError::Parse { path: shown, message });
+    }
     scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);
     for step in &scenario.steps {
         let line = step.referenced.line();
-        if let Some(span) = step.value.spans().into_iter().find(|span| span.span().is_negative()) {
-            return Err(ScenarioError::Step { path: shown, line, message: format!("{span}: time only goes forward: leave out the minus") });
+        if let Some(message) = step.value.fault() {
+            return Err(ScenarioError::Step { path: shown, line, message });
         }
         let named: Vec<&String> = match &step.value {
             Step::Apply(files) | Step::DeleteFiles(files) => files.iter().collect(),
@@ -363,7 +368,45 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
     Ok(scenario)
 }
 
+/// What a parser says, without the excerpt of the file below it.
+fn first_line(said: &str) -> String {
+    let line = said.lines().next().unwrap_or_default();
+    words::plain(line.strip_prefix("error: ").unwrap_or(line))
+}
+
+/// What is wrong with what a scenario says of itself and its cluster.
+fn fault_of_head(scenario: &Scenario) -> Option<String> {
+    let Scenario { name, shows, cluster, .. } = scenario;
+    if let Some(odd) = std::iter::once(name).chain(shows).find(|word| !words::is_printable(word)) {
+        return Some(format!("name and shows are printed in one line, which {} ends or turns around", words::printable(odd)));
+    }
+    let check = |field: &str, value: &Option<String>, parse: fn(&str) -> Result<String, String>| {
+        let value = value.as_deref()?;
+        parse(value).err().map(|fault| format!("cluster.{field} {}: {fault}", words::printable(value)))
+    };
+    check("name", &cluster.name, place::cluster)
+        .or_else(|| check("region", &cluster.region, place::region))
+        .or_else(|| check("version", &cluster.version, place::kubernetes_version))
+}
+
+/// The longest span of a step.
+const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
+
 impl Step {
+    /// What is wrong with it, whatever was done before.
+    fn fault(&self) -> Option<String> {
+        if let Self::Say(text) = self
+            && !words::is_printable(text)
+        {
+            return Some(format!("what is said is printed in one line, which {} ends or turns around", words::printable(text)));
+        }
+        self.spans().into_iter().find_map(|span| match span.span() {
+            time if time.is_negative() => Some(format!("{span}: time only goes forward: leave out the minus")),
+            time if LONGEST < time => Some(format!("{span} is too long: at most {} hours, 366 days", LONGEST.as_hours())),
+            _ => None,
+        })
+    }
+
     /// The spans of time in it.
     fn spans(&self) -> Vec<&GoDuration> {
         match self {

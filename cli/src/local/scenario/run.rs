@@ -75,6 +75,8 @@ pub struct MachineSpan {
 pub struct Summary {
     /// Virtual time from the first to the last moment, in seconds.
     pub virtual_seconds: i64,
+    /// The last moment.
+    pub ended_at: Timestamp,
     pub machines_started: usize,
     pub machines_running: usize,
     pub pods_running: usize,
@@ -642,6 +644,7 @@ impl<'a> Player<'a> {
         let (running, starting, pending) = world.cluster.pod_counts(|_| true);
         let summary = Summary {
             virtual_seconds: world.now().duration_since(begun).as_secs(),
+            ended_at: world.now(),
             machines_started: world.region.started(),
             machines_running: world.region.machines.values().filter(|machine| machine.instance.is_alive()).count(),
             pods_running: running,
