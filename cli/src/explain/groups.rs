@@ -7,10 +7,11 @@ use crate::money::counted;
 use crate::source::{Manifests, planned_deployment};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use whittle_api::conditions;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
+use whittle_api::{conditions, labels};
 use whittle_model::scheduling::{Plan, Reason, Remedy};
+use whittle_units::Resources;
 
 /// How many nodes or pods are named.
 const NAMED: usize = 5;
@@ -45,6 +46,9 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan) -> String {
     if !bound.is_empty() {
         let _ = writeln!(out, "  {} on {}: {}", counted(bound.len(), "pod"), counted(nodes.len(), "node"), named(&nodes));
     }
+    if pods.is_empty() {
+        out.push_str("  none of its pods is among what is given: nothing is planned for it; --replicas NAME=N asks what if\n");
+    }
     // Pods that get the same answer are told once.
     let mut answers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in waiting {
@@ -55,6 +59,16 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan) -> String {
         let _ = write!(out, "\n{}: {}\n{answer}", counted(pods.len(), "pod"), named(&pods));
     }
     out
+}
+
+/// What the machines of a pool have; where its status does not say it, the sum over its nodes.
+fn used_of(pool: &NodePool, read: &Manifests) -> Resources {
+    let mut used = pool.status.resources.clone();
+    if used.iter().next().is_none() {
+        let own = read.objects.nodes.iter().filter(|node| node.metadata.label(labels::NODE_POOL) == Some(pool.metadata.name.as_str()));
+        own.for_each(|node| used.add(&node.status.capacity));
+    }
+    used
 }
 
 /// The state of a NodePool, what would be launched from it, and why it takes other pods not.
@@ -68,11 +82,11 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
         Some(condition) => writeln!(out, "  not ready, so that nothing is launched from it: {} {}", condition.reason, condition.message),
         None => writeln!(out, "  ready"),
     };
-    let nodes = read.objects.nodes.iter().filter(|node| node.metadata.label(whittle_api::labels::NODE_POOL) == Some(name)).count();
+    let nodes = read.objects.nodes.iter().filter(|node| node.metadata.label(labels::NODE_POOL) == Some(name)).count();
     let _ = writeln!(out, "  {}", counted(nodes, "node"));
+    let used = used_of(pool, read);
     for (resource, limit) in pool.spec.limits.iter() {
-        let used = pool.status.resources.get(resource).text_of(resource);
-        let _ = writeln!(out, "  limit of {resource}: {used} of {}", limit.text_of(resource));
+        let _ = writeln!(out, "  limit of {resource}: {} of {}", used.get(resource).text_of(resource), limit.text_of(resource));
     }
     for rejection in plan.unusable_pools.iter().filter(|rejection| rejection.node_pool == *name) {
         let _ = writeln!(out, "  it has nothing to buy: {}", rejection.cause);

@@ -167,7 +167,7 @@ fn present(
     json_wanted: bool,
 ) -> Result<Answer, ExplainError> {
     let Market { types: offered, currency, .. } = market;
-    let name = match subject(&read.objects, asked, namespace)? {
+    let name = match subject(&read, asked, namespace)? {
         Subject::Pod(pod) => {
             let plan = plan::decide(&read, offered.clone(), packing).plan;
             let key = pod.metadata.key();

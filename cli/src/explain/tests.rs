@@ -237,12 +237,12 @@ fn workloads_and_pools_are_told_as_a_whole() {
                  apiVersion: apps/v1, controller: true}]}, spec: {containers: [{name: c, resources: {requests: {cpu: 500m}}}]}}";
     let read = crate::source::read_text("cluster.yaml", &format!("{CLUSTER}{owned}")).unwrap();
     for name in ["web", "shop/web", "statefulset/web", "statefulset/shop/web"] {
-        let found = subject(&read.objects, name, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let found = subject(&read, name, None).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(matches!(found, Subject::Workload(name, pods) if name == "statefulset/shop/web" && pods.len() == 1), "{name}");
     }
-    assert!(matches!(subject(&read.objects, "nodepool/default", None), Ok(Subject::NodePool(_))));
-    assert!(matches!(subject(&read.objects, "deployment/web", None), Err(ExplainError::Unknown(..))));
-    let Ok(Subject::Workload(name, pods)) = subject(&read.objects, "web", None) else { panic!("no workload") };
+    assert!(matches!(subject(&read, "nodepool/default", None), Ok(Subject::NodePool(_))));
+    assert!(matches!(subject(&read, "deployment/web", None), Err(ExplainError::Unknown(..))));
+    let Ok(Subject::Workload(name, pods)) = subject(&read, "web", None) else { panic!("no workload") };
     let text = groups::workload_text(&name, &pods, &Plan::default());
     assert!(text.starts_with("statefulset/shop/web: 1 pod\n\n1 pod: shop/web-1\neach is not to be placed"), "{text}");
     let text = groups::pool_text(&read.objects.node_pools[0], &read, &Plan::default());

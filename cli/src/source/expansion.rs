@@ -5,11 +5,13 @@
 
 use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::error::ReadError;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use whittle_api::k8s::{Container, Pod, PodTemplate};
 use whittle_api::{LabelSelector, ObjectMeta, OwnerReference};
+use whittle_model::pods::deletion_ranks;
 
 /// A workload that creates pods.
 #[derive(Clone, Debug)]
@@ -41,7 +43,7 @@ pub(crate) fn planned_deployment(owner: &OwnerReference) -> Option<&str> {
 /// `--replicas NAME=N`: another number of replicas for a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// NAME or NAMESPACE/NAME.
+    /// NAME, NAMESPACE/NAME or KIND/NAME.
     name: String,
     count: i32,
     /// Whether there need be no workload of this name.
@@ -75,8 +77,11 @@ impl Replicas {
         Self { is_optional: true, ..self.clone() }
     }
 
-    fn means(&self, metadata: &ObjectMeta) -> bool {
-        self.name == metadata.name || self.name == metadata.key()
+    fn means(&self, maker: &PodMaker) -> bool {
+        let PodMaker { kind, metadata, .. } = maker;
+        let is_of_kind =
+            |(of, name): (&str, &str)| of.eq_ignore_ascii_case(kind) && [&metadata.name, &metadata.key()].contains(&&name.to_owned());
+        self.name == metadata.name || self.name == metadata.key() || self.name.split_once('/').is_some_and(is_of_kind)
     }
 }
 
@@ -138,8 +143,7 @@ fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Po
     let present = present(pods, sets, makers);
     for maker in makers.iter().filter(|maker| maker.changed && maker.kind != "Job" && !maker.metadata.is_deleting()) {
         let mut own = present.get(&key(maker)).cloned().unwrap_or_default();
-        // Controllers end pods that wait first, and then young ones.
-        own.sort_by_key(|pod| (differs(pod, &maker.template), !pod.is_bound(), pod.metadata.creation_timestamp, pod.metadata.key()));
+        keep_first(maker, &mut own);
         let same = own.iter().take_while(|pod| !differs(pod, &maker.template)).count();
         let kept = usize::try_from(maker.replicas).unwrap_or(0).min(same);
         let taken: Vec<String> = own.iter().skip(kept).map(|pod| pod.metadata.key()).collect();
@@ -150,6 +154,20 @@ fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Po
         gone.extend(taken);
     }
     pods.retain(|pod| gone.is_empty() || !gone.contains(&pod.metadata.key()));
+}
+
+/// Sorts the pods of a workload: those that stay longest come first.
+fn keep_first(maker: &PodMaker, own: &mut [&Pod]) {
+    if maker.kind == "StatefulSet" {
+        // The last of its numbers ends first.
+        let number = |pod: &Pod| pod.metadata.name.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
+        own.sort_by_key(|pod| (differs(pod, &maker.template), number(pod), pod.metadata.key()));
+        return;
+    }
+    let ranks = deletion_ranks(own.iter().copied());
+    let mut ranked: Vec<_> = ranks.into_iter().zip(own.iter().copied()).collect();
+    ranked.sort_by_key(|(rank, pod)| (differs(pod, &maker.template), Reverse(rank.clone())));
+    own.iter_mut().zip(ranked).for_each(|(pod, (_, ranked))| *pod = ranked);
 }
 
 /// The workloads whose pods have another template than they have now, where none is planned.
@@ -198,7 +216,7 @@ fn owned_sets(makers: &[PodMaker]) -> BTreeMap<Key, String> {
 fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>, ReadError> {
     let mut scaled = BTreeSet::new();
     for replicas in asked {
-        let meant: Vec<usize> = (0..makers.len()).filter(|at| replicas.means(&makers[*at].metadata)).collect();
+        let meant: Vec<usize> = (0..makers.len()).filter(|at| replicas.means(&makers[*at])).collect();
         let shown = |at: &usize| format!("{} {}", makers[*at].kind, makers[*at].metadata.key());
         let wrong = |message: String| ReadError::Replicas { name: replicas.to_string(), message };
         match meant[..] {

@@ -1,7 +1,9 @@
 //! Converts documents to the objects of a cluster.
 
+use super::budgets;
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
+use super::drift::ChangedTemplates;
 use super::error::ReadError;
 use super::expansion::{Replicas, differs};
 use super::files;
@@ -212,7 +214,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
     let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
     let (mut blocks_disruption, mut misspelt, mut node_classes) = (refused.clone(), Vec::new(), Vec::new());
-    let (mut read, changed_daemons) = (0, changed_daemons(&documents));
+    let (mut read, consequences) = (0, Consequences::of(&documents));
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
         let mut meta = MetadataDefaults { now: settings.now, position };
@@ -258,7 +260,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         return Err(ReadError::Manifest(refused));
     }
     objects.node_classes.clone_from(&node_classes);
-    let (expanded, added) = finish(&mut objects, &mut workloads, &settings, (expansion, &changed_daemons))?;
+    let (expanded, added) = finish(&mut objects, &mut workloads, &settings, (expansion, &consequences))?;
     Ok(Manifests {
         objects,
         settings,
@@ -288,6 +290,20 @@ fn tell_unread(document: &Document, misspelt: &mut Vec<String>, skipped: &mut Ve
 /// Whether only its own nodes are affected where it is refused: without it they are no candidates.
 fn affects_only_itself(document: &Document) -> bool {
     document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind())
+}
+
+/// What follows in a cluster from documents that it has not seen.
+struct Consequences {
+    daemons: BTreeSet<Identity>,
+    budgets: BTreeSet<String>,
+    templates: ChangedTemplates,
+}
+
+impl Consequences {
+    fn of(documents: &[Document]) -> Self {
+        let (daemons, budgets) = (changed_daemons(documents), budgets::without_status(documents));
+        Self { daemons, budgets, templates: ChangedTemplates::among(documents) }
+    }
 }
 
 /// The DaemonSets of --changed.
@@ -326,9 +342,9 @@ fn finish(
     objects: &mut ClusterObjects,
     workloads: &mut WorkloadManifests,
     settings: &Settings,
-    (expansion, changed_daemons): (Expansion<'_>, &BTreeSet<Identity>),
+    (expansion, consequences): (Expansion<'_>, &Consequences),
 ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
-    let of_daemons = roll_out_daemons(objects, changed_daemons);
+    let of_daemons = roll_out_daemons(objects, &consequences.daemons);
     let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods)?,
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked)?,
@@ -337,6 +353,8 @@ fn finish(
     workloads.own(&mut objects.pods);
     whittle_snapshot::rename_provisioners(objects);
     objects.sort();
+    budgets::observe(objects, &consequences.budgets);
+    consequences.templates.note(objects, settings.now);
     expanded.0.extend(of_daemons);
     Ok(expanded)
 }

@@ -9,12 +9,14 @@ pub(crate) mod acceptance;
 pub(crate) mod classes;
 pub(crate) mod served;
 mod documents;
+mod drift;
 pub(crate) mod unique;
 mod identity;
 pub(crate) mod settings;
 mod expansion;
 mod workloads;
 
+mod budgets;
 mod complete;
 mod manifests;
 mod replacement;

@@ -1,9 +1,11 @@
 //! Objects of files over those of a cluster, and changed ones over both.
 
 use super::documents::{Document, ParsedDocuments};
+use super::drift;
 use super::identity::Identity;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Kind as _, PodDisruptionBudget};
 
 /// Which objects count instead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,7 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments,
         new.remove(&identity);
         notes.push(layer.replaced(&identity.shown()));
         if let Some(file) = file {
+            file.template_changed = layer == Layer::Changed && drift::differs(live, file);
             inherit(&mut file.value, &live.value);
             if file.kind() == "EC2NodeClass" {
                 classes.push(file.name());
@@ -79,7 +82,9 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments,
 /// Copies what a server keeps when a file is applied.
 fn inherit(file: &mut Value, live: &Value) {
     let Some(object) = file.as_object_mut() else { return };
-    if let Some(status) = live.get("status") {
+    // The status of a budget follows from its spec.
+    let is_budget = live.get("kind").and_then(Value::as_str) == Some(PodDisruptionBudget::KIND);
+    if let Some(status) = live.get("status").filter(|_| !is_budget) {
         object.entry("status").or_insert_with(|| status.clone());
     }
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };

@@ -91,6 +91,14 @@ impl WorkloadManifests {
         Ok(true)
     }
 
+    /// The workloads that users make, as `deployment/default/web`. ReplicaSets are mostly those of Deployments.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.uids
+            .keys()
+            .filter(|(kind, ..)| kind != "ReplicaSet")
+            .map(|(kind, namespace, name)| format!("{}/{namespace}/{name}", kind.to_lowercase()))
+    }
+
     fn maker(
         &mut self,
         document: &Document,

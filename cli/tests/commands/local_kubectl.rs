@@ -308,6 +308,39 @@ fn a_disruption_budget_has_its_status_at_once_and_keeps_it() {
     assert_eq!(text.matches("poddisruptionbudget/web unchanged").count(), 2, "{text}");
 }
 
+/// What a cluster's controllers make of a change: hashes, drift and the status of budgets.
+#[test]
+fn a_changed_pool_class_or_budget_counts_as_its_controllers_would_see_it() {
+    let text = answered(&format!("{}get nodepools,ec2nodeclasses,nodeclaims,nodes,deployments,pods -o yaml\n", running()));
+    let (_, dump) = text.split_once("\napiVersion: ").unwrap();
+    let file = std::env::temp_dir().join(format!("whittle-changed-{}.yaml", std::process::id()));
+    let consolidated = |changed: &str| {
+        std::fs::write(&file, changed).unwrap();
+        let words = ["consolidate", "-f", "-", "--now", "2026-01-05T09:06:00Z", "--changed", &file.display().to_string()];
+        let decided = whittle(&words, &format!("apiVersion: {dump}"));
+        assert_eq!(decided.status.code(), Some(0), "{}", err(&decided));
+        out(&decided)
+    };
+    let pool = std::fs::read_to_string(demo("pool.yaml")).unwrap();
+    let labelled = pool.replacen("  template:\n", "  template:\n    metadata: {labels: {team: a}}\n", 1);
+    let monitored = pool.replacen("  role: Karp", "  detailedMonitoring: true\n  role: Karp", 1);
+    let budget = |field: &str| {
+        format!(
+            "{{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {{name: b}}, spec: {{{field}, selector: {{matchLabels: {{app: inflate}}}}}}}}"
+        )
+    };
+    let same = consolidated(&pool);
+    assert!(!same.contains("rifted") && same.contains("the change makes no difference"), "{same}");
+    assert!(consolidated(&labelled).contains("(drifted: NodePoolDrifted)"));
+    assert!(consolidated(&monitored).contains("(drifted: NodeClassDrift)"));
+    assert!(consolidated(&budget("minAvailable: 5")).contains("PDB default/b allows 0 disruptions"));
+    for field in ["minAvailable: 4", "maxUnavailable: 20%"] {
+        let open = consolidated(&budget(field));
+        assert!(!open.contains("allows 0 disruptions"), "{field}: {open}");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
 #[test]
 fn machines_of_a_dump_say_when_they_expire() {
     let pool = std::fs::read_to_string(demo("pool.yaml")).unwrap();

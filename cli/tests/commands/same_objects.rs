@@ -229,6 +229,51 @@ fn a_changed_daemon_set_takes_of_its_nodes_what_it_takes_after_its_rollout() {
 }
 
 /// Applied, it would change nothing.
+/// The controller ends pods that share their node with others of their kind first; one with fewer replicas leaves a node with one pod alone.
+#[test]
+fn a_smaller_workload_loses_the_pods_that_its_controller_would_end() {
+    let files = Files::new("fewer");
+    let pod = |number: u32, node: &str, cost: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web-1a2b3c4d5e-{number}, annotations: {{controller.kubernetes.io/pod-deletion-cost: '{cost}'}}, \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: web-1a2b3c4d5e, uid: r, controller: true}}]}}, spec: {{nodeName: {node}, \
+             containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}]}}, status: {{phase: Running}}}}\n"
+        )
+    };
+    let gone = |cost: &str| {
+        let pods = [deployment(3, "1"), pod(1, "n1", cost), pod(2, "n2", "0"), pod(3, "n2", "0")].join("---\n");
+        let (dump, changed) = (files.write("dump.yaml", &[pods]), files.write("changed.yaml", &[deployment(2, "1")]));
+        let left = |number: u32| {
+            let words = ["explain", &format!("pod/web-1a2b3c4d5e-{number}"), "--changed", &changed];
+            run(&words, &[&dump, &seed("004-provisioner-default.yaml")]).status.success()
+        };
+        (1..4).filter(|number| !left(*number)).collect::<Vec<u32>>()
+    };
+    assert!([[2], [3]].contains(&gone("0").try_into().unwrap()), "one of the two that are together");
+    assert_eq!(gone("-5"), [1], "the one that is said to cost least");
+}
+
+#[test]
+fn a_workload_may_be_named_with_its_kind() {
+    let files = Files::new("kinds");
+    let (web, pool) = (files.write("web.yaml", &[deployment(1, "1")]), seed("004-provisioner-default.yaml"));
+    for name in ["web", "default/web", "deployment/web", "Deployment/default/web"] {
+        let planned = run(&["plan", "--replicas", &format!("{name}=4")], &[&web, &pool]);
+        assert!(out(&planned).starts_with("4 of 4 pods placed"), "{name}: {}{}", out(&planned), err(&planned));
+    }
+    assert_eq!(run(&["plan", "--replicas", "statefulset/web=4"], &[&web, &pool]).status.code(), Some(2));
+    let explained = run(&["explain", "deploy/web"], &[&web, &pool]);
+    assert!(out(&explained).starts_with("deployment/default/web: 1 pod\n"), "{}{}", out(&explained), err(&explained));
+    let none = files.write("none.yaml", &[deployment(0, "1")]);
+    let explained = run(&["explain", "web"], &[&none, &pool]);
+    assert!(
+        out(&explained).starts_with("deployment/default/web: 0 pods\n  none of its pods is among"),
+        "{}{}",
+        out(&explained),
+        err(&explained)
+    );
+}
+
 #[test]
 fn a_change_that_a_server_refuses_or_does_not_serve_leaves_the_object_as_it_is() {
     let files = Files::new("refused-change");

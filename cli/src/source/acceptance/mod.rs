@@ -43,7 +43,9 @@ pub(crate) fn budget_fault(spec: &PdbSpec) -> Option<(&'static str, String)> {
         return Some(("unhealthyPodEvictionPolicy", format!("{policy:?} is no policy: write IfHealthyBudget or AlwaysAllow")));
     }
     let wrong = |value: &Option<IntOrString>| match value.as_ref()? {
-        IntOrString::Int(count) => (*count < 0).then(|| count.to_string()),
+        IntOrString::Int(count) => {
+            u32::try_from(*count).ok().filter(|count| i32::try_from(*count).is_ok()).is_none().then(|| count.to_string())
+        }
         IntOrString::Text(text) => {
             let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
             let percent = digits.and_then(|digits| digits.parse::<u32>().ok());
@@ -52,7 +54,7 @@ pub(crate) fn budget_fault(spec: &PdbSpec) -> Option<(&'static str, String)> {
     };
     let values = [("minAvailable", &spec.min_available), ("maxUnavailable", &spec.max_unavailable)];
     let (field, value) = values.into_iter().find_map(|(field, value)| Some((field, wrong(value)?)))?;
-    Some((field, format!("{value} is no number of pods: write a whole number from 0 on, or a percentage from 0% to 100%")))
+    Some((field, format!("{value} is no number of pods: write a whole number from 0 to 2147483647, or a percentage from 0% to 100%")))
 }
 
 /// The errors of an object, of which `most` replicas can be followed.
