@@ -1,8 +1,9 @@
 //! What else keeps a pod without a place, besides what the NodePools that were asked answer.
 
-use whittle_api::k8s::Pod;
+use whittle_api::k8s::{Node, Pod, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, labels, words};
+use whittle_model::pods::untolerated;
 use whittle_model::scheduling::Unready;
 
 /// A line for each NodePool that was not asked because it is not ready, unless `told` names it, and for one that the pod asks for and that
@@ -23,4 +24,36 @@ fn unknown_pool(pod: &Pod, objects: &ClusterObjects) -> Option<String> {
     let names: Vec<&str> = objects.node_pools.iter().map(|pool| NodePool::given_name(&pool.metadata.name)).collect();
     let there = if names.is_empty() { "there is none".to_owned() } else { format!("there is {}", names.join(", ")) };
     (!names.contains(&wanted.as_str())).then(|| format!("no NodePool is called {wanted:?}, which its node selector asks for: {there}"))
+}
+
+/// A line for each node that a pod waits for because of startup taints, which something in the cluster has to remove: of those that are
+/// `told` of already.
+pub(crate) fn startup_taints(pod: &Pod, objects: &ClusterObjects, told: &str) -> String {
+    let waited_for = objects.nodes.iter().filter(|node| !pod.is_bound() && told.contains(&node.metadata.name));
+    let held = waited_for.filter_map(|node| {
+        let taints = untolerated(&pod.spec.tolerations, &startup_taints_of(node, objects));
+        (!taints.is_empty()).then(|| format!("  node {} has the {}\n", node.metadata.name, waiting_for_removal(&taints)))
+    });
+    held.take(NODES_MAX).collect()
+}
+
+/// The same of a node itself; empty if it has none.
+pub(crate) fn startup_taints_line(node: &Node, objects: &ClusterObjects) -> String {
+    let taints = startup_taints_of(node, objects);
+    if taints.is_empty() { String::new() } else { format!("  it has the {}\n", waiting_for_removal(&taints)) }
+}
+
+/// How many nodes are named.
+const NODES_MAX: usize = 3;
+
+/// The startup taints of its NodeClaim that a node still has.
+fn startup_taints_of(node: &Node, objects: &ClusterObjects) -> Vec<Taint> {
+    let claim = objects.node_claims.iter().find(|claim| claim.status.node_name == node.metadata.name);
+    let is_startup = |taint: &&Taint| claim.is_some_and(|claim| claim.spec.startup_taints.iter().any(|one| one.key == taint.key));
+    node.spec.taints.iter().filter(is_startup).cloned().collect()
+}
+
+fn waiting_for_removal(taints: &[Taint]) -> String {
+    let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    format!("startup taint {}, which something in the cluster has to remove", taints.join(", "))
 }

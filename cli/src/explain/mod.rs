@@ -178,6 +178,8 @@ fn present(
                 None if json_wanted => document(pod_json(pod, &plan)),
                 None => {
                     let text = pod_text(pod, &plan);
+                    let startup = besides::startup_taints(pod, &read.objects, &text);
+                    let text = text + &startup;
                     let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
                     let besides = if waits { besides::lines(pod, &read.objects, &text) } else { String::new() };
                     text + &besides
@@ -206,7 +208,9 @@ fn present(
         document(machine_json(&name, &plan, (&decision, &read.objects.node_pools)))
     } else {
         let text = machine_text(&name, &plan, (&decision, &read.objects.node_pools));
-        currency.shown(text + &consolidate::expiry::line(&name, &read))
+        let node = read.objects.nodes.iter().find(|node| node.metadata.name == name);
+        let taints = node.map(|node| besides::startup_taints_line(node, &read.objects)).unwrap_or_default();
+        currency.shown(text + &taints + &consolidate::expiry::line(&name, &read))
     }))
 }
 

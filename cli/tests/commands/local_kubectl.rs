@@ -298,6 +298,24 @@ fn explain_names_pools_that_were_not_asked() {
 }
 
 #[test]
+fn who_waits_for_a_startup_taint_to_go_is_told_of_it() {
+    let pool = std::fs::read_to_string(demo("pool.yaml")).unwrap();
+    let tainted =
+        pool.replacen("      requirements:", "      startupTaints: [{key: example.com/agent, effect: NoSchedule}]\n      requirements:", 1);
+    let begin = format!("apply -f -\n{tainted}\nEOF\napply -f {}\nscale deploy inflate --replicas 2\nadvance 6m\n", demo("inflate.yaml"));
+    let text = answered(&format!("{begin}explain inflate\nget nodepools,ec2nodeclasses,nodeclaims,nodes,pods -o yaml\n"));
+    let says = "has the startup taint example.com/agent:NoSchedule, which something in the cluster has to remove\n";
+    let (explained, dump) = text.split_once("\napiVersion: ").unwrap();
+    assert!(format!("{explained}\n").contains(says), "{text}");
+    let pod = explained.split_whitespace().find(|word| word.starts_with("inflate-")).unwrap();
+    let node = explained.split_whitespace().find(|word| word.starts_with("ip-192-168-") && word.ends_with(".ec2.internal")).unwrap();
+    for name in [format!("pod/{pod}"), format!("node/{node}")] {
+        let told = whittle(&["explain", &name, "-f", "-"], &format!("apiVersion: {dump}"));
+        assert!(out(&told).contains(says), "{name}: {}{}", out(&told), err(&told));
+    }
+}
+
+#[test]
 fn a_disruption_budget_has_its_status_at_once_and_keeps_it() {
     let budget = "apply -f -\n{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web}, spec: {maxUnavailable: 1, selector: \
                   {matchLabels: {app: inflate}}}}\nEOF\n";

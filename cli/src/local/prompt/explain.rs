@@ -456,6 +456,9 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
         .filter(|pod| !pod.is_bound() && pod.spec.scheduling_gates.is_empty())
         .map(|pod| besides::lines(pod, &world.cluster.objects.snapshot(), &text));
     text.extend(besides);
+    let startup = pod.map(|pod| besides::startup_taints(pod, &objects.snapshot(), &text));
+    text.extend(startup);
+    text.extend(node.map(|node| besides::startup_taints_line(node, &objects.snapshot())));
     text.extend(node.filter(|node| !node.metadata.is_deleting()).map(|_| past.remedies_of_node()));
     Ok(text)
 }
