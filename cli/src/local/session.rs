@@ -210,6 +210,7 @@ impl Session {
             let note = match &object {
                 Object::ClusterConfig(config) => another_cluster(&world, config),
                 Object::ConfigMap(map) if map.metadata.name == AWS_AUTH => aws_auth_faults(map),
+                Object::StatefulSet(_) | Object::ReplicaSet(_) => Some(unsimulated_pods(&object)),
                 Object::Unknown { api_version, kind, name, .. } => {
                     served::warning(api_version, kind, name).map(|warning| format!("warning: {warning}"))
                 }
@@ -431,6 +432,12 @@ fn aws_auth_faults(map: &ConfigMap) -> Option<String> {
         (!faults.is_empty()).then(|| "nodes of the simulation join all the same, as those of a role with an access entry do".to_owned()),
     );
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// That a workload is kept, for buffers that copy its pods, and makes none.
+fn unsimulated_pods(object: &Object) -> String {
+    let (_, kind) = object.type_meta();
+    format!("note: pods of {kind}s are not simulated: `whittle plan -f FILE` plans them, and a Deployment runs them here")
 }
 
 /// `x` means `default/x`.
