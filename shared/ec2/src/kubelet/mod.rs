@@ -124,7 +124,7 @@ impl Kubelet {
 fn pods_per_core<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u32>, D::Error> {
     let Some(number) = Option::<serde_json::Value>::deserialize(input)? else { return Ok(None) };
     let pods = number.as_u64().and_then(|pods| i32::try_from(pods).ok()).and_then(|pods| u32::try_from(pods).ok());
-    pods.map(Some).ok_or_else(|| D::Error::custom(format!("a whole number from 0 to {} is needed here", i32::MAX)))
+    pods.map(Some).ok_or_else(|| D::Error::custom(format!("a whole number from 0 to {} is needed here, not {number}", i32::MAX)))
 }
 
 /// Makes `110.0` the number that an API server makes of it.

@@ -130,7 +130,7 @@ fn a_field_that_does_not_decode_is_named_in_plain_words() {
     let said = |document| Kubelet::parse(Some(&document)).unwrap_err().to_string();
     assert_eq!(
         said(json!({"podsPerCore": "ten"})),
-        "spec.kubelet.podsPerCore: a whole number from 0 on is needed here, not the text \"ten\""
+        "spec.kubelet.podsPerCore: a whole number from 0 to 2147483647 is needed here, not \"ten\""
     );
     let of_pods = "spec.kubelet.maxPods: a whole number from 0 to 2147483647, or an expression, is needed here";
     assert_eq!((said(json!({"maxPods": 1.5})), said(json!({"maxPods": -1}))), (of_pods.to_owned(), of_pods.to_owned()));
