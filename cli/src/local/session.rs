@@ -13,7 +13,7 @@ use whittle_api::k8s::{ConfigMap, DaemonSet, Deployment};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
-use whittle_api::manifest::{self, ClusterConfig, ManifestError, Object};
+use whittle_api::manifest::{self, ClusterConfig, Located, ManifestError, Object};
 use whittle_ports::{Batching, Settings};
 use whittle_sim::cluster::{Applied, NodeGroup, Objects};
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
@@ -44,6 +44,7 @@ pub struct Checkpoint {
     objects: Objects,
     groups: BTreeMap<String, NodeGroup>,
     legacy: BTreeMap<String, Object>,
+    templates: BTreeMap<String, (u64, u32)>,
 }
 
 /// The world and its user.
@@ -53,6 +54,8 @@ pub struct Session {
     /// Legacy objects as they were applied: they are converted together, since pools and classes depend on each other.
     legacy: BTreeMap<String, Object>,
     variables: BTreeMap<String, String>,
+    /// Of the templates of Deployments as they were written: a digest, and how often what no type reads has changed.
+    templates: BTreeMap<String, (u64, u32)>,
 }
 
 /// What EC2 can run out of. What is empty is any.
@@ -129,7 +132,7 @@ impl Session {
             ("AWS_PARTITION", partition),
         ];
         let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { simulation, handlers, legacy: BTreeMap::new(), variables }
+        Self { simulation, handlers, legacy: BTreeMap::new(), variables, templates: BTreeMap::new() }
     }
 
     /// The settings of the functions.
@@ -183,13 +186,18 @@ impl Session {
     /// What files change, to undo it: objects, node groups, and what was applied in old versions.
     pub fn checkpoint(&self) -> Checkpoint {
         let cluster = &self.simulation.world().cluster;
-        Checkpoint { objects: cluster.objects.clone(), groups: cluster.groups.clone(), legacy: self.legacy.clone() }
+        Checkpoint {
+            objects: cluster.objects.clone(),
+            groups: cluster.groups.clone(),
+            legacy: self.legacy.clone(),
+            templates: self.templates.clone(),
+        }
     }
 
     /// Undoes what files changed since.
     pub fn restore(&mut self, checkpoint: Checkpoint) {
-        let Checkpoint { objects, groups, legacy } = checkpoint;
-        self.legacy = legacy;
+        let Checkpoint { objects, groups, legacy, templates } = checkpoint;
+        (self.legacy, self.templates) = (legacy, templates);
         let cluster = &mut self.simulation.world().cluster;
         (cluster.objects, cluster.groups) = (objects, groups);
     }
@@ -200,8 +208,10 @@ impl Session {
         self.apply_objects(objects)
     }
 
-    fn apply_objects(&mut self, objects: Vec<Object>) -> Result<Vec<String>, SessionError> {
-        let (old, new): (Vec<Object>, Vec<Object>) = objects.into_iter().partition(|object| matches!(object, Object::Legacy(_)));
+    fn apply_objects(&mut self, mut located: Vec<Located<Object>>) -> Result<Vec<String>, SessionError> {
+        located.iter_mut().for_each(|one| self.revise(one));
+        let objects = located.into_iter().map(|one| one.value);
+        let (old, new): (Vec<Object>, Vec<Object>) = objects.partition(|object| matches!(object, Object::Legacy(_)));
         let mut messages = self.apply_legacy(old)?;
         let mut world = self.simulation.world();
         let now = world.now();
@@ -222,6 +232,22 @@ impl Session {
         }
         world.touch_cluster();
         Ok(messages)
+    }
+
+    /// Pods are made of what decisions read of a template. Where the rest has changed, such as an image, an annotation makes it another one.
+    fn revise(&mut self, located: &mut Located<Object>) {
+        let Object::Deployment(deployment) = &mut located.value else { return };
+        let key = namespaced(&deployment.metadata.key());
+        if !self.simulation.world().cluster.objects.deployments.contains_key(&key) {
+            self.templates.remove(&key);
+        }
+        let Some(digest) = located.template.or_else(|| self.templates.get(&key).map(|(digest, _)| *digest)) else { return };
+        let (known, revision) = self.templates.entry(key).or_insert((digest, 0));
+        *revision += u32::from(*known != digest);
+        *known = digest;
+        if 0 < *revision {
+            deployment.spec.template.metadata.annotations.insert(REVISION.to_owned(), revision.to_string());
+        }
     }
 
     /// Keeps legacy objects as applied, and creates the converted objects in the cluster.
@@ -279,7 +305,7 @@ impl Session {
     /// Kind and key of everything that a manifest names.
     pub fn named_in(&self, name: &str, text: &str) -> Result<Vec<(String, String)>, SessionError> {
         let objects = parse(name, text, &self.variables)?;
-        Ok(objects.iter().map(|object| (object.type_meta().1.to_lowercase(), object.key())).collect())
+        Ok(objects.iter().map(|object| (object.value.type_meta().1.to_lowercase(), object.value.key())).collect())
     }
 
     /// Whether an object can be deleted: it is there, and of a kind that can go.
@@ -440,6 +466,9 @@ fn unsimulated_pods(object: &Object) -> String {
     format!("note: pods of {kind}s are not simulated: `whittle plan -f FILE` plans them, and a Deployment runs them here")
 }
 
+/// How often what no decision reads of a template has changed.
+const REVISION: &str = "whittle.dev/template-revision";
+
 /// `x` means `default/x`.
 fn namespaced(name: &str) -> String {
     if name.contains('/') { name.to_owned() } else { format!("default/{name}") }
@@ -472,7 +501,7 @@ fn label(object: &Object) -> String {
 }
 
 /// Substitutes the variables of the seeds' shell commands and parses the objects.
-pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Result<Vec<Object>, SessionError> {
+pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Result<Vec<Located<Object>>, SessionError> {
     let mut text = text.to_owned();
     for (variable, value) in variables {
         text = text.replace(&format!("${{{variable}}}"), value);
@@ -480,5 +509,5 @@ pub fn parse(name: &str, text: &str, variables: &BTreeMap<String, String>) -> Re
     let refuse = |errors: Vec<ManifestError>| SessionError::Manifest(errors.iter().map(ToString::to_string).collect());
     let objects = manifest::read(name, &text).map_err(refuse)?;
     let errors: Vec<ManifestError> = objects.iter().flat_map(|object| acceptance::faults(object, acceptance::SIMULATED_MAX)).collect();
-    if errors.is_empty() { Ok(objects.into_iter().map(|located| located.value).collect()) } else { Err(refuse(errors)) }
+    if errors.is_empty() { Ok(objects) } else { Err(refuse(errors)) }
 }

@@ -315,6 +315,24 @@ fn who_waits_for_a_startup_taint_to_go_is_told_of_it() {
     }
 }
 
+/// Pods are made of what decisions read; an image is nothing of that, and a Deployment with another one is rolled out all the same.
+#[test]
+fn a_deployment_with_another_image_is_rolled_out() {
+    let inflate = std::fs::read_to_string(demo("inflate.yaml")).unwrap().replace("replicas: 0", "replicas: 2");
+    let other = inflate.replace("pause:3.7", "pause:3.8");
+    assert_ne!(inflate, other);
+    let apply = |text: &str| format!("apply -f -\n{text}\nEOF\n");
+    let begin = format!("apply -f {}\n{}advance 3m\nget pods -o name\n", demo("pool.yaml"), apply(&inflate));
+    let dry = format!("apply --dry-run=server -f -\n{other}\nEOF\n");
+    let text =
+        answered(&format!("{begin}{}{dry}{}{}advance 2m\nget pods -o name\nget deploy\n", apply(&inflate), apply(&other), apply(&other)));
+    let said: Vec<&str> = text.lines().filter(|line| line.starts_with("deployment/inflate ")).collect();
+    let words = ["created", "unchanged", "configured (server dry run)", "configured", "unchanged"];
+    assert_eq!(said, words.map(|word| format!("deployment/inflate {word}")), "{text}");
+    let pods: Vec<&str> = text.lines().filter(|line| line.starts_with("pod/inflate-")).collect();
+    assert!(pods.len() == 4 && pods[..2].iter().all(|pod| !pods[2..].contains(pod)) && text.contains("2/2"), "{text}");
+}
+
 #[test]
 fn a_disruption_budget_has_its_status_at_once_and_keeps_it() {
     let budget = "apply -f -\n{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web}, spec: {maxUnavailable: 1, selector: \

@@ -22,6 +22,7 @@ pub use misspelt::misspelt;
 pub use object::Object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use whittle_units::fnv1a;
 
 /// A value with its position in a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,9 @@ pub struct Located<T> {
     pub document: usize,
     /// First line of the object, from 1.
     pub line: usize,
+    /// A digest of its pod template as it is written, with what no type reads, such as images. `None` without a template whose
+    /// containers have images: what was printed from the types has none.
+    pub template: Option<u64>,
 }
 
 /// Converts JSON to an object of one kind.
@@ -68,7 +72,8 @@ pub fn read(file_name: &str, text: &str) -> Result<Vec<Located<Object>>, Vec<Man
             }
             Ok((node, api_version, kind)) => match read_object(node, api_version, kind) {
                 Ok(value) => {
-                    objects.push(Located { value, file: source.file.to_owned(), document: source.document, line: node.mark.line });
+                    let (file, template) = (source.file.to_owned(), template_digest(node));
+                    objects.push(Located { value, file, document: source.document, line: node.mark.line, template });
                 }
                 Err(faults) => {
                     let name = node.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Node::text);
@@ -80,6 +85,13 @@ pub fn read(file_name: &str, text: &str) -> Result<Vec<Located<Object>>, Vec<Man
         });
     }
     if errors.is_empty() { Ok(objects) } else { Err(errors) }
+}
+
+/// See [`Located::template`].
+fn template_digest(node: &Node) -> Option<u64> {
+    let template = node.get("spec")?.get("template")?;
+    let Content::List(containers) = &template.get("spec")?.get("containers")?.content else { return None };
+    containers.iter().all(|one| one.get("image").is_some()).then(|| fnv1a(template.to_json().to_string()))
 }
 
 /// Where errors of a document are reported.
