@@ -219,6 +219,9 @@ fn explain_says_which_node_a_machine_replaces() {
     assert_ne!(before, after);
     let text = answered(&format!("{scaled}explain {after}\n"));
     assert!(text.contains(&format!("  replaces {before} (Underutilized): 1 pod moves to it, from nodepool steady; cheapest ")), "{text}");
+    let text = answered(&format!("{scaled}explain {before}\n"));
+    let end = text.lines().find(|line| line.starts_with(&format!("{before} is gone"))).expect(&text);
+    assert!(end.contains("; nodeclaim/steady-") && end.ends_with(" takes its place"), "{text}");
 }
 
 /// S1.15: a pool of more weight comes first, unless it does not take the pods.

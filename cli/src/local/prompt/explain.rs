@@ -189,7 +189,8 @@ impl<'a> Past<'a> {
         let went = went.or_else(|| self.decisions.iter().rev().find(is_end).map(|decision| decision.at));
         let when = went.map(|at| format!(" since {}", clock(begun, at))).unwrap_or_default();
         if let Some(cause) = self.cause() {
-            return format!(" is gone{when}: {} (decided at {})", on_clock(&cause.message, begun), clock(begun, cause.at));
+            let successor = self.successor(world).map(|claim| format!("; {claim} takes its place")).unwrap_or_default();
+            return format!(" is gone{when}: {} (decided at {}){successor}", on_clock(&cause.message, begun), clock(begun, cause.at));
         }
         let owned = self.decisions.iter().any(|decision| decision.subject.starts_with("nodeclaim/"));
         let group = lines.iter().rev().find_map(|line| {
@@ -201,6 +202,15 @@ impl<'a> Past<'a> {
             None if existed && !owned => format!(" is gone{when}: it was deleted; it was no node of Whittle's"),
             None => format!(" is gone{when}"),
         }
+    }
+
+    /// The NodeClaim of the machine that was planned in the place of this one.
+    fn successor(&self, world: &World) -> Option<String> {
+        let replaces = |decision: &&DecisionRecord| {
+            let nodes = decision.message.strip_prefix("replaces ").and_then(|rest| rest.split(" (").next());
+            nodes.is_some_and(|nodes| nodes.split(", ").any(|node| self.names.iter().any(|name| name == node)))
+        };
+        world.store.decisions(&world.name()).iter().rev().find(replaces).map(|decision| decision.subject.clone())
     }
 
     /// What was said, oldest first: the same once, with how often it was said and when last. A node and its NodeClaim get the same
