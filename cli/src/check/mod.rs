@@ -305,7 +305,10 @@ impl Findings {
     fn settings(&mut self, origin: &str, read: Result<settings::Read, Vec<settings::SettingsError>>) {
         match read {
             Ok(read) => {
-                self.add(Level::Shown, describe(&read.settings).into_iter().map(|(key, value)| format!("{origin}: {key} = {value}")));
+                self.add(
+                    Level::Shown,
+                    describe(&read.settings).into_iter().map(|(key, value)| format!("{origin}: {key} = {}", words::printable(&value))),
+                );
                 if read == settings::Read::default() {
                     self.add(Level::Note, [format!("{origin}: no setting is in it")]);
                 }

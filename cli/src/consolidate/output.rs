@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, VerdictReason};
-use whittle_model::disruption::Command;
+use whittle_model::disruption::{Command, Savings};
 use whittle_units::Price;
 
 /// The bill after the commands of a decision.
@@ -94,7 +94,7 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     let mut out = String::new();
     for (title, commands) in [("", &decision.commands), ("shadow: ", &decision.shadow)] {
         for command in commands {
-            let _ = writeln!(out, "{title}{}: {command} (saves {} an hour)", command.method.reason(), command.savings);
+            let _ = writeln!(out, "{title}{}: {command} ({})", command.method.reason(), saves(command.savings));
             for claim in &command.replacements {
                 let types = claim.instance_types.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
                 let more = claim.instance_types.len().saturating_sub(5);
@@ -107,7 +107,8 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
         out.push_str("nothing to do\n");
     } else {
         let saved = saved(decision);
-        let _ = writeln!(out, "together: ${saved:.2} an hour saved, ${:.2} a month", saved * HOURS_A_MONTH);
+        let (word, amount) = if saved < 0.0 { ("more", -saved) } else { ("saved", saved) };
+        let _ = writeln!(out, "together: ${amount:.2} an hour {word}, ${:.2} a month", amount * HOURS_A_MONTH);
     }
     out.push_str(&costs.text());
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
@@ -116,6 +117,11 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
         let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.reason);
     }
     out
+}
+
+/// What a command saves, in words; one for drift may cost more.
+pub(crate) fn saves(savings: Savings) -> String {
+    if savings.nanos() < 0 { format!("costs ${:.2} an hour more", -savings.dollars()) } else { format!("saves {savings} an hour") }
 }
 
 /// Dollars an hour that the commands save together.

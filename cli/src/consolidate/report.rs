@@ -13,7 +13,8 @@ pub(super) fn report(decision: &Decision, costs: &Costs, remarks: &[Remark]) -> 
         0 => "Nothing to do".to_owned(),
         commands => {
             let saved = saved(decision);
-            format!("{}: ${saved:.2} an hour saved, ${:.2} a month", counted(commands, "command"), saved * HOURS_A_MONTH)
+            let (word, amount) = if saved < 0.0 { ("more", -saved) } else { ("saved", saved) };
+            format!("{}: ${amount:.2} an hour {word}, ${:.2} a month", counted(commands, "command"), amount * HOURS_A_MONTH)
         }
     }];
     lead.extend(costs.text().lines().map(str::to_owned));

@@ -120,8 +120,10 @@ fn merged(objects: &[Object]) -> Vec<String> {
     let mut first: BTreeMap<String, &Object> = BTreeMap::new();
     let mut twice: BTreeSet<String> = BTreeSet::new();
     for object in objects {
-        if *first.entry(title(object)).or_insert(object) != object {
-            twice.insert(title(object));
+        // Karpenter's kinds are in no namespace, whatever a file says.
+        let title = format!("{} {:?}", object.type_meta().1, object.key().rsplit('/').next().unwrap_or_default());
+        if *first.entry(title.clone()).or_insert(object) != object {
+            twice.insert(title);
         }
     }
     let told = |title: String| {

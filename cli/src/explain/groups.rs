@@ -21,6 +21,9 @@ pub(super) fn workloads(pods: &[Pod]) -> BTreeMap<String, Vec<&Pod>> {
     let mut out: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.is_terminal()) {
         let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind != "Node") else { continue };
+        if owner.kind == "ReplicaSet" && planned_deployment(owner).is_none() {
+            out.entry(format!("replicaset/{}/{}", pod.metadata.namespace, owner.name)).or_default().push(pod);
+        }
         if let Some(name) = planned_deployment(owner) {
             out.entry(format!("deployment/{}/{name}", pod.metadata.namespace)).or_default().push(pod);
         } else if let Some((kind, key)) = owner_of(pod).split_once(' ') {
@@ -46,7 +49,9 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan) -> String {
     if !bound.is_empty() {
         let _ = writeln!(out, "  {} on {}: {}", counted(bound.len(), "pod"), counted(nodes.len(), "node"), named(&nodes));
     }
-    if pods.is_empty() {
+    if pods.is_empty() && name.starts_with("daemonset/") {
+        out.push_str("  none of its pods is among what is given; one is counted on every machine that it would run on\n");
+    } else if pods.is_empty() {
         out.push_str("  none of its pods is among what is given: nothing is planned for it; --replicas NAME=N asks what if\n");
     }
     // Pods that get the same answer are told once.
@@ -74,7 +79,8 @@ fn used_of(pool: &NodePool, read: &Manifests) -> Resources {
 /// The state of a NodePool, what would be launched from it, and why it takes other pods not.
 pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> String {
     let name = &pool.metadata.name;
-    let mut out = format!("nodepool {}\n", NodePool::given_name(name));
+    let kind = if name.starts_with(NodePool::TWIN_PREFIX) { "provisioner" } else { "nodepool" };
+    let mut out = format!("{kind} {}\n", NodePool::given_name(name));
     let ready = conditions::find(&pool.status.conditions, conditions::READY);
     let unready = ready.filter(|_| !conditions::is_true(&pool.status.conditions, conditions::READY));
     let _ = match unready {

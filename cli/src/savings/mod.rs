@@ -158,7 +158,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
         }
     };
     let from = begin(args, until);
-    let report = savings(&ledger.entries, from, until);
+    let report = if args.until.is_some() { savings(&ledger.entries, from, until) } else { ledger.sums(from, until) };
     let shadow_records = shadow::sum(&ledger.shadow_records, from, until);
     let mut unwritten = None;
     if let Some(path) = &args.report {

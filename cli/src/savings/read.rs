@@ -7,10 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::ops::Range;
 use whittle_api::words;
 use whittle_claims::DecisionRecord;
 use whittle_consolidate::SHADOW;
-use whittle_disruption::LedgerEntry;
+use whittle_disruption::{LedgerEntry, SavingsReport, savings};
 use whittle_units::fnv1a;
 
 /// The maximum number of errors that are printed; more are only counted.
@@ -24,9 +25,8 @@ pub(super) struct Ledger {
     pub(super) shadow_records: Vec<ShadowRecord>,
     pub(super) faults: Vec<String>,
     suppressed: usize,
-    /// How many of the entries are outcomes of simulations, and when the last of these ended.
-    simulated: usize,
-    ended: Option<Timestamp>,
+    /// The entries of simulations, by their positions, and when each of these ended.
+    simulated: Vec<(Range<usize>, Option<Timestamp>)>,
     /// Digests of the outcomes.
     outcomes: BTreeSet<u64>,
 }
@@ -125,14 +125,27 @@ impl Ledger {
         for entry in self.entries.iter_mut().skip(before).filter(|entry| !entry.id.is_empty()) {
             entry.id = format!("{number}/{}", entry.id);
         }
-        self.simulated += self.entries.len() - before;
-        self.ended = self.ended.max(ended);
+        self.simulated.push((before..self.entries.len(), ended.map(after)));
     }
 
-    /// When the simulations that all entries come from had ended: nothing was saved after that. `None` if there are other entries.
+    /// When the last of the simulations that all entries come from had ended: nothing was saved after that. `None` if there are other
+    /// entries.
     pub(super) fn ended(&self) -> Option<Timestamp> {
-        let all = self.simulated == self.entries.len() && self.shadow_records.is_empty();
-        self.ended.filter(|_| all).map(|ended| ended.checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX))
+        let simulated: usize = self.simulated.iter().map(|(entries, _)| entries.len()).sum();
+        let all = simulated == self.entries.len() && self.shadow_records.is_empty();
+        self.simulated.iter().filter_map(|(_, ended)| *ended).max().filter(|_| all)
+    }
+
+    /// The sums of the entries in a time, those of a simulation until its end.
+    pub(super) fn sums(&self, from: Timestamp, until: Timestamp) -> SavingsReport {
+        let mut sums = SavingsReport::default();
+        let mut others = self.entries.clone();
+        for (entries, ended) in self.simulated.iter().rev() {
+            let own: Vec<LedgerEntry> = others.drain(entries.clone()).collect();
+            sums.add(savings(&own, from, ended.map_or(until, |ended| ended.min(until))));
+        }
+        sums.add(savings(&others, from, until));
+        sums
     }
 
     /// The currency of the regions that the names of the nodes end with.
@@ -176,6 +189,11 @@ impl Ledger {
 
 fn plain(error: serde_json::Error) -> String {
     words::plain(&error.to_string())
+}
+
+/// The moment after another.
+fn after(at: Timestamp) -> Timestamp {
+    at.checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX)
 }
 
 /// An entry of which nothing ends a line or steers a terminal.

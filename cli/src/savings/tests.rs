@@ -184,6 +184,9 @@ fn a_simulation_ends_when_it_says_so_and_shares_no_commands_with_another() {
     let (a, b) = (outcome("a", "n.us-east-1.compute.internal"), outcome("b", "n.us-east-1.compute.internal"));
     assert_eq!(summed(std::slice::from_ref(&a)), (1, 7.2), "two hours at 3.60, not ten minutes");
     assert_eq!(summed(&[a.clone(), b]), (2, 14.4), "of one seed, and still two");
+    let mut early = outcome("c", "n.us-east-1.compute.internal");
+    early["summary"]["endedAt"] = json!("2026-01-05T10:59:59Z");
+    assert_eq!(summed(&[a.clone(), early]), (2, 10.8), "each until its own end");
     assert_eq!(summed(&[a.clone(), a]).0, 1, "one outcome given twice");
 }
 

@@ -10,7 +10,7 @@ mod tests;
 pub mod verdicts;
 
 use crate::local::report;
-use crate::local::scenario::{self, Play, Scenario};
+use crate::local::scenario::{self, LONGEST, Play, Scenario};
 use crate::local::session::SessionError;
 use crate::numbers;
 use crate::printing::{self, complain, say};
@@ -163,7 +163,14 @@ fn crash_files(args: &CrashArgs) -> Result<(String, Tally), String> {
 
 fn storm_files(args: &StormArgs) -> Result<(String, Tally), String> {
     let scenarios = read(&args.scenarios)?;
-    let seeds: Vec<u64> = (args.from..args.from.saturating_add(args.seeds)).collect();
+    let last = args
+        .from
+        .checked_add(args.seeds)
+        .ok_or_else(|| format!("--from {}: there are no {} seeds from there on", args.from, args.seeds))?;
+    if let Some(span) = args.span.as_ref().filter(|span| LONGEST < span.span()) {
+        return Err(format!("--span {span} is too long: at most {} hours, 366 days", LONGEST.as_hours()));
+    }
+    let seeds: Vec<u64> = (args.from..last).collect();
     let span = args.span.as_ref().map(GoDuration::span);
     if args.story {
         print_stories(&scenarios, &seeds, span).map_err(|error| error.to_string())?;

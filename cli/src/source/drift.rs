@@ -44,20 +44,38 @@ impl ChangedTemplates {
         Self { pools: pools.into_iter().filter_map(hash).collect(), classes: classes.into_iter().map(Document::name).collect() }
     }
 
-    /// Writes what the controllers of a cluster would find: the new hash of a pool, and that machines of a class have drifted.
-    pub(super) fn note(&self, objects: &mut ClusterObjects, now: Timestamp) {
+    /// Writes what the controllers of a cluster would find: the new hash of a pool, and that machines of a class have drifted. Returns what
+    /// nobody knows here.
+    pub(super) fn note(&self, objects: &mut ClusterObjects, now: Timestamp) -> Vec<String> {
         for pool in &mut objects.node_pools {
             let Some(hash) = self.pools.get(&pool.metadata.name) else { continue };
             pool.metadata.annotations.insert(labels::NODE_POOL_HASH.to_owned(), hash.clone());
             let version = || hashes::NODE_POOL_VERSION.to_owned();
             pool.metadata.annotations.entry(labels::NODE_POOL_HASH_VERSION.to_owned()).or_insert_with(version);
         }
+        let Some(reason) = CloudDrift::NodeClass.reason() else { return Vec::new() };
+        let hash_of =
+            |class: &Ec2NodeClass| Some((class.metadata.name.clone(), class.metadata.annotation(labels::NODE_CLASS_HASH)?.to_owned()));
+        let before: BTreeMap<String, String> = objects.node_classes.iter().filter_map(hash_of).collect();
+        let mut unknown: BTreeMap<String, usize> = BTreeMap::new();
         let of_class = |claim: &&mut NodeClaim| {
             self.classes.contains(&claim.spec.node_class_ref.name) && claim.metadata.label(labels::PROVISIONER_NAME).is_none()
         };
-        let Some(reason) = CloudDrift::NodeClass.reason() else { return };
         for claim in objects.node_claims.iter_mut().filter(of_class) {
-            conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, reason, reason, now);
+            let class = &claim.spec.node_class_ref.name;
+            let launched_with = claim.metadata.annotation(labels::NODE_CLASS_HASH);
+            if launched_with.zip(before.get(class)).is_some_and(|(hash, before)| hash != before) {
+                *unknown.entry(class.clone()).or_default() += 1;
+            } else {
+                conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, reason, reason, now);
+            }
         }
+        let told = |(class, machines)| {
+            format!(
+                "EC2NodeClass {class}: {machines} of its machines had drifted before the change, and count as before: whether they match it now is \
+                 not known here"
+            )
+        };
+        unknown.into_iter().map(told).collect()
     }
 }

@@ -5,13 +5,15 @@
 
 use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::error::ReadError;
+use crate::local::kinds;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use whittle_api::k8s::{Container, Pod, PodTemplate};
-use whittle_api::{LabelSelector, ObjectMeta, OwnerReference};
+use whittle_api::{LabelSelector, ObjectMeta, OwnerReference, words};
 use whittle_model::pods::deletion_ranks;
+use whittle_units::Timestamp;
 
 /// A workload that creates pods.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub(super) struct PodMaker {
     pub(super) replicas: i32,
     pub(super) template: PodTemplate,
     pub(super) selector: LabelSelector,
+    /// The number of the first pod of a StatefulSet.
+    pub(super) first: u32,
     /// Volumes that it makes for each pod, which are not planned.
     pub(super) claims_volumes: bool,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
@@ -55,7 +59,7 @@ impl FromStr for Replicas {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || format!("{text:?} is not of the form NAME=N or NAMESPACE/NAME=N, such as web=20");
-        let (name, count) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(form)?;
+        let (name, count) = text.split_once('=').filter(|(name, _)| !name.is_empty() && words::is_printable(name)).ok_or_else(form)?;
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let much = |count: &str| {
             if is_number(count) { format!("{count} is more than the {REPLICAS_MAX} replicas that are planned for") } else { form() }
@@ -79,8 +83,8 @@ impl Replicas {
 
     fn means(&self, maker: &PodMaker) -> bool {
         let PodMaker { kind, metadata, .. } = maker;
-        let is_of_kind =
-            |(of, name): (&str, &str)| of.eq_ignore_ascii_case(kind) && [&metadata.name, &metadata.key()].contains(&&name.to_owned());
+        let means_kind = |of: &str| of.eq_ignore_ascii_case(kind) || kinds::find(of).is_ok_and(|entry| entry.kind == *kind);
+        let is_of_kind = |(of, name): (&str, &str)| means_kind(of) && (name == metadata.name || name == metadata.key());
         self.name == metadata.name || self.name == metadata.key() || self.name.split_once('/').is_some_and(is_of_kind)
     }
 }
@@ -100,13 +104,12 @@ pub(super) struct Expanded {
 ///
 /// # Errors
 /// A name in `asked` that no workload has, or several.
-pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Replicas]) -> Result<Expanded, ReadError> {
+pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Replicas], now: Timestamp) -> Result<Expanded, ReadError> {
     let sets = owned_sets(&makers);
     makers.retain(|maker| maker.kind != "ReplicaSet" || !sets.contains_key(&key(maker)));
     makers.sort_by_key(|maker| (maker.metadata.key(), maker.kind));
     let scaled = scale(&mut makers, asked)?;
-    let mut out = Expanded::default();
-    roll_out(&makers, &sets, pods, &mut out.notes);
+    let mut out = Expanded { notes: roll_out(&makers, &sets, pods, now), ..Expanded::default() };
     let present = present(pods, &sets, &makers);
     let count = |key: &Key| present.get(key).map_or(0, Vec::len);
     let mut names: BTreeSet<String> = pods.iter().map(|pod| pod.metadata.key()).collect();
@@ -138,13 +141,14 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Re
 }
 
 /// Takes away the pods that changed workloads have no more after their rollout: those of another template, and those beyond their replicas.
-fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Pod>, notes: &mut Vec<String>) {
+fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Pod>, now: Timestamp) -> Vec<String> {
+    let mut notes = Vec::new();
     let mut gone: BTreeSet<String> = BTreeSet::new();
     let present = present(pods, sets, makers);
     for maker in makers.iter().filter(|maker| maker.changed && maker.kind != "Job" && !maker.metadata.is_deleting()) {
         let mut own = present.get(&key(maker)).cloned().unwrap_or_default();
-        keep_first(maker, &mut own);
-        let same = own.iter().take_while(|pod| !differs(pod, &maker.template)).count();
+        keep_first(maker, &mut own, now);
+        let same = own.iter().take_while(|pod| !differs(pod, &maker.template) && is_numbered(maker, pod)).count();
         let kept = usize::try_from(maker.replicas).unwrap_or(0).min(same);
         let taken: Vec<String> = own.iter().skip(kept).map(|pod| pod.metadata.key()).collect();
         if !taken.is_empty() {
@@ -154,17 +158,28 @@ fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Po
         gone.extend(taken);
     }
     pods.retain(|pod| gone.is_empty() || !gone.contains(&pod.metadata.key()));
+    notes
+}
+
+/// The number at the end of a pod's name.
+fn number_of(pod: &Pod) -> Option<u32> {
+    pod.metadata.name.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
+}
+
+/// Whether a pod has a number that its StatefulSet numbers; pods of other workloads have none.
+fn is_numbered(maker: &PodMaker, pod: &Pod) -> bool {
+    let end = maker.first.saturating_add(u32::try_from(maker.replicas).unwrap_or(0));
+    maker.kind != "StatefulSet" || number_of(pod).is_none_or(|number| (maker.first..end).contains(&number))
 }
 
 /// Sorts the pods of a workload: those that stay longest come first.
-fn keep_first(maker: &PodMaker, own: &mut [&Pod]) {
+fn keep_first(maker: &PodMaker, own: &mut [&Pod], now: Timestamp) {
     if maker.kind == "StatefulSet" {
         // The last of its numbers ends first.
-        let number = |pod: &Pod| pod.metadata.name.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
-        own.sort_by_key(|pod| (differs(pod, &maker.template), number(pod), pod.metadata.key()));
+        own.sort_by_key(|pod| (differs(pod, &maker.template) || !is_numbered(maker, pod), number_of(pod), pod.metadata.key()));
         return;
     }
-    let ranks = deletion_ranks(own.iter().copied());
+    let ranks = deletion_ranks(own.iter().copied(), Some(now));
     let mut ranked: Vec<_> = ranks.into_iter().zip(own.iter().copied()).collect();
     ranked.sort_by_key(|(rank, pod)| (differs(pod, &maker.template), Reverse(rank.clone())));
     own.iter_mut().zip(ranked).for_each(|(pod, (_, ranked))| *pod = ranked);
@@ -230,6 +245,9 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
                 let before = makers[at].replicas;
                 return Err(wrong(format!("{} is to have {before} replicas already: write one number for it", shown(&at))));
             }
+            [at] if makers[at].kind == "Job" => {
+                return Err(wrong(format!("{} has no replicas: change its spec.parallelism or spec.completions", shown(&at))));
+            }
             [at] => {
                 makers[at].replicas = replicas.count;
                 scaled.insert(at);
@@ -289,6 +307,19 @@ fn present<'a>(pods: &'a [Pod], sets: &BTreeMap<Key, String>, makers: &[PodMaker
     out
 }
 
+/// The pods of each controller, and how many it is to have: of one that is not among the manifests, as many as there are.
+pub(super) fn scales<'a>(makers: &[PodMaker], pods: &'a [Pod]) -> Vec<(i64, Vec<&'a Pod>)> {
+    let wanted: BTreeMap<Key, i32> = makers.iter().map(|maker| (key(maker), maker.replicas)).collect();
+    // Budgets know no scale of DaemonSets, nor of the pods that a node makes itself.
+    let owned =
+        present(pods, &owned_sets(makers), makers).into_iter().filter(|((_, kind, _), _)| !["DaemonSet", "Node"].contains(&kind.as_str()));
+    let scale = |(key, pods): (Key, Vec<&'a Pod>)| {
+        let there = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        (wanted.get(&key).map_or(there, |wanted| i64::from(*wanted)), pods)
+    };
+    owned.map(scale).collect()
+}
+
 /// Adds `count` pods of a workload, of which `there` are among the manifests.
 fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String>, out: &mut Expanded) {
     let metadata = &maker.metadata;
@@ -303,8 +334,8 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
         owner = OwnerReference { kind: "ReplicaSet".to_owned(), uid: format!("{}{PLANNED_SET}", owner.uid), ..owner };
         out.owners.insert(owner.uid.clone(), maker.selector.clone());
     }
-    // StatefulSets count from zero.
-    let mut number = usize::from(maker.kind != "StatefulSet");
+    // StatefulSets count from zero, if they do not say otherwise.
+    let mut number = if maker.kind == "StatefulSet" { usize::try_from(maker.first).unwrap_or(0) } else { 1 };
     for _ in 0..count {
         let mut meta = ObjectMeta { owner_references: vec![owner.clone()].into(), ..maker.template.metadata.clone() };
         meta.namespace.clone_from(&metadata.namespace);

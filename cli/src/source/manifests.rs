@@ -346,15 +346,15 @@ fn finish(
 ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
     let of_daemons = roll_out_daemons(objects, &consequences.daemons);
     let mut expanded = match expansion {
-        Expansion::Off => workloads.roll_out(&mut objects.pods)?,
-        Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked)?,
+        Expansion::Off => workloads.roll_out(&mut objects.pods, settings.now)?,
+        Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, settings.now)?,
     };
     complete(objects, settings);
     workloads.own(&mut objects.pods);
     whittle_snapshot::rename_provisioners(objects);
     objects.sort();
-    budgets::observe(objects, &consequences.budgets);
-    consequences.templates.note(objects, settings.now);
+    budgets::observe(objects, workloads, &consequences.budgets);
+    expanded.0.extend(consequences.templates.note(objects, settings.now));
     expanded.0.extend(of_daemons);
     Ok(expanded)
 }

@@ -35,7 +35,10 @@ impl<'de> Visitor<'de> for UniqueVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+        // A whole number is one however it is written, as for an API server.
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number, and small enough to be one exactly")]
+        let whole = (value.fract() == 0.0 && value.abs() < 2f64.powi(53)).then_some(value as i64);
+        Ok(whole.map_or_else(|| Number::from_f64(value).map_or(Value::Null, Value::Number), Value::from))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -92,6 +95,7 @@ mod tests {
     fn a_text_is_the_value_that_the_usual_reader_makes_of_it() {
         let text = r#"{"a": [1, -2, 2.5, 18446744073709551615, 1e300, true, null, "x\u00e9"], "b": {"a": {}}}"#;
         assert_eq!(json(text).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+        assert_eq!(json("[50.0, 5e1, -2.0]").unwrap(), json("[50, 50, -2]").unwrap());
         assert_eq!(stream("1 {\"a\": 2}\n[3]".as_bytes()).map(Result::unwrap).collect::<Vec<_>>().len(), 3);
     }
 

@@ -5,6 +5,7 @@ use super::documents::Document;
 use super::error::ReadError;
 use super::expansion::{PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{
     Deployment, Job, Pod, PodSource, PodSourceKind, PodTemplate, ReplicationController, Service, StoredPodTemplate, Workloads,
@@ -109,8 +110,10 @@ impl WorkloadManifests {
         selector: LabelSelector,
     ) {
         let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();
+        let first = document.value.pointer("/spec/ordinals/start").and_then(Value::as_u64).and_then(|first| u32::try_from(first).ok());
+        let first = first.unwrap_or(0);
         let Document { live, changed, .. } = *document;
-        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, claims_volumes, live, changed });
+        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, first, claims_volumes, live, changed });
     }
 
     /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods, but for those of changed
@@ -118,8 +121,13 @@ impl WorkloadManifests {
     ///
     /// # Errors
     /// A name in `asked` that no workload has, or several.
-    pub(super) fn expand(&mut self, pods: &mut Vec<Pod>, asked: &[Replicas]) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
-        let mut expanded = expand(std::mem::take(&mut self.makers), pods, asked)?;
+    pub(super) fn expand(
+        &mut self,
+        pods: &mut Vec<Pod>,
+        asked: &[Replicas],
+        now: Timestamp,
+    ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+        let mut expanded = expand(self.makers.clone(), pods, asked, now)?;
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
         Ok((expanded.notes, expanded.added))
@@ -129,14 +137,31 @@ impl WorkloadManifests {
     ///
     /// # Errors
     /// None: no numbers of replicas are asked for.
-    pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
-        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) =
-            std::mem::take(&mut self.makers).into_iter().partition(|maker| maker.changed);
+    pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>, now: Timestamp) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+        let all = std::mem::take(&mut self.makers);
+        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = all.iter().cloned().partition(|maker| maker.changed);
         let mut notes = super::expansion::other_templates(&others, pods);
         self.makers = changed;
-        let (rolled_out, added) = self.expand(pods, &[])?;
+        let rolled_out = self.expand(pods, &[], now);
+        self.makers = all;
+        let (rolled_out, added) = rolled_out?;
         notes.extend(rolled_out);
         Ok((notes, added))
+    }
+
+    /// The pods of each controller, and how many it is to have.
+    pub(super) fn scales<'a>(&self, pods: &'a [Pod]) -> Vec<(i64, Vec<&'a Pod>)> {
+        super::expansion::scales(&self.makers, pods)
+    }
+
+    /// A pod of each changed workload, as budgets select it.
+    pub(super) fn changed_pods(&self) -> impl Iterator<Item = Pod> {
+        let changed = self.makers.iter().filter(|maker| maker.changed);
+        changed.map(|maker| {
+            let labels = maker.template.metadata.labels.clone();
+            let metadata = ObjectMeta { namespace: maker.metadata.namespace.clone(), labels, ..ObjectMeta::default() };
+            Pod { metadata, ..Pod::default() }
+        })
     }
 
     fn owner(&mut self, kind: &str, metadata: &ObjectMeta, selector: Option<LabelSelector>) {

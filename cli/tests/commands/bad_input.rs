@@ -454,10 +454,13 @@ fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
     refused(&whittle(&["local", "run", &file], ""), 2, &["back.yaml:3: -5m: time only goes forward"]);
     for (text, said) in [
         ("name: a\nsteps:\n  - advance: 9999999h\n", ":3: 9999999h is too long: at most 8784 hours, 366 days"),
-        ("name: \"a\\n  forged\"\nsteps: []\n", "name and shows are printed in one line"),
-        ("name: a\nsteps:\n  - say: \"\\e[2J\"\n", ":3: what is said is printed in one line"),
+        ("name: \"a\\n  forged\"\nsteps: []\n", "would be printed in one line"),
+        ("name: a\nsteps:\n  - say: \"\\e[2J\"\n", "would be printed in one line"),
         ("name: a\ncluster: {region: mars}\nsteps: []\n", "cluster.region mars: no region has this name"),
         ("name: a\ncluster: {version: '9.9'}\nsteps: []\n", "cluster.version 9.9: EKS has no such version"),
+        ("name: a\nsteps:\n  - notice: {kind: spot, times: 200000}\n", ":3: times 200000: at most 10000"),
+        ("name: a\nsteps:\n  - stock-out: {capacity-type: spto}\n", ":3: capacity-type \"spto\": write spot, on-demand or reserved"),
+        ("name: a\nsteps:\n  - end-reservation: \"a\\n00:00:09  ec2\"\n", "would be printed in one line"),
         ("name: a\nsteps:\n- {advance: 1m\n", "unclosed bracket"),
     ] {
         let file = folder.file("odd.yaml", text);

@@ -373,6 +373,8 @@ fn a_changed_pool_class_or_budget_counts_as_its_controllers_would_see_it() {
     assert!(consolidated(&labelled).contains("(drifted: NodePoolDrifted)"));
     assert!(consolidated(&monitored).contains("(drifted: NodeClassDrift)"));
     assert!(consolidated(&budget("minAvailable: 5")).contains("PDB default/b allows 0 disruptions"));
+    let applied = budget("maxUnavailable: 0").replace("}}}}", "}}}, status: {disruptionsAllowed: 3}}");
+    assert!(consolidated(&applied).contains("PDB default/b allows 0 disruptions"), "who applies a budget does not write its status");
     for field in ["minAvailable: 4", "maxUnavailable: 20%"] {
         let open = consolidated(&budget(field));
         assert!(!open.contains("allows 0 disruptions"), "{field}: {open}");

@@ -253,11 +253,39 @@ fn a_smaller_workload_loses_the_pods_that_its_controller_would_end() {
     assert_eq!(gone("-5"), [1], "the one that is said to cost least");
 }
 
+/// The budget of a dump is about as many pods as the changed workload is to have.
+#[test]
+fn the_budget_of_a_changed_workload_is_computed_again() {
+    let files = Files::new("budget");
+    let budget = "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: b}, spec: {minAvailable: 2, selector: {matchLabels: {a: b}}}, \
+                  status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPods: 3}}\n";
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {karpenter.sh/nodepool: default, node.kubernetes.io/instance-type: m5.xlarge, \
+                karpenter.sh/capacity-type: on-demand, topology.kubernetes.io/zone: us-east-1a, karpenter.sh/registered: 'true', \
+                karpenter.sh/initialized: 'true'}}, spec: {providerID: 'aws:///us-east-1a/i-1'}, status: {capacity: {cpu: 4, memory: 16Gi, pods: 58}, \
+                allocatable: {cpu: 4, memory: 15Gi, pods: 58}, conditions: [{type: Ready, status: 'True'}]}}\n";
+    let claim = "{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: c1, labels: {karpenter.sh/nodepool: default, \
+                 node.kubernetes.io/instance-type: m5.xlarge, karpenter.sh/capacity-type: on-demand, topology.kubernetes.io/zone: us-east-1a}}, spec: \
+                 {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}, status: {nodeName: n1, providerID: \
+                 'aws:///us-east-1a/i-1', capacity: {cpu: 4, memory: 16Gi, pods: 58}}}\n";
+    let pool = "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default}, spec: {template: {spec: {nodeClassRef: {group: \
+                karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []}}}}\n";
+    let labelled = running(3, "1").replace("ownerReferences:", "labels: {a: b}, ownerReferences:");
+    let dump = files.write("dump.yaml", &[budget.to_owned(), node.to_owned(), claim.to_owned(), pool.to_owned(), labelled]);
+    let decided = |replicas: u32| {
+        let changed = files.write("changed.yaml", &[deployment(replicas, "1")]);
+        out(&whittle(&["consolidate", "-f", &dump, "--changed", &changed, "--region", "us-east-1"], ""))
+    };
+    for (replicas, held) in [(3, false), (2, true), (5, false)] {
+        let text = decided(replicas);
+        assert_eq!(text.contains("PDB default/b allows 0 disruptions"), held, "{replicas}: {text}");
+    }
+}
+
 #[test]
 fn a_workload_may_be_named_with_its_kind() {
     let files = Files::new("kinds");
     let (web, pool) = (files.write("web.yaml", &[deployment(1, "1")]), seed("004-provisioner-default.yaml"));
-    for name in ["web", "default/web", "deployment/web", "Deployment/default/web"] {
+    for name in ["web", "default/web", "deployment/web", "deploy/web", "deployments.apps/web", "Deployment/default/web"] {
         let planned = run(&["plan", "--replicas", &format!("{name}=4")], &[&web, &pool]);
         assert!(out(&planned).starts_with("4 of 4 pods placed"), "{name}: {}{}", out(&planned), err(&planned));
     }

@@ -265,7 +265,10 @@ fn saves_too_little(savings: Savings, minimum: Price) -> Description {
 fn waits_turn(savings: Savings) -> Description {
     Description::new(
         "WaitsTurn",
-        format!("Can be removed or replaced (saves {savings} an hour) after the command in progress", savings = dollars(savings.dollars())),
+        format!(
+            "Could be removed or replaced (saves {savings} an hour), looked at again after the command in progress",
+            savings = dollars(savings.dollars())
+        ),
     )
     .without_event()
     .values(json!({ "savings": rounded(savings) }))

@@ -87,6 +87,21 @@ pub struct SavingsReport {
 }
 
 impl SavingsReport {
+    /// Adds the commands of another report.
+    pub fn add(&mut self, other: Self) {
+        self.commands += other.commands;
+        self.nodes_removed += other.nodes_removed;
+        self.pods_moved += other.pods_moved;
+        self.before_nanos += other.before_nanos;
+        self.after_nanos += other.after_nanos;
+        self.total_nanos = self.total_nanos.saturating_add(other.total_nanos);
+        for (sums, others) in [(&mut self.by_reason, other.by_reason), (&mut self.by_pool, other.by_pool)] {
+            for (name, rate) in others {
+                *sums.entry(name).or_default() += rate;
+            }
+        }
+    }
+
     /// Reduction of the price per hour.
     #[must_use]
     pub fn rate_nanos(&self) -> i128 {

@@ -13,10 +13,11 @@ use crate::source::files::{self, FileError};
 use conditions::Condition;
 pub use reservations::Reserve;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use whittle_api::{GoDuration, words};
+use whittle_api::{GoDuration, labels, words};
 use whittle_claims::LeftNodes;
 use whittle_units::SignedDuration;
 
@@ -342,7 +343,7 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
     }
     let mut scenario: Scenario = serde_saphyr::from_str(&text)
         .map_err(|error| ScenarioError::Parse { path: shown.clone(), message: first_line(&error.to_string()) })?;
-    if let Some(message) = fault_of_head(&scenario) {
+    if let Some(message) = forged(&text).or_else(|| fault_of_head(&scenario)) {
         return Err(ScenarioError::Parse { path: shown, message });
     }
     scenario.files = path.parent().unwrap_or(Path::new(".")).join(&scenario.files);
@@ -371,15 +372,30 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
 /// What a parser says, without the excerpt of the file below it.
 fn first_line(said: &str) -> String {
     let line = said.lines().next().unwrap_or_default();
+    let line = line.split_once(", set DuplicateKeyPolicy").map_or(line, |(line, _)| line);
     words::plain(line.strip_prefix("error: ").unwrap_or(line))
 }
 
+/// A text that would end the line in which it is printed, or steer the terminal. Manifests alone have lines.
+fn forged(text: &str) -> Option<String> {
+    fn first(value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) if !words::is_printable(text) => Some(text.clone()),
+            Value::Array(items) => items.iter().find_map(first),
+            Value::Object(entries) => entries.iter().filter(|(key, _)| *key != "apply-text").find_map(|(_, value)| first(value)),
+            _ => None,
+        }
+    }
+    let odd = first(&serde_saphyr::from_str(text).ok()?)?;
+    Some(format!("{} would be printed in one line, which it ends or turns around: write it without such letters", words::printable(&odd)))
+}
+
+/// How often a notice may be delivered.
+const TIMES_MAX: u64 = 10_000;
+
 /// What is wrong with what a scenario says of itself and its cluster.
 fn fault_of_head(scenario: &Scenario) -> Option<String> {
-    let Scenario { name, shows, cluster, .. } = scenario;
-    if let Some(odd) = std::iter::once(name).chain(shows).find(|word| !words::is_printable(word)) {
-        return Some(format!("name and shows are printed in one line, which {} ends or turns around", words::printable(odd)));
-    }
+    let cluster = &scenario.cluster;
     let check = |field: &str, value: &Option<String>, parse: fn(&str) -> Result<String, String>| {
         let value = value.as_deref()?;
         parse(value).err().map(|fault| format!("cluster.{field} {}: {fault}", words::printable(value)))
@@ -390,15 +406,20 @@ fn fault_of_head(scenario: &Scenario) -> Option<String> {
 }
 
 /// The longest span of a step.
-const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
+pub(crate) const LONGEST: SignedDuration = SignedDuration::from_hours(366 * 24);
 
 impl Step {
     /// What is wrong with it, whatever was done before.
     fn fault(&self) -> Option<String> {
-        if let Self::Say(text) = self
-            && !words::is_printable(text)
-        {
-            return Some(format!("what is said is printed in one line, which {} ends or turns around", words::printable(text)));
+        let sold_as = |stock: &Stock| {
+            let known = ["*", labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND, labels::CAPACITY_RESERVED];
+            (!known.contains(&stock.capacity_type.as_str()))
+                .then(|| format!("capacity-type {:?}: write spot, on-demand or reserved", stock.capacity_type))
+        };
+        match self {
+            Self::Notice(notice) if TIMES_MAX < notice.times => return Some(format!("times {}: at most {TIMES_MAX}", notice.times)),
+            Self::StockOut(stock) | Self::Restock(stock) if let Some(fault) = sold_as(stock) => return Some(fault),
+            _ => {}
         }
         self.spans().into_iter().find_map(|span| match span.span() {
             time if time.is_negative() => Some(format!("{span}: time only goes forward: leave out the minus")),

@@ -15,18 +15,31 @@ pub fn is_ready(pod: &Pod) -> bool {
     pod.condition("Ready").is_some_and(|condition| condition.status == "True")
 }
 
-/// The status of a budget over pods of which `healthy` are ready and `expected` are to be there.
+/// The pods that a budget is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Covered {
+    /// How many are ready.
+    pub healthy: i64,
+    pub pods: i64,
+    /// How many their controllers are to have together. Pods without a controller are none of these.
+    pub scale: i64,
+}
+
+/// The status of a budget. A number of pods to stay is one of those that there are; what else it says is a share of what controllers
+/// are to have.
 #[must_use]
-pub fn budget_status(budget: &PodDisruptionBudget, healthy: i64, expected: i64) -> PdbStatus {
-    let desired = match (&budget.spec.min_available, &budget.spec.max_unavailable) {
-        (Some(_), Some(_)) => None,
-        (Some(least), None) => share(least, expected),
-        (None, Some(most)) => share(most, expected).map(|most| expected.saturating_sub(most)),
-        (None, None) => Some(expected),
+pub fn budget_status(budget: &PodDisruptionBudget, covered: Covered) -> PdbStatus {
+    let Covered { healthy, pods, scale } = covered;
+    let (expected, desired) = match (&budget.spec.min_available, &budget.spec.max_unavailable) {
+        (Some(_), Some(_)) => (scale, None),
+        (Some(least @ IntOrString::Int(_)), None) => (pods, share(least, pods)),
+        (Some(least), None) => (scale, share(least, scale)),
+        (None, Some(most)) => (scale, share(most, scale).map(|most| scale.saturating_sub(most))),
+        (None, None) => (0, Some(0)),
     };
     let small = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
     // What cannot be understood allows nothing.
-    let allowed = desired.map_or(0, |desired| healthy - desired.max(0));
+    let allowed = desired.filter(|_| 0 < expected).map_or(0, |desired| healthy - desired.max(0));
     let desired = desired.unwrap_or(expected).max(0);
     PdbStatus {
         disruptions_allowed: small(allowed.max(0)),
@@ -45,5 +58,52 @@ fn share(value: &IntOrString, of: i64) -> Option<i64> {
             let product = i64::from(percent).saturating_mul(of);
             Some(product / 100 + i64::from(product % 100 != 0))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::k8s::PdbSpec;
+
+    fn allowed(spec: PdbSpec, covered: Covered) -> i32 {
+        budget_status(&PodDisruptionBudget { spec, ..PodDisruptionBudget::default() }, covered).disruptions_allowed
+    }
+
+    fn text(text: &str) -> Option<IntOrString> {
+        Some(IntOrString::Text(text.to_owned()))
+    }
+
+    fn least(value: Option<IntOrString>) -> PdbSpec {
+        PdbSpec { min_available: value, ..PdbSpec::default() }
+    }
+
+    fn most(value: Option<IntOrString>) -> PdbSpec {
+        PdbSpec { max_unavailable: value, ..PdbSpec::default() }
+    }
+
+    const FOUR: Covered = Covered { healthy: 4, pods: 4, scale: 4 };
+
+    #[test]
+    fn a_budget_that_cannot_be_understood_allows_nothing() {
+        let number = |count| Some(IntOrString::Int(count));
+        for (spec, count) in [(least(number(3)), 1), (least(text("50%")), 2), (most(text("50%")), 2), (most(number(9)), 4)] {
+            assert_eq!(allowed(spec.clone(), FOUR), count, "{spec:?}");
+        }
+        for value in [text("zz zz"), text("500%"), text("%"), text("7"), number(-5)] {
+            assert_eq!([allowed(least(value.clone()), FOUR), allowed(most(value.clone()), FOUR)], [0, 0], "{value:?}");
+        }
+        let both = PdbSpec { min_available: text("0%"), max_unavailable: text("100%"), ..PdbSpec::default() };
+        assert_eq!([allowed(both, FOUR), allowed(PdbSpec::default(), FOUR)], [0, 0]);
+    }
+
+    #[test]
+    fn what_is_a_share_is_one_of_what_controllers_are_to_have() {
+        let one = || Some(IntOrString::Int(1));
+        let three_of_four = Covered { healthy: 3, pods: 3, scale: 4 };
+        assert_eq!([allowed(most(one()), three_of_four), allowed(least(text("50%")), three_of_four)], [0, 1]);
+        assert_eq!(allowed(least(one()), three_of_four), 2);
+        let bare = Covered { healthy: 3, pods: 3, scale: 0 };
+        assert_eq!([allowed(most(one()), bare), allowed(least(text("50%")), bare), allowed(least(one()), bare)], [0, 0, 2]);
     }
 }

@@ -18,13 +18,16 @@ pub struct DeletionRank {
     ready: bool,
     cost: i32,
     beside: Reverse<usize>,
+    /// The logarithm of the time since it is ready: controllers take pods of about one age for equally old, and draw by uid.
+    age: i64,
+    uid: String,
     created: Reverse<Option<Timestamp>>,
     key: String,
 }
 
-/// The ranks of the pods of one workload, in their order.
+/// The ranks of the pods of one workload, in their order. Without a time, where uids are no dice, the younger ends first.
 #[must_use]
-pub fn deletion_ranks<'a>(pods: impl Iterator<Item = &'a Pod> + Clone) -> Vec<DeletionRank> {
+pub fn deletion_ranks<'a>(pods: impl Iterator<Item = &'a Pod> + Clone, now: Option<Timestamp>) -> Vec<DeletionRank> {
     let mut on_nodes: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods.clone().filter(|pod| pod.is_bound()) {
         *on_nodes.entry(&pod.spec.node_name).or_default() += 1;
@@ -35,10 +38,20 @@ pub fn deletion_ranks<'a>(pods: impl Iterator<Item = &'a Pod> + Clone) -> Vec<De
         ready: is_ready(pod),
         cost: pod.metadata.annotation(DELETION_COST).and_then(|cost| cost.parse().ok()).unwrap_or(0),
         beside: Reverse(on_nodes.get(pod.spec.node_name.as_str()).copied().unwrap_or(0)),
-        created: Reverse(pod.metadata.creation_timestamp),
+        age: now.and_then(|now| age(pod, now)).unwrap_or_default(),
+        uid: now.map(|_| pod.metadata.uid.clone()).unwrap_or_default(),
+        created: Reverse(pod.metadata.creation_timestamp.filter(|_| now.is_none())),
         key: pod.metadata.key(),
     };
     pods.map(rank).collect()
+}
+
+/// The number of binary digits of the nanoseconds for which a pod is ready, or there.
+fn age(pod: &Pod, now: Timestamp) -> Option<i64> {
+    let ready = pod.condition("Ready").filter(|condition| condition.status == "True").and_then(|condition| condition.last_transition_time);
+    let since = ready.or(pod.metadata.creation_timestamp)?;
+    let nanos = now.duration_since(since).as_nanos();
+    Some(if nanos <= 0 { -1 } else { i64::from(nanos.ilog2()) })
 }
 
 #[cfg(test)]
@@ -60,7 +73,7 @@ mod tests {
             pod
         };
         let pods: Vec<Pod> = pods.iter().map(pod).collect();
-        let mut ranked: Vec<_> = deletion_ranks(pods.iter()).into_iter().zip(&pods).collect();
+        let mut ranked: Vec<_> = deletion_ranks(pods.iter(), None).into_iter().zip(&pods).collect();
         ranked.sort_by(|a, b| a.0.cmp(&b.0));
         ranked.into_iter().map(|(_, pod)| pod.metadata.name.clone()).collect()
     }
@@ -79,5 +92,23 @@ mod tests {
             ("waiting", "", "Pending", false, "1000", early),
         ]);
         assert_eq!(ended, ["waiting", "starting", "unready", "cheap", "crowded-young", "crowded-old", "alone", "dear"]);
+    }
+
+    #[test]
+    fn pods_of_about_one_age_are_drawn_by_uid() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let pod = |name: &str, created: &str| {
+            let metadata = ObjectMeta { uid: name.to_owned(), ..ObjectMeta::named(name) };
+            Pod { metadata: ObjectMeta { creation_timestamp: Some(created.parse().unwrap()), ..metadata }, ..Pod::default() }
+        };
+        let pods = [
+            pod("c", "2026-01-01T00:30:00Z"),
+            pod("b", "2026-01-01T00:25:00Z"),
+            pod("a", "2026-01-01T00:00:00Z"),
+            pod("d", "2026-01-01T00:59:00Z"),
+        ];
+        let mut ranked: Vec<_> = deletion_ranks(pods.iter(), Some(now)).into_iter().zip(["c", "b", "a", "d"]).collect();
+        ranked.sort();
+        assert_eq!(ranked.into_iter().map(|(_, name)| name).collect::<String>(), "dbca", "thirty and thirty-five minutes are one age");
     }
 }

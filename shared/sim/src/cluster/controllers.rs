@@ -55,7 +55,7 @@ impl Replica {
             ready: is_ready(pod),
             deletion_rank,
         };
-        pods.iter().zip(deletion_ranks(pods.iter().copied())).map(replica).collect()
+        pods.iter().zip(deletion_ranks(pods.iter().copied(), None)).map(replica).collect()
     }
 }
 
