@@ -159,8 +159,8 @@ fn a_simulation_saves_nothing_after_its_end() {
     };
     assert_eq!(saved(&json!([outcome]).to_string(), None), 0.6, "ten minutes at 3.60 an hour");
     assert_eq!(saved(&json!([outcome]).to_string(), Some("2026-01-05T11:00:00Z")), 3.6, "--until is obeyed");
-    // A ledger of a real cluster goes on.
-    assert!(saved(&json!([outcome, record("b", 1, 0)]).to_string(), None) > 1000.0);
+    // A ledger of a real cluster goes on, and a simulation beside it does not.
+    assert!(saved(&json!([outcome, record("b", 3_600_000_000, 0)]).to_string(), None) > 1000.0);
 }
 
 /// What `whittle local run -o json` prints of a simulation.

@@ -376,13 +376,18 @@ fn first_line(said: &str) -> String {
     words::plain(line.strip_prefix("error: ").unwrap_or(line))
 }
 
+/// The steps whose texts are manifests, or parts of them.
+const MANIFESTS: [&str; 2] = ["apply-text", "apply-edited"];
+
 /// A text that would end the line in which it is printed, or steer the terminal. Manifests alone have lines.
 fn forged(text: &str) -> Option<String> {
     fn first(value: &Value) -> Option<String> {
         match value {
             Value::String(text) if !words::is_printable(text) => Some(text.clone()),
             Value::Array(items) => items.iter().find_map(first),
-            Value::Object(entries) => entries.iter().filter(|(key, _)| *key != "apply-text").find_map(|(_, value)| first(value)),
+            Value::Object(entries) => {
+                entries.iter().filter(|(key, _)| !MANIFESTS.contains(&key.as_str())).find_map(|(_, value)| first(value))
+            }
             _ => None,
         }
     }
