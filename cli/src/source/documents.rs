@@ -30,8 +30,8 @@ pub(crate) struct Document {
     pub(crate) live: bool,
     /// Whether it is of --changed, over a dump or a cluster.
     pub(crate) changed: bool,
-    /// Whether it is changed so that machines which were launched from it have drifted.
-    pub(crate) template_changed: bool,
+    /// What it was, if it is changed so that machines which were launched from it have drifted.
+    pub(crate) before: Option<Box<Value>>,
 }
 
 /// An object of an API version before v1, with its position.
@@ -103,10 +103,7 @@ impl ParsedDocuments {
         for mut value in values {
             manifest::remove_nulls(&mut value);
             let path = path.to_owned();
-            self.add(
-                Document { path, number: 1, value, faults: Vec::new(), pod: None, live: true, changed: false, template_changed: false },
-                None,
-            );
+            self.add(Document { path, number: 1, value, faults: Vec::new(), pod: None, live: true, changed: false, before: None }, None);
         }
     }
 
@@ -141,16 +138,8 @@ impl ParsedDocuments {
         let is_single = values.len() == 1 && faults.is_empty();
         for mut value in values {
             manifest::remove_nulls(&mut value);
-            let document = Document {
-                path: path.to_owned(),
-                number,
-                value,
-                faults: Vec::new(),
-                pod: None,
-                live: false,
-                changed: false,
-                template_changed: false,
-            };
+            let document =
+                Document { path: path.to_owned(), number, value, faults: Vec::new(), pod: None, live: false, changed: false, before: None };
             // Line numbers are those of the file, unless the object is an item of a list.
             self.add(document, is_single.then_some((lines_before, chunk)));
         }
@@ -358,7 +347,7 @@ pub(crate) fn converted(legacy: Vec<LegacyDocument>) -> Result<Vec<Document>, Re
         pod: None,
         live: false,
         changed: false,
-        template_changed: false,
+        before: None,
     };
     Ok(objects.zip(1..).map(document).collect())
 }

@@ -52,7 +52,7 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments,
         new.remove(&identity);
         notes.push(layer.replaced(&identity.shown()));
         if let Some(file) = file {
-            file.template_changed = layer == Layer::Changed && drift::differs(live, file);
+            file.before = (layer == Layer::Changed && drift::differs(live, file)).then(|| Box::new(live.value.clone()));
             inherit(&mut file.value, &live.value);
             if file.kind() == "EC2NodeClass" {
                 classes.push(file.name());

@@ -97,3 +97,16 @@ fn hashes_of_node_pools_match_karpenters_test_vectors() {
     check_pool(json!([]), "4012513481623584108");
     check_pool(json!([{"key": "CriticalAddonsOnly", "effect": "NoSchedule"}]), "4982684901400657622");
 }
+
+#[test]
+fn the_hash_of_a_changed_class_needs_no_certificates() {
+    let class = |role: &str| Ec2NodeClass {
+        spec: Ec2NodeClassSpec { role: Some(role.to_owned()), ..Ec2NodeClassSpec::default() },
+        ..Ec2NodeClass::default()
+    };
+    let (before, after) = (class("a"), class("b"));
+    let hash = |class: &Ec2NodeClass| node_class(class, "Y2VydGlmaWNhdGVz");
+    assert_ne!(hash(&before), hash(&after));
+    assert_eq!(changed_node_class(&hash(&before), &before, &after), Some(hash(&after)));
+    assert_eq!(changed_node_class("no number", &before, &after), None);
+}
