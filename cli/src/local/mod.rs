@@ -179,7 +179,7 @@ fn run_scenarios(args: &RunArgs) -> ExitCode {
         && let Err(error) = std::fs::write(path, report::file(kind, &outcomes))
     {
         printing::errors(&format!("{}: the report cannot be written: {error}", files::shown(path)));
-        return ExitCode::from(2);
+        return ExitCode::from(1);
     }
     if outcomes.iter().all(|outcome| outcome.failures.is_empty()) { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

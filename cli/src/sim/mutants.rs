@@ -8,6 +8,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use whittle_api::words;
 use whittle_sim::{Function, Mutant};
 
 /// `whittle sim mutants`
@@ -49,6 +50,9 @@ pub(super) fn run(args: &MutantsArgs) -> Result<(String, Tally), String> {
     let named = |mutant: &Mutant, part: &String| mutant.text().contains(part.as_str()) || format!("{mutant:?}").contains(part.as_str());
     let wanted = |mutant: &Mutant| args.only.is_empty() || args.only.iter().any(|part| named(mutant, part));
     let mutants: Vec<Mutant> = Mutant::all().filter(wanted).collect();
+    if mutants.is_empty() {
+        return Err(format!("--only {}: no mutant is called so", words::printable(&args.only.join(", "))));
+    }
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {

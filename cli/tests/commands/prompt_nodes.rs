@@ -366,6 +366,12 @@ fn a_pod_waits_for_its_claim_and_runs_where_its_volume_is() {
     let shown = missing.lines().find(|line| line.starts_with("db ")).unwrap();
     assert!(shown.contains("Pending"), "{missing}");
     assert!(missing.contains("persistentvolumeclaim \"data\" not found"), "{missing}");
+    let claim = "apply -f -\n{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: now}, provisioner: ebs.csi.aws.com, \
+                 volumeBindingMode: Immediate}\n---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {storageClassName: \
+                 now, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}\nEOF\n";
+    let unbound = session(&format!("{start}{web}{claim}{pod}advance 5m\nget pods\nexplain db\n"));
+    assert!(unbound.lines().any(|line| line.starts_with("db ") && line.contains("Pending")), "{unbound}");
+    assert!(unbound.contains("pod has unbound immediate PersistentVolumeClaims"), "{unbound}");
     let volume = |zone: &str| {
         format!(
             "apply -f -\n{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: v}}, spec: {{csi: {{driver: ebs.csi.aws.com}}, nodeAffinity: {{required: \

@@ -185,9 +185,9 @@ impl Cluster {
         let mut reasons: BTreeMap<Rejection, usize> = BTreeMap::new();
         let mut best: Option<(Quantity, &str)> = None;
         let requests = effective_requests(pod);
-        if let Some(missing) = self.missing_claim(pod) {
+        if let Some(unusable) = self.unusable_claim(pod) {
             let total = self.objects.nodes.len();
-            return Err(format!("0/{total} nodes are available: persistentvolumeclaim {missing:?} not found."));
+            return Err(format!("0/{total} nodes are available: {unusable}."));
         }
         for node in self.objects.nodes.values() {
             let Some(room) = pass.free.get(&node.metadata.name) else { continue };

@@ -44,11 +44,19 @@ impl Cluster {
         }
     }
 
-    /// The first claim of a pod that is not there: the scheduler waits for it.
-    pub(super) fn missing_claim<'p>(&self, pod: &'p Pod) -> Option<&'p str> {
-        let names = pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref()).map(|source| &source.claim_name);
-        let key = |name: &String| format!("{}/{name}", pod.metadata.namespace);
-        names.into_iter().find(|name| !self.objects.volume_claims.contains_key(&key(name))).map(String::as_str)
+    /// What the scheduler says of a pod whose claims keep it from all nodes: one is not there, or waits for its volume first.
+    pub(super) fn unusable_claim(&self, pod: &Pod) -> Option<String> {
+        let mut names = pod.spec.volumes.iter().filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()));
+        let key = |name: &str| format!("{}/{name}", pod.metadata.namespace);
+        let missing = names.find(|name| !self.objects.volume_claims.contains_key(&key(name)));
+        let missing = missing.map(|name| format!("persistentvolumeclaim {name:?} not found"));
+        missing.or_else(|| {
+            let unbound = self.claims_of(pod).filter(|claim| claim.spec.volume_name.is_empty());
+            let mut classes = unbound.filter_map(|claim| self.objects.storage_classes.get(claim.spec.storage_class_name.as_deref()?));
+            // Nothing makes volumes here: who applies such a claim applies its volume as well.
+            let immediate = classes.any(|class| class.volume_binding_mode != "WaitForFirstConsumer");
+            immediate.then(|| "pod has unbound immediate PersistentVolumeClaims".to_owned())
+        })
     }
 
     /// Whether a node is where the volumes of a pod are, or may be made.
