@@ -57,8 +57,9 @@ impl Cluster {
                 [] => {}
                 [budget] => {
                     let status = self.budget_status(budget);
-                    let lenient =
-                        budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || status.current_healthy >= status.desired_healthy;
+                    // A budget that wants no healthy pod gives no leave, as that of pods without a controller.
+                    let has_enough = 0 < status.desired_healthy && status.desired_healthy <= status.current_healthy;
+                    let lenient = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" || has_enough;
                     let unhealthy_allowed = !pods::is_ready(pod) && lenient;
                     if status.disruptions_allowed < 1 && !unhealthy_allowed {
                         let name = &budget.metadata.name;
