@@ -253,6 +253,12 @@ pub fn on_one_line(argument: &str) -> String {
 pub fn usage(answer: &clap::Error) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
     let text = answer.render().to_string();
+    if let Some(ContextValue::String(value)) = answer.get(ContextKind::InvalidValue)
+        && value.contains(char::is_control)
+    {
+        print_error(format_args!("{}", text.replace(value.as_str(), &on_one_line(value)).trim_end()));
+        return ExitCode::from(code);
+    }
     let code = match shortened(&text) {
         Cow::Owned(short) if answer.use_stderr() && short != text => {
             print_error(format_args!("{}", short.trim_end()));

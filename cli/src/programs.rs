@@ -2,6 +2,7 @@
 //! for them already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
 
 use crate::patience::Patience;
+use crate::printing::on_one_line;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -183,7 +184,7 @@ impl Program {
     #[must_use]
     pub fn shown(&self, arguments: &[&str]) -> String {
         let words = std::iter::once(self.name).chain(arguments.iter().copied()).chain(self.fixed.iter().map(String::as_str));
-        shlex::try_join(words.clone()).unwrap_or_else(|_| words.collect::<Vec<_>>().join(" "))
+        on_one_line(&shlex::try_join(words.clone()).unwrap_or_else(|_| words.collect::<Vec<_>>().join(" ")))
     }
 
     /// What it prints.

@@ -452,6 +452,8 @@ fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
     }
     let file = folder.file("back.yaml", "name: back\nsteps:\n  - advance: -5m\n");
     refused(&whittle(&["local", "run", &file], ""), 2, &["back.yaml:3: -5m: time only goes forward"]);
+    let forged = whittle(&["plan", "-f", "-", "--replicas", "db\nnote: forged\n=3"], "");
+    refused(&forged, 2, &["invalid value 'db\\nnote: forged\\n=3' for '--replicas"]);
     for (text, said) in [
         ("name: a\nsteps:\n  - advance: 9999999h\n", ":3: 9999999h is too long: at most 8784 hours, 366 days"),
         ("name: \"a\\n  forged\"\nsteps: []\n", "would be printed in one line"),
@@ -461,6 +463,7 @@ fn no_scenario_goes_back_in_time_and_no_run_is_of_nothing() {
         ("name: a\nsteps:\n  - notice: {kind: spot, times: 200000}\n", ":3: times 200000: at most 10000"),
         ("name: a\nsteps:\n  - stock-out: {capacity-type: spto}\n", ":3: capacity-type \"spto\": write spot, on-demand or reserved"),
         ("name: a\nsteps:\n  - end-reservation: \"a\\n00:00:09  ec2\"\n", "would be printed in one line"),
+        ("name: a\nsteps:\n  - expect: {nodes: {labels: {\"k\\n   a: passed\": \"1\"}}}\n", "would be printed in one line"),
         ("name: a\nsteps:\n- {advance: 1m\n", "unclosed bracket"),
     ] {
         let file = folder.file("odd.yaml", text);

@@ -386,7 +386,9 @@ fn forged(text: &str) -> Option<String> {
             Value::String(text) if !words::is_printable(text) => Some(text.clone()),
             Value::Array(items) => items.iter().find_map(first),
             Value::Object(entries) => {
-                entries.iter().filter(|(key, _)| !MANIFESTS.contains(&key.as_str())).find_map(|(_, value)| first(value))
+                let named = entries.keys().find(|key| !words::is_printable(key)).cloned();
+                let mut printed = entries.iter().filter(|(key, _)| !MANIFESTS.contains(&key.as_str()));
+                named.or_else(|| printed.find_map(|(_, value)| first(value)))
             }
             _ => None,
         }
