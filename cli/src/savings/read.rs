@@ -125,6 +125,8 @@ impl Ledger {
         for entry in self.entries.iter_mut().skip(before).filter(|entry| !entry.id.is_empty()) {
             entry.id = format!("{number}/{}", entry.id);
         }
+        // What claims to be the outcome of another simulation within this one ends with it.
+        self.simulated.retain(|(entries, _)| entries.start < before);
         self.simulated.push((before..self.entries.len(), ended.map(after)));
     }
 

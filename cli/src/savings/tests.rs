@@ -221,3 +221,15 @@ fn a_ledger_forges_no_lines_and_a_loss_is_written_as_one() {
     assert_eq!(summary.text.lines().filter(|line| line.starts_with("  reason ")).count(), 1, "{}", summary.text);
     assert!(!summary.text.contains('\u{1b}') && summary.text.contains("-$1.0000 an hour saved"), "{}", summary.text);
 }
+
+#[test]
+fn a_simulation_within_another_ends_with_it() {
+    let mut outer = outcome("outer", "n.us-east-1.compute.internal");
+    let mut inner = outcome("inner", "n.us-east-1.compute.internal");
+    inner["summary"]["endedAt"] = json!("2026-01-05T10:59:59Z");
+    let own = outer["ledger"][0].clone();
+    outer["ledger"] = json!([inner, own]);
+    let summary = summarize(&SavingsArgs { output: Output::Json, ..args() }, Timestamp::now(), &mut json!([outer]).to_string().as_bytes());
+    let value: Value = serde_json::from_str(&summary.text).unwrap();
+    assert_eq!((value["commands"].as_u64(), value["dollarsSaved"].as_f64()), (Some(2), Some(14.4)), "{summary:?}");
+}

@@ -49,6 +49,7 @@ pub fn budget_status(budget: &PodDisruptionBudget, covered: Covered) -> PdbStatu
         observed_generation: budget.metadata.generation.unwrap_or(1),
     }
 }
+
 /// How many of some pods a budget's number or percentage is, rounded up; `None` for one that no API server accepts.
 fn share(value: &IntOrString, of: i64) -> Option<i64> {
     match value {
