@@ -74,7 +74,8 @@ pub(crate) fn select<'a>(builder: &ProblemBuilder<'a>) -> Selection<'a> {
             if !pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
                 continue;
             }
-            if let Err(fault) = builder.volumes.alternatives(pod) {
+            let fault = builder.volumes.alternatives(pod).err().or_else(|| pods::empty_affinity(pod));
+            if let Some(fault) = fault {
                 rejected.push(Rejected::new(pod, Reason::Ignored(vec![fault]), simulated_from));
             } else {
                 selected.push(PodToPlace { pod, avoids_spared: simulated_from.is_some() && pod.status.phase != "Pending", simulated_from });

@@ -85,9 +85,8 @@ pub(crate) fn heaviest<T>(terms: &[T], weight: impl Fn(&T) -> i32) -> Option<usi
     terms.iter().position(|t| weight(t) == top)
 }
 
-/// Drops the required node affinity's empty terms (scheduling 6): such a term matches no node, while without expressions it would read as one
-/// that every node satisfies. Where all terms are empty they stay: such a pending pod is rejected before it comes here, and one
-/// that runs is moved as one without the affinity.
+/// Drops the required node affinity's empty terms (scheduling 6): such a term matches no node, while without expressions it would read
+/// as one that every node satisfies. Pods whose terms are all empty are rejected before.
 pub(crate) fn drop_empty_terms(spec: &mut PodSpec) {
     let required = spec.affinity.as_mut().and_then(|a| a.node_affinity.as_mut()).and_then(|n| n.required.as_mut());
     if let Some(required) = required

@@ -225,6 +225,17 @@ fn a_lenient_budget_lets_an_unhealthy_pod_move() {
     scene.expect(&["single replace [big] -> x1|x2|x4|x8"]);
 }
 
+/// It runs, however it came there: evicted, it would find no node again.
+#[test]
+fn a_pod_that_no_node_matches_is_never_moved() {
+    let mut scene = scene(&[("big", 16, "1")]);
+    let affinity = r#"{"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}"#;
+    scene.objects.pods[0].spec.affinity = serde_json::from_str(affinity).unwrap();
+    scene.expect_reason("big", "PodsWouldNotSchedule");
+    scene.objects.pods[0].spec.affinity = None;
+    scene.expect(&["single replace [big] -> x1|x2|x4|x8"]);
+}
+
 /// A type with a reservation in zone a, nearly free.
 fn reserved(cpu: i64, id: &str) -> InstanceType {
     let mut of = instance_type(cpu);

@@ -17,6 +17,14 @@ pub fn is_restricted(key: &str, well_known: impl Fn(&str) -> bool) -> bool {
     key == labels::HOSTNAME || within(labels::KARPENTER_DOMAIN) || within(labels::AWS_DOMAIN)
 }
 
+/// That the required terms of a pod are all empty, so that no node is left for it wherever it runs now.
+#[must_use]
+pub fn empty_affinity(pod: &Pod) -> Option<String> {
+    let terms = &pod.spec.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?.node_selector_terms;
+    let all = !terms.is_empty() && terms.iter().all(NodeSelectorTerm::is_empty);
+    all.then(|| "its required node affinity has empty terms alone, and an empty term matches no node: give a term an expression".to_owned())
+}
+
 /// The errors in a pending pod's node selector and required node affinity. Preferences are not validated.
 #[must_use]
 pub fn node_constraint_errors(pod: &Pod, well_known: impl Fn(&str) -> bool + Copy) -> Vec<String> {
@@ -25,11 +33,7 @@ pub fn node_constraint_errors(pod: &Pod, well_known: impl Fn(&str) -> bool + Cop
         check(key, "In", std::slice::from_ref(value), well_known, &mut out);
     }
     let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
-    if required.is_some_and(|r| !r.node_selector_terms.is_empty() && r.node_selector_terms.iter().all(NodeSelectorTerm::is_empty)) {
-        out.push(
-            "its required node affinity has empty terms alone, and an empty term matches no node: give a term an expression".to_owned(),
-        );
-    }
+    out.extend(empty_affinity(pod));
     for term in required.iter().flat_map(|r| &r.node_selector_terms) {
         if !term.match_fields.is_empty() {
             out.push("node selector term with matchFields is not supported".to_owned());
