@@ -132,6 +132,12 @@ pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
             "price": dollars(plan.price()),
             "lowerBound": plan.lower_bound.map(dollars),
             "besides": plan.machine_costs.map(|besides| json!({"price": dollars(besides.cost), "lowerBound": dollars(besides.lower_bound)})),
+            "narrower": plan.narrower.map(|other| json!({
+                "nodes": other.machines,
+                "price": dollars(other.price),
+                "besides": dollars(other.machine_cost),
+                "instanceTypes": other.types,
+            })),
         },
     });
     format!("{:#}\n", Document::Plan.versioned(value))

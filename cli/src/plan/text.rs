@@ -6,7 +6,7 @@ use crate::table::table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whittle_api::words;
-use whittle_model::scheduling::{LeftOut, MachineCosts, NewClaim, Plan, PodRef, PoolRejection, Reason};
+use whittle_model::scheduling::{LeftOut, MachineCosts, NarrowerPlan, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_solver::PreferenceCost;
 use whittle_units::Price;
 
@@ -44,6 +44,7 @@ pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
     let mut lines = vec![format!("{} of {} pods placed, {machines}, {}{with}", plan.scheduled(), plan.pods, plan.price())];
     lines.extend(costs.text().lines().map(str::to_owned));
     lines.extend(plan.lower_bound.filter(|_| !plan.claims.is_empty()).map(|bound| at_least(plan.price(), bound, besides)));
+    lines.extend(plan.narrower.map(|other| passed_over(&other)));
     lines.extend(preference_cost.map(|cost| {
         let (with, without) = cost.machines;
         format!(
@@ -52,6 +53,18 @@ pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
         )
     }));
     lines
+}
+
+/// A plan that would cost less, and why it is not this one.
+fn passed_over(other: &NarrowerPlan) -> String {
+    let NarrowerPlan { machines, price, types, .. } = other;
+    format!(
+        "passed over: {} for {price}, {} with what machines cost besides: one of its claims would be left {}, and with so few a launch \
+         fails, or a spot machine is interrupted, sooner",
+        counted(*machines, "machine"),
+        other.with_machines(),
+        counted(*types, "instance type"),
+    )
 }
 
 /// The lower bound, what it is, and how far the plan is from it.

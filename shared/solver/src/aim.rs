@@ -63,11 +63,12 @@ fn total_requests(problem: &Problem<'_>) -> IdVec<DimId, i128> {
 }
 
 fn ranked(problem: &Problem<'_>, aim: Aim, pool: PoolId, view: &View, total: &IdVec<DimId, i128>) -> Vec<TypeId> {
+    let keep = problem.types_to_keep(pool, view);
     let pool = &problem.pools[pool];
     let catalog = &problem.catalogs[pool.catalog];
     let mut usable = pool.types.clone();
     usable.intersect_with(&view.usable);
-    let keep = catalog.types_to_keep(view).min(usable.count());
+    let keep = keep.min(usable.count());
     problem.meter.spend(meter::NARROW + usable.count() * total.len() * catalog.len() / 64 / meter::WORDS);
     let mut scored: Vec<Scored> = Vec::new();
     for t in usable.iter().filter(|t| view.price[*t] != NO_PRICE) {

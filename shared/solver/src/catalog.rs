@@ -12,6 +12,9 @@ use whittle_api::labels;
 pub(crate) const SPOT_TYPES_KEPT: usize = 15;
 /// An on-demand claim keeps this many, in case one of them is out of capacity.
 const ON_DEMAND_TYPES_KEPT: usize = 5;
+/// But no more than one of this many types of its NodePool: whoever allows only a few types has given up the others already, and small
+/// machines for the sake of two types more would cost more than they save.
+const TYPES_PER_TYPE_KEPT: usize = 3;
 
 /// The resource names of a problem, as dimensions of vectors.
 #[derive(Debug, Default)]
@@ -204,10 +207,11 @@ impl Catalog {
         self.compatible_types(key, allowed).count()
     }
 
-    /// How many types a claim with the offerings of `view` should keep.
-    pub(crate) fn types_to_keep(&self, view: &View) -> usize {
+    /// How many types a claim with the offerings of `view` should keep, where its NodePool has `all` types.
+    pub(crate) fn types_to_keep(&self, view: &View, all: usize) -> usize {
         let is_spot = |kind: &KindId| self.kinds[*kind].capacity_type == labels::CAPACITY_SPOT;
-        if view.kinds.iter().any(is_spot) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT }
+        let wanted = if view.kinds.iter().any(is_spot) { SPOT_TYPES_KEPT } else { ON_DEMAND_TYPES_KEPT };
+        wanted.min((all / TYPES_PER_TYPE_KEPT).max(1))
     }
 
     pub(crate) fn view(&mut self, set: &Set, well_known: impl Fn(&Key) -> bool) -> View {

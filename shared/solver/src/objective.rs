@@ -8,6 +8,8 @@ use whittle_units::{Price, Quantity};
 
 /// More than the price of any machine.
 const ABOVE_ANY_PRICE: Price = Price::from_nanos(1_000_000_000_000);
+/// The risk of a claim with hardly any types left, as a share of its price: its launch may fail, or it may be interrupted.
+const RISK: f64 = 0.25;
 /// Hours in a month, as EC2's price list counts them.
 const HOURS: f64 = 730.0;
 /// The size, in GiB, of a volume for which the node class leaves the size to its image.
@@ -33,6 +35,12 @@ pub(crate) fn cost_per_machine(input: &Input<'_>, options: &Options, pool: &Node
         }
         Objective::Fewest => ABOVE_ANY_PRICE,
     }
+}
+
+/// What the objective `balanced` adds to the price of a claim that has `types` of the `keep` types that it should keep.
+pub(crate) fn risk(price: u64, types: usize, keep: usize) -> u64 {
+    let missing = keep.saturating_sub(types) as f64 / keep.max(1) as f64;
+    (RISK * missing * price as f64) as u64
 }
 
 /// Why a NodePool's machine cost is invalid, naming the field; such a value is ignored.

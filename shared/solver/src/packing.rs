@@ -9,6 +9,7 @@ use super::finish;
 use super::fit::PackingOptions;
 use super::ids::{ClassId, IdVec, PodId};
 use super::intern::LabelsOf;
+use super::objective::risk;
 use super::packing_run::{Choice, Outcome, PackingRun};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
@@ -19,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use whittle_api::objective::Objective;
 use whittle_model::pods::is_virtual;
-use whittle_model::scheduling::{Cursor, MachineCosts, Options, Packing, Plan};
+use whittle_model::scheduling::{Cursor, MachineCosts, NarrowerPlan, Options, Packing, Plan};
 use whittle_units::Price;
 
 /// With an effort of one, improving a packing may take this much work, plus the packing's own work divided by this.
@@ -68,13 +69,13 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     let mut outcome = karpenter_packing(problem, options, &queue, budget);
     let mut work = outcome.work;
-    let mut packing = KARPENTER;
+    let (mut packing, mut narrower) = (KARPENTER, None);
     // A packing that does not finish within one run is not improved in that run.
     if options.packing == Packing::Best && outcome.unconsidered.is_empty() {
         let candidates = candidates(problem, options, &queue, outcome, &mut work);
-        (packing, outcome) = match winner(problem, options, candidates, &mut work) {
-            Some(won) => (won.name, won.outcome),
-            None => (KARPENTER, karpenter_packing(problem, options, &queue, budget)),
+        (packing, outcome, narrower) = match winner(problem, options, candidates, &mut work) {
+            Some(Winner { candidate, narrower }) => (candidate.name, candidate.outcome, narrower),
+            None => (KARPENTER, karpenter_packing(problem, options, &queue, budget), None),
         };
     }
     // Simulations are frequent and do not need a bound.
@@ -85,6 +86,7 @@ pub(crate) fn best(problem: &mut Problem<'_>, options: &Options) -> Plan {
     plan.work = work;
     plan.lower_bound = bound;
     plan.machine_costs = machine_costs;
+    plan.narrower = narrower;
     if !outcome.unconsidered.is_empty() {
         let unconsidered: BTreeSet<PodId> = outcome.unconsidered.iter().map(|entry| entry.pod).collect();
         let uid = |entry: &Entry| problem.pods[entry.pod].metadata.uid.clone();
@@ -174,32 +176,51 @@ pub(crate) fn all_candidates(problem: &mut Problem<'_>, options: &Options) -> Ve
     candidates(problem, options, &queue, karpenter, &mut 0)
 }
 
+/// The candidate that wins, and what it wins against.
+pub(crate) struct Winner {
+    pub(crate) candidate: Candidate,
+    pub(crate) narrower: Option<NarrowerPlan>,
+}
+
 /// The cheapest candidate, improved, that is still valid; the next best if it is not.
-pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Candidate> {
+pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: Vec<Candidate>, work: &mut u64) -> Option<Winner> {
     let budget = options.work_budget.unwrap_or(u64::MAX);
     // If Karpenter's packing competes, nothing with a higher hourly price wins.
     let karpenter = candidates.iter().find(|candidate| candidate.name == KARPENTER);
-    let most = karpenter.map(|karpenter| cost(problem, options.objective, &karpenter.outcome).price);
+    let karpenter = karpenter.map(|karpenter| (cost(problem, options.objective, &karpenter.outcome), &karpenter.outcome));
+    let most = karpenter.map(|(cost, _)| cost.price);
+    let as_packed = karpenter.map(|(cost, outcome)| cost.narrower(outcome));
     let mut priced = Vec::with_capacity(candidates.len());
     for mut candidate in candidates {
         *work += improve(problem, options, &mut candidate.outcome, budget.saturating_sub(*work));
         let cost = cost(problem, options.objective, &candidate.outcome);
         if most.is_none_or(|most| cost.price <= most) {
-            priced.push((cost.all, candidate));
+            priced.push((cost, candidate));
         }
     }
     // Stable: of equals the first strategy, which is Karpenter's if it competes.
-    priced.sort_by_key(|(all, _)| *all);
-    priced.into_iter().map(|(_, candidate)| candidate).find_map(|mut candidate| {
-        let state = &mut candidate.outcome.state;
-        if candidate.narrow {
-            state.widen_types(problem);
-        }
-        let within = state.keep_within_limits(problem);
-        let misplaced = affinity_check::misplaced(problem, state);
-        let valid = within && state.is_launchable(problem) && misplaced.is_subset(&candidate.misplaced);
-        valid.then_some(candidate)
-    })
+    priced.sort_by_key(|(cost, _)| cost.all());
+    let mut valid = priced.into_iter().filter_map(|(cost, candidate)| settled(problem, candidate).map(|candidate| (cost, candidate)));
+    let (won, candidate) = valid.next()?;
+    if options.simulation.is_some() {
+        return Some(Winner { candidate, narrower: None });
+    }
+    let won = won.narrower(&candidate.outcome).with_machines();
+    let others = as_packed.into_iter().chain(valid.map(|(cost, candidate)| cost.narrower(&candidate.outcome)));
+    let narrower = others.filter(|other| other.with_machines() < won).min_by_key(NarrowerPlan::with_machines);
+    Some(Winner { candidate, narrower })
+}
+
+/// The candidate with what its claims may become, if it is valid.
+fn settled(problem: &mut Problem<'_>, mut candidate: Candidate) -> Option<Candidate> {
+    let state = &mut candidate.outcome.state;
+    if candidate.narrow {
+        state.widen_types(problem);
+    }
+    let within = state.keep_within_limits(problem);
+    let misplaced = affinity_check::misplaced(problem, state);
+    let valid = within && state.is_launchable(problem) && misplaced.is_subset(&candidate.misplaced);
+    valid.then_some(candidate)
 }
 
 /// Moves the placeholder pods of buffers to the end, as they are in the queue.
@@ -372,28 +393,42 @@ fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
     count
 }
 
-/// What the new machines cost per hour, and the same with their other costs and risks.
+/// What the new machines cost per hour.
 #[derive(Clone, Copy)]
 struct Cost {
     price: u128,
-    all: u128,
+    /// Their other costs.
+    machine_cost: u128,
+    /// What the objective adds for claims with too few types.
+    risk: u128,
 }
 
-/// The risk of a claim with hardly any types left, as a share of its price: its launch may fail, or it may be interrupted.
-const RISK: f64 = 0.25;
+impl Cost {
+    /// What the objective compares.
+    fn all(&self) -> u128 {
+        self.price + self.machine_cost + self.risk
+    }
+
+    fn narrower(&self, outcome: &Outcome) -> NarrowerPlan {
+        let nanos = |sum: u128| Price::from_nanos(u64::try_from(sum).unwrap_or(u64::MAX));
+        let claims = &outcome.state.claims;
+        let types = claims.iter().map(|claim| claim.types.count()).min().unwrap_or(0);
+        NarrowerPlan { machines: claims.len(), price: nanos(self.price), machine_cost: nanos(self.machine_cost), types }
+    }
+}
 
 fn cost(problem: &mut Problem<'_>, objective: Objective, outcome: &Outcome) -> Cost {
-    let mut out = Cost { price: 0, all: 0 };
+    let mut out = Cost { price: 0, machine_cost: 0, risk: 0 };
     for claim in &outcome.state.claims {
         let catalog = problem.pools[claim.pool].catalog;
         let view = problem.view(catalog, claim.set);
         let reserved = if claim.reservations.is_empty() { None } else { reserved_price(problem, claim) };
         let price = reserved.or_else(|| view.cheapest(&claim.types).map(|(_, n)| n)).unwrap_or(NO_PRICE);
-        let keep = problem.catalogs[catalog].types_to_keep(&view);
-        let missing = keep.saturating_sub(claim.types.count()) as f64 / keep as f64;
-        let risk = if objective == Objective::Balanced && reserved.is_none() { RISK * missing * price as f64 } else { 0.0 };
+        let keep = problem.types_to_keep(claim.pool, &view);
+        let risky = objective == Objective::Balanced && reserved.is_none();
         out.price += u128::from(price);
-        out.all += u128::from(price) + u128::from(problem.pools[claim.pool].machine_cost) + risk as u128;
+        out.machine_cost += u128::from(problem.pools[claim.pool].machine_cost);
+        out.risk += if risky { u128::from(risk(price, claim.types.count(), keep)) } else { 0 };
     }
     out
 }

@@ -148,9 +148,9 @@ impl<'s, 'a> PackingRun<'s, 'a> {
 
     /// Whether the claim would lose too many types.
     pub(crate) fn leaves_too_few_types(&mut self, at: ClaimId, fit: &Fit) -> bool {
-        let catalog = self.problem.pools[self.state.claims[at].pool].catalog;
-        let view = self.problem.view(catalog, fit.set);
-        let keep = self.problem.catalogs[catalog].types_to_keep(&view);
+        let pool = self.state.claims[at].pool;
+        let view = self.problem.view(self.problem.pools[pool].catalog, fit.set);
+        let keep = self.problem.types_to_keep(pool, &view);
         fit.types.count() < keep && self.state.claims[at].types.count() >= keep
     }
 

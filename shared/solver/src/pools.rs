@@ -37,6 +37,8 @@ pub(crate) struct Pool<'a> {
     pub(crate) taints: TaintsId,
     /// Types that its own requirements allow.
     pub(crate) types: Bits,
+    /// How many these are.
+    pub(crate) type_count: usize,
     pub(crate) daemons: Vec<DaemonGroup>,
     /// What remains of its limits; `None` without a limit.
     pub(crate) limits: IdVec<DimId, Option<i64>>,
@@ -124,7 +126,8 @@ pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: 
         let daemons = daemon_groups(builder, daemons, set, &source.spec.template.spec.taints, catalog_of_pool, &types, dims);
         let (limits, node_limit) = remaining_limits(builder, source, dims);
         let machine_cost = cost_per_machine(builder.input, builder.options, source).nanos();
-        list.push(Pool { source, catalog, set, labels, taints, types, daemons, limits, node_limit, machine_cost });
+        let type_count = types.count();
+        list.push(Pool { source, catalog, set, labels, taints, types, type_count, daemons, limits, node_limit, machine_cost });
     }
     Pools { list, unusable, catalogs, reservations }
 }

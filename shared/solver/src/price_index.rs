@@ -91,6 +91,7 @@ impl<const D: usize> TypePriceIndex<D> {
     /// The types of the NodePool that `set` allows, with their prices.
     pub(crate) fn open(problem: &mut Problem<'_>, pool: PoolId, set: SetId) -> Self {
         let view = problem.view(problem.pools[pool].catalog, set);
+        let keep = problem.types_to_keep(pool, &view);
         let pool = &problem.pools[pool];
         let catalog = &problem.catalogs[pool.catalog];
         let mut types = pool.types.clone();
@@ -104,7 +105,6 @@ impl<const D: usize> TypePriceIndex<D> {
         // A type that cannot even hold its daemons holds no pods.
         let holding = view.by_price(&types).map(|t| (t, left(t))).filter(|(_, net)| net.iter().all(|n| *n >= 0));
         let (ranked, net): (Vec<TypeId>, Vec<Amounts<D>>) = holding.unzip();
-        let keep = catalog.types_to_keep(&view);
         let price = ranked.iter().map(|t| view.price[*t].saturating_add(pool.machine_cost)).collect();
         let bulk = ranked.iter().map(|t| amounts(catalog.capacity[*t].as_slice())).collect();
         Self::of(ranked, price, net, bulk, keep, catalog.len())

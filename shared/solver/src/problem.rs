@@ -124,6 +124,12 @@ impl<'a> Problem<'a> {
         self.sets.merge(offered, required, labels_of, |k| well_known.contains(k))
     }
 
+    /// How many types a claim of the NodePool with the offerings of `view` should keep.
+    pub(crate) fn types_to_keep(&self, pool: PoolId, view: &View) -> usize {
+        let pool = &self.pools[pool];
+        self.catalogs[pool.catalog].types_to_keep(view, pool.type_count)
+    }
+
     /// What a requirement set leaves of a catalog.
     pub(crate) fn view(&mut self, catalog: CatalogId, set: SetId) -> Rc<View> {
         if let Some(view) = self.views.get(&(catalog, set)) {

@@ -7,6 +7,7 @@ use super::hash::Map;
 use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
 use super::intern::LabelsOf;
 use super::limits;
+use super::objective;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
 use super::price_index::{Amounts, DIMS, RankedPrice, TypePriceIndex, amounts, minus, plus};
@@ -197,19 +198,31 @@ impl<const D: usize> Repacking<'_, '_, D> {
         }
     }
 
-    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on their new machines; returns
-    /// what these cost.
+    /// Divides a machine for which few types are left, if its pods cost at most `more` than now on their new machines, whose
+    /// other costs are not counted, and no more by the objective, which counts those and the risk; returns what they cost.
     fn divide(&mut self, n: usize, more: u64) -> Option<u64> {
         let (open_claim, price_index) = (&self.open_claims[n], self.packer.price_index);
         if open_claim.pods.len() <= 1 || price_index.has_enough_types(&open_claim.need, open_claim.at, price_index.keep) {
             return None;
         }
-        // More machines are the price of keeping more types: only their other costs may come on top.
         let (most, machine_cost) = (open_claim.price.saturating_add(more), self.problem.pools[self.part.pool].machine_cost);
-        let extra = |machines: usize| machine_cost.saturating_mul(machines as u64 - 1);
-        let price = self.fill(&[n], 0, usize::MAX, most.saturating_add(extra(self.open_claims[n].pods.len())))?;
-        let within = price <= most.saturating_add(extra(self.packer.bins().len()));
+        let before = open_claim.price.saturating_add(self.risk(open_claim.price, &open_claim.need));
+        let price = self.fill(&[n], 0, usize::MAX, before)?;
+        let bins = self.packer.bins();
+        let risk: u64 = bins.iter().map(|bin| self.risk(bin.price, &bin.need)).sum();
+        let extra = machine_cost.saturating_mul(bins.len() as u64 - 1);
+        let within = price <= most.saturating_add(extra) && price.saturating_add(risk) <= before;
         (within && self.accept(&[n])).then_some(price)
+    }
+
+    /// What the objective adds to the price of a machine, other costs included, for the types that it lacks.
+    fn risk(&self, price: u64, need: &Amounts<D>) -> u64 {
+        let Part { pool, objective, .. } = self.part;
+        if objective != Objective::Balanced {
+            return 0;
+        }
+        let price_index = self.packer.price_index;
+        objective::risk(price - self.problem.pools[pool].machine_cost, price_index.count(need), price_index.keep)
     }
 
     fn fill(&mut self, group: &[usize], sort_order: usize, machines: usize, most: u64) -> Option<u64> {

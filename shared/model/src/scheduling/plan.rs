@@ -149,6 +149,26 @@ pub struct MachineCosts {
     pub lower_bound: Price,
 }
 
+/// A plan that costs less with its machines, and that the objective passed over since a claim of it has too few types (ADR 0030).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NarrowerPlan {
+    pub machines: usize,
+    /// The sum of the prices of its machines.
+    pub price: Price,
+    /// The sum of their other costs.
+    pub machine_cost: Price,
+    /// The fewest types of a claim.
+    pub types: usize,
+}
+
+impl NarrowerPlan {
+    /// What its machines cost, their prices and other costs together.
+    #[must_use]
+    pub fn with_machines(&self) -> Price {
+        self.price + self.machine_cost
+    }
+}
+
 /// Placements, NodeClaims to create, and the reasons for the pods left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -169,6 +189,8 @@ pub struct Plan {
     pub lower_bound: Option<Price>,
     /// The other costs of its machines, under the objective `balanced`.
     pub machine_costs: Option<MachineCosts>,
+    /// The cheapest plan with its machines that was passed over for the types of its claims, under the objective `balanced`.
+    pub narrower: Option<NarrowerPlan>,
     /// The name of the packing that won.
     pub packing: &'static str,
     /// Work units spent, which do not depend on the speed of the machine that solves.

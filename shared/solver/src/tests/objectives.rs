@@ -2,6 +2,7 @@
 
 use super::better::sold;
 use super::world::{World, left};
+use proptest::prelude::*;
 use serde_json::json;
 use whittle_api::labels;
 use whittle_api::objective::Objective;
@@ -116,6 +117,54 @@ fn what_a_node_pool_says_of_its_machines_goes_over_what_the_deployment_says() {
     assert_eq!(with_cost(&mut world, "0.5").claims.len(), by_deployment.claims.len());
     let nonsense = with_cost(&mut world, "a lot");
     assert_eq!(nonsense.claims.len(), plan(&mixed(80), Objective::Balanced, 0.0).claims.len(), "an invalid value is ignored");
+}
+
+/// The first so many sizes of so many families, two cores and more, at 5 cents for a core, or a little more in other families.
+fn few_types(families: usize, sizes: u32) -> World {
+    let mut world = World::new();
+    let cores = |size: u32| 2_i64 << size;
+    let of = |family: usize| {
+        let dollars = move |size| 0.05 * cores(size) as f64 * (1.0 + 0.1 * family as f64);
+        (0..sizes).map(move |size| sold(&format!("{family}.{}", cores(size)), cores(size), cores(size) * 4, 0, dollars(size)))
+    };
+    world.types = (0..families).flat_map(of).collect();
+    world
+}
+
+#[test]
+fn two_pods_share_one_machine_of_a_pool_of_few_types() {
+    // As m5.large, m5.xlarge and m5.2xlarge: two of the first leave a choice of three types, and cost another root volume.
+    let mut world = few_types(1, 3);
+    world.pods("web", 2, &json!({"cpu": "1500m"}));
+    let plan = plan(&world, Objective::Balanced, 0.05);
+    assert_eq!((plan.claims.len(), plan.price()), (1, Price::from_dollars(0.2)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pools_of_few_types_cost_no_more_with_their_machines_than_karpenters_packing(
+        families in 1_usize..4,
+        sizes in 1_u32..7,
+        pods in prop::collection::vec((1_i64..8, 1_i64..8, 1_usize..9), 1..4),
+    ) {
+        let mut world = few_types(families, sizes);
+        for (n, (cpu, gib, count)) in pods.into_iter().enumerate() {
+            world.pods(&format!("p{n}"), count, &json!({"cpu": format!("{}m", 450 * cpu), "memory": format!("{gib}Gi")}));
+        }
+        let with_machines = |plan: &Plan| plan.price().dollars() + (0.05 + 1.6 / 730.0) * plan.claims.len() as f64;
+        let (plain, best) = (karpenter(&world), plan(&world, Objective::Balanced, 0.05));
+        prop_assert!(left(&best).len() <= left(&plain).len());
+        if left(&best).len() == left(&plain).len() {
+            // Or it says so, and for what it costs more.
+            let passed_over = best.narrower.map(|other| other.with_machines().dollars());
+            let least = passed_over.unwrap_or(f64::MAX).min(with_machines(&best));
+            prop_assert!(least <= with_machines(&plain) + 1e-9, "{least} and {}", with_machines(&plain));
+            let types = |plan: &Plan| plan.claims.iter().map(|claim| claim.instance_types.len()).min();
+            prop_assert!(best.narrower.is_none_or(|other| Some(other.types) < types(&best)));
+        }
+    }
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn a_packing_that_breaks_what_was_settled_does_not_win() {
             let mut candidates = all_candidates(&mut problem, &options);
             assert!(candidates.len() > 1, "the other ways place as many pods");
             candidates.iter_mut().take(spoilt).for_each(narrow);
-            winner(&mut problem, &Options { effort: 0, ..options.clone() }, candidates, &mut 0).map(|won| won.name)
+            winner(&mut problem, &Options { effort: 0, ..options.clone() }, candidates, &mut 0).map(|won| won.candidate.name)
         })
     };
     assert_eq!(won(0), Some("first fit"), "of equals Karpenter's");
