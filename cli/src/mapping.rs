@@ -16,6 +16,11 @@ pub(crate) fn other(text: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether a file can be read as YAML.
+pub(crate) fn is_yaml(text: &str) -> bool {
+    documents(text).is_some()
+}
+
 /// Whether an object of Kubernetes is in a file.
 pub(crate) fn is_manifest(text: &str) -> bool {
     let has = |value: &Value, key: &str| value.get(key).is_some_and(Value::is_string);

@@ -319,8 +319,12 @@ impl Findings {
     }
 }
 
-/// Why a text is no values of a chart; `None` if it is, or is no YAML, which is an error of its settings.
+/// Why a text is no values of a chart; `None` if it is.
 fn no_values(text: &str) -> Option<String> {
+    if !mapping::is_yaml(text) {
+        let errors = settings::from_helm_values("", text).err()?;
+        return errors.into_iter().next().map(|error| error.message);
+    }
     let wanted = "values of a chart are a mapping, as `helm get values -o yaml` prints it";
     match mapping::other(text) {
         // So `helm get values` prints that there are none.

@@ -1,6 +1,7 @@
 //! Machines of NodePools and EC2NodeClasses that --changed changes: their templates differ from what was launched.
 
 use super::documents::Document;
+use crate::money;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -62,6 +63,17 @@ impl ChangedTemplates {
             }
         }
         changed
+    }
+
+    /// What the change makes of the costs of a machine's volumes, which are part of no price.
+    pub(super) fn volume_costs(&self) -> Vec<String> {
+        let told = |(name, ChangedClass { before, after }): (&String, &ChangedClass)| {
+            let [was, is] = [before, after].map(whittle_solver::volume_cost);
+            let change = money::signed(money::a_month(was, is));
+            let line = format!("EC2NodeClass {name}: the volumes of each machine cost {is} instead of {was}, {change} a month: no price has them");
+            (was != is).then_some(line)
+        };
+        self.classes.iter().filter_map(told).collect()
     }
 
     /// Writes what the controllers of a cluster would find: the new hash of a pool, and which machines of a class have drifted. Returns what

@@ -5,7 +5,6 @@
 
 use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::error::ReadError;
-use crate::local::kinds;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -83,10 +82,26 @@ impl Replicas {
 
     fn means(&self, maker: &PodMaker) -> bool {
         let PodMaker { kind, metadata, .. } = maker;
-        let means_kind = |of: &str| of.eq_ignore_ascii_case(kind) || kinds::find(of).is_ok_and(|entry| entry.kind == *kind);
+        let means_kind = |of: &str| [*kind, short(kind)].iter().any(|name| is_name_or_plural(of, name));
         let is_of_kind = |(of, name): (&str, &str)| means_kind(of) && (name == metadata.name || name == metadata.key());
         self.name == metadata.name || self.name == metadata.key() || self.name.split_once('/').is_some_and(is_of_kind)
     }
+}
+
+/// kubectl's short name of a kind of workload; its own name if it has none.
+fn short(kind: &str) -> &str {
+    match kind {
+        "Deployment" => "deploy",
+        "StatefulSet" => "sts",
+        "ReplicaSet" => "rs",
+        _ => kind,
+    }
+}
+
+/// Whether a word is the name, or its plural, in any case, as `jobs` is of `Job`.
+fn is_name_or_plural(word: &str, name: &str) -> bool {
+    let rest = word.get(..name.len()).filter(|begin| begin.eq_ignore_ascii_case(name)).map(|_| &word[name.len()..]);
+    rest.is_some_and(|rest| rest.is_empty() || rest.eq_ignore_ascii_case("s"))
 }
 
 /// What became of the workloads.

@@ -355,6 +355,7 @@ fn finish(
     objects.sort();
     budgets::observe(objects, workloads, &consequences.budgets);
     expanded.0.extend(consequences.templates.note(objects, settings.now));
+    expanded.0.extend(consequences.templates.volume_costs());
     expanded.0.extend(of_daemons);
     Ok(expanded)
 }

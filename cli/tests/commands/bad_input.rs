@@ -393,6 +393,15 @@ fn the_answer_to_a_request_that_failed_is_no_cluster_without_objects() {
 }
 
 #[test]
+fn values_that_are_no_yaml_are_unreadable() {
+    let file = std::env::temp_dir().join(format!("whittle-values-{}.yaml", std::process::id()));
+    std::fs::write(&file, "settings: [a\n").unwrap();
+    let checked = whittle(&["check", "--values", &file.display().to_string()], "");
+    std::fs::remove_file(&file).unwrap();
+    refused(&checked, 2, &["--values ", "this is no YAML"]);
+}
+
+#[test]
 fn helm_values_in_the_place_of_a_manifest_are_told_their_option() {
     for values in ["settings:\n  clusterName: shop\n", "serviceAccount:\n  annotations: {}\n"] {
         let hint = ["these look like Helm values", "`whittle check --values FILE`"];

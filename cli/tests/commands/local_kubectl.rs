@@ -353,13 +353,14 @@ fn a_changed_pool_class_or_budget_counts_as_its_controllers_would_see_it() {
     let text = answered(&format!("{}get nodepools,ec2nodeclasses,nodeclaims,nodes,deployments,pods -o yaml\n", running()));
     let (_, dump) = text.split_once("\napiVersion: ").unwrap();
     let file = std::env::temp_dir().join(format!("whittle-changed-{}.yaml", std::process::id()));
-    let consolidated = |changed: &str| {
+    let decided = |changed: &str| {
         std::fs::write(&file, changed).unwrap();
         let words = ["consolidate", "-f", "-", "--now", "2026-01-05T09:06:00Z", "--changed", &file.display().to_string()];
         let decided = whittle(&words, &format!("apiVersion: {dump}"));
         assert_eq!(decided.status.code(), Some(0), "{}", err(&decided));
-        out(&decided)
+        decided
     };
+    let consolidated = |changed: &str| out(&decided(changed));
     let pool = std::fs::read_to_string(demo("pool.yaml")).unwrap();
     let labelled = pool.replacen("  template:\n", "  template:\n    metadata: {labels: {team: a}}\n", 1);
     let monitored = pool.replacen("  role: Karp", "  detailedMonitoring: true\n  role: Karp", 1);
@@ -379,6 +380,11 @@ fn a_changed_pool_class_or_budget_counts_as_its_controllers_would_see_it() {
         let open = consolidated(&budget(field));
         assert!(!open.contains("allows 0 disruptions"), "{field}: {open}");
     }
+    let volumes = "  blockDeviceMappings: [{deviceName: /dev/xvda, ebs: {volumeSize: 120Gi, volumeType: gp3, deleteOnTermination: true}}]\n  role: Karp";
+    let noted = err(&decided(&pool.replacen("  role: Karp", volumes, 1)));
+    let cost = "EC2NodeClass default: the volumes of each machine cost $0.0132/h instead of $0.0022/h, +$8.00 a month: no price has them";
+    assert!(noted.contains(cost), "{noted}");
+    assert!(!err(&decided(&monitored)).contains("volumes"), "they cost as before");
     std::fs::remove_file(file).unwrap();
 }
 

@@ -90,6 +90,9 @@ fn another_number_of_replicas_may_be_asked_for() {
     planned(&[], &web, "0 of 0", "Deployment default/web has no replicas");
     planned(&["--replicas", "web=20"], &web, "20 of 20", "20 pods");
     planned(&["--replicas", "default/web=2"], &web, "2 of 2", "2 pods");
+    for name in ["deploy/web", "deployments/web", "Deployment/default/web"] {
+        planned(&["--replicas", &format!("{name}=2")], &web, "2 of 2", "2 pods");
+    }
     let two = [workload("Deployment", "web", "replicas: 3, "), workload("Deployment", "api", "replicas: 1, ")];
     planned(&["--replicas", "web=1", "--replicas", "api=0"], &two, "1 of 1", "Deployment default/api has no replicas");
     let with_pods = [web[0].clone(), owned("web-1", "ReplicaSet", "web-5d9", "")];
@@ -101,6 +104,8 @@ fn another_number_of_replicas_may_be_asked_for() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", err(&output));
         says.iter().for_each(|text| assert!(err(&output).contains(text), "{options:?} does not say {text:?}: {}", err(&output)));
     };
+    let job = [workload("Job", "sums", "parallelism: 1, ")];
+    refused(&["plan", "--replicas", "jobs/sums=3"], &job, &["Job default/sums has no replicas: change its spec.parallelism"]);
     for other in ["web=3", "default/web=3"] {
         let both = ["plan", "--replicas", "web=2", "--replicas", other];
         refused(&both, &web, &[&format!("--replicas {other}: Deployment default/web is to have 2 replicas already: write one number")]);

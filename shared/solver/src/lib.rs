@@ -77,7 +77,7 @@ mod solve; // from the input to the plan
 mod tests;
 
 pub use memory::Memory;
-pub use objective::machine_cost_fault;
+pub use objective::{machine_cost_fault, volume_cost};
 pub use preferences::{PreferenceCost, preference_cost};
 pub use prepared::{Prepared, RecentNodes};
 pub use solve::solve;

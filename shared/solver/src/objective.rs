@@ -55,6 +55,12 @@ fn cost_by_annotation(pool: &NodePool) -> Option<Price> {
     machine_cost(pool.metadata.annotation(labels::MACHINE_COST)?).ok()
 }
 
+/// What the volumes of one machine of a class cost by the hour, at EC2's public prices in us-east-1.
+#[must_use]
+pub fn volume_cost(class: &Ec2NodeClass) -> Price {
+    volumes(Some(class))
+}
+
 /// The hourly price of the volumes of one machine; a node class without volumes counts as one default volume.
 fn volumes(class: Option<&Ec2NodeClass>) -> Price {
     let named = class.and_then(|class| class.spec.block_device_mappings.as_deref()).unwrap_or_default();
