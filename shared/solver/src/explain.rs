@@ -81,7 +81,7 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
-    let meant = meant::of(problem, at, set, false);
+    let meant = meant::by_node_pool(problem, at, set);
     PoolRejection { ruled_out, meant, ..PoolRejection::of(pool.source, cause) }
 }
 
@@ -157,7 +157,7 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
         return Some(plain(Cause::Taints(untolerated)));
     }
     let template = problem.pools[pool].set;
-    let asks_unknown = |problem: &mut Problem<'_>| meant::of(problem, problem.pools[pool].catalog, relaxation.full, true);
+    let asks_unknown = |problem: &mut Problem<'_>| meant::by_pod(problem, pool, relaxation.full);
     if let Err(cause) = check_compatible(problem, template, relaxation.full, relaxation.host.as_ref()) {
         return Some(PoolRejection { meant: asks_unknown(problem), ..plain(cause) });
     }

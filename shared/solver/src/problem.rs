@@ -80,10 +80,13 @@ pub(crate) struct Problem<'a> {
     pub(crate) tolerance: ToleranceTable,
     pub(crate) views: Map<(CatalogId, SetId), Rc<View>>,
     /// What was probably meant by values that no type has, so that no value is compared with all others twice.
-    pub(crate) meant: Map<(CatalogId, Key, Val), Rc<[String]>>,
+    pub(crate) meant: Map<Asked, Rc<[String]>>,
     /// The work done on it.
     pub(crate) meter: Meter,
 }
+
+/// A value that a pod asks of a NodePool, or one of a NodePool itself.
+pub(crate) type Asked = (CatalogId, Option<PoolId>, Key, Val);
 
 /// Keys and values that the solver itself uses.
 #[derive(Clone, Copy, Debug)]

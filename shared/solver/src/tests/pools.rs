@@ -266,6 +266,11 @@ fn a_value_that_no_type_has_hints_at_one_that_there_is() {
     for pool in [json!({}), in_arch("amd64")] {
         assert_eq!(remedies(pool, json!({"nodeSelector": {labels::ARCH: "x86_64"}})), said);
     }
+    let nothing = remedies(in_arch("arm64"), json!({"nodeSelector": {labels::ARCH: "x86_64"}}));
+    assert!(nothing.iter().all(|text| !text.contains("instead of")), "the NodePool would still have no machine for it: {nothing:?}");
+    let in_one_zone = json!({"requirements": [expr(labels::ZONE, "In", &["test-zone-2"])]});
+    let zone = remedies(in_one_zone, json!({"nodeSelector": {labels::ZONE: "test-zone-9"}}));
+    assert_eq!(zone, ["topology.kubernetes.io/zone test-zone-2 instead of test-zone-9 in the pod's node selector or affinity"]);
     let of_pool = remedies(in_arch("x86_64"), json!({}));
     assert_eq!(of_pool, ["kubernetes.io/arch amd64 instead of x86_64 in its spec.template"]);
     let other = remedies(json!({}), json!({"nodeSelector": {labels::ARCH: "arm64"}}));
