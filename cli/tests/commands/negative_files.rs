@@ -106,6 +106,24 @@ fn a_typo_in_a_scenario_is_reported_with_its_line_before_anything_is_played() {
 }
 
 #[test]
+fn what_is_wrong_in_a_scenario_is_said_in_the_words_of_its_files() {
+    for (text, says) in [
+        ("name: a", "line 1 column 1: the field \"steps\" is missing: write it"),
+        ("name: a\nsteps: [{apply: a}]", "line 2 column 17: a list is needed here"),
+        ("name: a\nsteps: [{interrupt: 3}]", "line 2 column 21: a map of fields is needed here"),
+        ("name: a\nsteps: [{say: a, apply: [b]}]", "line 2 column 18: a step has one key: write an item of the list for each"),
+        ("name: a\nseed: x\nsteps: []", "line 2 column 7: a whole number from 0 on is needed here"),
+        ("name: a\nsteps: [{scale: {deployment: web, replicas: 1.5}}]", "line 2 column 45: a whole number is needed here"),
+        ("name: a\nfoo: b\nsteps: []", "line 2 column 1: there is no field \"foo\" here; there are name, shows, "),
+    ] {
+        let file = std::env::temp_dir().join(format!("whittle-words-{}.yaml", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        refused(&["local", "run", &file.display().to_string()], "", &[says]);
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+#[test]
 fn an_unknown_instance_type_or_zone_is_reported_before_anything_is_played() {
     for (stock, named) in [("{type: m5.nonsense}", "m5.nonsense"), ("{type: m5.large, zone: mars-1a}", "mars-1a")] {
         let file = std::env::temp_dir().join(format!("whittle-stock-{}.yaml", std::process::id()));

@@ -373,7 +373,28 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
 fn first_line(said: &str) -> String {
     let line = said.lines().next().unwrap_or_default();
     let line = line.split_once(", set DuplicateKeyPolicy").map_or(line, |(line, _)| line);
-    words::plain(line.strip_prefix("error: ").unwrap_or(line))
+    let line = line.strip_prefix("error: ").unwrap_or(line);
+    // `line 2 column 17: expected sequence start`
+    let placed = line.strip_prefix("line ").and_then(|rest| rest.split_once(": ")).zip(line.split_once(": ").map(|(place, _)| place));
+    match placed {
+        Some(((_, said), place)) => format!("{place}: {}", in_words(said).map_or_else(|| words::plain(said), str::to_owned)),
+        None => words::plain(line),
+    }
+}
+
+/// What the parser says of the form of YAML, in the words of scenario files.
+fn in_words(said: &str) -> Option<&'static str> {
+    Some(match said {
+        "expected sequence start" => "a list is needed here",
+        "expected mapping start" => "a map of fields is needed here",
+        "expected string scalar" => "a text, or a step with its value, is needed here",
+        "expected end of mapping after enum variant value" => "a step has one key: write an item of the list for each",
+        "invalid u8" | "invalid u16" | "invalid u32" | "invalid u64" | "invalid usize" => "a whole number from 0 on is needed here",
+        "invalid i8" | "invalid i16" | "invalid i32" | "invalid i64" | "invalid isize" => "a whole number is needed here",
+        "invalid f32" | "invalid f64" | "invalid floating point value" => "a number is needed here",
+        "invalid boolean" | "invalid bool" => "true or false is needed here",
+        _ => return None,
+    })
 }
 
 /// The steps whose texts are manifests, or parts of them.
