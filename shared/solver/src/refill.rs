@@ -79,6 +79,13 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         Self { price_index, pod_groups, size_ranks, slots, comparisons: 0, bins: Vec::new(), used: 0, pods: Vec::new(), order: Vec::new() }
     }
 
+    /// The group of all pods, if there is only one, and its pods may share machines as they like.
+    pub(crate) fn only_group(&self) -> Option<&'p PodGroup<D>> {
+        let mut groups = self.pod_groups.iter();
+        let only = groups.next().filter(|group| group.rules.is_empty());
+        only.filter(|_| groups.next().is_none())
+    }
+
     /// The machines as they were last filled.
     pub(crate) fn bins(&self) -> &[Bin<D>] {
         &self.bins[..self.used]
@@ -108,6 +115,21 @@ impl<'p, const D: usize> BinPacker<'p, D> {
             }
         }
         Some(price)
+    }
+
+    /// Fills a machine for each of `shares`, with so many of `pods`; returns the price.
+    pub(crate) fn deal(&mut self, mut pods: impl Iterator<Item = GroupedPod>, shares: &[usize]) -> Option<u64> {
+        self.used = 0;
+        for share in shares {
+            self.open();
+            let bin = self.used - 1;
+            for pod in pods.by_ref().take(*share) {
+                let need = plus(&self.bins[bin].need, &self.pod_groups[pod.group].requests);
+                let RankedPrice { at, price } = self.price_index.cheapest_for(&need)?;
+                self.add(pod, &Best { added_price: price - self.bins[bin].price, left: 0.0, bin, at });
+            }
+        }
+        Some(self.bins().iter().map(|bin| bin.price).sum())
     }
 
     /// Places a pod where it adds least to the price; returns what it adds.

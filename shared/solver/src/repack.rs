@@ -3,6 +3,7 @@
 //! Only claims of one NodePool with equal requirements exchange pods, so that no count changes except those by hostname. Pods
 //! with host ports, volumes or affinity by hostname stay where they are.
 
+use super::equal_pods;
 use super::hash::Map;
 use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
 use super::intern::LabelsOf;
@@ -82,6 +83,7 @@ fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, pa
     let more = usize::from(problem.pools[pool].node_limit.is_none());
     let mut repacking = Repacking { problem, state, part, open_claims, packer, more };
     let before = repacking.price();
+    repacking.deal_equal_pods();
     repacking.exchange(budget);
     if more > 0 && objective != Objective::Fewest {
         repacking.divide_narrow_claims(before);
@@ -130,6 +132,33 @@ struct Repacking<'r, 'a, const D: usize> {
 impl<const D: usize> Repacking<'_, '_, D> {
     fn price(&self) -> u64 {
         self.open_claims.iter().map(|claim| claim.price).sum()
+    }
+
+    /// Divides pods that are all alike among machines at the least cost by the objective, unless that raises their price.
+    fn deal_equal_pods(&mut self) {
+        let all: Vec<usize> = (0..self.open_claims.len()).collect();
+        let pods: Vec<GroupedPod> = self.open_claims.iter().flat_map(|claim| claim.pods.iter().copied()).collect();
+        let Some(PodGroup { requests, keep, .. }) = self.packer.only_group().filter(|_| pods.len() <= equal_pods::PODS_MAX) else { return };
+        let (price_index, keep) = (self.packer.price_index, *keep);
+        let cost = |count: usize| {
+            let need = requests.map(|each| each.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX)));
+            let RankedPrice { at, price } = price_index.cheapest_for(&need)?;
+            let enough = count == 1 || price_index.has_enough_types(&need, at, keep);
+            enough.then(|| price.saturating_add(self.risk(price, &need)))
+        };
+        let shares = equal_pods::shares(pods.len(), cost);
+        self.packer.comparisons += (pods.len() as u64).saturating_mul(COMPARISONS_PER_WORK);
+        let before: u64 = self.open_claims.iter().map(|claim| claim.price.saturating_add(self.risk(claim.price, &claim.need))).sum();
+        let (old_price, machine_cost) = (self.price(), self.problem.pools[self.part.pool].machine_cost);
+        let Some(price) = shares.and_then(|shares| self.packer.deal(pods.into_iter(), &shares)) else { return };
+        let bins = self.packer.bins();
+        let risk: u64 = bins.iter().map(|bin| self.risk(bin.price, &bin.need)).sum();
+        let hourly = |price: u64, machines: usize| price.saturating_sub(machine_cost.saturating_mul(machines as u64));
+        let dearer = hourly(old_price, all.len()) < hourly(price, bins.len());
+        let too_many = self.more == 0 && all.len() < bins.len();
+        if price.saturating_add(risk) < before && !dearer && !too_many {
+            self.accept(&all);
+        }
     }
 
     fn budget_spent(&self, budget: u64) -> bool {
@@ -222,7 +251,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
             return 0;
         }
         let price_index = self.packer.price_index;
-        objective::risk(price - self.problem.pools[pool].machine_cost, price_index.count(need), price_index.keep)
+        objective::risk(price.saturating_sub(self.problem.pools[pool].machine_cost), price_index.count(need), price_index.keep)
     }
 
     fn fill(&mut self, group: &[usize], sort_order: usize, machines: usize, most: u64) -> Option<u64> {

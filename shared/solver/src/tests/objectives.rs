@@ -140,6 +140,33 @@ fn two_pods_share_one_machine_of_a_pool_of_few_types() {
     assert_eq!((plan.claims.len(), plan.price()), (1, Price::from_dollars(0.2)));
 }
 
+/// What the cheapest machines for so many equal pods cost, where machines of each of these numbers of cores cost 5 cents a core.
+fn least_for(pods: i64, cores: &[i64], besides: f64) -> f64 {
+    let mut least = vec![0.0_f64];
+    for all in 1..=pods {
+        let with = |cores: &i64| {
+            // 900m each, and 100m of each machine are not for pods.
+            let room = (cores * 1000 - 100) / 900;
+            0.05 * *cores as f64 + besides + least[usize::try_from((all - room).max(0)).unwrap()]
+        };
+        least.push(cores.iter().map(with).fold(f64::MAX, f64::min));
+    }
+    least[usize::try_from(pods).unwrap()]
+}
+
+#[test]
+fn equal_pods_cost_the_least_that_they_can_in_a_pool_of_few_types() {
+    for pods in (1..40).chain([100, 333]) {
+        let mut world = few_types(1, 4);
+        world.pods("web", usize::try_from(pods).unwrap(), &json!({"cpu": "900m"}));
+        let plan = plan(&world, Objective::Balanced, 0.05);
+        let besides = 0.05 + 1.6 / 730.0;
+        let costs = plan.price().dollars() + besides * plan.claims.len() as f64;
+        let least = least_for(pods, &[2, 4, 8, 16], besides);
+        assert!((costs - least).abs() < 1e-6, "{pods} pods: {costs} instead of {least}, {} machines", plan.claims.len());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
