@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
-use whittle_api::{conditions, labels};
+use whittle_api::{conditions, labels, words};
 use whittle_model::scheduling::{Plan, Reason, Remedy};
 use whittle_units::Resources;
 
@@ -85,7 +85,10 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
     let unready = ready.filter(|_| !conditions::is_true(&pool.status.conditions, conditions::READY));
     let _ = match unready {
         _ if pool.metadata.is_deleting() => writeln!(out, "  being deleted, so that nothing is launched from it"),
-        Some(condition) => writeln!(out, "  not ready, so that nothing is launched from it: {} {}", condition.reason, condition.message),
+        Some(condition) => {
+            let said = format!("{} {}", condition.reason, condition.message);
+            writeln!(out, "  not ready, so that nothing is launched from it: {}", words::printable(&said))
+        }
         None => writeln!(out, "  ready"),
     };
     let nodes = read.objects.nodes.iter().filter(|node| node.metadata.label(labels::NODE_POOL) == Some(name)).count();
@@ -95,7 +98,7 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
         let _ = writeln!(out, "  limit of {resource}: {} of {}", used.get(resource).text_of(resource), limit.text_of(resource));
     }
     for rejection in plan.unusable_pools.iter().filter(|rejection| rejection.node_pool == *name) {
-        let _ = writeln!(out, "  it has nothing to buy: {}", rejection.cause);
+        let _ = writeln!(out, "  it has nothing to buy: {}", words::printable(&rejection.cause.to_string()));
     }
     let claims: Vec<_> = plan.claims.iter().filter(|claim| claim.node_pool == *name).collect();
     let taken: usize = claims.iter().map(|claim| claim.pods.len()).sum();
@@ -108,6 +111,7 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
         }
     }
     for ((cause, remedy), pods) in refused {
+        let cause = words::printable(&cause);
         let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), named(&pods));
         out.extend(remedy.map(|remedy| remedies::line(&remedy)));
     }

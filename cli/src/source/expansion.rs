@@ -98,8 +98,9 @@ fn short(kind: &str) -> &str {
     }
 }
 
-/// Whether a word is the name, or its plural, in any case, as `jobs` is of `Job`.
+/// Whether a word is the name, or its plural, in any case, with its group or without, as `jobs.batch` is of `Job`.
 fn is_name_or_plural(word: &str, name: &str) -> bool {
+    let word = word.strip_suffix(".apps").or_else(|| word.strip_suffix(".batch")).unwrap_or(word);
     let rest = word.get(..name.len()).filter(|begin| begin.eq_ignore_ascii_case(name)).map(|_| &word[name.len()..]);
     rest.is_some_and(|rest| rest.is_empty() || rest.eq_ignore_ascii_case("s"))
 }

@@ -309,3 +309,24 @@ fn a_class_that_launches_nothing_whatever_ec2_has_is_told_by_plan_and_check() {
         assert_eq!(judged.status.success(), with_gate == 1, "{kubelet}");
     }
 }
+
+#[test]
+fn messages_of_conditions_print_no_lines_of_their_own() {
+    let pool = |status: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: few}}\nspec: {{template: {{spec: {{nodeClassRef: {{group: \
+             karpenter.k8s.aws, kind: EC2NodeClass, name: default}}, requirements: []}}}}}}\n{status}---\napiVersion: v1\nkind: Pod\n\
+             metadata: {{name: web}}\nspec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: 1}}}}}}]}}\n"
+        )
+    };
+    let hostile = "status: {conditions: [{type: Ready, status: \"False\", reason: \"R\\nFORGED 1\", message: \"m\\nFORGED 2\", \
+                   lastTransitionTime: \"2026-01-01T00:00:00Z\"}]}\n";
+    let class = format!("---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: default}}\nspec: {{role: r, amiSelectorTerms: \
+                         [{{alias: al2023@latest}}], subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n{hostile}");
+    for input in [pool(hostile), format!("{}{class}", pool(""))] {
+        let said = whittle(&["explain", "nodepool/few", "-f", "-", "--region", "us-east-1"], &input);
+        let text = out(&said);
+        assert!(text.contains("FORGED"), "{text}{}", err(&said));
+        assert!(!text.lines().any(|line| line.trim_start().starts_with("FORGED")), "{text}");
+    }
+}
