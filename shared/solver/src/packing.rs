@@ -30,6 +30,9 @@ const WORK_DIVISOR: u64 = 2;
 /// where that could save many: the work is better spent on improving.
 const STRATEGY_PODS_MAX: usize = 4_000;
 
+/// With more pods than this, the strategies are tried with one guess of what machines cost besides.
+const SECOND_LOOK_PODS_MAX: usize = 500;
+
 /// The name of Karpenter's packing.
 const KARPENTER: &str = "first fit";
 
@@ -143,29 +146,44 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
     // Where pods with anti-affinity need most of the machines anyway, there is little to fill up.
     let fills = fewest_machines(problem, &karpenter) * 2 < karpenter.state.claims.len();
     let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, misplaced: tolerated.clone(), outcome: karpenter }];
-    for strategy in strategies {
-        if *work >= budget {
-            break;
+    let looks = if queue.len() <= SECOND_LOOK_PODS_MAX && options.simulation.is_none() { 2 } else { 1 };
+    for look in 0..looks {
+        // What guides the search is not what plans are compared by: the other guess finds the better one now and then.
+        let real_costs = (look == 1).then(|| misjudge_machines(problem));
+        for strategy in &strategies {
+            if *work >= budget {
+                break;
+            }
+            if queue.len() > STRATEGY_PODS_MAX
+                && fewest.all == 0
+                && !(strategy.order == Order::Blended && strategy.choice == Choice::Aimed(Aim::Any) && fills)
+            {
+                continue;
+            }
+            let mut order = strategy.order.sort(problem, queue);
+            real_first(problem, &mut order);
+            let mut outcome = PackingRun::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
+            *work += outcome.work;
+            let misplaced = affinity_check::unplace_misplaced(problem, &mut outcome, &tolerated);
+            let shortfall = Shortfall::of(problem, &outcome, &misplaced);
+            if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(problem, &outcome, &none) <= left {
+                fewest = shortfall;
+                out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, misplaced, outcome });
+            }
         }
-        if queue.len() > STRATEGY_PODS_MAX
-            && fewest.all == 0
-            && !(strategy.order == Order::Blended && strategy.choice == Choice::Aimed(Aim::Any) && fills)
-        {
-            continue;
-        }
-        let mut order = strategy.order.sort(problem, queue);
-        real_first(problem, &mut order);
-        let mut outcome = PackingRun::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
-        *work += outcome.work;
-        let misplaced = affinity_check::unplace_misplaced(problem, &mut outcome, &tolerated);
-        let shortfall = Shortfall::of(problem, &outcome, &misplaced);
-        if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(problem, &outcome, &none) <= left {
-            fewest = shortfall;
-            out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, misplaced, outcome });
+        if let Some(real_costs) = real_costs {
+            problem.pools.iter_mut().zip(real_costs).for_each(|(pool, cost)| pool.machine_cost = cost);
         }
     }
     out.retain(|candidate| candidate.shortfall == fewest);
     out
+}
+
+/// Lets machines cost nothing besides their price, or as usual where they cost nothing; returns what they cost, by NodePool.
+fn misjudge_machines(problem: &mut Problem<'_>) -> Vec<u64> {
+    let usual = Options::provisioning().machine_cost.nanos();
+    let misjudged = |cost: &mut u64| std::mem::replace(cost, if *cost == 0 { usual } else { 0 });
+    problem.pools.iter_mut().map(|pool| misjudged(&mut pool.machine_cost)).collect()
 }
 
 /// All packings that compete for the whole queue.
