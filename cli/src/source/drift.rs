@@ -70,7 +70,8 @@ impl ChangedTemplates {
         let told = |(name, ChangedClass { before, after }): (&String, &ChangedClass)| {
             let [was, is] = [before, after].map(whittle_solver::volume_cost);
             let change = money::signed(money::a_month(was, is));
-            let line = format!("EC2NodeClass {name}: the volumes of each machine cost {is} instead of {was}, {change} a month: no price has them");
+            let line =
+                format!("EC2NodeClass {name}: the volumes of each machine cost {is} instead of {was}, {change} a month: no price has them");
             (was != is).then_some(line)
         };
         self.classes.iter().filter_map(told).collect()

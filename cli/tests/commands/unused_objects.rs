@@ -321,8 +321,10 @@ fn messages_of_conditions_print_no_lines_of_their_own() {
     };
     let hostile = "status: {conditions: [{type: Ready, status: \"False\", reason: \"R\\nFORGED 1\", message: \"m\\nFORGED 2\", \
                    lastTransitionTime: \"2026-01-01T00:00:00Z\"}]}\n";
-    let class = format!("---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: default}}\nspec: {{role: r, amiSelectorTerms: \
-                         [{{alias: al2023@latest}}], subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n{hostile}");
+    let class = format!(
+        "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: default}}\nspec: {{role: r, amiSelectorTerms: \
+                         [{{alias: al2023@latest}}], subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n{hostile}"
+    );
     for input in [pool(hostile), format!("{}{class}", pool(""))] {
         let said = whittle(&["explain", "nodepool/few", "-f", "-", "--region", "us-east-1"], &input);
         let text = out(&said);

@@ -43,7 +43,8 @@ mod tests {
     #[test]
     fn the_last_few_pods_get_a_small_machine() {
         // 2, 4, 8 and 17 pods fit on machines of 2, 4, 8 and 16 cores.
-        let cost = |pods: usize| [(2, 96), (4, 192), (8, 384), (17, 768)].into_iter().find(|(room, _)| pods <= *room).map(|(_, cost)| cost + 52);
+        let cost =
+            |pods: usize| [(2, 96), (4, 192), (8, 384), (17, 768)].into_iter().find(|(room, _)| pods <= *room).map(|(_, cost)| cost + 52);
         assert_eq!(shares(26, cost), Some(vec![17, 8, 1]));
         assert_eq!(shares(0, cost), Some(vec![]));
         assert_eq!(shares(3, |_| None), None);
