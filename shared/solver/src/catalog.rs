@@ -51,6 +51,8 @@ pub(crate) struct OfferingKind {
     pub(crate) reservation: Option<ReservationId>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
+    /// Types with any offering of the kind: also those that EC2 is out of for now.
+    pub(crate) sold: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
     pub(crate) price: Arc<IdVec<TypeId, u64>>,
 }
@@ -117,6 +119,7 @@ impl Catalog {
             zone: kind.zone.clone(),
             reservation: kind.reservation.as_deref().and_then(|id| reservations.known(id)),
             available: Arc::clone(&kind.available),
+            sold: Arc::clone(&kind.sold),
             price: Arc::clone(&kind.price),
         };
         let by_type = |amounts: Vec<&IdVec<TypeId, i64>>| index.names.ids().map(|t| amounts.iter().map(|of| of[t]).collect()).collect();

@@ -44,6 +44,8 @@ pub(crate) struct SharedOfferingKind {
     pub(crate) reservation: Option<String>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
+    /// Types with any offering of the kind: also those that EC2 is out of for now.
+    pub(crate) sold: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
     pub(crate) price: Arc<IdVec<TypeId, u64>>,
 }
@@ -219,6 +221,7 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
         set: Set,
         first: &'t Offering,
         available: Bits,
+        sold: Bits,
         price: IdVec<TypeId, u64>,
     }
     let mut drafts: IdVec<KindId, Draft<'_>> = IdVec::new();
@@ -231,7 +234,8 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
             let set = names.set(&requirements::from_requirements(&offering.requirements));
             let at = *kind_of.entry(set.clone()).or_insert_with(|| {
                 let price = IdVec::filled(NO_PRICE, order);
-                drafts.push(Draft { set, first: offering, available: Bits::none(order.len()), price })
+                let none = || Bits::none(order.len());
+                drafts.push(Draft { set, first: offering, available: none(), sold: none(), price })
             });
             if let Some(reservation) = reservation(offering) {
                 let free = i64::from(offering.reservation_capacity.unwrap_or(0));
@@ -240,8 +244,11 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
                     None => reservations.push((reservation.to_owned(), free)),
                 }
             }
+            let kind = &mut drafts[at];
+            if usable {
+                kind.sold.insert(id);
+            }
             if offering.available && usable {
-                let kind = &mut drafts[at];
                 kind.available.insert(id);
                 kind.price[id] = kind.price[id].min(offering.price.nanos());
             }
@@ -253,6 +260,7 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
         zone: draft.first.zone().to_owned(),
         reservation: reservation(draft.first).map(str::to_owned),
         available: Arc::new(draft.available),
+        sold: Arc::new(draft.sold),
         price: Arc::new(draft.price),
     });
     (kinds.collect(), reservations)

@@ -1,8 +1,10 @@
 //! Why a pod has no place: determined once, at the end, since failures are common and rarely shown.
 
+use super::alone::{self, DaemonFit, NoDomain};
 use super::bits::Bits;
+use super::changes::{self, Ask};
 use super::fit::FitError;
-use super::ids::{CatalogId, ClassId, DimId, GroupId, IdVec, Key, PodId, PoolId, SetId, TypeId};
+use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId, TypeId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::meant;
@@ -11,19 +13,30 @@ use super::pod::{Class, Relaxation};
 use super::pools::{Template, UnusablePool};
 use super::problem::Problem;
 use super::state::State;
-use super::topology::{AllowedDomains, GroupKind, TopologyQuery, TopologyTarget};
+use super::topology::GroupKind;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_model::pods::{self, HostPort};
-use whittle_model::requirements::{Allowed, Conflict, Operator};
-use whittle_model::scheduling::{Cause, Finding, LimitLeft, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready, meant_key};
+use whittle_model::pods;
+use whittle_model::requirements::{Conflict, Operator};
+use whittle_model::scheduling::{
+    Cause, Finding, LimitLeft, Meant, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready, meant_key,
+};
 use whittle_units::{Quantity, Resources};
 
 /// After this many rejections by NodePools, further classes only get that of the first NodePool: the reasons of twenty thousand
 /// different pods would take half a gigabyte.
 const REASONS_MAX: usize = 20_000;
+
+/// And after this many it is not tried any more what would help.
+const REMEDIES_MAX: usize = 1_000;
+
+/// Keys whose values are names of NodePools.
+const OF_NODE_POOLS: [&str; 2] = [labels::NODE_POOL, labels::PROVISIONER_NAME];
+
+/// Of so many causes one after the other it is told what would help against them.
+const CAUSES_MAX: u32 = 4;
 
 /// The reason of each unplaced pod. Pods of a class share theirs.
 pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[PoolRejection]) -> Vec<(PodId, Reason)> {
@@ -37,7 +50,8 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
             None => {
                 let class = Rc::clone(&problem.classes[entry.class]);
                 let pools = if explained < REASONS_MAX { problem.pools.len() } else { 1 };
-                let reason = reason(problem, &outcome.state, &class, *error, unusable, pools);
+                let detail = if explained < REMEDIES_MAX { Detail::ALL } else { Detail::Cause };
+                let reason = reason(problem, &outcome.state, &class, *error, unusable, (pools, detail));
                 explained += if let Reason::Pools(rejections) = &reason { rejections.len() } else { 1 };
                 known.insert((entry.class, reserved), reason.clone());
                 reason
@@ -82,7 +96,8 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
     let meant = meant::by_node_pool(problem, at, set);
-    PoolRejection { ruled_out, meant, ..PoolRejection::of(pool.source, cause) }
+    let changes = pool.template.map(|template| changes::of_template(problem, pool.source, template));
+    PoolRejection { ruled_out, meant, changes, ..PoolRejection::of(pool.source, cause) }
 }
 
 /// Why there is no NodePool to create nodes: those that are there are not ready, or there is none.
@@ -104,7 +119,7 @@ fn reason(
     class: &Class,
     error: Option<FitError>,
     unusable: &[PoolRejection],
-    pools: usize,
+    (pools, detail): (usize, Detail),
 ) -> Reason {
     if !problem.any_pool {
         return no_node_pools(problem);
@@ -125,7 +140,7 @@ fn reason(
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let unusable = if pools < problem.pools.len() { &[] } else { unusable };
     let explained = problem.pools.ids().take(pools).map(|pool| {
-        explain_pool(problem, state, class, relaxation, pool).unwrap_or_else(|| {
+        explain_pool(problem, state, class, relaxation, pool, detail).unwrap_or_else(|| {
             let source = problem.pools[pool].source;
             PoolRejection::of(source, resolved_since(state, pool, &source.metadata.name))
         })
@@ -139,29 +154,166 @@ fn resolved_since(state: &State, pool: PoolId, node_pool: &str) -> Cause {
     if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TransientDuringPass }
 }
 
-/// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
-fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxation: &Relaxation, pool: PoolId) -> Option<PoolRejection> {
-    let source = problem.pools[pool].source;
-    let node_pool = &source.metadata.name;
-    let plain = |cause| PoolRejection::of(source, cause);
-    if state.node_limits[pool].is_some_and(|left| left < 1000) {
-        return Some(plain(Cause::NodeLimit { node_pool: node_pool.clone() }));
+/// How much is told of a rejection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Cause,
+    /// What would help as well, and what would be in the way then, for so many causes.
+    Remedies(u32),
+}
+
+impl Detail {
+    const ALL: Self = Self::Remedies(CAUSES_MAX);
+
+    /// What is told of the next cause, if it is told.
+    fn next(self) -> Option<Self> {
+        match self {
+            Self::Cause | Self::Remedies(0) => None,
+            Self::Remedies(more) => Some(Self::Remedies(more - 1)),
+        }
     }
-    let Some(types) = limits::allowed_types(problem, state, pool) else {
-        let limits = limits_left(problem, state, pool);
-        return Some(PoolRejection { limits, ..plain(Cause::LimitsExceeded { node_pool: node_pool.clone() }) });
+}
+
+/// Why the NodePool cannot create a machine for the pod alone at this point; `None` if it can.
+fn explain_pool(
+    problem: &mut Problem<'_>,
+    state: &State,
+    class: &Class,
+    relaxation: &Relaxation,
+    pool: PoolId,
+    detail: Detail,
+) -> Option<PoolRejection> {
+    let mut in_the_way = limits_and_taints(problem, state, relaxation, pool);
+    let types = limits::allowed_types(problem, state, pool).unwrap_or_else(|| problem.pools[pool].types.clone());
+    if in_the_way.is_empty() || detail.next().is_some() {
+        let ask = Ask { class, relaxation, pool, template: problem.pools[pool].set, pod: relaxation.full };
+        in_the_way.extend(explain_requirements(problem, state, (ask, relaxation.host.as_ref()), &types, detail));
+    }
+    let besides = |rest: Option<PoolRejection>, first: PoolRejection| match detail.next() {
+        Some(_) => Some(PoolRejection { besides: rest.map(Box::new).or(first.besides), ..first }),
+        None => Some(first),
     };
+    in_the_way.into_iter().rev().fold(None, besides)
+}
+
+/// What of the NodePool's limits and taints keeps the pod out.
+fn limits_and_taints(problem: &Problem<'_>, state: &State, relaxation: &Relaxation, pool: PoolId) -> Vec<PoolRejection> {
+    let source = problem.pools[pool].source;
+    let node_pool = || source.metadata.name.clone();
+    let plain = |cause| PoolRejection::of(source, cause);
+    let mut out = Vec::new();
+    if state.node_limits[pool].is_some_and(|left| left < 1000) {
+        out.push(plain(Cause::NodeLimit { node_pool: node_pool() }));
+    } else if limits::allowed_types(problem, state, pool).is_none() {
+        let limits = limits_left(problem, state, pool);
+        out.push(PoolRejection { limits, ..plain(Cause::LimitsExceeded { node_pool: node_pool() }) });
+    }
     let tolerations = &problem.taint_table.tolerations[relaxation.tolerations];
     let untolerated = pods::untolerated(tolerations, &problem.taint_table.taints[problem.pools[pool].taints]);
     if !untolerated.is_empty() {
-        return Some(plain(Cause::Taints(untolerated)));
+        out.push(plain(Cause::Taints(untolerated)));
     }
-    let template = problem.pools[pool].set;
-    let asks_unknown = |problem: &mut Problem<'_>| meant::by_pod(problem, pool, relaxation.full);
-    if let Err(cause) = check_compatible(problem, template, relaxation.full, relaxation.host.as_ref()) {
-        return Some(PoolRejection { meant: asks_unknown(problem), ..plain(cause) });
+    out
+}
+
+/// Why no type of the NodePool meets what it and the pod require. `host` is the pod's requirement on the hostname.
+fn explain_requirements(
+    problem: &mut Problem<'_>,
+    state: &State,
+    (ask, host): (Ask<'_>, Option<&Vals>),
+    types: &Bits,
+    detail: Detail,
+) -> Option<PoolRejection> {
+    let source = problem.pools[ask.pool].source;
+    let found = match check_compatible(problem, ask.template, ask.pod, host) {
+        Err(cause) => PoolRejection::of(source, cause),
+        Ok(()) => explain_places(problem, state, ask, types)?,
+    };
+    let meant = meant::by_pod(problem, ask.pool, ask.pod);
+    let Some(next) = detail.next() else { return Some(PoolRejection { meant, ..found }) };
+    if matches!(&found.cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| OF_NODE_POOLS.contains(&key.as_str()))) {
+        return Some(found); // who names another NodePool means it
     }
-    let merged = problem.merge(template, relaxation.full, LabelsOf::NewNode).unwrap_or(template);
+    let explained =
+        |problem: &mut Problem<'_>, ask: Ask<'_>, host| explain_requirements(problem, state, (ask, host), types, next).map(Box::new);
+    if let Cause::UndefinedLabel { key, .. } = &found.cause {
+        let key = problem.names.key(key);
+        let without = ask.without_pods(problem, key);
+        let besides = explained(problem, without, host);
+        return Some(PoolRejection { meant, besides, ..found });
+    }
+    if matches!(&found.cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| key == labels::HOSTNAME)) {
+        let besides = explained(problem, ask, None);
+        return Some(PoolRejection { meant, besides, ..found });
+    }
+    if let Some((meant, corrected)) = corrected(problem, ask, meant, |problem, ask| explained(problem, ask, host)) {
+        let besides = explained(problem, corrected, host);
+        return Some(PoolRejection { meant, besides, ..found });
+    }
+    let (mut changes, _) = ask.changes(problem, state);
+    let mut besides = None;
+    if changes.enough.is_empty() && !is_of_size(&found) {
+        let (of_any_size, after) = ask.changes_for_any_size(problem, state);
+        let all = Bits::all(problem.catalogs[problem.pools[ask.pool].catalog].len());
+        let left = after.into_iter().map(|ask| explain_requirements(problem, state, (ask, host), &all, Detail::Cause));
+        let left: Vec<Option<PoolRejection>> = left.collect();
+        let nearest = |left: &Option<PoolRejection>| left.as_ref().and_then(|left| left.nearest.clone());
+        // Where several alternatives leave a pod that is too large, those that leave the largest machines.
+        let most = left.iter().filter_map(nearest).map(|miss| miss.largest).max();
+        changes = of_any_size;
+        let mut kept = left.iter().map(|left| nearest(left).map(|miss| miss.largest) == most);
+        changes.enough.retain(|_| kept.next().unwrap_or(false));
+        besides = left.into_iter().flatten().find(|left| left.nearest.as_ref().map(|miss| miss.largest) == most).map(Box::new);
+    }
+    Some(PoolRejection { changes: Some(changes), besides, ..found })
+}
+
+/// Whether the pod is larger than any type, whatever is required besides.
+fn is_of_size(rejection: &PoolRejection) -> bool {
+    rejection.nearest.is_some()
+}
+
+/// What the pod asks for with the values that were probably meant, and those of them that help; `None` if there are none. `explained`
+/// says what is in the way of what a pod asks for.
+fn corrected<'c>(
+    problem: &mut Problem<'_>,
+    ask: Ask<'c>,
+    mut meant: Vec<Meant>,
+    explained: impl Fn(&mut Problem<'_>, Ask<'c>) -> Option<Box<PoolRejection>>,
+) -> Option<(Vec<Meant>, Ask<'c>)> {
+    if meant.is_empty() {
+        return None;
+    }
+    let keys: Vec<Key> = meant.iter().map(|one| problem.names.key(&one.key)).collect();
+    let mut corrected = meant.iter().zip(&keys).fold(ask, |ask, (one, key)| ask.with(problem, *key, &one.values));
+    if check_compatible(problem, corrected.template, corrected.pod, None).is_err_and(|cause| names_any(&cause, &meant)) {
+        return None;
+    }
+    for (one, key) in meant.iter_mut().zip(&keys).filter(|(one, _)| one.values.len() > 1) {
+        let mut left = |value: &String| {
+            let alone = corrected.with(problem, *key, std::slice::from_ref(value));
+            explained(problem, alone).and_then(|left| left.remedy()).map(|remedy| remedy.text)
+        };
+        let left: Vec<(Option<String>, String)> = one.values.iter().map(|value| (left(value), value.clone())).collect();
+        // With the others more would have to be done.
+        let least = left.iter().map(|(text, _)| text).min_by_key(|text| text.as_ref().map(String::len))?.clone();
+        one.values = left.into_iter().filter(|(text, _)| *text == least).map(|(_, value)| value).collect();
+        corrected = corrected.with(problem, *key, &one.values);
+    }
+    Some((meant, corrected))
+}
+
+/// Whether the cause is about a key of these.
+fn names_any(cause: &Cause, meant: &[Meant]) -> bool {
+    matches!(cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| meant.iter().any(|one| one.key == *key)))
+}
+
+/// Why no type takes the pod in any place of its volumes: the reason of the last.
+fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types: &Bits) -> Option<PoolRejection> {
+    let Ask { class, relaxation, pool, template, pod } = ask;
+    let source = problem.pools[pool].source;
+    let plain = |cause| PoolRejection::of(source, cause);
+    let merged = problem.merge(template, pod, LabelsOf::NewNode).unwrap_or(template);
     let mut cause = None;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -175,14 +327,14 @@ fn explain_pool(problem: &mut Problem<'_>, state: &State, class: &Class, relaxat
         match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
-                let (found, mut ruled_out, nearest) = explain_types(problem, class, pool, &types, set)?;
+                let (found, mut ruled_out, nearest) = explain_types(problem, class, pool, types, set)?;
                 if let Some(place) = class.places.get(at) {
                     mark_volumes(problem, place.set, &mut ruled_out);
                 }
                 let all = problem.pools[pool].types.clone();
                 let limited = types.count() < all.count() && explain_types(problem, class, pool, &all, set).is_none();
                 let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
-                cause = Some(PoolRejection { ruled_out, nearest, limits, meant: asks_unknown(problem), ..plain(found) });
+                cause = Some(PoolRejection { ruled_out, nearest, limits, ..plain(found) });
             }
         }
     }
@@ -220,7 +372,7 @@ pub(crate) fn passed_over(problem: &mut Problem<'_>, state: &State, class: &Clas
         .pools
         .ids()
         .take_while(|earlier| *earlier < pool)
-        .filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier))
+        .filter_map(|earlier| explain_pool(problem, state, class, relaxation, earlier, Detail::Cause))
         .collect()
 }
 
@@ -261,23 +413,15 @@ fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<Str
     known.into_iter().chain(own).find(|name| is_similar(name)).or_else(|| meant_key(key)).map(str::to_owned)
 }
 
-/// The requirements after topology, or the group that refuses.
+/// The requirements after topology, or what refuses.
 fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, Cause> {
-    let mut allowed_domains: Vec<AllowedDomains> = Vec::new();
-    let query = TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets };
-    if let Err(refused) = query.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains) {
-        return Err(topology_cause(problem, state, relaxation, set, refused.group));
-    }
-    let mut out = set;
-    for domains in &allowed_domains {
-        if problem.sets.get(set).get(&domains.key).is_none() && !problem.well_known.contains(&domains.key) {
-            let key = problem.names.key_name(domains.key).to_owned();
-            return Err(Cause::UndefinedLabel { meant: probably_meant(problem, problem.sets.get(set), &key), key });
+    alone::in_topology(problem, state, relaxation, set).map_err(|refusal| match refusal {
+        NoDomain::Group(group) => topology_cause(problem, state, relaxation, set, group),
+        NoDomain::Undefined(key) => {
+            let key = problem.names.key_name(key).to_owned();
+            Cause::UndefinedLabel { meant: probably_meant(problem, problem.sets.get(set), &key), key }
         }
-        let allowed = if domains.pick { Allowed::one(domains.vals[0]) } else { Allowed::one_of(domains.vals.iter().copied()) };
-        out = problem.sets.narrow(out, domains.key, &allowed);
-    }
-    Ok(out)
+    })
 }
 
 fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
@@ -351,82 +495,6 @@ fn explain_types(
         ruled_out,
         nearest,
     ))
-}
-
-/// How a pod fits together with the daemons of a NodePool's types.
-struct DaemonFit {
-    /// Types whose daemons use a host port of the pod.
-    clashing: Bits,
-    port: Option<(HostPort, HostPort)>,
-    /// Types with room for the pod and their daemons.
-    room: Bits,
-    /// Those of them without port conflicts.
-    fitting: Bits,
-    groups: Vec<TypesWithDaemons>,
-    /// The smallest requests of daemons without port conflicts.
-    daemons: Resources,
-}
-
-/// Types with the same daemons, and what those request.
-struct TypesWithDaemons {
-    types: Bits,
-    overhead: IdVec<DimId, i64>,
-}
-
-impl DaemonFit {
-    fn of(problem: &Problem<'_>, class: &Class, pool: PoolId, types: &Bits) -> Self {
-        let catalog = &problem.catalogs[problem.pools[pool].catalog];
-        let none = || Bits::none(catalog.len());
-        let mut out = Self { clashing: none(), port: None, room: none(), fitting: none(), groups: Vec::new(), daemons: Resources::new() };
-        let mut least: Option<Resources> = None;
-        for group in &problem.pools[pool].daemons {
-            let mut some = types.clone();
-            some.intersect_with(&group.types);
-            if some.is_empty() {
-                continue;
-            }
-            let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.conflicts_with(t)).map(|t| (w.clone(), t.clone())));
-            let need: Vec<i64> = class.requests.iter().zip(&group.overhead).map(|(want, over)| want.saturating_add(*over)).collect();
-            let mut fits = some.clone();
-            catalog.keep_fitting(&need, &mut fits);
-            out.room.union_with(&fits);
-            if clash.is_some() {
-                out.clashing.union_with(&some);
-                out.port = out.port.or(clash);
-            } else {
-                out.fitting.union_with(&fits);
-                least = Some(least.map_or_else(|| group.resources.clone(), |so_far| smaller(&so_far, &group.resources)));
-            }
-            out.groups.push(TypesWithDaemons { types: some, overhead: group.overhead.clone() });
-        }
-        out.daemons = least.unwrap_or_default();
-        out
-    }
-
-    /// The first resource of which even the largest type, among those allowed otherwise, has too little.
-    fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Option<NearestMiss> {
-        let catalog = &problem.catalogs[catalog];
-        for (dim, wanted) in class.requests.enumerate().filter(|(_, n)| **n > 0) {
-            let net = |t: TypeId, over: &IdVec<DimId, i64>| catalog.allocatable[t][dim].saturating_sub(over[dim]);
-            let candidates = self.groups.iter().flat_map(|group| group.types.iter().map(move |t| (t, &group.overhead)));
-            let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
-            let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;
-            if net(largest, over) < *wanted {
-                return Some(NearestMiss {
-                    resource: problem.dims.names[dim].clone(),
-                    needed: Quantity::from_milli(wanted.saturating_add(over[dim])),
-                    largest: Quantity::from_milli(catalog.allocatable[largest][dim]),
-                    instance_type: catalog.names[largest].clone(),
-                });
-            }
-        }
-        None
-    }
-}
-
-/// The resources in both lists, with the smaller amount.
-fn smaller(a: &Resources, b: &Resources) -> Resources {
-    a.iter().filter(|(name, _)| b.0.contains_key(*name)).map(|(name, amount)| (name.to_owned(), amount.min(b.get(name)))).collect()
 }
 
 /// What an instance type has: its requirements met, enough resources, an available offering.

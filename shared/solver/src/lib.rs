@@ -65,6 +65,8 @@ mod refill; // fills a few machines again
 mod repack; // pods move between new machines
 
 // The result.
+mod alone; // a pod alone on a new machine
+mod changes; // what of the requirements would have to change
 mod explain; // why a pod has no place
 mod meant; // which values are probably misspelt
 mod finish; // from decisions to the plan

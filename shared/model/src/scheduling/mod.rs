@@ -1,5 +1,6 @@
 //! Input and result of a scheduling decision.
 
+mod changes;
 mod input;
 mod instance_types;
 mod meant;
@@ -8,6 +9,7 @@ mod reason;
 mod remedy;
 mod unready;
 
+pub use changes::{Change, Changes, ClassChange};
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
 pub use instance_types::InstanceTypes;
 pub use meant::{Known, Meant, meant_key, meant_values};

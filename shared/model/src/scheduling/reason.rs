@@ -1,5 +1,6 @@
 //! Explanations as data, with the texts that users search for.
 
+use super::changes::Changes;
 use super::meant::Meant;
 use super::unready::Unready;
 use crate::requirements::Requirements;
@@ -56,6 +57,10 @@ pub struct PoolRejection {
     pub limits: Vec<LimitLeft>,
     /// Values that are asked for and that no instance type has, with what was probably meant.
     pub meant: Vec<Meant>,
+    /// Which changes of requirements would help; `None` if that was not looked for.
+    pub changes: Option<Changes>,
+    /// What is in the way besides: it would be the rejection if this cause were none.
+    pub besides: Option<Box<PoolRejection>>,
     /// Whether it is a Provisioner in the cluster, whose fields have other names.
     pub is_provisioner: bool,
 }
@@ -71,8 +76,8 @@ impl PoolRejection {
     /// The same, by the NodePool's name.
     #[must_use]
     pub fn of_name(node_pool: &str, cause: Cause) -> Self {
-        let (ruled_out, nearest, limits, meant) = Default::default();
-        Self { node_pool: node_pool.to_owned(), cause, ruled_out, nearest, limits, meant, is_provisioner: false }
+        let (ruled_out, nearest, limits, meant, changes, besides) = Default::default();
+        Self { node_pool: node_pool.to_owned(), cause, ruled_out, nearest, limits, meant, changes, besides, is_provisioner: false }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
 //! what passes by itself, and of what nobody can change.
 
+use super::changes::{Change, Changes, ClassChange};
 use super::meant::{Meant, meant_key};
 use super::reason::{Cause, Finding, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
@@ -78,11 +79,24 @@ impl PoolRejection {
     /// What would let the NodePool take the pod.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
-        let mut text = of_cause(self, &self.cause)?;
+        let mut text = self.remedy_text()?;
         if self.is_provisioner {
             text = FIELDS_OF_PROVISIONERS.iter().fold(text, |text, (field, before)| text.replace(field, before));
         }
         Some(Remedy { node_pool: Some(self.node_pool.clone()), text })
+    }
+}
+
+impl PoolRejection {
+    /// What would remove the cause, and then what is in the way besides.
+    fn remedy_text(&self) -> Option<String> {
+        let text = of_cause(self, &self.cause);
+        match (text, self.besides.as_ref().and_then(|besides| besides.remedy_text())) {
+            (Some(text), Some(besides)) => Some(format!("{text}; and besides {besides}")),
+            // No change of requirements is enough, and what is in the way of any has a remedy.
+            (None, besides) if self.changes.is_some() => besides,
+            (text, _) => text,
+        }
     }
 }
 
@@ -97,49 +111,33 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             let own = "spec.template.metadata.labels or spec.template.spec.requirements";
             format!("{meant} in {ASKS}, if that is meant; or the label {key} in its {own}")
         }
-        Cause::UndefinedLabel { key, .. } if key == labels::HOSTNAME => {
-            format!("{ASKS} without {key}: the name of a new node is not known before it is there")
-        }
+        Cause::UndefinedLabel { key, .. } if key == labels::HOSTNAME => of_hostname(),
         Cause::UndefinedLabel { key, .. } => {
             format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
         }
-        Cause::Disjoint(keys) if !rejection.meant.is_empty() => {
-            let others = keys.iter().filter(|(key, ..)| rejection.meant.iter().all(|meant| meant.key != *key));
-            let others: Vec<String> = others.map(|(key, required, _)| format!("{key} {required}")).collect();
-            let besides = match others.is_empty() {
-                true => String::new(),
-                false => format!("; and its spec.template allowing {}, or {ASKS} without it", others.join(" and ")),
-            };
-            of_meant(&rejection.meant) + &besides
-        }
-        Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
         // Who names another NodePool means it.
-        Cause::Disjoint(keys) if keys.iter().all(|(key, ..)| names_pool(key)) => return None,
-        Cause::Disjoint(keys) => {
-            // Of keys that are to be absent, or that the pod contradicts itself about, no NodePool has a value.
-            let (absent, allowed): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, required, _)| required == "DoesNotExist");
-            let keys: Vec<&str> = absent.iter().map(|(key, ..)| key.as_str()).collect();
-            let absent = (!keys.is_empty()).then(|| format!("{ASKS} without {}", keys.join(" and ")));
-            let keys: Vec<String> = allowed.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
-            let allowed = (!keys.is_empty()).then(|| format!("its spec.template allowing {}, or {ASKS} without it", keys.join(" and ")));
-            absent.into_iter().chain(allowed).collect::<Vec<_>>().join(", and ")
-        }
-        Cause::Volumes(inner) => match inner.as_ref() {
-            Cause::Disjoint(keys) => {
+        Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| names_pool(key)) => return None,
+        Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| key == labels::HOSTNAME) => of_hostname(),
+        Cause::Disjoint(_) | Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
+        Cause::Disjoint(keys) => match &rejection.changes {
+            Some(changes) => one_of(of_changes(changes))?,
+            None => of_disjoint(keys),
+        },
+        Cause::Volumes(inner) => match (inner.as_ref(), &rejection.changes) {
+            (_, Some(changes)) => one_of(of_changes(changes).into_iter().chain(["another volume".to_owned()]).collect())?,
+            (Cause::Disjoint(keys), None) => {
                 let keys: Vec<String> = keys.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
                 format!("a pod and a spec.template that allow {}, where its volume is, or another volume", keys.join(" and "))
             }
-            inner => of_cause(rejection, inner)?,
+            (inner, None) => of_cause(rejection, inner)?,
         },
         Cause::Topology { kind, key, counts, .. } => match *kind {
             "topology spread" if counts.is_empty() => {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
             }
-            "topology spread" => {
-                format!("another domain of {key} in its requirements, a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway")
-            }
+            "topology spread" => other_domain(rejection, key) + "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway",
             "pod affinity" => format!("a pod that the affinity selects in a domain of {key} that its requirements allow"),
-            _ => format!("another domain of {key} in its requirements, or preferredDuringScheduling in the pod's anti-affinity"),
+            _ => other_domain(rejection, key) + "preferredDuringScheduling in the pod's anti-affinity",
         },
         Cause::InstanceTypes { finding, port, .. } => return of_types(rejection, *finding, port.is_some()),
         Cause::MinValues { labels, .. } => format!("a lower minValues for {}, or requirements that more types meet", labels.join(", ")),
@@ -157,6 +155,71 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
     })
+}
+
+fn of_hostname() -> String {
+    format!("{ASKS} without {}: the name of a new node is not known before it is there", labels::HOSTNAME)
+}
+
+/// The NodePool allowing what the pod requires, or the pod not requiring it; neither was tried.
+fn of_disjoint(keys: &[(String, String, String)]) -> String {
+    // Of keys that are to be absent, or that the pod contradicts itself about, no NodePool has a value.
+    let (absent, allowed): (Vec<_>, Vec<_>) = keys.iter().partition(|(_, required, _)| required == "DoesNotExist");
+    let keys: Vec<&str> = absent.iter().map(|(key, ..)| key.as_str()).collect();
+    let absent = (!keys.is_empty()).then(|| format!("{ASKS} without {}", keys.join(" and ")));
+    let keys: Vec<String> = allowed.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
+    let allowed = (!keys.is_empty()).then(|| format!("its spec.template allowing {}, or {ASKS} without it", keys.join(" and ")));
+    absent.into_iter().chain(allowed).collect::<Vec<_>>().join(", and ")
+}
+
+/// Alternatives, as one text.
+fn one_of(ways: Vec<String>) -> Option<String> {
+    (!ways.is_empty()).then(|| ways.join(", or "))
+}
+
+/// Another domain, where the NodePool's requirements exclude one.
+fn other_domain(rejection: &PoolRejection, key: &str) -> String {
+    let helps = |change: &Change| change.pod.is_empty() && change.drop.iter().chain(&change.allow).any(|(of, _)| of == key);
+    match &rejection.changes {
+        Some(changes) if !changes.enough.iter().any(helps) => String::new(),
+        _ => format!("another domain of {key} in its requirements, "),
+    }
+}
+
+/// The changes that were found, as alternatives.
+fn of_changes(changes: &Changes) -> Vec<String> {
+    let of_class = changes.of_class.iter().map(|class| match class {
+        ClassChange::Os(system) => format!("a node class whose images are for {system}, allowed by its spec.template"),
+        ClassChange::Reservations => "a node class whose spec.capacityReservationSelectorTerms select a reservation".to_owned(),
+        ClassChange::Zone(zone) => format!("a node class that selects a subnet in {zone}, if such types are sold there"),
+    });
+    let by_now: Vec<&Change> = changes.enough.iter().collect();
+    let enough = by_now.iter().enumerate().map(|(at, change)| {
+        let before = at.checked_sub(1).map(|before| by_now[before]);
+        of_change(change, before)
+    });
+    enough.chain(of_class).chain(changes.waits.then(|| "time until EC2 has one again".to_owned())).collect()
+}
+
+/// A change, where `before` is the alternative that is named before it.
+fn of_change(change: &Change, before: Option<&Change>) -> String {
+    let told = |list: &[(String, String)]| list.iter().map(|(key, values)| format!("{key} {values}")).collect::<Vec<_>>().join(" and ");
+    let (absent, allow): (Vec<_>, Vec<_>) = change.allow.iter().cloned().partition(|(_, values)| values == "DoesNotExist");
+    let absent: Vec<&str> = absent.iter().map(|(key, _)| key.as_str()).collect();
+    let of_pool = [
+        (!allow.is_empty()).then(|| format!("allowing {}", told(&allow))),
+        (!absent.is_empty()).then(|| format!("without {}", absent.join(" and "))),
+        (!change.drop.is_empty()).then(|| format!("not requiring {}", told(&change.drop))),
+    ];
+    let of_pool: Vec<String> = of_pool.into_iter().flatten().collect();
+    let is_same = before.is_some_and(|before| before.drop.is_empty() && before.allow.iter().map(|(key, _)| key).eq(&change.pod));
+    let of_pod = match (change.pod.as_slice(), is_same) {
+        ([], _) => None,
+        ([_], true) => Some(format!("{ASKS} without it")),
+        (keys, _) => Some(format!("{ASKS} without {}", keys.join(" and "))),
+    };
+    let of_pool = (!of_pool.is_empty()).then(|| format!("its spec.template {}", of_pool.join(" and ")));
+    of_pool.into_iter().chain(of_pod).collect::<Vec<_>>().join(", and ")
 }
 
 /// Whether a label's value is the name of a NodePool, or of a Provisioner.
@@ -183,18 +246,26 @@ fn of_meant(meant: &[Meant]) -> String {
 fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<String> {
     let is_requirement = |ruled: &&RuledOut| [" In [", " NotIn [", " Exists"].iter().any(|operator| ruled.constraint.contains(operator));
     let mut requirements = rejection.ruled_out.iter().filter(is_requirement);
+    let of_volume = || rejection.ruled_out.iter().find(|ruled| ruled.of_volume).map(of_requirement);
+    let tried = rejection.changes.as_ref();
+    if let Some(changes) = tried.filter(|changes| rejection.nearest.is_none() || changes.waits)
+        && rejection.limits.is_empty()
+        && !port
+    {
+        return one_of(of_changes(changes).into_iter().chain(of_volume()).collect());
+    }
     // What no type meets by itself is the cause, whatever else is missing.
-    if let Some(ruled) = requirements.clone().find(|ruled| ruled.types == ruled.of) {
+    if let Some(ruled) = requirements.clone().find(|ruled| ruled.types == ruled.of).filter(|_| tried.is_none()) {
         return Some(of_requirement(ruled));
     }
-    if is_sold_out(finding) || are_mostly_sold_out(&rejection.ruled_out) {
+    if tried.is_none() && (is_sold_out(finding) || are_mostly_sold_out(&rejection.ruled_out)) {
         return Some("other instance types, zones or capacity types, or time until EC2 has one again".to_owned());
     }
     let mut ways: Vec<String> = Vec::new();
     if let Some(limit) = rejection.limits.first() {
         ways.push(format!("a higher spec.limits.{}, of which a machine takes all that it has", limit.resource));
     } else if let Some(miss) = &rejection.nearest {
-        ways.push(of_miss(miss));
+        ways.push(of_miss(miss, tried.is_none_or(|changes| changes.enough.iter().any(|change| change.pod.is_empty()))));
     }
     if port {
         ways.push("another hostPort".to_owned());
@@ -202,14 +273,14 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
     if ways.is_empty() {
         ways.extend(requirements.next().map(of_requirement));
     }
-    (!ways.is_empty()).then(|| ways.join(", or "))
+    one_of(ways)
 }
 
 /// What would help against a requirement that types do not meet.
 fn of_requirement(ruled: &RuledOut) -> String {
     let RuledOut { constraint, types, of, of_volume } = ruled;
     if *of_volume {
-        return format!("another volume, or types where it is: {constraint} rules out {types} of {of} types");
+        return format!("another volume: {constraint} rules out {types} of {of} types");
     }
     // All images of a class are for one operating system.
     let system = constraint.strip_prefix(labels::OS).filter(|_| types == of).and_then(|rest| rest.strip_prefix(" In [")?.strip_suffix(']'));
@@ -222,20 +293,25 @@ fn are_mostly_sold_out(ruled_out: &[RuledOut]) -> bool {
     ruled_out.iter().any(|ruled| ruled.constraint == OFFERINGS && ruled.of < ruled.types * 2)
 }
 
-/// What would make a type large enough.
-fn of_miss(miss: &NearestMiss) -> String {
+/// What would make a type large enough; `other_types` says whether larger ones are to be had.
+fn of_miss(miss: &NearestMiss, other_types: bool) -> String {
     let (resource, most) = (&miss.resource, miss.largest.text_of(&miss.resource));
     if resource == "ephemeral-storage" {
         return format!("a larger disk in spec.blockDeviceMappings of its node class, or requests of at most {most}");
     }
+    let or = |others: &str| if other_types { format!(", {others}") } else { String::new() };
     if resource == "pods" {
-        return "a higher spec.kubelet.maxPods in its node class, if that sets one, else requirements that larger types meet, or fewer DaemonSets"
-            .to_owned();
+        let others = or("else requirements that larger types meet");
+        return format!("a higher spec.kubelet.maxPods in its node class, if that sets one{others}, or fewer DaemonSets");
     }
-    if miss.largest <= Quantity::ZERO {
-        return format!("requirements that types with {resource} meet, if the region has any, or a pod without it");
+    match (miss.largest <= Quantity::ZERO, other_types) {
+        (true, true) => format!("requirements that types with {resource} meet, or a pod without it"),
+        (true, false) => format!("a pod without {resource}, which no type that could be had has"),
+        (false, _) => {
+            let others = or("or requirements that larger types meet");
+            format!("requests of at most {most} {resource}, those of daemons included{others}")
+        }
     }
-    format!("requests of at most {most} {resource}, those of daemons included, or requirements that larger types meet")
 }
 
 /// Whether no type that fits has an offering.
@@ -281,7 +357,7 @@ mod tests {
             types(Finding::NoResources { absurd_cpu: false }, Some(nearest))
         };
         assert!(miss("ephemeral-storage", 1).starts_with("a larger disk in spec.blockDeviceMappings of its node class"));
-        assert!(miss("example.com/fpga", 0).ends_with("if the region has any, or a pod without it"));
+        assert!(miss("example.com/fpga", 0).ends_with("types with example.com/fpga meet, or a pod without it"));
         assert!(miss("pods", 2).starts_with("a higher spec.kubelet.maxPods in its node class"));
         assert!(miss("cpu", 2).starts_with("requests of at most 2 cpu"));
     }
@@ -342,17 +418,24 @@ mod tests {
             values: vec![meant.into()],
             by_pod,
         };
+        let cause = || Cause::Disjoint(vec![("kubernetes.io/arch".into(), "In [x86_64]".into(), "In [amd64]".into())]);
         let told = |meant: Vec<Meant>| {
-            let cause = Cause::Disjoint(vec![("kubernetes.io/arch".into(), "In [x86_64]".into(), "In [amd64]".into())]);
-            PoolRejection { meant, ..PoolRejection::of_name("default", cause) }.remedy().map(|remedy| remedy.text).unwrap_or_default()
+            PoolRejection { meant, ..PoolRejection::of_name("default", cause()) }.remedy().map(|remedy| remedy.text).unwrap_or_default()
         };
         let (arch, capacity) = (meant("kubernetes.io/arch", "x86_64", "amd64", true), meant("k", "ondemand", "on-demand", false));
         let pod = "kubernetes.io/arch amd64 instead of x86_64 in the pod's node selector or affinity";
         assert_eq!(told(vec![arch.clone()]), pod);
         assert_eq!(told(vec![arch, capacity]), format!("{pod}, and k on-demand instead of ondemand in its spec.template"));
         assert!(told(Vec::new()).starts_with("its spec.template allowing kubernetes.io/arch In [x86_64]"));
-        let also = "; and its spec.template allowing kubernetes.io/arch In [x86_64], or the pod's node selector or affinity without it";
-        assert_eq!(told(vec![meant("zone", "a", "b", true)]), format!("zone b instead of a in the pod's node selector or affinity{also}"));
+        let besides = PoolRejection { changes: None, ..PoolRejection::of_name("default", cause()) };
+        let rejection = PoolRejection {
+            meant: vec![meant("zone", "a", "b", true)],
+            besides: Some(Box::new(besides)),
+            ..PoolRejection::of_name("default", cause())
+        };
+        let also =
+            "; and besides its spec.template allowing kubernetes.io/arch In [x86_64], or the pod's node selector or affinity without it";
+        assert_eq!(rejection.remedy().unwrap().text, format!("zone b instead of a in the pod's node selector or affinity{also}"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod comparing;
 mod daemons;
 mod defaults;
 mod existing;
+mod following;
 mod growing;
 mod many;
 mod neighbours;

@@ -1,0 +1,113 @@
+//! A pod alone on a new machine of a NodePool: what topology leaves of its requirements, and which types have room for it beside their
+//! daemons.
+
+use super::bits::Bits;
+use super::ids::{CatalogId, DimId, GroupId, IdVec, Key, PoolId, SetId, TypeId};
+use super::pod::{Class, Relaxation};
+use super::problem::Problem;
+use super::state::State;
+use super::topology::{AllowedDomains, TopologyQuery, TopologyTarget};
+use whittle_model::pods::HostPort;
+use whittle_model::requirements::Allowed;
+use whittle_model::scheduling::NearestMiss;
+use whittle_units::{Quantity, Resources};
+
+/// Why topology leaves nothing.
+pub(crate) enum NoDomain {
+    /// This group allows no domain.
+    Group(GroupId),
+    /// Nothing says which domains of this key there are.
+    Undefined(Key),
+}
+
+/// The requirements after topology.
+pub(crate) fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, NoDomain> {
+    let mut allowed_domains: Vec<AllowedDomains> = Vec::new();
+    let query = TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets };
+    query.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains).map_err(|refused| NoDomain::Group(refused.group))?;
+    let mut out = set;
+    for domains in &allowed_domains {
+        if problem.sets.get(set).get(&domains.key).is_none() && !problem.well_known.contains(&domains.key) {
+            return Err(NoDomain::Undefined(domains.key));
+        }
+        let allowed = if domains.pick { Allowed::one(domains.vals[0]) } else { Allowed::one_of(domains.vals.iter().copied()) };
+        out = problem.sets.narrow(out, domains.key, &allowed);
+    }
+    Ok(out)
+}
+
+/// How a pod fits together with the daemons of a NodePool's types.
+pub(crate) struct DaemonFit {
+    /// Types whose daemons use a host port of the pod.
+    pub(crate) clashing: Bits,
+    pub(crate) port: Option<(HostPort, HostPort)>,
+    /// Types with room for the pod and their daemons.
+    pub(crate) room: Bits,
+    /// Those of them without port conflicts.
+    pub(crate) fitting: Bits,
+    groups: Vec<TypesWithDaemons>,
+    /// The smallest requests of daemons without port conflicts.
+    pub(crate) daemons: Resources,
+}
+
+/// Types with the same daemons, and what those request.
+struct TypesWithDaemons {
+    types: Bits,
+    overhead: IdVec<DimId, i64>,
+}
+
+impl DaemonFit {
+    pub(crate) fn of(problem: &Problem<'_>, class: &Class, pool: PoolId, types: &Bits) -> Self {
+        let catalog = &problem.catalogs[problem.pools[pool].catalog];
+        let none = || Bits::none(catalog.len());
+        let mut out = Self { clashing: none(), port: None, room: none(), fitting: none(), groups: Vec::new(), daemons: Resources::new() };
+        let mut least: Option<Resources> = None;
+        for group in &problem.pools[pool].daemons {
+            let mut some = types.clone();
+            some.intersect_with(&group.types);
+            if some.is_empty() {
+                continue;
+            }
+            let clash = class.ports.iter().find_map(|w| group.ports.iter().find(|t| w.conflicts_with(t)).map(|t| (w.clone(), t.clone())));
+            let need: Vec<i64> = class.requests.iter().zip(&group.overhead).map(|(want, over)| want.saturating_add(*over)).collect();
+            let mut fits = some.clone();
+            catalog.keep_fitting(&need, &mut fits);
+            out.room.union_with(&fits);
+            if clash.is_some() {
+                out.clashing.union_with(&some);
+                out.port = out.port.or(clash);
+            } else {
+                out.fitting.union_with(&fits);
+                least = Some(least.map_or_else(|| group.resources.clone(), |so_far| smaller(&so_far, &group.resources)));
+            }
+            out.groups.push(TypesWithDaemons { types: some, overhead: group.overhead.clone() });
+        }
+        out.daemons = least.unwrap_or_default();
+        out
+    }
+
+    /// The first resource of which even the largest type, among those allowed otherwise, has too little.
+    pub(crate) fn nearest_miss(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Option<NearestMiss> {
+        let catalog = &problem.catalogs[catalog];
+        for (dim, wanted) in class.requests.enumerate().filter(|(_, n)| **n > 0) {
+            let net = |t: TypeId, over: &IdVec<DimId, i64>| catalog.allocatable[t][dim].saturating_sub(over[dim]);
+            let candidates = self.groups.iter().flat_map(|group| group.types.iter().map(move |t| (t, &group.overhead)));
+            let allowed = candidates.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t));
+            let (largest, over) = allowed.max_by_key(|(t, over)| (net(*t, over), std::cmp::Reverse(&catalog.names[*t])))?;
+            if net(largest, over) < *wanted {
+                return Some(NearestMiss {
+                    resource: problem.dims.names[dim].clone(),
+                    needed: Quantity::from_milli(wanted.saturating_add(over[dim])),
+                    largest: Quantity::from_milli(catalog.allocatable[largest][dim]),
+                    instance_type: catalog.names[largest].clone(),
+                });
+            }
+        }
+        None
+    }
+}
+
+/// The resources in both lists, with the smaller amount.
+fn smaller(a: &Resources, b: &Resources) -> Resources {
+    a.iter().filter(|(name, _)| b.0.contains_key(*name)).map(|(name, amount)| (name.to_owned(), amount.min(b.get(name)))).collect()
+}
