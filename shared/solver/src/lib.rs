@@ -59,7 +59,7 @@ mod state; // what has been decided so far
 // Packing all pods, and improving on it.
 mod affinity_check; // required affinity where all pods have ended up
 mod bound; // what no plan can cost less than
-mod equal_pods; // how many equal pods each machine takes
+mod few_sizes; // how many pods of each size every machine takes
 mod packing; // several packings compete
 mod refill; // fills a few machines again
 mod repack; // pods move between new machines

@@ -35,6 +35,14 @@ pub(crate) struct GroupedPod {
     pub(crate) group: PodGroupId,
 }
 
+/// The sizes of pods.
+pub(crate) struct Sizes<const D: usize> {
+    /// What a pod of each size requests, and how many types its machine should keep.
+    pub(crate) list: Vec<(Amounts<D>, usize)>,
+    /// The size of each group's pods, by its position.
+    pub(crate) of: IdVec<PodGroupId, usize>,
+}
+
 /// A machine while it is being filled.
 #[derive(Clone, Debug)]
 pub(crate) struct Bin<const D: usize> {
@@ -79,11 +87,21 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         Self { price_index, pod_groups, size_ranks, slots, comparisons: 0, bins: Vec::new(), used: 0, pods: Vec::new(), order: Vec::new() }
     }
 
-    /// The group of all pods, if there is only one, and its pods may share machines as they like.
-    pub(crate) fn only_group(&self) -> Option<&'p PodGroup<D>> {
-        let mut groups = self.pod_groups.iter();
-        let only = groups.next().filter(|group| group.rules.is_empty());
-        only.filter(|_| groups.next().is_none())
+    /// The sizes of all pods; `None` if some may not share machines as they like.
+    pub(crate) fn sizes(&self) -> Option<Sizes<D>> {
+        let mut list: Vec<(Amounts<D>, usize)> = Vec::new();
+        let mut of = IdVec::new();
+        for group in self.pod_groups.iter() {
+            if !group.rules.is_empty() {
+                return None;
+            }
+            let known = list.iter().position(|(requests, _)| *requests == group.requests);
+            of.push(known.unwrap_or(list.len()));
+            if known.is_none() {
+                list.push((group.requests, group.keep));
+            }
+        }
+        Some(Sizes { list, of })
     }
 
     /// The machines as they were last filled.
@@ -117,16 +135,19 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         Some(price)
     }
 
-    /// Fills a machine for each of `shares`, with so many of `pods`; returns the price.
-    pub(crate) fn deal(&mut self, mut pods: impl Iterator<Item = GroupedPod>, shares: &[usize]) -> Option<u64> {
+    /// Fills a machine for each of `shares`, with so many of the pods of each size; returns the price.
+    pub(crate) fn deal(&mut self, pods: Vec<Vec<GroupedPod>>, shares: &[Vec<usize>]) -> Option<u64> {
         self.used = 0;
+        let mut pods: Vec<_> = pods.into_iter().map(Vec::into_iter).collect();
         for share in shares {
             self.open();
             let bin = self.used - 1;
-            for pod in pods.by_ref().take(*share) {
-                let need = plus(&self.bins[bin].need, &self.pod_groups[pod.group].requests);
-                let RankedPrice { at, price } = self.price_index.cheapest_for(&need)?;
-                self.add(pod, &Best { added_price: price - self.bins[bin].price, left: 0.0, bin, at });
+            for (count, pods) in share.iter().zip(&mut pods) {
+                for pod in pods.take(*count) {
+                    let need = plus(&self.bins[bin].need, &self.pod_groups[pod.group].requests);
+                    let RankedPrice { at, price } = self.price_index.cheapest_for(&need)?;
+                    self.add(pod, &Best { added_price: price - self.bins[bin].price, left: 0.0, bin, at });
+                }
             }
         }
         Some(self.bins().iter().map(|bin| bin.price).sum())

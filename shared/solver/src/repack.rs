@@ -3,7 +3,7 @@
 //! Only claims of one NodePool with equal requirements exchange pods, so that no count changes except those by hostname. Pods
 //! with host ports, volumes or affinity by hostname stay where they are.
 
-use super::equal_pods;
+use super::few_sizes;
 use super::hash::Map;
 use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
 use super::intern::LabelsOf;
@@ -24,6 +24,8 @@ const GROUP_MIN: usize = 2;
 const GROUP_SIZES: usize = 5;
 /// Groups of claims with more pods than this are left alone: few have that many, and they are well filled.
 const PODS_MAX: usize = 400;
+/// Pods of more sizes are left to the search.
+const SIZES_MAX: usize = 6;
 /// Comparisons of a pod with a machine per unit of work.
 const COMPARISONS_PER_WORK: u64 = 11;
 /// After this many rounds without success, the search ends.
@@ -83,7 +85,7 @@ fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, pa
     let more = usize::from(problem.pools[pool].node_limit.is_none());
     let mut repacking = Repacking { problem, state, part, open_claims, packer, more };
     let before = repacking.price();
-    repacking.deal_equal_pods();
+    repacking.deal_pods_of_few_sizes();
     repacking.exchange(budget);
     if more > 0 && objective != Objective::Fewest {
         repacking.divide_narrow_claims(before);
@@ -134,31 +136,45 @@ impl<const D: usize> Repacking<'_, '_, D> {
         self.open_claims.iter().map(|claim| claim.price).sum()
     }
 
-    /// Divides pods that are all alike among machines at the least cost by the objective, unless that raises their price.
-    fn deal_equal_pods(&mut self) {
+    /// Divides pods of few sizes among machines at the least cost by the objective, unless that raises their price.
+    fn deal_pods_of_few_sizes(&mut self) {
         let all: Vec<usize> = (0..self.open_claims.len()).collect();
-        let pods: Vec<GroupedPod> = self.open_claims.iter().flat_map(|claim| claim.pods.iter().copied()).collect();
-        let Some(PodGroup { requests, keep, .. }) = self.packer.only_group().filter(|_| pods.len() <= equal_pods::PODS_MAX) else { return };
-        let (price_index, keep) = (self.packer.price_index, *keep);
-        let cost = |count: usize| {
-            let need = requests.map(|each| each.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX)));
-            let RankedPrice { at, price } = price_index.cheapest_for(&need)?;
-            let enough = count == 1 || price_index.has_enough_types(&need, at, keep);
-            enough.then(|| price.saturating_add(self.risk(price, &need)))
-        };
-        let shares = equal_pods::shares(pods.len(), cost);
-        self.packer.comparisons += (pods.len() as u64).saturating_mul(COMPARISONS_PER_WORK);
+        let Some(sizes) = self.packer.sizes().filter(|sizes| sizes.list.len() <= SIZES_MAX) else { return };
+        let mut pods: Vec<Vec<GroupedPod>> = vec![Vec::new(); sizes.list.len()];
+        self.open_claims.iter().flat_map(|claim| &claim.pods).for_each(|pod| pods[sizes.of[pod.group]].push(*pod));
+        let counts: Vec<usize> = pods.iter().map(Vec::len).collect();
+        let Some(division) = few_sizes::division(&counts, |counts| self.cost_of(&sizes.list, counts)) else { return };
+        self.packer.comparisons += division.steps;
         let before: u64 = self.open_claims.iter().map(|claim| claim.price.saturating_add(self.risk(claim.price, &claim.need))).sum();
         let (old_price, machine_cost) = (self.price(), self.problem.pools[self.part.pool].machine_cost);
-        let Some(price) = shares.and_then(|shares| self.packer.deal(pods.into_iter(), &shares)) else { return };
+        let Some(price) = self.packer.deal(pods, &division.shares) else { return };
         let bins = self.packer.bins();
         let risk: u64 = bins.iter().map(|bin| self.risk(bin.price, &bin.need)).sum();
         let hourly = |price: u64, machines: usize| price.saturating_sub(machine_cost.saturating_mul(machines as u64));
         let dearer = hourly(old_price, all.len()) < hourly(price, bins.len());
         let too_many = self.more == 0 && all.len() < bins.len();
         if price.saturating_add(risk) < before && !dearer && !too_many {
-            self.accept(&all);
+            self.accept_of(&all, self.is_content_with_one_type());
         }
+    }
+
+    /// Whether nothing but the price counts.
+    fn is_content_with_one_type(&self) -> bool {
+        self.part.objective == Objective::Cheapest
+    }
+
+    /// What a machine with so many pods of each size costs by the objective; `None` if there is none.
+    fn cost_of(&self, sizes: &[(Amounts<D>, usize)], counts: &[usize]) -> Option<u64> {
+        let price_index = self.packer.price_index;
+        let (mut need, mut keep) = ([0; D], usize::MAX);
+        for ((requests, least), count) in sizes.iter().zip(counts).filter(|(_, count)| **count > 0) {
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            need = plus(&need, &requests.map(|each| each.saturating_mul(count)));
+            keep = keep.min(*least);
+        }
+        let RankedPrice { at, price } = price_index.cheapest_for(&need)?;
+        let enough = self.is_content_with_one_type() || counts.iter().sum::<usize>() == 1 || price_index.has_enough_types(&need, at, keep);
+        enough.then(|| price.saturating_add(self.risk(price, &need)))
     }
 
     fn budget_spent(&self, budget: u64) -> bool {
@@ -283,8 +299,14 @@ impl<const D: usize> Repacking<'_, '_, D> {
 
     /// Replaces the claims by the packer's result, unless the NodePool's limits or `minValues` forbid it.
     fn accept(&mut self, group: &[usize]) -> bool {
+        self.accept_of(group, false)
+    }
+
+    /// The same, of machines that need have no more than one type if `narrow` is set.
+    fn accept_of(&mut self, group: &[usize], narrow: bool) -> bool {
         let price_index = self.packer.price_index;
-        if self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.has_enough_types(&bin.need, bin.at, bin.keep)) {
+        if !narrow && self.packer.bins().iter().any(|bin| bin.pods.len() > 1 && !price_index.has_enough_types(&bin.need, bin.at, bin.keep))
+        {
             return false;
         }
         let Some(charges) = self.charges() else { return false };

@@ -4,6 +4,7 @@ use super::better::sold;
 use super::world::{World, left};
 use proptest::prelude::*;
 use serde_json::json;
+use std::collections::BTreeMap;
 use whittle_api::labels;
 use whittle_api::objective::Objective;
 use whittle_model::scheduling::{Options, Packing, Plan};
@@ -164,6 +165,39 @@ fn equal_pods_cost_the_least_that_they_can_in_a_pool_of_few_types() {
         let costs = plan.price().dollars() + besides * plan.claims.len() as f64;
         let least = least_for(pods, &[2, 4, 8, 16], besides);
         assert!((costs - least).abs() < 1e-6, "{pods} pods: {costs} instead of {least}, {} machines", plan.claims.len());
+    }
+}
+
+/// The least for pods of 900m and of 1700m, on such machines.
+fn least_for_two_sizes(small: i64, large: i64, cores: &[i64], besides: f64) -> f64 {
+    let mut least = BTreeMap::from([((0, 0), 0.0_f64)]);
+    for left in (0..=small).flat_map(|small| (0..=large).map(move |large| (small, large))).skip(1) {
+        let shares = (0..=left.0).flat_map(|small| (0..=left.1).map(move |large| (small, large))).skip(1);
+        let with = |(small, large): (i64, i64)| {
+            let need = 900 * small + 1700 * large + 100;
+            let machine = cores.iter().find(|cores| need <= **cores * 1000)?;
+            Some(0.05 * *machine as f64 + besides + least[&(left.0 - small, left.1 - large)])
+        };
+        let best = shares.filter_map(with).fold(f64::MAX, f64::min);
+        least.insert(left, best);
+    }
+    least[&(small, large)]
+}
+
+#[test]
+fn pods_of_two_sizes_cost_the_least_that_they_can_in_a_pool_of_few_types() {
+    let besides = 0.05 + 1.6 / 730.0;
+    for (small, large) in [(1, 1), (3, 5), (11, 3), (2, 14), (7, 7), (12, 10), (30, 4)] {
+        let mut world = few_types(1, 4);
+        world.pods("small", usize::try_from(small).unwrap(), &json!({"cpu": "900m"}));
+        world.pods("large", usize::try_from(large).unwrap(), &json!({"cpu": "1700m"}));
+        let balanced = plan(&world, Objective::Balanced, 0.05);
+        let costs = balanced.price().dollars() + besides * balanced.claims.len() as f64;
+        let least = least_for_two_sizes(small, large, &[2, 4, 8, 16], besides);
+        assert!((costs - least).abs() < 1e-6, "{small} and {large} pods: {costs} instead of {least}, {} machines", balanced.claims.len());
+        let cheapest = plan(&world, Objective::Cheapest, 0.05).price().dollars();
+        let least = least_for_two_sizes(small, large, &[2, 4, 8, 16], 0.0);
+        assert!((cheapest - least).abs() < 1e-6, "{small} and {large} pods, the cheapest: {cheapest} instead of {least}");
     }
 }
 
