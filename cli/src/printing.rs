@@ -82,7 +82,7 @@ pub(crate) fn paints() -> bool {
 
 /// A text without what steers a terminal: such letters are written as in JSON, but for ends of lines, tabs and, where `colours` are
 /// printed, the sequences that set them.
-fn harmless(text: &str, colours: bool) -> Cow<'_, str> {
+pub(crate) fn harmless(text: &str, colours: bool) -> Cow<'_, str> {
     if !text.contains(is_steering) {
         return Cow::Borrowed(text);
     }
@@ -139,7 +139,7 @@ fn cut(text: &str, letters_max: usize, end: usize) -> Cow<'_, str> {
 /// Whether a letter steers a terminal: a control character, or one that changes the direction in which letters are shown.
 fn is_steering(letter: char) -> bool {
     (letter.is_control() && letter != '\n' && letter != '\t')
-        || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The length of the sequence that sets a colour at the start of a text; 0 if there is none.

@@ -3,9 +3,11 @@
 #[cfg(test)]
 mod tests;
 
+use crate::printing;
 use crate::source::files;
 use clap::ValueEnum;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -143,7 +145,8 @@ fn print(output: Output, converted: &Converted, out: &mut dyn Write) -> io::Resu
             [single] => single.clone(),
             _ => serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}),
         };
-        return writeln!(out, "{list:#}");
+        // Such letters are in strings alone, where JSON has these escapes.
+        return writeln!(out, "{}", printing::harmless(&format!("{list:#}"), false));
     }
     for (position, (title, value)) in values.iter().enumerate() {
         if 0 < position {
@@ -153,7 +156,11 @@ fn print(output: Output, converted: &Converted, out: &mut dyn Write) -> io::Resu
             writeln!(out, "# {note}")?;
         }
         let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
-        out.write_all(text.as_bytes())?;
+        match printing::harmless(&text, false) {
+            Cow::Borrowed(as_it_is) => out.write_all(as_it_is.as_bytes())?,
+            // What steers a terminal has an escape in JSON, which is YAML as well.
+            Cow::Owned(_) => writeln!(out, "{}", printing::harmless(&format!("{value:#}"), false))?,
+        }
     }
     Ok(())
 }

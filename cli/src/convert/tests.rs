@@ -135,3 +135,19 @@ fn a_provisioner_and_a_node_pool_of_one_name_do_not_become_one() {
     let twice = run_on(&["-".into()], &[], &format!("{pool}{pool}"));
     assert_eq!(twice.code, ExitCode::SUCCESS, "the same object twice is one: {}", twice.err);
 }
+
+#[test]
+fn what_steers_a_terminal_is_escaped_and_means_the_same() {
+    let hostile = "a\u{202e}b\u{9b}1m\u{2028}c";
+    let text = format!(
+        "{{apiVersion: karpenter.sh/v1alpha5, kind: Provisioner, metadata: {{name: a, annotations: {{note: {hostile:?}}}}}, spec: {{providerRef: {{name: b}}}}}}\n"
+    );
+    let text = text.replace("\\u{202e}", "\\u202e").replace("\\u{9b}", "\\u009b").replace("\\u{2028}", "\\u2028");
+    for arguments in [&[][..], &["-o", "json"]] {
+        let ran = run_on(&[PathBuf::from("-")], arguments, &text);
+        assert!(!ran.out.is_empty() && whittle_api::words::is_printable(&ran.out.replace('\n', "")), "{}", ran.out);
+        let again = manifest::read("out", &ran.out).unwrap_or_else(|errors| panic!("{errors:#?}\n{}", ran.out));
+        let Object::NodePool(pool) = &again[0].value else { panic!("a pool") };
+        assert_eq!(pool.metadata.annotations["note"], hostile);
+    }
+}

@@ -4,6 +4,7 @@ use super::pod_text;
 use super::remedies;
 use crate::look::view::owner_of;
 use crate::money::counted;
+use crate::source::left_aside::Known;
 use crate::source::{Manifests, planned_deployment};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,7 +41,7 @@ fn named(names: &[String]) -> String {
 }
 
 /// Where the pods of a workload are, and where the others would go.
-pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan) -> String {
+pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Known<'_>) -> String {
     let (bound, waiting): (Vec<&Pod>, Vec<&Pod>) = pods.iter().copied().partition(|pod| pod.is_bound());
     let mut nodes: Vec<String> = bound.iter().map(|pod| pod.spec.node_name.clone()).collect();
     nodes.sort();
@@ -58,7 +59,7 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan) -> String {
     let mut answers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in waiting {
         let key = pod.metadata.key();
-        answers.entry(pod_text(pod, plan).replacen(&key, "each", 1)).or_default().push(key);
+        answers.entry(pod_text(pod, plan, known).replacen(&key, "each", 1)).or_default().push(key);
     }
     for (answer, pods) in answers {
         let _ = write!(out, "\n{}: {}\n{answer}", counted(pods.len(), "pod"), named(&pods));

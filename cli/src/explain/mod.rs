@@ -14,6 +14,7 @@ use crate::live::deployment::{DeploymentError, StackArgs};
 use crate::plan::{self, output, text};
 use crate::printing::complain;
 use crate::schema::Document;
+use crate::source::left_aside::Known;
 use crate::source::preferences;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
@@ -27,7 +28,6 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_disruption::Decision;
 use whittle_model::disruption::Command;
-use whittle_model::pods;
 use whittle_model::scheduling::{Plan, PodRef};
 
 /// Explain what would be decided about a pod, node or NodeClaim of some manifests.
@@ -175,9 +175,9 @@ fn present(
             let text = match move_ {
                 Some(move_) if json_wanted => document(move_.json(pod)),
                 Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
-                None if json_wanted => document(pod_json(pod, &plan)),
+                None if json_wanted => document(pod_json(pod, &plan, &Known::of(&read.objects))),
                 None => {
-                    let text = pod_text(pod, &plan);
+                    let text = pod_text(pod, &plan, &Known::of(&read.objects));
                     let startup = besides::startup_taints(pod, &read.objects, &text);
                     let text = text + &startup;
                     let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
@@ -192,7 +192,7 @@ fn present(
             return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
         }
         Subject::Workload(name, pods) => {
-            let text = groups::workload_text(&name, &pods, &plan::decide(&read, offered, packing).plan);
+            let text = groups::workload_text(&name, &pods, &plan::decide(&read, offered, packing).plan, &Known::of(&read.objects));
             return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
         }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
@@ -279,29 +279,11 @@ impl Move {
     }
 }
 
-/// Why the plan ignores a pod.
-fn why_not_placed(pod: &Pod) -> String {
-    let spec = &pod.spec;
-    if pod.is_bound() {
-        return format!("it runs on {}, and stays there", spec.node_name);
-    }
-    if pods::is_daemon_owned(pod) {
-        return "a DaemonSet owns it: it is counted on every machine that it would run on".to_owned();
-    }
-    if !pod.status.nominated_node_name.is_empty() {
-        return format!("it waits for others to make room on {}", pod.status.nominated_node_name);
-    }
-    if !spec.scheduling_gates.is_empty() {
-        return "its spec.schedulingGates hold it back: the scheduler looks at it once they are removed".to_owned();
-    }
-    "the scheduler has not marked it unschedulable (condition PodScheduled, reason Unschedulable)".to_owned()
-}
-
 fn has(list: &[PodRef], pod: &Pod) -> bool {
     list.iter().any(|p| p.namespace == pod.metadata.namespace && p.name == pod.metadata.name)
 }
 
-fn pod_text(pod: &Pod, plan: &Plan) -> String {
+fn pod_text(pod: &Pod, plan: &Plan, known: &Known<'_>) -> String {
     let key = pod.metadata.key();
     if let Some(claim) = plan.claims.iter().find(|claim| has(&claim.pods, pod)) {
         let mut out = format!("{key} needs a new machine\n");
@@ -321,10 +303,10 @@ fn pod_text(pod: &Pod, plan: &Plan) -> String {
         }
         return out.trim_start().to_owned();
     }
-    format!("{key} is not to be placed: {}\n", why_not_placed(pod))
+    format!("{key} is not to be placed: {}\n", known.why(pod))
 }
 
-fn pod_json(pod: &Pod, plan: &Plan) -> Value {
+fn pod_json(pod: &Pod, plan: &Plan, known: &Known<'_>) -> Value {
     let key = pod.metadata.key();
     if let Some(claim) = plan.claims.iter().find(|claim| has(&claim.pods, pod)) {
         return json!({"pod": key, "outcome": "newMachine", "nodeClaim": output::claim(claim)});
@@ -342,7 +324,7 @@ fn pod_json(pod: &Pod, plan: &Plan) -> Value {
         }
         return out;
     }
-    json!({"pod": key, "outcome": "notToBePlaced", "message": why_not_placed(pod)})
+    json!({"pod": key, "outcome": "notToBePlaced", "message": known.why(pod)})
 }
 
 fn removes(command: &Command, name: &str) -> bool {

@@ -2,6 +2,7 @@ use super::*;
 use crate::schema::tests::assert_valid;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use whittle_api::ClusterObjects;
 
 const CATALOG: &str = r#"[{"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "4Gi"},
     "offerings": [{"Price": 0.1, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -243,7 +244,7 @@ fn workloads_and_pools_are_told_as_a_whole() {
     assert!(matches!(subject(&read, "nodepool/default", None), Ok(Subject::NodePool(_))));
     assert!(matches!(subject(&read, "deployment/web", None), Err(ExplainError::Unknown(..))));
     let Ok(Subject::Workload(name, pods)) = subject(&read, "web", None) else { panic!("no workload") };
-    let text = groups::workload_text(&name, &pods, &Plan::default());
+    let text = groups::workload_text(&name, &pods, &Plan::default(), &Known::of(&ClusterObjects::default()));
     assert!(text.starts_with("statefulset/shop/web: 1 pod\n\n1 pod: shop/web-1\neach is not to be placed"), "{text}");
     let text = groups::pool_text(&read.objects.node_pools[0], &read, &Plan::default());
     assert!(text.starts_with("nodepool default\n  ready\n  1 node\n") && text.contains("0 machines would be launched"), "{text}");

@@ -6,6 +6,7 @@
 pub mod files;
 
 pub(crate) mod acceptance;
+pub(crate) mod left_aside;
 pub(crate) mod classes;
 pub(crate) mod served;
 mod documents;
@@ -200,6 +201,7 @@ impl Reading<'_> {
         let mut remarks = ignored(&found);
         remarks.extend(gated(&found));
         remarks.extend(other_schedulers(&found));
+        remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if !found.objects.node_overlays.is_empty() {
             remarks.extend(unused_overlays(&found, &market.types));

@@ -160,6 +160,44 @@ fn a_gated_pod_is_planned_once_its_gates_are_gone() {
     assert!(told(&["plan"], "").starts_with("1 of 1 pods placed"), "{}", told(&["plan"], ""));
 }
 
+/// Such pods were in no part of the output, and `explain` said of some what is not so.
+#[test]
+fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
+    let pod = |name: &str, metadata: &str, spec: &str, status: &str| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{metadata}}}, spec: {{containers: [{{name: c}}]{spec}}}, status: {{{status}}}}}\n"
+        )
+    };
+    let owned = ", ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: u}]";
+    let waits = "phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: ";
+    let pods = [
+        pod("nominated", "", "", &format!("{waits}Unschedulable}}], nominatedNodeName: gone")),
+        pod("away", "", ", nodeName: missing", "phase: Running"),
+        pod("away-too", "", ", nodeName: another", "phase: Running"),
+        pod("daemon", owned, "", "phase: Pending"),
+        pod("failed", "", "", &format!("{waits}SchedulerError}}]")),
+        pod("done", "", ", nodeName: missing", "phase: Succeeded"),
+    ];
+    let given = format!("{}{}", pool(""), pods.concat());
+    let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &given);
+    let told = err(&output);
+    for reason in [
+        "note: left aside: default/nominated: it waits for room on gone (status.nominatedNodeName), a node that is not among the objects",
+        "note: left aside: default/away-too, default/away: on nodes that are not among the objects",
+        "note: left aside: default/daemon: a DaemonSet owns it that is not among the objects: it is counted on no machine",
+        "note: left aside: default/failed: the scheduler has not marked it unschedulable",
+    ] {
+        assert!(told.contains(reason), "{reason}\n{told}");
+    }
+    assert!(!told.contains("done"), "{told}");
+    let explained = out(&whittle(&["explain", "daemon", "-f", "-", "--region", "us-east-1"], &given));
+    assert!(explained.contains("it is counted on no machine"), "{explained}");
+    let set = "---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: \
+               {labels: {a: b}}, spec: {containers: [{name: c}]}}}}\n";
+    let counted = out(&whittle(&["explain", "daemon", "-f", "-", "--region", "us-east-1"], &format!("{given}{set}")));
+    assert!(counted.contains("it is counted on every machine that it would run on"), "{counted}");
+}
+
 #[test]
 fn without_a_node_pool_a_plan_says_what_to_add() {
     let output = planned(PODS);

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-/// Whether a word can be shown as it is: it has no letter that ends a line, steers a terminal or changes the direction of writing.
+/// Whether a word can be shown as it is: it has no letter that ends a line, steers a terminal, changes the direction of writing or
+/// has no width.
 #[must_use]
 pub fn is_printable(word: &str) -> bool {
     !word.contains(|letter: char| {
         letter.is_control()
-            || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
     })
 }
 

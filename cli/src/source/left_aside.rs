@@ -1,0 +1,93 @@
+//! Pods that are neither planned nor on a node that is known, and why.
+
+use super::remarks::Remark;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::Pod;
+use whittle_model::pods;
+
+/// How many pods are named for each reason.
+const NAMED: usize = 3;
+
+/// What the reasons depend on besides the pod.
+pub(crate) struct Known<'o> {
+    nodes: BTreeSet<&'o str>,
+    /// Namespace and name.
+    daemon_sets: BTreeSet<(&'o str, &'o str)>,
+}
+
+impl<'o> Known<'o> {
+    pub(crate) fn of(objects: &'o ClusterObjects) -> Self {
+        let name = |metadata: &'o whittle_api::ObjectMeta| (metadata.namespace.as_str(), metadata.name.as_str());
+        Self {
+            nodes: objects.nodes.iter().map(|node| node.metadata.name.as_str()).collect(),
+            daemon_sets: objects.daemon_sets.iter().map(|set| name(&set.metadata)).collect(),
+        }
+    }
+
+    /// Why a pod that has no place in a plan has none, as the end of a sentence about it.
+    pub(crate) fn why(&self, pod: &Pod) -> String {
+        if pod.is_bound() && self.nodes.contains(pod.spec.node_name.as_str()) {
+            return format!("it runs on {}, and stays there", pod.spec.node_name);
+        }
+        if pod.is_bound() {
+            return format!("it runs on {}, a node that is not among the objects: nothing is planned for it", pod.spec.node_name);
+        }
+        if pods::is_daemon_owned(pod) {
+            return match self.has_daemon_set_of(pod) {
+                true => "a DaemonSet owns it: it is counted on every machine that it would run on",
+                false => "a DaemonSet owns it that is not among the objects: it is counted on no machine",
+            }
+            .to_owned();
+        }
+        let nominated = &pod.status.nominated_node_name;
+        if !nominated.is_empty() && self.nodes.contains(nominated.as_str()) {
+            return format!("it waits for others to make room on {nominated}");
+        }
+        if !nominated.is_empty() {
+            return format!("it waits for room on {nominated} (status.nominatedNodeName), a node that is not among the objects");
+        }
+        if !pod.spec.scheduling_gates.is_empty() {
+            return "its spec.schedulingGates hold it back: the scheduler looks at it once they are removed".to_owned();
+        }
+        "the scheduler has not marked it unschedulable (condition PodScheduled, reason Unschedulable)".to_owned()
+    }
+
+    fn has_daemon_set_of(&self, pod: &Pod) -> bool {
+        let owners = pod.metadata.owner_references.iter().filter(|owner| owner.kind == "DaemonSet");
+        owners.into_iter().any(|owner| self.daemon_sets.contains(&(pod.metadata.namespace.as_str(), owner.name.as_str())))
+    }
+
+    /// Whether nothing of the output tells of the pod: it waits for nothing that is told, and runs on no node that is known.
+    fn is_left_aside(&self, pod: &Pod) -> bool {
+        let of_node = pod.metadata.owner_references.iter().any(|owner| owner.kind == "Node");
+        let runs = pod.is_bound() && self.nodes.contains(pod.spec.node_name.as_str());
+        let is_counted = !pod.is_bound() && pods::is_daemon_owned(pod) && self.has_daemon_set_of(pod);
+        let is_told = pods::is_provisionable(pod) || !pod.spec.scheduling_gates.is_empty();
+        pods::is_active(pod) && !of_node && !runs && !is_counted && !is_told
+    }
+}
+
+/// Of pods that nothing else tells of, by reason.
+pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
+    let known = Known::of(objects);
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pod in objects.pods.iter().filter(|pod| known.is_left_aside(pod)) {
+        by_reason.entry(known.why(pod)).or_default().push(pod.metadata.key());
+    }
+    // A node each would be a remark each.
+    let (on_nodes, others): (Vec<_>, Vec<_>) = by_reason.into_iter().partition(|(why, _)| why.starts_with("it runs on "));
+    let nodes = on_nodes.len();
+    let pods: Vec<String> = on_nodes.into_iter().flat_map(|(_, pods)| pods).collect();
+    let of_nodes = if nodes == 1 { "a node that is" } else { "nodes that are" };
+    let on_nodes = (0 < nodes).then(|| (format!("on {of_nodes} not among the objects"), pods));
+    let told = |(why, pods): (String, Vec<String>)| {
+        let named = pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let more = match pods.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Remark::note(format!("left aside: {named}{more}: {why}"))
+    };
+    on_nodes.into_iter().chain(others).map(told).collect()
+}
