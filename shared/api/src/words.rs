@@ -22,7 +22,7 @@ pub fn printable(word: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn plain(message: &str) -> String {
     let (said, place) = message.rfind(" at line ").map_or((message, ""), |at| message.split_at(at));
-    let clear = misplaced(said).or_else(|| unknown(said)).or_else(|| of_text(said)).unwrap_or_else(|| said.to_owned());
+    let clear = misplaced(said).or_else(|| unknown(said)).or_else(|| of_yaml(said)).or_else(|| of_text(said)).unwrap_or_else(|| said.to_owned());
     match place.strip_prefix(" at line ").and_then(|place| place.split_once(" column ")) {
         Some((line, column)) => format!("{clear} (line {line}, column {column})"),
         None => format!("{clear}{place}"),
@@ -105,6 +105,17 @@ fn unknown(said: &str) -> Option<String> {
     Some(format!("the field {name:?} stands twice: keep one of them"))
 }
 
+/// What the YAML parser says of a value of another kind.
+fn of_yaml(said: &str) -> Option<String> {
+    let told = [
+        ("cannot deserialize null into string", "text is needed here, not nothing"),
+        ("expected string key for externally tagged enum", "one of the words for it is needed here"),
+        ("externally tagged enum expected scalar or mapping", "one of the words for it is needed here, or a map of one of them, not a list"),
+        ("unexpected value for unit", "nothing is needed here: write the word alone"),
+    ];
+    told.iter().find(|(of, _)| said.starts_with(of)).map(|(_, told)| (*told).to_owned())
+}
+
 /// What was read of a text: a number or a time.
 fn of_text(said: &str) -> Option<String> {
     let is_number = [
@@ -170,6 +181,12 @@ mod tests {
         check::<Fields>(r#"{"size": 1, "state": "Onn"}"#, "\"Onn\" is no value for this: write one of On, Off");
         check::<jiff::Timestamp>(r#""yesterday""#, "this is no time: write one such as 2026-01-01T00:00:00Z");
         check::<jiff::Timestamp>(r#""2026-13-01T00:00:00Z""#, "this is no time");
+        for (said, wanted) in [
+            ("cannot deserialize null into string; use Option<String>", "text is needed here, not nothing"),
+            ("externally tagged enum expected scalar or mapping", "one of the words for it is needed here, or a map of one of them"),
+        ] {
+            assert!(plain(said).starts_with(wanted), "{}", plain(said));
+        }
         for text in ["x", "", "99999999999"] {
             assert!(plain(&text.parse::<i32>().unwrap_err().to_string()).starts_with("this is no number"), "{text}");
         }
