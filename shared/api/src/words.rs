@@ -22,7 +22,8 @@ pub fn printable(word: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn plain(message: &str) -> String {
     let (said, place) = message.rfind(" at line ").map_or((message, ""), |at| message.split_at(at));
-    let clear = misplaced(said).or_else(|| unknown(said)).or_else(|| of_yaml(said)).or_else(|| of_text(said)).unwrap_or_else(|| said.to_owned());
+    let clear =
+        misplaced(said).or_else(|| unknown(said)).or_else(|| of_yaml(said)).or_else(|| of_text(said)).unwrap_or_else(|| said.to_owned());
     match place.strip_prefix(" at line ").and_then(|place| place.split_once(" column ")) {
         Some((line, column)) => format!("{clear} (line {line}, column {column})"),
         None => format!("{clear}{place}"),
@@ -110,7 +111,10 @@ fn of_yaml(said: &str) -> Option<String> {
     let told = [
         ("cannot deserialize null into string", "text is needed here, not nothing"),
         ("expected string key for externally tagged enum", "one of the words for it is needed here"),
-        ("externally tagged enum expected scalar or mapping", "one of the words for it is needed here, or a map of one of them, not a list"),
+        (
+            "externally tagged enum expected scalar or mapping",
+            "one of the words for it is needed here, or a map of one of them, not a list",
+        ),
         ("unexpected value for unit", "nothing is needed here: write the word alone"),
     ];
     told.iter().find(|(of, _)| said.starts_with(of)).map(|(_, told)| (*told).to_owned())

@@ -158,12 +158,20 @@ impl Ask<'_> {
         let (template, pod) = (problem.sets.get(self.template), problem.sets.get(self.pod));
         let name = |key: &Key| problem.names.key_name(*key).to_owned();
         let told = |set: &Set, key: &Key| (name(key), set.get(key).map(|v| problem.names.spell_vals(v).text()).unwrap_or_default());
+        // Where its volumes are, if that is one place.
+        let place = match self.class.places.as_slice() {
+            [place] => Some(problem.sets.get(place.set)),
+            _ => None,
+        };
         let mut out = Change::default();
         for side in sides {
             match side {
                 Side::Pod(key) => out.pod.push(name(key)),
                 Side::NodePool(key) if pod.get(key).is_some() && !sides.contains(&Side::Pod(*key)) => out.allow.push(told(pod, key)),
-                Side::NodePool(key) => out.drop.push(told(template, key)),
+                Side::NodePool(key) => match place.filter(|place| place.get(key).is_some()) {
+                    Some(place) => out.allow.push(told(place, key)),
+                    None => out.drop.push(told(template, key)),
+                },
             }
         }
         out

@@ -248,7 +248,9 @@ fn explain_requirements(
     }
     if let Some((meant, corrected)) = corrected(problem, ask, meant, |problem, ask| explained(problem, ask, host)) {
         let besides = explained(problem, corrected, host);
-        return Some(PoolRejection { meant, besides, ..found });
+        if besides.as_ref().is_none_or(|besides| !drops_any(besides, &meant)) {
+            return Some(PoolRejection { meant, besides, ..found });
+        }
     }
     let (mut changes, _) = ask.changes(problem, state);
     let mut besides = None;
@@ -301,6 +303,13 @@ fn corrected<'c>(
         corrected = corrected.with(problem, *key, &one.values);
     }
     Some((meant, corrected))
+}
+
+/// Whether the pod would have to do without one of these keys all the same.
+fn drops_any(rejection: &PoolRejection, meant: &[Meant]) -> bool {
+    let enough = rejection.changes.iter().flat_map(|changes| &changes.enough);
+    let mut dropped = enough.map(|change| meant.iter().any(|one| change.pod.contains(&one.key))).peekable();
+    dropped.peek().is_some() && dropped.all(|dropped| dropped)
 }
 
 /// Whether the cause is about a key of these.

@@ -69,19 +69,18 @@ fn terms(world: &mut World) -> &mut Vec<whittle_api::SelectorRequirement> {
 }
 
 fn apply(world: &mut World, change: &Change) {
-    let asked = terms(world).clone();
     let template = &mut world.objects.node_pools[0].spec.template;
     for (key, _) in change.drop.iter().chain(&change.allow) {
         template.spec.requirements.retain(|own| own.key != *key);
     }
-    for (key, values) in &change.allow {
-        let of_pod = asked.iter().filter(|asked| asked.key == *key).map(|asked| Requirement {
+    for (key, values) in change.allow.iter().filter(|(_, values)| values != "DoesNotExist") {
+        let (operator, listed) = values.split_once(" [").unwrap();
+        template.spec.requirements.push(Requirement {
             key: key.clone(),
-            operator: serde_json::from_value(json!(asked.operator)).unwrap(),
-            values: asked.values.clone(),
+            operator: serde_json::from_value(json!(operator)).unwrap(),
+            values: listed.trim_end_matches(']').split(' ').map(str::to_owned).collect(),
             min_values: None,
         });
-        template.spec.requirements.extend(of_pod.filter(|_| values != "DoesNotExist"));
     }
     terms(world).retain(|asked| !change.pod.contains(&asked.key));
 }
