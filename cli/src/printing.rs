@@ -12,6 +12,7 @@ use std::fmt::{Arguments, Display};
 use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use whittle_api::words;
 
 /// The status of a command whose output could not be written.
 const UNWRITTEN: u8 = 1;
@@ -136,10 +137,9 @@ fn cut(text: &str, letters_max: usize, end: usize) -> Cow<'_, str> {
     Cow::Owned(cut)
 }
 
-/// Whether a letter steers a terminal: a control character, or one that changes the direction in which letters are shown.
+/// Whether a letter steers a terminal: a control character, or one that is not seen or changes the direction in which letters are shown.
 fn is_steering(letter: char) -> bool {
-    (letter.is_control() && letter != '\n' && letter != '\t')
-        || matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    (letter.is_control() && letter != '\n' && letter != '\t') || words::is_unseen(letter)
 }
 
 /// The length of the sequence that sets a colour at the start of a text; 0 if there is none.
@@ -241,10 +241,11 @@ pub(crate) fn written(done: io::Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| ExitCode::from(unwritten(&error)))
 }
 
-/// An argument, its control characters escaped.
+/// An argument, its control characters and those that are not seen escaped.
 #[must_use]
 pub fn on_one_line(argument: &str) -> String {
-    let escaped = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    let is_plain = |letter: char| !letter.is_control() && !words::is_unseen(letter);
+    let escaped = |letter: char| if !is_plain(letter) { letter.escape_default().to_string() } else { letter.to_string() };
     argument.chars().map(escaped).collect()
 }
 

@@ -164,14 +164,14 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     if let Some(path) = &args.report {
         let entries = within(&ledger.entries, from, until).collect();
         let shadow = shadow_records.text();
-        let written = report::write(path, &report::Ledger { report: &report, entries, shadow, until, currency });
+        let written = report::write(path, &report::Ledger { all: ledger.entries.len(), report: &report, entries, shadow, until, currency });
         unwritten = written.err();
     }
     ledger.faults.extend(unwritten);
     let status = u8::from(!ledger.faults.is_empty());
     let text = match args.output {
         Output::Json => json(&report, &shadow_records, until, currency),
-        Output::Text => currency.shown(text(&report, until) + &shadow_records.text()),
+        Output::Text => currency.shown(text(&report, until, ledger.entries.len()) + &shadow_records.text()),
     };
     Summary { text, faults: ledger.faults, status }
 }
@@ -231,7 +231,7 @@ pub fn ledger_of(decisions: &[DecisionRecord]) -> Vec<LedgerEntry> {
 /// The sums over a simulation's decisions until now, as text.
 pub fn of_decisions(decisions: &[DecisionRecord], until: Timestamp) -> String {
     let shadow_records: Vec<shadow::ShadowRecord> = decisions.iter().filter_map(shadow::ShadowRecord::of).collect();
-    let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until), until);
+    let done = text(&savings(&ledger_of(decisions), Timestamp::MIN, until), until, 0);
     done + &shadow::sum(&shadow_records, Timestamp::MIN, until).text()
 }
 
@@ -271,9 +271,13 @@ fn json(report: &SavingsReport, shadow_records: &Shadow, until: Timestamp, curre
 }
 
 /// For people.
-fn text(report: &SavingsReport, until: Timestamp) -> String {
+fn text(report: &SavingsReport, until: Timestamp, other_times: usize) -> String {
     if report.commands == 0 {
-        return "No disruption command was executed: nothing was saved.\n".to_owned();
+        return match other_times {
+            0 => "No disruption command was executed: nothing was saved.\n".to_owned(),
+            1 => "No disruption command was executed in this time: one was at another.\n".to_owned(),
+            others => format!("No disruption command was executed in this time: {others} were at others.\n"),
+        };
     }
     let mut out = format!(
         "{} removed {} and moved {}.\n{} an hour became {}: {} an hour saved, {} until {}.\n\

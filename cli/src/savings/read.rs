@@ -106,6 +106,9 @@ impl Ledger {
                     Some(Some(entry)) => self.add_entry(place, entry),
                     // A decision that is not in the ledger.
                     Some(None) => {}
+                    None if object.get("subject").and_then(|subject| subject.get("S")).is_some_and(|of| of == LedgerEntry::KEY) => {
+                        self.fail(format!("{place} is an item of the ledger without data"));
+                    }
                     None if object.contains_key("subject") || object.contains_key("Count") => {}
                     None => self.fail(format!("{place} is neither a ledger entry nor a decision")),
                 }

@@ -13,6 +13,8 @@ const COMMANDS_MAX: usize = 1_000;
 
 /// What is reported.
 pub(super) struct Ledger<'a> {
+    /// How many entries there are, of any time.
+    pub(super) all: usize,
     pub(super) report: &'a SavingsReport,
     /// The commands that the sums are of.
     pub(super) entries: Vec<&'a LedgerEntry>,
@@ -35,7 +37,7 @@ fn report(ledger: &Ledger<'_>) -> Report {
     let shown = |text: String| ledger.currency.shown(text);
     let mut entries = ledger.entries.clone();
     entries.sort_by_key(|entry| entry.at);
-    let said = text(ledger.report, ledger.until) + &ledger.shadow;
+    let said = text(ledger.report, ledger.until, ledger.all) + &ledger.shadow;
     let lead = said.lines().filter(|line| !line.starts_with("  ") && !line.contains(ASSUMPTION)).map(|line| shown(line.to_owned()));
     let mut over_time = Section { title: "Saved an hour, over time".to_owned(), ..Section::default() };
     over_time.text = vec![format!("Each command counts from its decision on. That assumes that {ASSUMPTION}.")];
@@ -110,8 +112,14 @@ mod tests {
         let entries = [entry(1, "a", 3_000_000_000, 1_000_000_000), entry(2, "b", 500_000_000, 700_000_000)];
         let until = entry(6, "", 0, 0).at;
         let sums = savings(&entries, Timestamp::MIN, until);
-        let ledger =
-            Ledger { report: &sums, entries: entries.iter().collect(), shadow: String::new(), until, currency: Currency::default() };
+        let ledger = Ledger {
+            all: 0,
+            report: &sums,
+            entries: entries.iter().collect(),
+            shadow: String::new(),
+            until,
+            currency: Currency::default(),
+        };
         let report = report(&ledger);
         let markdown = Kind::Markdown.render(&report);
         assert!(markdown.contains("2 commands removed 2 nodes and moved 6 pods"), "{markdown}");
@@ -123,7 +131,7 @@ mod tests {
         let html = Kind::Html.render(&report);
         assert!(html.contains("<svg") && html.contains("&lt;b&gt;a|&lt;/b&gt;") && !html.contains("<b>a"), "{html}");
         let nothing = SavingsReport::default();
-        let empty = Ledger { report: &nothing, entries: Vec::new(), shadow: String::new(), until, currency: Currency::default() };
+        let empty = Ledger { all: 0, report: &nothing, entries: Vec::new(), shadow: String::new(), until, currency: Currency::default() };
         let markdown = Kind::Markdown.render(&super::report(&empty));
         assert!(markdown.contains("No disruption command was executed") && !markdown.contains("##"), "{markdown}");
     }
@@ -132,6 +140,7 @@ mod tests {
     fn a_report_that_cannot_be_written_or_has_no_format_is_an_error() {
         let nothing = SavingsReport::default();
         let empty = Ledger {
+            all: 0,
             report: &nothing,
             entries: Vec::new(),
             shadow: String::new(),

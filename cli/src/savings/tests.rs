@@ -60,6 +60,16 @@ fn other_decisions_are_skipped_and_duplicate_entries_counted_once() {
 }
 
 #[test]
+fn what_was_done_at_another_time_is_not_denied_and_an_item_without_data_is_refused() {
+    let before = "2025-01-01T00:00:00Z".parse().unwrap();
+    let args = SavingsArgs { until: Some(before), ..args() };
+    let told = summarize(&args, before, &mut record("a", 2_000_000_000, 0).to_string().as_bytes());
+    assert_eq!(told.text, "No disruption command was executed in this time: one was at another.\n");
+    let broken = summary(r#"{"Items": [{"subject": {"S": "ledger"}, "id": {"S": "x"}}]}"#, Output::Text);
+    assert!(broken.faults.iter().any(|fault| fault.contains("is an item of the ledger without data")), "{:?}", broken.faults);
+}
+
+#[test]
 fn an_empty_ledger_is_no_error_and_an_empty_input_is_one() {
     check("[]", 0, 0.0);
     check(r#"{"Items": [], "Count": 0}"#, 0, 0.0);

@@ -3,13 +3,23 @@
 use std::borrow::Cow;
 
 /// Whether a word can be shown as it is: it has no letter that ends a line, steers a terminal, changes the direction of writing or
-/// has no width.
+/// is not seen.
 #[must_use]
 pub fn is_printable(word: &str) -> bool {
-    !word.contains(|letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    })
+    !word.contains(|letter: char| letter.is_control() || is_unseen(letter))
+}
+
+/// Whether a letter is not seen, or changes the direction of writing: what Unicode calls default ignorable and format characters, and
+/// separators of lines.
+#[must_use]
+pub const fn is_unseen(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffc}' | '\u{110bd}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e000}'..='\u{f8ff}' | '\u{e0000}'..='\u{10ffff}'
+    )
 }
 
 /// A word as it is, or in quotes with such letters written as escapes.

@@ -4,14 +4,14 @@ use super::alone::{self, DaemonFit};
 use super::bits::Bits;
 use super::ids::{CatalogId, Key, PoolId, SetId};
 use super::intern::{LabelsOf, Set};
-use super::pod::{Class, Relaxation};
+use super::pod::{Class, Relaxation, allows_unnamed_host};
 use super::pools::{Pool, Template};
 use super::problem::Problem;
 use super::state::State;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::requirements::Allowed;
-use whittle_model::scheduling::{Change, Changes, ClassChange};
+use whittle_model::scheduling::{Change, Changes, ClassChange, Meant};
 
 /// Of so many keys on each side it is tried what would be without them: those that the most types do not meet.
 const KEYS_MAX: usize = 12;
@@ -29,6 +29,8 @@ pub(crate) struct Ask<'c> {
     pub(crate) template: SetId,
     /// What the pod requires.
     pub(crate) pod: SetId,
+    /// Whether its volumes stay where they are.
+    pub(crate) with_volumes: bool,
 }
 
 /// A key that may go.
@@ -39,7 +41,7 @@ enum Side {
 }
 
 impl Ask<'_> {
-    /// What would help, and what is required after each alternative.
+    /// What would help, and what is required after each alternative; another volume is the last.
     pub(crate) fn changes(self, problem: &mut Problem<'_>, state: &State) -> (Changes, Vec<Self>) {
         let room = self.room(problem);
         self.changes_for(problem, state, room)
@@ -58,9 +60,12 @@ impl Ask<'_> {
             enough.extend(self.least(problem, state, &room, &[pool, pod].concat()));
         }
         let of_class = self.of_class(problem, &enough);
-        let after = enough.iter().map(|sides| self.without(problem, sides)).collect();
+        let mut after: Vec<Self> = enough.iter().map(|sides| self.without(problem, sides)).collect();
         let enough = enough.iter().map(|sides| self.change(problem, sides)).collect();
-        (Changes { enough, of_class, waits: self.waits(problem, state, &room) }, after)
+        let elsewhere = self.without_volumes();
+        let another_volume = self.has_volumes() && elsewhere.takes(problem, state, &room);
+        after.extend(another_volume.then_some(elsewhere));
+        (Changes { enough, of_class, waits: self.waits(problem, state, &room), another_volume, other_domain: false }, after)
     }
 
     /// What of the NodePool and what of the pod may go.
@@ -85,6 +90,32 @@ impl Ask<'_> {
         others.subtract(&pool.types);
         room.union_with(&others);
         room
+    }
+
+    /// As if its volumes were anywhere.
+    pub(crate) const fn without_volumes(self) -> Self {
+        Self { with_volumes: false, ..self }
+    }
+
+    /// Whether its volumes count, and are somewhere.
+    pub(crate) const fn has_volumes(self) -> bool {
+        self.with_volumes && !self.class.places.is_empty()
+    }
+
+    /// What of the class would have to be another for the places of its volumes.
+    pub(crate) fn of_volumes(self, problem: &Problem<'_>) -> Vec<ClassChange> {
+        self.of_class(problem, &[])
+    }
+
+    /// Whether there are types with room for the pod in a domain of `key` that the NodePool excludes.
+    pub(crate) fn has_other_domain(self, problem: &mut Problem<'_>, key: Key) -> bool {
+        let room = self.room(problem);
+        let (at, mut template) = (problem.pools[self.pool].catalog, problem.sets.get(self.template).clone());
+        let Some(own) = template.remove(&key).and_then(|own| own.members().map(<[_]>::to_vec)) else { return false };
+        template.add(key, Allowed::except(own));
+        let template = problem.sets.id(template);
+        let Some(set) = problem.merge(template, self.pod, LabelsOf::NewNode) else { return false };
+        problem.view(at, set).usable.intersects(&room)
     }
 
     /// A smallest part of `sides` without which a type takes the pod, if all of them are enough.
@@ -117,9 +148,12 @@ impl Ask<'_> {
     /// The requirement sets of a machine for the pod, one for each place of its volumes.
     fn sets(self, problem: &mut Problem<'_>, state: &State) -> Vec<SetId> {
         let Some(merged) = problem.merge(self.template, self.pod, LabelsOf::NewNode) else { return Vec::new() };
-        let places: Vec<Option<SetId>> = match self.class.places.is_empty() {
-            true => vec![Some(merged)],
-            false => self.class.places.iter().map(|place| problem.merge(merged, place.set, LabelsOf::NewNode)).collect(),
+        let places: Vec<Option<SetId>> = match self.has_volumes() {
+            false => vec![Some(merged)],
+            true => {
+                let new = self.class.places.iter().filter(|place| allows_unnamed_host(place.host.as_ref()));
+                new.map(|place| problem.merge(merged, place.set, LabelsOf::NewNode)).collect()
+            }
         };
         places.into_iter().flatten().filter_map(|set| alone::in_topology(problem, state, self.relaxation, set).ok()).collect()
     }
@@ -137,7 +171,9 @@ impl Ask<'_> {
             let view = problem.view(at, set);
             let mut would = view.met.clone();
             would.intersect_with(room);
-            view.kinds.iter().any(|kind| problem.catalogs[at].kinds[*kind].sold.intersects(&would))
+            let kinds = view.kinds.iter().map(|kind| &problem.catalogs[at].kinds[*kind]);
+            // Of a reservation nobody knows when it has room.
+            kinds.filter(|kind| kind.reservation.is_none()).any(|kind| kind.sold.intersects(&would))
         })
     }
 
@@ -160,7 +196,7 @@ impl Ask<'_> {
         let told = |set: &Set, key: &Key| (name(key), set.get(key).map(|v| problem.names.spell_vals(v).text()).unwrap_or_default());
         // Where its volumes are, if that is one place.
         let place = match self.class.places.as_slice() {
-            [place] => Some(problem.sets.get(place.set)),
+            [place] if self.with_volumes => Some(problem.sets.get(place.set)),
             _ => None,
         };
         let mut out = Change::default();
@@ -194,7 +230,7 @@ impl Ask<'_> {
         };
         let goes = |key: &Key| enough.iter().flatten().any(|side| *side == Side::Pod(*key));
         let mut out = of(self.pod, &goes);
-        for place in &self.class.places {
+        for place in self.class.places.iter().filter(|_| self.with_volumes) {
             out.extend(of(place.set, &|_| true));
         }
         out.dedup();
@@ -219,6 +255,27 @@ pub(crate) fn of_template(problem: &mut Problem<'_>, source: &NodePool, template
     };
     let change = Change { drop: least.iter().map(told).collect(), ..Change::default() };
     Changes { enough: vec![change], ..Changes::default() }
+}
+
+/// Those values of `meant` with which the NodePool has a type.
+pub(crate) fn helpful(problem: &mut Problem<'_>, template: Template, meant: Vec<Meant>) -> Vec<Meant> {
+    let keys: Vec<Key> = meant.iter().map(|one| problem.names.key(&one.key)).collect();
+    let all: Vec<Vec<String>> = meant.iter().map(|one| one.values.clone()).collect();
+    let mut has_types = |at: usize, value: &String| {
+        let mut set = problem.sets.get(template.set).clone();
+        for (n, key) in keys.iter().enumerate() {
+            let values = if n == at { std::slice::from_ref(value) } else { &all[n] };
+            set.replace(*key, Allowed::one_of(values.iter().map(|value| problem.names.val(value)).collect::<Vec<_>>()));
+        }
+        let set = problem.sets.id(set);
+        !problem.view(template.catalog, set).usable.is_empty()
+    };
+    let mut out = Vec::new();
+    for (at, one) in meant.into_iter().enumerate() {
+        let values: Vec<String> = one.values.iter().filter(|value| has_types(at, value)).cloned().collect();
+        out.push(Meant { values, ..one });
+    }
+    if out.iter().any(|one| one.values.is_empty()) { Vec::new() } else { out }
 }
 
 /// A smallest part of `all` that is enough, if all together are: preferably one alone.

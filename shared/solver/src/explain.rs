@@ -21,7 +21,7 @@ use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Conflict, Operator};
 use whittle_model::scheduling::{
-    Cause, Finding, LimitLeft, Meant, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready, meant_key,
+    Cause, Changes, ClassChange, Finding, LimitLeft, Meant, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready, meant_key,
 };
 use whittle_units::{Quantity, Resources};
 
@@ -95,7 +95,10 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
-    let meant = meant::by_node_pool(problem, at, set);
+    let mut meant = meant::by_node_pool(problem, at, set);
+    if let Some(template) = pool.template {
+        meant = changes::helpful(problem, template, meant);
+    }
     let changes = pool.template.map(|template| changes::of_template(problem, pool.source, template));
     PoolRejection { ruled_out, meant, changes, ..PoolRejection::of(pool.source, cause) }
 }
@@ -186,7 +189,7 @@ fn explain_pool(
     let mut in_the_way = limits_and_taints(problem, state, relaxation, pool);
     let types = limits::allowed_types(problem, state, pool).unwrap_or_else(|| problem.pools[pool].types.clone());
     if in_the_way.is_empty() || detail.next().is_some() {
-        let ask = Ask { class, relaxation, pool, template: problem.pools[pool].set, pod: relaxation.full };
+        let ask = Ask { class, relaxation, pool, template: problem.pools[pool].set, pod: relaxation.full, with_volumes: true };
         in_the_way.extend(explain_requirements(problem, state, (ask, relaxation.host.as_ref()), &types, detail));
     }
     let besides = |rest: Option<PoolRejection>, first: PoolRejection| match detail.next() {
@@ -254,20 +257,55 @@ fn explain_requirements(
     }
     let (mut changes, _) = ask.changes(problem, state);
     let mut besides = None;
-    if changes.enough.is_empty() && !is_of_size(&found) {
-        let (of_any_size, after) = ask.changes_for_any_size(problem, state);
-        let all = Bits::all(problem.catalogs[problem.pools[ask.pool].catalog].len());
-        let left = after.into_iter().map(|ask| explain_requirements(problem, state, (ask, host), &all, Detail::Cause));
-        let left: Vec<Option<PoolRejection>> = left.collect();
-        let nearest = |left: &Option<PoolRejection>| left.as_ref().and_then(|left| left.nearest.clone());
-        // Where several alternatives leave a pod that is too large, those that leave the largest machines.
-        let most = left.iter().filter_map(nearest).map(|miss| miss.largest).max();
-        changes = of_any_size;
-        let mut kept = left.iter().map(|left| nearest(left).map(|miss| miss.largest) == most);
-        changes.enough.retain(|_| kept.next().unwrap_or(false));
-        besides = left.into_iter().flatten().find(|left| left.nearest.as_ref().map(|miss| miss.largest) == most).map(Box::new);
+    if is_none(&changes) && !is_of_size(&found) {
+        (changes, besides) = changes_for_any_size(problem, state, (ask, host));
+    }
+    if is_none(&changes) && ask.has_volumes() {
+        // Neither what is required nor the volume is in the way alone.
+        let elsewhere = ask.without_volumes();
+        let mut rest = None;
+        (changes, _) = elsewhere.changes(problem, state);
+        if changes.enough.is_empty() && !is_of_size(&found) {
+            (changes, rest) = changes_for_any_size(problem, state, (elsewhere, host));
+        }
+        besides = Some(Box::new(PoolRejection { besides: rest, ..of_volume(source, ask.of_volumes(problem)) }));
+    }
+    if let Cause::Topology { key, .. } = &found.cause {
+        let key = problem.names.key(key);
+        changes.other_domain = ask.has_other_domain(problem, key);
     }
     Some(PoolRejection { changes: Some(changes), besides, ..found })
+}
+
+/// Whether no change is enough.
+fn is_none(changes: &Changes) -> bool {
+    changes.enough.is_empty() && !changes.another_volume
+}
+
+/// That the volume would have to be another, or the class one for its place.
+fn of_volume(source: &NodePool, of_class: Vec<ClassChange>) -> PoolRejection {
+    let changes = Changes { another_volume: true, of_class, ..Changes::default() };
+    let cause = Cause::Volumes(Box::new(Cause::Disjoint(Vec::new())));
+    PoolRejection { changes: Some(changes), ..PoolRejection::of(source, cause) }
+}
+
+/// What would help a pod that is too large as well, and that it is.
+fn changes_for_any_size(
+    problem: &mut Problem<'_>,
+    state: &State,
+    (ask, host): (Ask<'_>, Option<&Vals>),
+) -> (Changes, Option<Box<PoolRejection>>) {
+    let (mut changes, after) = ask.changes_for_any_size(problem, state);
+    let all = Bits::all(problem.catalogs[problem.pools[ask.pool].catalog].len());
+    let left = after.into_iter().map(|ask| explain_requirements(problem, state, (ask, host), &all, Detail::Cause));
+    let left: Vec<Option<PoolRejection>> = left.collect();
+    let largest = |left: &Option<PoolRejection>| left.as_ref().and_then(|left| left.nearest.as_ref()).map(|miss| miss.largest);
+    // Where several alternatives leave a pod that is too large, those that leave the largest machines.
+    let most = left.iter().filter_map(largest).max();
+    let mut kept = left.iter().map(|left| largest(left) == most);
+    changes.enough.retain(|_| kept.next().unwrap_or(false));
+    changes.another_volume &= kept.next().unwrap_or(false);
+    (changes, left.into_iter().filter(|left| largest(left) == most).flatten().next().map(Box::new))
 }
 
 /// Whether the pod is larger than any type, whatever is required besides.
@@ -319,14 +357,15 @@ fn names_any(cause: &Cause, meant: &[Meant]) -> bool {
 
 /// Why no type takes the pod in any place of its volumes: the reason of the last.
 fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types: &Bits) -> Option<PoolRejection> {
-    let Ask { class, relaxation, pool, template, pod } = ask;
+    let Ask { class, relaxation, pool, template, pod, .. } = ask;
+    let places = if ask.with_volumes { &class.places[..] } else { &[] };
     let source = problem.pools[pool].source;
     let plain = |cause| PoolRejection::of(source, cause);
     let merged = problem.merge(template, pod, LabelsOf::NewNode).unwrap_or(template);
     let mut cause = None;
-    for at in 0..class.places.len().max(1) {
+    for at in 0..places.len().max(1) {
         let mut set = merged;
-        if let Some(place) = class.places.get(at) {
+        if let Some(place) = places.get(at) {
             if let Err(inner) = check_compatible(problem, merged, place.set, place.host.as_ref()) {
                 cause = Some(plain(Cause::Volumes(Box::new(inner))));
                 continue;
@@ -337,7 +376,7 @@ fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types:
             Err(topology) => cause = Some(plain(topology)),
             Ok(set) => {
                 let (found, mut ruled_out, nearest) = explain_types(problem, class, pool, types, set)?;
-                if let Some(place) = class.places.get(at) {
+                if let Some(place) = places.get(at) {
                     mark_volumes(problem, place.set, &mut ruled_out);
                 }
                 let all = problem.pools[pool].types.clone();
@@ -444,6 +483,7 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
             GroupKind::Affinity => "pod affinity",
             GroupKind::Anti | GroupKind::Inverse => "pod anti-affinity",
         },
+        of_others: matches!(group.kind, GroupKind::Inverse),
         key: problem.names.key_name(group.key).to_owned(),
         counts: counts.domains.iter().map(|(v, n)| (problem.names.val_name(*v).to_owned(), *n)).collect(),
         pod_domains: text_of(relaxation.strict),

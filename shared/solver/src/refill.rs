@@ -37,8 +37,8 @@ pub(crate) struct GroupedPod {
 
 /// The sizes of pods.
 pub(crate) struct Sizes<const D: usize> {
-    /// What a pod of each size requests, and how many types its machine should keep.
-    pub(crate) list: Vec<(Amounts<D>, usize)>,
+    /// What a pod of each size requests.
+    pub(crate) list: Vec<Amounts<D>>,
     /// The size of each group's pods, by its position.
     pub(crate) of: IdVec<PodGroupId, usize>,
 }
@@ -89,16 +89,16 @@ impl<'p, const D: usize> BinPacker<'p, D> {
 
     /// The sizes of all pods; `None` if some may not share machines as they like.
     pub(crate) fn sizes(&self) -> Option<Sizes<D>> {
-        let mut list: Vec<(Amounts<D>, usize)> = Vec::new();
+        let mut list: Vec<Amounts<D>> = Vec::new();
         let mut of = IdVec::new();
         for group in self.pod_groups.iter() {
             if !group.rules.is_empty() {
                 return None;
             }
-            let known = list.iter().position(|(requests, _)| *requests == group.requests);
+            let known = list.iter().position(|requests| *requests == group.requests);
             of.push(known.unwrap_or(list.len()));
             if known.is_none() {
-                list.push((group.requests, group.keep));
+                list.push(group.requests);
             }
         }
         Some(Sizes { list, of })

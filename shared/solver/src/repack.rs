@@ -154,27 +154,19 @@ impl<const D: usize> Repacking<'_, '_, D> {
         let dearer = hourly(old_price, all.len()) < hourly(price, bins.len());
         let too_many = self.more == 0 && all.len() < bins.len();
         if price.saturating_add(risk) < before && !dearer && !too_many {
-            self.accept_of(&all, self.is_content_with_one_type());
+            // What few types cost is in the sum.
+            self.accept_of(&all, true);
         }
-    }
-
-    /// Whether nothing but the price counts.
-    fn is_content_with_one_type(&self) -> bool {
-        self.part.objective == Objective::Cheapest
     }
 
     /// What a machine with so many pods of each size costs by the objective; `None` if there is none.
-    fn cost_of(&self, sizes: &[(Amounts<D>, usize)], counts: &[usize]) -> Option<u64> {
-        let price_index = self.packer.price_index;
-        let (mut need, mut keep) = ([0; D], usize::MAX);
-        for ((requests, least), count) in sizes.iter().zip(counts).filter(|(_, count)| **count > 0) {
+    fn cost_of(&self, sizes: &[Amounts<D>], counts: &[usize]) -> Option<u64> {
+        let need = sizes.iter().zip(counts).fold([0; D], |need, (requests, count)| {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
-            need = plus(&need, &requests.map(|each| each.saturating_mul(count)));
-            keep = keep.min(*least);
-        }
-        let RankedPrice { at, price } = price_index.cheapest_for(&need)?;
-        let enough = self.is_content_with_one_type() || counts.iter().sum::<usize>() == 1 || price_index.has_enough_types(&need, at, keep);
-        enough.then(|| price.saturating_add(self.risk(price, &need)))
+            plus(&need, &requests.map(|each| each.saturating_mul(count)))
+        });
+        let RankedPrice { price, .. } = self.packer.price_index.cheapest_for(&need)?;
+        Some(price.saturating_add(self.risk(price, &need)))
     }
 
     fn budget_spent(&self, budget: u64) -> bool {

@@ -11,6 +11,10 @@ pub struct Changes {
     pub of_class: Vec<ClassChange>,
     /// Whether a type that EC2 is out of for now would do as everything is.
     pub waits: bool,
+    /// Whether a type would do if the pod's volumes were anywhere.
+    pub another_volume: bool,
+    /// Whether there are types in a domain of the topology that refuses the pod which the NodePool excludes.
+    pub other_domain: bool,
 }
 
 /// Requirements that have to go, or to allow more, all together.

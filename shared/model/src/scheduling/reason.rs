@@ -147,6 +147,8 @@ pub enum Cause {
     Volumes(Box<Cause>),
     Topology {
         kind: &'static str,
+        /// Whether it is a rule of other pods, which are there already.
+        of_others: bool,
         key: String,
         counts: Vec<(String, u32)>,
         pod_domains: String,
@@ -389,7 +391,7 @@ impl Display for Cause {
                 Ok(())
             }
             Cause::Volumes(inner) => write!(f, "incompatible volume requirements, {inner}"),
-            Cause::Topology { kind, key, counts, pod_domains, node_domains } => {
+            Cause::Topology { kind, key, counts, pod_domains, node_domains, .. } => {
                 let shown: Vec<String> = counts.iter().take(25).map(|(domain, n)| format!("{domain}: {n}")).collect();
                 let more = if counts.len() > 25 { format!(" and {} others", counts.len() - 25) } else { String::new() };
                 write!(

@@ -124,20 +124,25 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             None => of_disjoint(keys),
         },
         Cause::Volumes(inner) => match (inner.as_ref(), &rejection.changes) {
-            (_, Some(changes)) => one_of(of_changes(changes).into_iter().chain(["another volume".to_owned()]).collect())?,
+            (_, Some(changes)) => one_of(of_changes(changes))?,
             (Cause::Disjoint(keys), None) => {
                 let keys: Vec<String> = keys.iter().map(|(key, required, _)| format!("{key} {required}")).collect();
                 format!("a pod and a spec.template that allow {}, where its volume is, or another volume", keys.join(" and "))
             }
             (inner, None) => of_cause(rejection, inner)?,
         },
-        Cause::Topology { kind, key, counts, .. } => match *kind {
+        Cause::Topology { kind, key, counts, of_others, .. } => match *kind {
             "topology spread" if counts.is_empty() => {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
             }
             "topology spread" => other_domain(rejection, key) + "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway",
             "pod affinity" => format!("a pod that the affinity selects in a domain of {key} that its requirements allow"),
-            _ => other_domain(rejection, key) + "preferredDuringScheduling in the pod's anti-affinity",
+            _ => {
+                let domain = other_domain(rejection, key);
+                let or = if domain.is_empty() { "" } else { "or " };
+                let whose = if *of_others { "the anti-affinity of the pods that select this one" } else { "the pod's anti-affinity" };
+                format!("{domain}{or}preferredDuringScheduling in {whose}")
+            }
         },
         Cause::InstanceTypes { finding, port, .. } => return of_types(rejection, *finding, port.is_some()),
         Cause::MinValues { labels, .. } => format!("a lower minValues for {}, or requirements that more types meet", labels.join(", ")),
@@ -179,9 +184,8 @@ fn one_of(ways: Vec<String>) -> Option<String> {
 
 /// Another domain, where the NodePool's requirements exclude one.
 fn other_domain(rejection: &PoolRejection, key: &str) -> String {
-    let helps = |change: &Change| change.pod.is_empty() && change.drop.iter().chain(&change.allow).any(|(of, _)| of == key);
     match &rejection.changes {
-        Some(changes) if !changes.enough.iter().any(helps) => String::new(),
+        Some(changes) if !changes.other_domain => String::new(),
         _ => format!("another domain of {key} in its requirements, "),
     }
 }
@@ -190,7 +194,9 @@ fn other_domain(rejection: &PoolRejection, key: &str) -> String {
 fn of_changes(changes: &Changes) -> Vec<String> {
     let of_class = changes.of_class.iter().map(|class| match class {
         ClassChange::Os(system) => format!("a node class whose images are for {system}, allowed by its spec.template"),
-        ClassChange::Reservations => "a node class whose spec.capacityReservationSelectorTerms select a reservation".to_owned(),
+        ClassChange::Reservations => {
+            "a node class whose spec.capacityReservationSelectorTerms select a reservation, allowed by its spec.template".to_owned()
+        }
         ClassChange::Zone(zone) => format!("a node class that selects a subnet in {zone}, if such types are sold there"),
     });
     let by_now: Vec<&Change> = changes.enough.iter().collect();
@@ -198,7 +204,8 @@ fn of_changes(changes: &Changes) -> Vec<String> {
         let before = at.checked_sub(1).map(|before| by_now[before]);
         of_change(change, before)
     });
-    enough.chain(of_class).chain(changes.waits.then(|| "time until EC2 has one again".to_owned())).collect()
+    let waits = changes.waits.then(|| "time until EC2 has one again".to_owned());
+    enough.chain(of_class).chain(waits).chain(changes.another_volume.then(|| "another volume".to_owned())).collect()
 }
 
 /// A change, where `before` is the alternative that is named before it.
@@ -246,13 +253,12 @@ fn of_meant(meant: &[Meant]) -> String {
 fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<String> {
     let is_requirement = |ruled: &&RuledOut| [" In [", " NotIn [", " Exists"].iter().any(|operator| ruled.constraint.contains(operator));
     let mut requirements = rejection.ruled_out.iter().filter(is_requirement);
-    let of_volume = || rejection.ruled_out.iter().find(|ruled| ruled.of_volume).map(of_requirement);
     let tried = rejection.changes.as_ref();
     if let Some(changes) = tried.filter(|changes| rejection.nearest.is_none() || changes.waits)
         && rejection.limits.is_empty()
         && !port
     {
-        return one_of(of_changes(changes).into_iter().chain(of_volume()).collect());
+        return one_of(of_changes(changes));
     }
     // What no type meets by itself is the cause, whatever else is missing.
     if let Some(ruled) = requirements.clone().find(|ruled| ruled.types == ruled.of).filter(|_| tried.is_none()) {
@@ -342,7 +348,7 @@ mod tests {
         );
         let spread = |counts| {
             let (pod_domains, node_domains) = ("Exists".to_owned(), "Exists".to_owned());
-            told(Cause::Topology { kind: "topology spread", key: "rack".into(), counts, pod_domains, node_domains }, None)
+            told(Cause::Topology { kind: "topology spread", of_others: false, key: "rack".into(), counts, pod_domains, node_domains }, None)
         };
         assert!(spread(Vec::new()).starts_with("the label rack in its spec.template.metadata.labels"));
         assert!(spread(vec![("a".into(), 1)]).starts_with("another domain of rack in its requirements, a larger maxSkew"));

@@ -112,6 +112,9 @@ fn followed(world: &World, rejection: &PoolRejection) -> Vec<World> {
         }
         (_, Some(changes)) if rejection.nearest.is_none() && rejection.limits.is_empty() => {
             changes.enough.iter().for_each(|change| way(&|next| apply(next, change)));
+            if changes.another_volume {
+                way(&|next| next.objects.pods[0].spec.volumes.clear());
+            }
         }
         _ => {}
     }

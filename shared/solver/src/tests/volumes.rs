@@ -223,7 +223,7 @@ fn a_pod_whose_volume_is_where_no_type_is_sold_is_told_of_its_volume() {
     let plan = world.plan();
     let remedies: Vec<String> = plan.left_out.iter().flat_map(|left| left.reason.remedies()).map(|remedy| remedy.text).collect();
     let [remedy] = &remedies[..] else { panic!("{remedies:?}") };
-    assert!(remedy.starts_with("another volume: topology.kubernetes.io/zone In [nowhere] rules out 6 of 6 types"), "{remedy}");
+    assert_eq!(remedy, "another volume");
 }
 
 #[test]
