@@ -31,6 +31,8 @@ const REASONS_MAX: usize = 20_000;
 
 /// And after this many it is not tried any more what would help.
 const REMEDIES_MAX: usize = 1_000;
+/// Nor once the trials have left this many views of instance types behind, of some twenty kilobytes each.
+const TRIED_VIEWS_MAX: usize = 2_000;
 
 /// Keys whose values are names of NodePools.
 const OF_NODE_POOLS: [&str; 2] = [labels::NODE_POOL, labels::PROVISIONER_NAME];
@@ -43,6 +45,7 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
     let mut known: BTreeMap<(ClassId, bool), Reason> = BTreeMap::new();
     let mut out = Vec::with_capacity(outcome.unplaced.len());
     let mut explained = 0;
+    let views_max = problem.views.len() + TRIED_VIEWS_MAX;
     for (entry, error) in &outcome.unplaced {
         let reserved = matches!(error, Some(FitError::Reserved { .. }));
         let reason = match known.get(&(entry.class, reserved)) {
@@ -50,7 +53,8 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
             None => {
                 let class = Rc::clone(&problem.classes[entry.class]);
                 let pools = if explained < REASONS_MAX { problem.pools.len() } else { 1 };
-                let detail = if explained < REMEDIES_MAX { Detail::ALL } else { Detail::Cause };
+                let tries = explained < REMEDIES_MAX && problem.views.len() < views_max;
+                let detail = if tries { Detail::ALL } else { Detail::Cause };
                 let reason = reason(problem, &outcome.state, &class, *error, unusable, (pools, detail));
                 explained += if let Reason::Pools(rejections) = &reason { rejections.len() } else { 1 };
                 known.insert((entry.class, reserved), reason.clone());
