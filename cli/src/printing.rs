@@ -218,7 +218,17 @@ pub(crate) fn print(text: Arguments<'_>) {
 
 /// Prints a line on standard error. If it cannot be written there is nobody to tell; the exit code says the same.
 pub(crate) fn print_error(text: Arguments<'_>) {
-    let _ = writeln!(err(), "{text}");
+    let _ = writeln!(err(), "{}", without_numbers(&text.to_string()));
+}
+
+/// Without the numbers that the operating system has for its errors: their names are there.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |shown, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|digit| digit.is_ascii_digit()) => shown + rest,
+        _ => shown + " (os error " + part,
+    })
 }
 
 /// Prints an error on standard error. Each of its lines is one, except those that are indented: they belong to the line before.
@@ -297,6 +307,15 @@ mod tests {
             assert_eq!(asked(words), Color::Auto, "{words:?}");
         }
         assert!(Color::Always.paints() && !Color::Never.paints());
+    }
+
+    #[test]
+    fn errors_of_the_system_have_no_numbers() {
+        let missing = io::Error::from_raw_os_error(2);
+        assert_eq!(
+            without_numbers(&format!("a: {missing}; b: {missing} (os error x) (os error ")),
+            "a: No such file or directory; b: No such file or directory (os error x) (os error "
+        );
     }
 
     #[test]

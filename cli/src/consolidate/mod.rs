@@ -79,7 +79,7 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let then = output::after(&now, &decision);
     let waits = read.objects.pods.iter().any(|pod| !pod.is_bound() && !pod.is_terminal());
     let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing, waits));
-    let costs = Costs { currency, then, now, unpriced, unchanged };
+    let costs = Costs { currency, then, now, later: None, unpriced, unchanged };
     Ok(read.answer(match args.output {
         ReportFormat::Json => output::json(&decision, &costs, elapsed, &read.remarks),
         ReportFormat::Text => currency.shown(output::text(&decision, &costs)),

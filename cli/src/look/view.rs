@@ -1,7 +1,7 @@
 //! A cluster as people look at it: machines with their state, use and price, and pods that wait.
 
 use crate::money::{Bill, Currency};
-use crate::source::{Manifests, PriceList};
+use crate::source::{Manifests, PriceList, assumed_creation};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +103,9 @@ impl View {
     /// Of the objects of a cluster, at list prices.
     pub(crate) fn of(read: &Manifests, prices: &PriceList, currency: Currency) -> Self {
         let mut machines = machines(read, prices);
+        // No age is invented for what does not say it.
+        let assumed = Some(assumed_creation(read.settings.now));
+        machines.iter_mut().filter(|machine| machine.created == assumed).for_each(|machine| machine.created = None);
         let mut view = Self { currency, refused: read.refused.clone(), ..Self::default() };
         machines.sort_by(|one, other| one.name.cmp(&other.name));
         for machine in &machines {
@@ -119,6 +122,7 @@ impl View {
         }
         view.machines = machines;
         view.waiting = waiting(&read.objects.pods);
+        view.waiting.iter_mut().filter(|group| group.since == assumed).for_each(|group| group.since = None);
         view
     }
 

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod fuzz;
+pub(crate) mod later;
 pub(crate) mod output;
 mod report;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use crate::printing;
 use crate::report::{html, markdown};
 use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
+use later::Later;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whittle_model::scheduling::{Input, Plan};
@@ -82,12 +84,14 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let (read, market, unchanged) = args.source.read_with_unchanged("plan")?;
     let Market { types, prices, currency, .. } = market;
     let started = Instant::now();
-    let Planned { plan, preference_cost, solve } = decide(&read, types, args.packing);
+    let Planned { plan, preference_cost, solve } = decide(&read, types.clone(), args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
+    let later = Later::of(&read, &types, args.packing, &plan);
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let then = now.plus(plan.claims.len(), plan.price());
-    let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing));
-    let costs = output::Costs { currency, then, now, unpriced, unchanged };
+    let at_last = later.as_ref().map_or_else(|| then.clone(), |later| later.after(&then));
+    let unchanged = unchanged.map(|unchanged| compared(unchanged, &at_last, args.packing));
+    let costs = output::Costs { currency, then, now, later, unpriced, unchanged };
     let answer = read.answer(match args.output {
         ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times, &read.remarks),
         ReportFormat::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
@@ -103,14 +107,16 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> o
         Ok(read) => read,
         Err(error) => return output::Unchanged::Nothing(error.to_string()),
     };
-    let plan = decide(&read, market.types, packing).plan;
+    let plan = decide(&read, market.types.clone(), packing).plan;
+    let later = Later::of(&read, &market.types, packing, &plan);
     let (now, _) = market.prices.bill(&ClusterState::of(&read.objects));
+    let then = now.plus(plan.claims.len(), plan.price());
     let launched = counted(plan.claims.len(), "new machine");
     let decided = format!("{} of {} pods placed, {launched}, {}", plan.scheduled(), plan.pods, plan.price());
     let hint = "a plan leaves nodes that run as they are: `whittle consolidate` with the same arguments says which would go or be replaced";
     output::Unchanged::Decided(Box::new(output::Difference {
         decided,
-        without: now.plus(plan.claims.len(), plan.price()),
+        without: later.map_or_else(|| then.clone(), |later| later.after(&then)),
         with: with.clone(),
         detail: serde_json::json!({"pods": plan.pods, "scheduled": plan.scheduled()}),
         hint: (0 < now.nodes).then_some(hint),

@@ -1,5 +1,6 @@
 //! A plan as JSON.
 
+use super::later::Later;
 use crate::money::{self, Bill, Currency};
 use crate::schema::Document;
 use crate::source::remarks::{self, Remark};
@@ -23,6 +24,8 @@ pub(crate) struct Costs {
     pub(crate) currency: Currency,
     pub(crate) now: Bill,
     pub(crate) then: Bill,
+    /// What later passes add to that, if pods wait for one.
+    pub(crate) later: Option<Later>,
     /// Which nodes are not counted, and why.
     pub(crate) unpriced: Option<String>,
     /// Without the objects of --changed, if any are given.
@@ -89,7 +92,8 @@ impl Costs {
             return unchanged;
         }
         let unpriced = self.unpriced.iter().map(|line| format!("  {line}\n")).collect::<String>();
-        format!("{}\n{unpriced}{unchanged}", money::change(&self.now, &self.then))
+        let later = self.later.iter().map(|later| format!("{}\n", later.text(&self.now, &self.then))).collect::<String>();
+        format!("{}\n{unpriced}{later}{unchanged}", money::change(&self.now, &self.then))
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -112,6 +116,7 @@ pub(crate) fn json(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
         "solve_ms": millis(times.solve),
         "packing": plan.packing,
         "costs": costs.json(),
+        "later": costs.later.as_ref().map(|later| later.json(&costs.then)),
         "unchanged": costs.unchanged.as_ref().map(Unchanged::json),
         "findings": remarks::json(remarks),
         "nodeClaims": plan.claims.iter().map(claim).collect::<Vec<_>>(),

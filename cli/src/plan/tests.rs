@@ -303,3 +303,43 @@ fn a_report_names_every_machine_and_every_pod_that_is_left_out_with_its_reason()
     let machines = rows.iter().find(|row| row.contains("default/one")).unwrap();
     assert!(machines.starts_with("| 2 | default | large on-demand in ") && machines.contains("default/other"), "{text}");
 }
+
+/// A pod that is to be in the zone of those with `app: near`.
+fn following(name: &str, app: &str, near: &str) -> String {
+    let term = format!("{{topologyKey: topology.kubernetes.io/zone, labelSelector: {{matchLabels: {{app: {near}}}}}}}");
+    pod(name, "12", "").replace("app: web", &format!("app: {app}")).replace(
+        "{containers",
+        &format!("{{affinity: {{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}, containers"),
+    )
+}
+
+#[test]
+fn what_later_passes_launch_for_pods_near_pods_of_this_plan_is_told() {
+    let types = json!([instance_type("small", 2, 0.1), instance_type("large", 16, 0.8)]);
+    let later = |parts: &[&str]| {
+        let read = source::read_text("in.yaml", &joined(parts)).unwrap();
+        let offered = catalog::for_all_pools(&read.objects, catalog::parse(&types.to_string()).unwrap());
+        let plan = decide(&read, offered.clone(), PackingArg::Best).plan;
+        (super::Later::of(&read, &offered, PackingArg::Best, &plan), plan)
+    };
+    let (first, second, third) = (pod("first", "1", ""), following("second", "middle", "web"), following("third", "end", "middle"));
+    let (after, plan) = later(&[POOL, &first, &second, &third]);
+    let after = after.expect("pods follow pods");
+    assert_eq!(placed(&plan), ["first"]);
+    let names: Vec<&str> = after.pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!((names, after.machines, after.price.to_string()), (vec!["second", "third"], 2, "$1.6000/h".to_owned()));
+    let remedies = plan.left_out[0].reason.remedies();
+    assert!(
+        remedies[0].text.starts_with("only time: the affinity selects default/first, whose machine this pass launches"),
+        "{remedies:?}"
+    );
+    let costs = output::Costs { then: crate::money::Bill::default().plus(1, plan.price()), later: Some(after), ..output::Costs::default() };
+    let wanted = "now $0.0000/h (0 nodes) -> then $0.1000/h (1 node): +$73.00 a month\n\
+                  later passes: 2 pods more placed, which are to be near pods of this plan, 2 new machines, $1.6000/h\n\
+                  now $0.0000/h (0 nodes) -> then $1.7000/h (3 nodes): +$1241.00 a month\n";
+    assert_eq!(costs.text(), wanted);
+    let told = costs.later.as_ref().map(|later| later.json(&costs.then));
+    assert_eq!(told, Some(json!({"pods": ["default/second", "default/third"], "launched": 2, "nodes": 3, "price": 1.7})));
+    // Whom no pod of this plan is near waits for something else.
+    assert!(later(&[POOL, &first, &following("alone", "end", "absent")]).0.is_none());
+}

@@ -5,7 +5,7 @@ use crate::money::Currency;
 use crate::source::unique;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::ops::Range;
 use whittle_api::words;
@@ -29,6 +29,8 @@ pub(super) struct Ledger {
     simulated: Vec<(Range<usize>, Option<Timestamp>)>,
     /// Digests of the outcomes.
     outcomes: BTreeSet<u64>,
+    /// By the id of a command: where its first entry is.
+    places: BTreeMap<String, (String, usize)>,
 }
 
 impl Ledger {
@@ -124,7 +126,9 @@ impl Ledger {
             return;
         }
         let (before, number) = (self.entries.len(), self.outcomes.len());
+        let of_others = std::mem::take(&mut self.places);
         self.take(place, entries);
+        self.places = of_others;
         for entry in self.entries.iter_mut().skip(before).filter(|entry| !entry.id.is_empty()) {
             entry.id = format!("{number}/{}", entry.id);
         }
@@ -186,9 +190,27 @@ impl Ledger {
 
     fn add_entry(&mut self, place: &str, value: Value) {
         match serde_json::from_value::<LedgerEntry>(value) {
-            Ok(entry) => self.entries.push(printable(entry)),
+            Ok(entry) => self.add(place, printable(entry)),
             Err(error) => self.fail(format!("{place} is no ledger entry: {}", plain(error))),
         }
+    }
+}
+
+impl Ledger {
+    /// Adds an entry. Of those with one id the first counts: whoever writes a decision again says the same of its money.
+    fn add(&mut self, place: &str, entry: LedgerEntry) {
+        if !entry.id.is_empty() {
+            let (first, at) = self.places.entry(entry.id.clone()).or_insert_with(|| (place.to_owned(), self.entries.len()));
+            let other = self.entries.get(*at);
+            if other.is_some_and(|other| {
+                (other.before_nanos, other.after_nanos, &other.nodes) != (entry.before_nanos, entry.after_nanos, &entry.nodes)
+            }) {
+                let first = first.clone();
+                self.fail(format!("{place} has the id of {first}, {:?}, with other nodes or prices: it is not counted", entry.id));
+                return;
+            }
+        }
+        self.entries.push(entry);
     }
 }
 

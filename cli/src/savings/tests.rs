@@ -60,6 +60,16 @@ fn other_decisions_are_skipped_and_duplicate_entries_counted_once() {
 }
 
 #[test]
+fn an_entry_of_a_known_id_with_another_price_is_told_and_not_counted() {
+    let both = json!([record("a", 2_000_000_000, 0), record("a", 9_000_000_000, 0)]).to_string();
+    let told = summary(&both, Output::Json);
+    let whole: Value = serde_json::from_str(&told.text).unwrap();
+    assert_eq!((told.status, whole["commands"].as_u64()), (1, Some(1)));
+    let wanted = "standard input: value 1, item 2 has the id of standard input: value 1, item 1, \"a\", with other nodes or prices: it is not counted";
+    assert_eq!(told.faults, [wanted]);
+}
+
+#[test]
 fn what_was_done_at_another_time_is_not_denied_and_an_item_without_data_is_refused() {
     let before = "2025-01-01T00:00:00Z".parse().unwrap();
     let args = SavingsArgs { until: Some(before), ..args() };

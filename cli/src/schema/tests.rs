@@ -9,12 +9,20 @@ use clap::Parser as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A pod that is too large for the types that the pool's limit leaves.
+/// A pod that is too large for the types that the pool's limit leaves, and one that is to be near a pod that gets a machine.
 const LIMITED: &str = "
 {apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default}, spec: {limits: {cpu: 2}, template: {spec: {requirements: [],
   nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, resources: {requests: {cpu: 1950m}}}]}}
+---
+{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: other}, spec: {template: {spec: {requirements: [], taints: [{key: a, effect: NoSchedule}],
+  nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: near}, spec: {containers: [{name: c}], tolerations: [{key: a, operator: Exists}], affinity: {podAffinity: {
+  requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: topology.kubernetes.io/zone, labelSelector: {matchLabels: {app: first}}}]}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: first, labels: {app: first}}, spec: {containers: [{name: c}], tolerations: [{key: a, operator: Exists}]}}
 ---
 {apiVersion: batch/v1, kind: CronJob, metadata: {name: nightly}}
 ";

@@ -413,7 +413,12 @@ impl MetadataDefaults {
             meta.uid = format!("uid-{:08}", self.position);
         }
         if meta.creation_timestamp.is_none() {
-            meta.creation_timestamp = Some(self.now - SignedDuration::from_hours(24));
+            meta.creation_timestamp = Some(assumed_creation(self.now));
         }
     }
+}
+
+/// When an object was created that does not say it, for decisions at `now`.
+pub(crate) fn assumed_creation(now: Timestamp) -> Timestamp {
+    now - SignedDuration::from_hours(24)
 }

@@ -40,10 +40,10 @@ pub use error::ReadError;
 pub use expansion::Replicas;
 pub(crate) use expansion::planned_deployment;
 use manifests::Layers;
-pub(crate) use manifests::read_over;
 #[cfg(test)]
 pub(crate) use manifests::read_stored;
 pub use manifests::{Expansion, Manifests, read, read_text};
+pub(crate) use manifests::{assumed_creation, read_over};
 pub(crate) use market::{Market, PriceList};
 pub use offers::Offers;
 use offers::refuse_classes;

@@ -66,8 +66,9 @@ fn waiting(view: &View, now: Timestamp) -> Option<String> {
 
 /// Machines that do not get on.
 fn machines(view: &View, now: Timestamp) -> Vec<String> {
-    let named = |state: &dyn Fn(State) -> bool, since: SignedDuration| {
-        let is_late = |created: Option<Timestamp>| created.is_some_and(|created| now.duration_since(created) > since);
+    let named = |state: &dyn Fn(State) -> bool, after: Option<SignedDuration>| {
+        let is_older = |than, created: Option<Timestamp>| created.is_some_and(|created| now.duration_since(created) > than);
+        let is_late = |created| after.is_none_or(|after| is_older(after, created));
         let found = view.machines.iter().filter(|machine| state(machine.state) && is_late(machine.created));
         found.map(|machine| machine.name.as_str()).collect::<Vec<_>>()
     };
@@ -76,7 +77,7 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
         few => few.join(", "),
     };
     let mut out = Vec::new();
-    let late = named(&|state| matches!(state, State::Launching | State::Joining | State::Starting), JOINING_MAX);
+    let late = named(&|state| matches!(state, State::Launching | State::Joining | State::Starting), Some(JOINING_MAX));
     if !late.is_empty() {
         out.push(format!(
             "{} for more than {} minutes: {}; `kubectl describe nodeclaim` says how far they are",
@@ -85,7 +86,7 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
             list(&late)
         ));
     }
-    let unready = named(&|state| state == State::NotReady, SignedDuration::ZERO);
+    let unready = named(&|state| state == State::NotReady, None);
     if !unready.is_empty() {
         let verb = if unready.len() == 1 { "is" } else { "are" };
         out.push(format!("{} {verb} not ready: {}; `kubectl describe node` says why", counted(unready.len(), "node"), list(&unready)));

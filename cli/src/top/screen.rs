@@ -117,7 +117,7 @@ impl Screen {
             Sort::Price => machines.sort_by_key(|machine| Reverse(machine.price)),
             Sort::Cpu => machines.sort_by_key(|machine| per_mille(machine, "cpu")),
             Sort::Memory => machines.sort_by_key(|machine| per_mille(machine, "memory")),
-            Sort::Age => machines.sort_by_key(|machine| machine.created),
+            Sort::Age => machines.sort_by_key(|machine| (machine.created.is_none(), machine.created)),
         }
         let names = ["NODE", "CPU", "", "MEMORY", "", "PODS", "TYPE", "CAPACITY", "ZONE", "NODEPOOL", "PRICE", "AGE", "STATE"];
         let header: Line = names.iter().map(|name| ((*name).to_owned(), Ink::Bold)).collect();

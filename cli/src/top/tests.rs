@@ -53,6 +53,7 @@ fn every_machine_has_its_state_its_use_and_its_price() {
     assert!(of_a.contains("m5.large  on-demand  eu-west-1a  default") && of_a.contains("$0.0960/h  33d  deleting"), "{text}");
     assert!(row("b ").ends_with("cordoned") && !row("b ").contains("on-demand"), "{text}");
     assert!(row("default-2").ends_with("launching"), "{text}");
+    assert!(view.machines.iter().all(|machine| machine.created.is_some() == (machine.name == "a")), "no age is invented: {view:?}");
     assert!(text.starts_with("3 nodes (1 launching, 1 cordoned, 1 deleting), 1 pod; $0.0960/h ($70.08 a month), without 1 node"), "{text}");
     assert!(text.contains("CPU    ███░░░░░░░  25 %: 1.5 of 6.0 requested"), "{text}");
 }

@@ -492,7 +492,14 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
         counts: counts.domains.iter().map(|(v, n)| (problem.names.val_name(*v).to_owned(), *n)).collect(),
         pod_domains: text_of(relaxation.strict),
         node_domains: text_of(set),
+        follows: matches!(group.kind, GroupKind::Affinity).then(|| first_selected(problem, state, id)).flatten(),
     }
+}
+
+/// A pod that a group selects and for which a machine is launched: the first by name.
+fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<String> {
+    let selected = |pod: &&PodId| problem.classes[problem.class_of[**pod]].counted_by.contains(&id);
+    state.claims.iter().flat_map(|claim| &claim.pods).filter(selected).map(|pod| problem.pods[*pod].metadata.key()).min()
 }
 
 /// What the instance types lack, how many each constraint rules out, and the nearest miss; `None` if some type fits.

@@ -153,6 +153,9 @@ pub enum Cause {
         counts: Vec<(String, u32)>,
         pod_domains: String,
         node_domains: String,
+        /// A pod (`namespace/name`) that the refusing affinity selects, for which this pass launches a machine: which domain that is in is
+        /// known once it is launched.
+        follows: Option<String>,
     },
     InstanceTypes {
         finding: Finding,

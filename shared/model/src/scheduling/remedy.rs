@@ -131,6 +131,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             }
             (inner, None) => of_cause(rejection, inner)?,
         },
+        Cause::Topology { key, follows: Some(pod), .. } => of_following(pod, key),
         Cause::Topology { kind, key, counts, of_others, .. } => match *kind {
             "topology spread" if counts.is_empty() => {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
@@ -160,6 +161,11 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
     })
+}
+
+/// What gives a pod a place that is to be near `pod`, for which this pass launches a machine.
+fn of_following(pod: &str, key: &str) -> String {
+    format!("only time: the affinity selects {pod}, whose machine this pass launches; once its {key} is known, a later pass takes this pod")
 }
 
 fn of_hostname() -> String {
@@ -348,7 +354,18 @@ mod tests {
         );
         let spread = |counts| {
             let (pod_domains, node_domains) = ("Exists".to_owned(), "Exists".to_owned());
-            told(Cause::Topology { kind: "topology spread", of_others: false, key: "rack".into(), counts, pod_domains, node_domains }, None)
+            told(
+                Cause::Topology {
+                    kind: "topology spread",
+                    of_others: false,
+                    key: "rack".into(),
+                    counts,
+                    pod_domains,
+                    node_domains,
+                    follows: None,
+                },
+                None,
+            )
         };
         assert!(spread(Vec::new()).starts_with("the label rack in its spec.template.metadata.labels"));
         assert!(spread(vec![("a".into(), 1)]).starts_with("another domain of rack in its requirements, a larger maxSkew"));
