@@ -72,7 +72,7 @@ pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
         "pool.yaml",
         &manifests::pool("on-demand", &REQUIREMENTS, "{consolidationPolicy: WhenEmpty, consolidateAfter: Never}"),
     )?;
-    let replicas = nodes * PODS_PER_NODE / APPS;
+    let replicas = (nodes * PODS_PER_NODE).div_ceil(APPS);
     for app in 0..APPS {
         session.apply_text("app.yaml", &manifests::deployment(app, replicas, 400, 256))?;
         session.apply_text("budget.yaml", &budget(app))?;

@@ -8,9 +8,15 @@ use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, condit
 use whittle_sim::cluster::admission::{request_windows_address, switches_windows_addresses_on};
 use whittle_units::Timestamp;
 
+/// PriorityClasses that every cluster has, and their values.
+pub(super) const BUILT_IN_PRIORITIES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
 /// Sets fields that depend on other objects.
 pub(super) fn complete(objects: &mut ClusterObjects, settings: &Settings) {
-    let priorities: BTreeMap<String, i32> = objects.priority_classes.iter().map(|c| (c.metadata.name.clone(), c.value)).collect();
+    let built_in = BUILT_IN_PRIORITIES.map(|(name, value)| (name.to_owned(), value));
+    let own = objects.priority_classes.iter().map(|c| (c.metadata.name.clone(), c.value));
+    let priorities: BTreeMap<String, i32> = built_in.into_iter().chain(own).collect();
     let default_priority = objects.priority_classes.iter().find(|c| c.global_default).map(|c| c.value);
     let has_windows_addresses = objects.config_maps.iter().any(switches_windows_addresses_on);
     for pod in &mut objects.pods {

@@ -201,6 +201,7 @@ impl Reading<'_> {
         let mut remarks = ignored(&found);
         remarks.extend(gated(&found));
         remarks.extend(other_schedulers(&found));
+        remarks.extend(unknown_priorities(&found));
         remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if !found.objects.node_overlays.is_empty() {
@@ -308,6 +309,22 @@ fn other_schedulers(read: &Manifests) -> Vec<Remark> {
         Remark::note(format!("{wait} for the scheduler {name:?} (spec.schedulerName): planned as if it bound pods as Kubernetes' own does"))
     };
     pods.into_iter().map(told).collect()
+}
+
+/// PriorityClasses that pods name and that are not given, if nothing else says what they are worth.
+fn unknown_priorities(read: &Manifests) -> Vec<Remark> {
+    let given = read.objects.priority_classes.iter().map(|class| class.metadata.name.as_str());
+    let known: BTreeSet<&str> = given.chain(complete::BUILT_IN_PRIORITIES.map(|(name, _)| name)).chain([""]).collect();
+    let mut pods: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in read.objects.pods.iter().filter(|pod| pod.spec.priority == Some(0) && !pod.is_terminal()) {
+        *pods.entry(&pod.spec.priority_class_name).or_default() += 1;
+    }
+    let unknown = pods.into_iter().filter(|(name, _)| !known.contains(name));
+    let told = |(name, pods)| {
+        let count = if pods == 1 { "1 pod that names it counts".to_owned() } else { format!("{pods} pods that name it count") };
+        Remark::note(format!("PriorityClass {name:?} is not given: {count} as of priority 0"))
+    };
+    unknown.map(told).collect()
 }
 
 /// NodePools whose machine cost is invalid.

@@ -41,6 +41,11 @@ fn what_is_planned_otherwise_than_it_may_come_is_said() {
         "{}",
         err(&volcano)
     );
+    for (class, told) in [("gold", true), ("system-cluster-critical", false)] {
+        let named = planned(&format!("{}{}", pods(&format!("priorityClassName: {class}")), pool("")));
+        let note = format!("note: PriorityClass \"{class}\" is not given: 1 pod that names it counts as of priority 0");
+        assert_eq!((err(&named).contains(&note), out(&named).starts_with("1 of 1 pods placed")), (told, true), "{}", err(&named));
+    }
     let terms = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}";
     let empty = planned(&format!("{}{}", pods(terms), pool("")));
     assert!(out(&empty).starts_with("0 of 1 pods placed") && out(&empty).contains("an empty term matches no node"), "{}", out(&empty));
