@@ -31,7 +31,7 @@ const WORK_DIVISOR: u64 = 2;
 const STRATEGY_PODS_MAX: usize = 4_000;
 
 /// With more pods than this, the strategies are tried with one guess of what machines cost besides.
-const SECOND_LOOK_PODS_MAX: usize = 500;
+const SECOND_LOOK_PODS_MAX: usize = 2_000;
 
 /// The name of Karpenter's packing.
 const KARPENTER: &str = "first fit";
