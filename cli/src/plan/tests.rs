@@ -343,3 +343,55 @@ fn what_later_passes_launch_for_pods_near_pods_of_this_plan_is_told() {
     // Whom no pod of this plan is near waits for something else.
     assert!(later(&[POOL, &first, &following("alone", "end", "absent")]).0.is_none());
 }
+
+/// A NodePool with these requirements, and with more fields of its spec and of its machines.
+fn pool(name: &str, requirements: &str, spec: &str, template: &str) -> String {
+    POOL.replace("metadata: {name: default}", &format!("metadata: {{name: {name}}}"))
+        .replace("requirements: []", &format!("requirements: [{requirements}]{template}"))
+        .replace("spec: {template", &format!("spec: {{{spec}template"))
+}
+
+/// The remedies of all pods that have no place.
+fn remedies(parts: &[&str], types: &Value) -> Vec<String> {
+    let plan = plan_of(&joined(parts), types);
+    plan.left_out.iter().flat_map(|left| left.reason.remedies()).map(|remedy| remedy.text).collect()
+}
+
+#[test]
+fn the_remedies_of_a_spread_name_the_zone_to_exclude_and_what_other_types_would_cost() {
+    let mut rare = instance_type("rare", 64, 5.0);
+    rare["architecture"] = json!("arm64");
+    rare["offerings"].as_array_mut().unwrap().truncate(1);
+    rare["offerings"][0]["Requirements"][1]["values"] = json!(["c"]);
+    let types = json!([instance_type("small", 2, 0.1), rare]);
+    let spread = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}";
+    let pods: Vec<String> = ["a", "b", "c"]
+        .map(|name| pod(name, "1", "").replace("spec: {", &format!("spec: {{topologySpreadConstraints: [{spread}], ")))
+        .into();
+    let of = |own: &str| joined(&[&pool("default", own, "", ""), &pods[0], &pods[1], &pods[2]]);
+    let amd64 = "{key: kubernetes.io/arch, operator: In, values: [amd64]}";
+    let told = remedies(&[&of(amd64)], &types);
+    let wanted = "topology.kubernetes.io/zone NotIn [c] in its requirements, or its spec.template not requiring kubernetes.io/arch In [amd64] \
+                  (then from $5.0000/h on)";
+    assert_eq!(told, [wanted]);
+    let excluded = format!("{amd64}, {{key: topology.kubernetes.io/zone, operator: NotIn, values: [c]}}");
+    assert!(plan_of(&of(&excluded), &types).left_out.is_empty(), "the remedy helps");
+    // Where one of several empty zones has a type, nothing else is asked for than what is in the way.
+    let first = of(&format!("{amd64}, {{key: topology.kubernetes.io/zone, operator: In, values: [a]}}"));
+    let second = pool("other", amd64, "", ", taints: [{key: t, effect: NoSchedule}]");
+    let told = remedies(&[&first, &second], &types);
+    assert!(told.contains(&"a pod that tolerates t:NoSchedule, or its spec.template.spec.taints without it".to_owned()), "{told:?}");
+}
+
+#[test]
+fn limits_that_are_in_the_way_of_a_remedy_are_named_with_it() {
+    let types = json!([instance_type("small", 2, 0.1), instance_type("large", 16, 0.8)]);
+    let small = "{key: node.kubernetes.io/instance-type, operator: In, values: [small]}";
+    let limited = pool("default", small, "limits: {cpu: 8}, ", "");
+    let large = pod("large", "4", "").replace("spec: {", "spec: {nodeSelector: {node.kubernetes.io/instance-type: large}, ");
+    let told = remedies(&[&limited, &large], &types);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].ends_with("; and besides a higher spec.limits.cpu"), "{told:?}");
+    let told = remedies(&[&limited, &pod("huge", "12", "")], &types);
+    assert!(told[0].ends_with("; and besides a higher spec.limits.cpu"), "{told:?}");
+}

@@ -5,8 +5,7 @@ use super::bits::Bits;
 use super::ids::{CatalogId, DimId, GroupId, IdVec, Key, PoolId, SetId, TypeId};
 use super::pod::{Class, Relaxation};
 use super::problem::Problem;
-use super::state::State;
-use super::topology::{AllowedDomains, TopologyQuery, TopologyTarget};
+use super::topology::{AllowedDomains, Counts, TopologyQuery, TopologyTarget};
 use whittle_model::pods::HostPort;
 use whittle_model::requirements::Allowed;
 use whittle_model::scheduling::NearestMiss;
@@ -20,18 +19,30 @@ pub(crate) enum NoDomain {
     Undefined(Key),
 }
 
-/// The requirements after topology.
-pub(crate) fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, NoDomain> {
+/// So many combinations of domains are looked at.
+const TRIES_MAX: usize = 16;
+
+/// The requirements after topology, for each domain that it may choose; `counts` are the pods of each group.
+pub(crate) fn in_topology(
+    problem: &mut Problem<'_>,
+    counts: &IdVec<GroupId, Counts>,
+    relaxation: &Relaxation,
+    set: SetId,
+) -> Result<Vec<SetId>, NoDomain> {
     let mut allowed_domains: Vec<AllowedDomains> = Vec::new();
-    let query = TopologyQuery { groups: &problem.groups, counts: &state.counts, sets: &problem.sets };
+    let query = TopologyQuery { groups: &problem.groups, counts, sets: &problem.sets };
     query.check(relaxation, TopologyTarget { host: None, set }, &mut allowed_domains).map_err(|refused| NoDomain::Group(refused.group))?;
-    let mut out = set;
+    let mut out = vec![set];
     for domains in &allowed_domains {
         if problem.sets.get(set).get(&domains.key).is_none() && !problem.well_known.contains(&domains.key) {
             return Err(NoDomain::Undefined(domains.key));
         }
-        let allowed = if domains.pick { Allowed::one(domains.vals[0]) } else { Allowed::one_of(domains.vals.iter().copied()) };
-        out = problem.sets.narrow(out, domains.key, &allowed);
+        let ways: Vec<_> = match domains.pick {
+            true => domains.vals.iter().map(|val| Allowed::one(*val)).collect(),
+            false => vec![Allowed::one_of(domains.vals.iter().copied())],
+        };
+        let narrowed = ways.iter().flat_map(|allowed| out.iter().map(move |set| (*set, allowed)));
+        out = narrowed.take(TRIES_MAX).map(|(set, allowed)| problem.sets.narrow(set, domains.key, allowed)).collect();
     }
     Ok(out)
 }

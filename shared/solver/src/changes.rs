@@ -2,19 +2,24 @@
 
 use super::alone::{self, DaemonFit};
 use super::bits::Bits;
-use super::ids::{CatalogId, Key, PoolId, SetId};
-use super::intern::{LabelsOf, Set};
+use super::ids::{CatalogId, GroupId, Key, PoolId, SetId};
+use super::intern::{LabelsOf, Set, Val};
 use super::pod::{Class, Relaxation, allows_unnamed_host};
 use super::pools::{Pool, Template};
 use super::problem::Problem;
 use super::state::State;
+use super::topology::GroupKind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::requirements::Allowed;
 use whittle_model::scheduling::{Change, Changes, ClassChange, Meant};
+use whittle_units::Price;
 
 /// Of so many keys on each side it is tried what would be without them: those that the most types do not meet.
 const KEYS_MAX: usize = 12;
+
+/// With more groups of topology than this it is not tried what would be without some of their domains.
+const GROUPS_MAX: usize = 2_000;
 
 /// Labels that the NodePool gives by its name, or that say how far a node has come.
 const OWN_LABELS: [&str; 4] = [labels::NODE_POOL, labels::PROVISIONER_NAME, labels::REGISTERED, labels::INITIALIZED];
@@ -53,19 +58,98 @@ impl Ask<'_> {
         self.changes_for(problem, state, all)
     }
 
+    /// With types within the NodePool's limits, or else with any: then the limits are in the way besides.
     fn changes_for(self, problem: &mut Problem<'_>, state: &State, room: Bits) -> (Changes, Vec<Self>) {
+        let mut within = room.clone();
+        let limits = self.limits(problem, state, &mut within);
+        let (changes, after) = self.changes_among(problem, state, &within);
+        if limits.is_empty() || !after.is_empty() {
+            return (changes, after);
+        }
+        let (changes, after) = self.changes_among(problem, state, &room);
+        let limits = if after.is_empty() { Vec::new() } else { limits };
+        (Changes { limits, ..changes }, after)
+    }
+
+    fn changes_among(self, problem: &mut Problem<'_>, state: &State, room: &Bits) -> (Changes, Vec<Self>) {
         let (pool, pod) = self.sides(problem);
-        let mut enough: Vec<Vec<Side>> = [&pool, &pod].into_iter().filter_map(|sides| self.least(problem, state, &room, sides)).collect();
+        let mut enough: Vec<Vec<Side>> = [&pool, &pod].into_iter().filter_map(|sides| self.least(problem, state, room, sides)).collect();
         if enough.is_empty() {
-            enough.extend(self.least(problem, state, &room, &[pool, pod].concat()));
+            enough.extend(self.least(problem, state, room, &[pool, pod].concat()));
         }
         let of_class = self.of_class(problem, &enough);
         let mut after: Vec<Self> = enough.iter().map(|sides| self.without(problem, sides)).collect();
-        let enough = enough.iter().map(|sides| self.change(problem, sides)).collect();
+        let told = |(sides, after): (&Vec<Side>, &Self)| {
+            let price = after.price(problem, state, room).map(Price::from_nanos);
+            Change { price, ..self.change(problem, sides) }
+        };
+        let enough = enough.iter().zip(&after).map(told).collect();
         let elsewhere = self.without_volumes();
-        let another_volume = self.has_volumes() && elsewhere.takes(problem, state, &room);
+        let another_volume = self.has_volumes() && elsewhere.takes(problem, state, room);
         after.extend(another_volume.then_some(elsewhere));
-        (Changes { enough, of_class, waits: self.waits(problem, state, &room), another_volume, other_domain: false }, after)
+        (Changes { enough, of_class, waits: self.waits(problem, state, room), another_volume, ..Changes::default() }, after)
+    }
+
+    /// Leaves only types within what is left of the NodePool's limits; the names of those that exclude any.
+    fn limits(self, problem: &Problem<'_>, state: &State, types: &mut Bits) -> Vec<String> {
+        let catalog = &problem.catalogs[problem.pools[self.pool].catalog];
+        let mut out = Vec::new();
+        for (dim, left) in state.limits[self.pool].enumerate().filter_map(|(dim, left)| Some((dim, (*left)?))) {
+            let before = types.count();
+            catalog.keep_no_larger(dim, left, types);
+            out.extend((types.count() < before).then(|| problem.dims.names[dim].clone()));
+        }
+        out
+    }
+
+    /// Domains of a spread without pods and without a type for this one: those that the NodePool should exclude, if that is enough.
+    pub(crate) fn excluded(self, problem: &mut Problem<'_>, state: &State) -> Option<(String, Vec<String>)> {
+        if state.counts.len() > GROUPS_MAX {
+            return None;
+        }
+        let (at, mut room) = (problem.pools[self.pool].catalog, self.room(problem));
+        self.limits(problem, state, &mut room);
+        let merged = problem.merge(self.template, self.pod, LabelsOf::NewNode)?;
+        let spreads = |group: &GroupId| matches!(problem.groups[*group].kind, GroupKind::Spread { .. }) && !problem.groups[*group].by_host;
+        let groups: Vec<GroupId> = self.relaxation.owned.iter().copied().filter(spreads).collect();
+        let key = problem.groups[*groups.first()?].key;
+        let empty: Vec<Val> = state.counts[groups[0]].domains.iter().filter(|(_, count)| *count == 0).map(|(val, _)| *val).collect();
+        let mut bad: Vec<Val> = Vec::new();
+        for val in empty {
+            let set = problem.sets.narrow(merged, key, &Allowed::one(val));
+            if !problem.view(at, set).usable.intersects(&room) && self.is_of_this_pool(problem, key, val) {
+                bad.push(val);
+            }
+        }
+        let mut counts = state.counts.clone();
+        let of_key = groups.iter().filter(|group| problem.groups[**group].key == key);
+        of_key.for_each(|group| bad.iter().for_each(|val| counts[*group].forget(*val)));
+        let sets = alone::in_topology(problem, &counts, self.relaxation, merged).ok()?;
+        let helps = !bad.is_empty() && sets.into_iter().any(|set| problem.view(at, set).usable.intersects(&room));
+        let name = |val: &Val| problem.names.val_name(*val).to_owned();
+        helps.then(|| (problem.names.key_name(key).to_owned(), bad.iter().map(name).collect()))
+    }
+
+    /// Whether nothing else makes a domain known: no other NodePool, and no node.
+    fn is_of_this_pool(self, problem: &Problem<'_>, key: Key, val: Val) -> bool {
+        let (name, domain) = (problem.names.key_name(key), problem.names.val_name(val));
+        let of_other =
+            |pool: PoolId| pool != self.pool && problem.sets.get(problem.pools[pool].set).get(&key).is_none_or(|allowed| allowed.has(&val));
+        !problem.pools.ids().any(of_other)
+            && !problem.state_nodes.iter().any(|node| node.labels().get(name).is_some_and(|own| own == domain))
+    }
+
+    /// The price of the cheapest type that takes the pod.
+    fn price(self, problem: &mut Problem<'_>, state: &State, room: &Bits) -> Option<u64> {
+        let at = problem.pools[self.pool].catalog;
+        let sets = self.sets(problem, state);
+        let price = |set| {
+            let view = problem.view(at, set);
+            let mut types = view.usable.clone();
+            types.intersect_with(room);
+            view.cheapest(&types).map(|(_, price)| price)
+        };
+        sets.into_iter().filter_map(price).min()
     }
 
     /// What of the NodePool and what of the pod may go.
@@ -119,10 +203,11 @@ impl Ask<'_> {
     }
 
     /// A smallest part of `sides` without which a type takes the pod, if all of them are enough.
+    /// Of those that are enough alone, the one with the cheapest machine.
     fn least(self, problem: &mut Problem<'_>, state: &State, room: &Bits, sides: &[Side]) -> Option<Vec<Side>> {
         least(sides, |sides| {
             let changed = self.without(problem, sides);
-            changed.takes(problem, state, room)
+            changed.price(problem, state, room)
         })
     }
 
@@ -155,7 +240,12 @@ impl Ask<'_> {
                 new.map(|place| problem.merge(merged, place.set, LabelsOf::NewNode)).collect()
             }
         };
-        places.into_iter().flatten().filter_map(|set| alone::in_topology(problem, state, self.relaxation, set).ok()).collect()
+        places
+            .into_iter()
+            .flatten()
+            .filter_map(|set| alone::in_topology(problem, &state.counts, self.relaxation, set).ok())
+            .flatten()
+            .collect()
     }
 
     /// Whether a type with room for the pod meets everything and is to be had.
@@ -234,6 +324,13 @@ impl Ask<'_> {
             out.extend(of(place.set, &|_| true));
         }
         out.dedup();
+        // EC2 boots Windows on amd64 alone.
+        let arch = problem.names.known_key(labels::ARCH).into_iter();
+        let archs = |set: SetId| arch.clone().filter_map(move |key| Some(problem.names.spell_vals(problem.sets.get(set).get(&key)?)));
+        let is_amd64 = |set| archs(set).all(|arch| arch.has(&"amd64".to_owned()));
+        let boots =
+            |change: &ClassChange| *change != ClassChange::Os("windows".to_owned()) || is_amd64(self.template) && is_amd64(self.pod);
+        out.retain(boots);
         out
     }
 }
@@ -241,20 +338,24 @@ impl Ask<'_> {
 /// Which requirements of a NodePool that has no type could go so that it has one.
 pub(crate) fn of_template(problem: &mut Problem<'_>, source: &NodePool, template: Template) -> Changes {
     let keys = droppable(problem, source, template.catalog, template.set);
-    let has_types = |without: &[Key]| {
-        let mut set = problem.sets.get(template.set).clone();
-        without.iter().for_each(|key| drop(set.remove(key)));
-        let set = problem.sets.id(set);
-        !problem.view(template.catalog, set).usable.is_empty()
-    };
-    let Some(least) = least(&keys, has_types) else { return Changes::default() };
+    let Some(least) = least(&keys, |without| price_without(problem, template, without)) else { return Changes::default() };
+    let price = price_without(problem, template, &least).map(Price::from_nanos);
     let set = problem.sets.get(template.set);
     let told = |key: &Key| {
         let values = set.get(key).map(|allowed| problem.names.spell_vals(allowed).text()).unwrap_or_default();
         (problem.names.key_name(*key).to_owned(), values)
     };
-    let change = Change { drop: least.iter().map(told).collect(), ..Change::default() };
+    let change = Change { drop: least.iter().map(told).collect(), price, ..Change::default() };
     Changes { enough: vec![change], ..Changes::default() }
+}
+
+/// The price of the cheapest type of a NodePool without some of its requirements.
+fn price_without(problem: &mut Problem<'_>, template: Template, without: &[Key]) -> Option<u64> {
+    let mut set = problem.sets.get(template.set).clone();
+    without.iter().for_each(|key| drop(set.remove(key)));
+    let set = problem.sets.id(set);
+    let view = problem.view(template.catalog, set);
+    view.cheapest(&view.usable).map(|(_, price)| price)
 }
 
 /// Those values of `meant` with which the NodePool has a type.
@@ -278,18 +379,19 @@ pub(crate) fn helpful(problem: &mut Problem<'_>, template: Template, meant: Vec<
     if out.iter().any(|one| one.values.is_empty()) { Vec::new() } else { out }
 }
 
-/// A smallest part of `all` that is enough, if all together are: preferably one alone.
-fn least<T: Copy + PartialEq>(all: &[T], mut enough: impl FnMut(&[T]) -> bool) -> Option<Vec<T>> {
-    if all.is_empty() || !enough(all) {
+/// A smallest part of `all` that has a price, if all together have one: preferably one alone, the cheapest.
+fn least<T: Copy + PartialEq>(all: &[T], mut price: impl FnMut(&[T]) -> Option<u64>) -> Option<Vec<T>> {
+    if all.is_empty() || price(all).is_none() {
         return None;
     }
-    if let Some(one) = all.iter().find(|one| enough(&[**one])) {
-        return Some(vec![*one]);
+    let alone = all.iter().filter_map(|one| Some((price(&[*one])?, *one)));
+    if let Some((_, one)) = alone.min_by_key(|(price, _)| *price) {
+        return Some(vec![one]);
     }
     let mut left = all.to_vec();
     for one in all {
         let fewer: Vec<T> = left.iter().copied().filter(|other| other != one).collect();
-        if enough(&fewer) {
+        if price(&fewer).is_some() {
             left = fewer;
         }
     }

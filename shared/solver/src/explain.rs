@@ -14,14 +14,15 @@ use super::pools::{Template, UnusablePool};
 use super::problem::Problem;
 use super::state::State;
 use super::topology::GroupKind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Conflict, Operator};
 use whittle_model::scheduling::{
-    Cause, Changes, ClassChange, Finding, LimitLeft, Meant, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready, meant_key,
+    Cause, Changes, ClassChange, Finding, Follows, LimitLeft, Meant, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready,
+    meant_key,
 };
 use whittle_units::{Quantity, Resources};
 
@@ -46,6 +47,7 @@ pub(crate) fn reasons(problem: &mut Problem<'_>, outcome: &Outcome, unusable: &[
     let mut out = Vec::with_capacity(outcome.unplaced.len());
     let mut explained = 0;
     let views_max = problem.views.len() + TRIED_VIEWS_MAX;
+    problem.followers = followers(problem, outcome);
     for (entry, error) in &outcome.unplaced {
         let reserved = matches!(error, Some(FitError::Reserved { .. }));
         let reason = match known.get(&(entry.class, reserved)) {
@@ -277,6 +279,8 @@ fn explain_requirements(
     if let Cause::Topology { key, .. } = &found.cause {
         let key = problem.names.key(key);
         changes.other_domain = ask.has_other_domain(problem, key);
+    } else if !ask.has_volumes() {
+        changes.excluded = ask.excluded(problem, state);
     }
     Some(PoolRejection { changes: Some(changes), besides, ..found })
 }
@@ -378,13 +382,20 @@ fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types:
         }
         match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
-            Ok(set) => {
-                let (found, mut ruled_out, nearest) = explain_types(problem, class, pool, types, set)?;
+            Ok(sets) => {
+                let mut first = None;
+                for set in &sets {
+                    // In one domain is a type, or in none.
+                    let found = explain_types(problem, class, pool, types, *set)?;
+                    first.get_or_insert(found);
+                }
+                let (found, mut ruled_out, nearest) = first?;
                 if let Some(place) = places.get(at) {
                     mark_volumes(problem, place.set, &mut ruled_out);
                 }
                 let all = problem.pools[pool].types.clone();
-                let limited = types.count() < all.count() && explain_types(problem, class, pool, &all, set).is_none();
+                let limited =
+                    types.count() < all.count() && sets.iter().any(|set| explain_types(problem, class, pool, &all, *set).is_none());
                 let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
                 cause = Some(PoolRejection { ruled_out, nearest, limits, ..plain(found) });
             }
@@ -466,8 +477,8 @@ fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<Str
 }
 
 /// The requirements after topology, or what refuses.
-fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<SetId, Cause> {
-    alone::in_topology(problem, state, relaxation, set).map_err(|refusal| match refusal {
+fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<Vec<SetId>, Cause> {
+    alone::in_topology(problem, &state.counts, relaxation, set).map_err(|refusal| match refusal {
         NoDomain::Group(group) => topology_cause(problem, state, relaxation, set, group),
         NoDomain::Undefined(key) => {
             let key = problem.names.key_name(key).to_owned();
@@ -496,10 +507,40 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
     }
 }
 
-/// A pod that a group selects and for which a machine is launched: the first by name.
-fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<String> {
+/// A pod that a group selects and that gets a place sooner: the first by name.
+fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<Follows> {
     let selected = |pod: &&PodId| problem.classes[problem.class_of[**pod]].counted_by.contains(&id);
-    state.claims.iter().flat_map(|claim| &claim.pods).filter(selected).map(|pod| problem.pods[*pod].metadata.key()).min()
+    let first = |pods: &mut dyn Iterator<Item = &PodId>| pods.filter(selected).map(|pod| problem.pods[*pod].metadata.key()).min();
+    let launched = first(&mut state.claims.iter().flat_map(|claim| &claim.pods)).map(Follows::Launched);
+    launched.or_else(|| first(&mut problem.followers.iter()).map(Follows::Waiting))
+}
+
+/// Pods without a place whose affinity selects pods with new machines, or pods that follow such pods: one of each class.
+fn followers(problem: &Problem<'_>, outcome: &Outcome) -> Vec<PodId> {
+    let mut waiting: BTreeMap<ClassId, PodId> = outcome.unplaced.iter().map(|(entry, _)| (entry.class, entry.pod)).collect();
+    let of_state = |group: &GroupId| &outcome.state.counts[*group];
+    let is_empty = |group: &&GroupId| {
+        let GroupKind::Affinity = problem.groups[**group].kind else { return false };
+        !problem.groups[**group].by_host && of_state(group).domains.iter().all(|(_, count)| *count == 0)
+    };
+    let owned = |class: &ClassId| problem.classes[*class].relaxations.last().map(|last| last.owned.clone()).unwrap_or_default();
+    waiting.retain(|class, _| owned(class).iter().any(|group| is_empty(&group)));
+    if waiting.is_empty() {
+        return Vec::new();
+    }
+    let class_of = |pod: &PodId| problem.class_of[*pod];
+    let mut sooner: BTreeSet<ClassId> = outcome.state.claims.iter().flat_map(|claim| &claim.pods).map(class_of).collect();
+    let mut out = Vec::new();
+    loop {
+        let selected: BTreeSet<GroupId> = sooner.iter().flat_map(|class| problem.classes[*class].counted_by.iter().copied()).collect();
+        let follows = |class: &ClassId| owned(class).iter().filter(is_empty).all(|group| selected.contains(group));
+        let next: Vec<ClassId> = waiting.keys().filter(|class| follows(class)).copied().collect();
+        if next.is_empty() {
+            return out;
+        }
+        out.extend(next.iter().filter_map(|class| waiting.remove(class)));
+        sooner.extend(next);
+    }
 }
 
 /// What the instance types lack, how many each constraint rules out, and the nearest miss; `None` if some type fits.

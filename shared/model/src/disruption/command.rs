@@ -176,6 +176,10 @@ impl Action {
 }
 
 impl Command {
+    /// What it saves; `None` if a price of the machines that it removes is not known.
+    pub fn known_savings(&self) -> Option<Savings> {
+        self.removals.iter().all(|removal| removal.price > Price::ZERO).then_some(self.savings)
+    }
     /// `Replace` if machines are launched first.
     pub fn action(&self) -> Action {
         if self.replacements.is_empty() { Action::Delete } else { Action::Replace }

@@ -1,6 +1,7 @@
 //! Which changes of requirements would give a pod a machine: each was tried.
 
 use whittle_api::labels;
+use whittle_units::Price;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,11 @@ pub struct Changes {
     pub another_volume: bool,
     /// Whether there are types in a domain of the topology that refuses the pod which the NodePool excludes.
     pub other_domain: bool,
+    /// A key of a topology spread and its domains without pods, of which the NodePool has no type for the pod: pods are spread over the other
+    /// domains if it excludes these.
+    pub excluded: Option<(String, Vec<String>)>,
+    /// Resources of which the NodePool's limits leave too little for all types that these changes are about.
+    pub limits: Vec<String>,
 }
 
 /// Requirements that have to go, or to allow more, all together.
@@ -26,6 +32,8 @@ pub struct Change {
     pub allow: Vec<(String, String)>,
     /// Keys and values that it should not require.
     pub drop: Vec<(String, String)>,
+    /// The price of the cheapest machine for the pod after the change.
+    pub price: Option<Price>,
 }
 
 /// A node class that offers what this one does not.

@@ -14,6 +14,8 @@ pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, Rese
 pub use instance_types::InstanceTypes;
 pub use meant::{Known, Meant, meant_key, meant_values};
 pub use plan::{Cursor, LeftOut, MachineCosts, NarrowerPlan, NewClaim, Placement, Plan, PodRef, TypeNames};
-pub use reason::{Cause, ClaimWhy, Finding, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault};
+pub use reason::{
+    Cause, ClaimWhy, Finding, Follows, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault,
+};
 pub use remedy::Remedy;
 pub use unready::{Unready, unmet};

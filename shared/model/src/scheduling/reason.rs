@@ -134,6 +134,15 @@ pub struct NearestMiss {
     pub instance_type: String,
 }
 
+/// The pod (`namespace/name`) that another waits for, since that is to be near it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// This pass launches its machine: which domain that is in is known once it is launched.
+    Launched(String),
+    /// It waits for a pod itself.
+    Waiting(String),
+}
+
 /// Why one NodePool (or node) cannot take a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -153,9 +162,8 @@ pub enum Cause {
         counts: Vec<(String, u32)>,
         pod_domains: String,
         node_domains: String,
-        /// A pod (`namespace/name`) that the refusing affinity selects, for which this pass launches a machine: which domain that is in is
-        /// known once it is launched.
-        follows: Option<String>,
+        /// A pod that the refusing affinity selects and that gets a place sooner.
+        follows: Option<Follows>,
     },
     InstanceTypes {
         finding: Finding,

@@ -3,7 +3,7 @@
 
 use super::changes::{Change, Changes, ClassChange};
 use super::meant::{Meant, meant_key};
-use super::reason::{Cause, Finding, NearestMiss, PoolRejection, Reason, RuledOut};
+use super::reason::{Cause, Finding, Follows, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
 use std::fmt::{self, Display};
 use whittle_api::labels;
@@ -90,7 +90,9 @@ impl PoolRejection {
 impl PoolRejection {
     /// What would remove the cause, and then what is in the way besides.
     fn remedy_text(&self) -> Option<String> {
-        let text = of_cause(self, &self.cause);
+        let limits = self.changes.iter().flat_map(|changes| &changes.limits).map(|name| format!("spec.limits.{name}")).collect::<Vec<_>>();
+        let above = |text: String| if limits.is_empty() { text } else { format!("{text}; and besides a higher {}", limits.join(" and ")) };
+        let text = of_cause(self, &self.cause).map(above);
         match (text, self.besides.as_ref().and_then(|besides| besides.remedy_text())) {
             (Some(text), Some(besides)) => Some(format!("{text}; and besides {besides}")),
             // No change of requirements is enough, and what is in the way of any has a remedy.
@@ -131,7 +133,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             }
             (inner, None) => of_cause(rejection, inner)?,
         },
-        Cause::Topology { key, follows: Some(pod), .. } => of_following(pod, key),
+        Cause::Topology { key, follows: Some(first), .. } => of_following(first, key),
         Cause::Topology { kind, key, counts, of_others, .. } => match *kind {
             "topology spread" if counts.is_empty() => {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
@@ -163,9 +165,18 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
     })
 }
 
-/// What gives a pod a place that is to be near `pod`, for which this pass launches a machine.
-fn of_following(pod: &str, key: &str) -> String {
-    format!("only time: the affinity selects {pod}, whose machine this pass launches; once its {key} is known, a later pass takes this pod")
+/// What gives a pod a place that is to be near another, which has none yet either.
+fn of_following(first: &Follows, key: &str) -> String {
+    match first {
+        Follows::Launched(pod) => {
+            format!(
+                "only time: the affinity selects {pod}, whose machine this pass launches; once its {key} is known, a later pass takes this pod"
+            )
+        }
+        Follows::Waiting(pod) => {
+            format!("only time: the affinity selects {pod}, which waits for the machine of another pod itself; a later pass takes this pod")
+        }
+    }
 }
 
 fn of_hostname() -> String {
@@ -211,7 +222,8 @@ fn of_changes(changes: &Changes) -> Vec<String> {
         of_change(change, before)
     });
     let waits = changes.waits.then(|| "time until EC2 has one again".to_owned());
-    enough.chain(of_class).chain(waits).chain(changes.another_volume.then(|| "another volume".to_owned())).collect()
+    let excluded = changes.excluded.iter().map(|(key, domains)| format!("{key} NotIn [{}] in its requirements", domains.join(" ")));
+    excluded.chain(enough).chain(of_class).chain(waits).chain(changes.another_volume.then(|| "another volume".to_owned())).collect()
 }
 
 /// A change, where `before` is the alternative that is named before it.
@@ -231,7 +243,9 @@ fn of_change(change: &Change, before: Option<&Change>) -> String {
         ([_], true) => Some(format!("{ASKS} without it")),
         (keys, _) => Some(format!("{ASKS} without {}", keys.join(" and "))),
     };
-    let of_pool = (!of_pool.is_empty()).then(|| format!("its spec.template {}", of_pool.join(" and ")));
+    // What a NodePool requires mostly keeps its machines small.
+    let price = change.price.filter(|_| !change.drop.is_empty()).map(|price| format!(" (then from {price} on)")).unwrap_or_default();
+    let of_pool = (!of_pool.is_empty()).then(|| format!("its spec.template {}{price}", of_pool.join(" and ")));
     of_pool.into_iter().chain(of_pod).collect::<Vec<_>>().join(", and ")
 }
 

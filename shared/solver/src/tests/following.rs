@@ -111,7 +111,14 @@ fn followed(world: &World, rejection: &PoolRejection) -> Vec<World> {
             }
         }
         (_, Some(changes)) if rejection.nearest.is_none() && rejection.limits.is_empty() => {
-            changes.enough.iter().for_each(|change| way(&|next| apply(next, change)));
+            let raise = |next: &mut World| next.objects.node_pools[0].spec.limits = Default::default();
+            let beyond = !changes.limits.is_empty();
+            changes.enough.iter().for_each(|change| {
+                way(&|next| {
+                    apply(next, change);
+                    beyond.then(|| raise(next));
+                });
+            });
             if changes.another_volume {
                 way(&|next| next.objects.pods[0].spec.volumes.clear());
             }
@@ -178,7 +185,9 @@ fn what_no_type_has_is_not_offered_as_a_remedy() {
     };
     let linux = json!({"requirements": [expr(labels::OS, "In", &["linux"])]});
     let told = changes(linux, json!({"nodeSelector": {labels::OS: "plan9"}}));
-    assert_eq!(told.enough, [Change { pod: vec![labels::OS.into()], ..Change::default() }]);
+    let price = told.enough[0].price;
+    assert_eq!(told.enough, [Change { pod: vec![labels::OS.into()], price, ..Change::default() }]);
+    assert!(price.is_some(), "it is tried with a type that has one");
     // The type that has the zone is not one that the NodePool allows: both have to change.
     let one = json!({"requirements": [expr(labels::ARCH, "In", &["amd64"]), expr(labels::INSTANCE_TYPE, "In", &["small-instance-type"])]});
     let told = changes(one, json!({"nodeSelector": {labels::ARCH: "arm64"}}));
