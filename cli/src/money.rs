@@ -103,7 +103,11 @@ pub(crate) fn change(now: &Bill, then: &Bill) -> String {
         None => String::new(),
     };
     let bill = |bill: &Bill| format!("{} ({})", bill.price, bill.of_nodes());
-    format!("now {} -> then {}: {per_cent}{} a month", bill(now), bill(then), signed(a_month(now.price, then.price)))
+    let difference = match now.unpriced == then.unpriced {
+        true => format!("{per_cent}{} a month", signed(a_month(now.price, then.price))),
+        false => "the difference is not known".to_owned(),
+    };
+    format!("now {} -> then {}: {difference}", bill(now), bill(then))
 }
 
 /// What there is more or less in another bill: machines, and money by the hour and by the month.

@@ -222,7 +222,7 @@ pub(crate) fn print_error(text: Arguments<'_>) {
 }
 
 /// Without the numbers that the operating system has for its errors: their names are there.
-fn without_numbers(text: &str) -> String {
+pub(crate) fn without_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |shown, part| match part.split_once(')') {

@@ -82,7 +82,7 @@ pub fn run(
         Ok(input) => input,
         Err(errors) => {
             for error in errors {
-                writeln!(err, "error: {error}")?;
+                writeln!(err, "error: {}", crate::printing::without_numbers(&error.to_string()))?;
             }
             return Ok(ExitCode::from(2));
         }

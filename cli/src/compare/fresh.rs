@@ -92,6 +92,8 @@ pub(super) struct Comparison {
     pub(super) by_type: BTreeMap<(String, String), Row>,
     pub(super) kept: BTreeMap<String, Kept>,
     pub(super) pods_moved: usize,
+    /// Pods of changed workloads, planned besides.
+    pub(super) pods_of_change: usize,
     /// Of the nodes that are not kept, and of those that would be there instead.
     pub(super) used: (Use, Use),
     /// Architectures of the new nodes.
@@ -105,9 +107,9 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
     let state = ClusterState::of(&read.objects);
     let mut kept = kept_from_the_start(read, market, &state);
     let mut rounds = 0;
-    let claims = loop {
+    let plan = loop {
         let mut fresh = read.clone();
-        fresh.objects = without_nodes(&read.objects, &state, &kept);
+        fresh.objects = without_nodes(read, &state, &kept);
         let plan = plan::decide(&fresh, market.types.clone(), packing).plan;
         let homes = homes(read, &state, &plan.left_out, &kept);
         rounds += 1;
@@ -115,13 +117,25 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
         // Also after the last round: a node that has to stay is paid for then, too.
         kept.extend(homes);
         if ends {
-            break plan.claims;
+            break plan;
         }
     };
     let mut out = Comparison { currency: market.currency, kept, ..Comparison::default() };
     today(&mut out, read, market, &state);
-    claims.iter().for_each(|claim| out.launch(claim, market));
+    out.pods_of_change = read.added.of_change.len();
+    plan.claims.iter().for_each(|claim| out.launch(claim, market));
     out.caveats = caveats(read, &out, tables);
+    let placeholders = crate::source::buffers_with_pods(read).1.len();
+    if placeholders > 0 {
+        out.caveats.push(format!("{} of capacity buffers counted among those planned afresh", counted(placeholders, "placeholder pod")));
+    }
+    let unplaced = plan.left_out.iter().filter(|left| read.added.of_change.contains(&left.pod.key())).count();
+    if unplaced > 0 {
+        out.caveats.push(format!(
+            "{} of the change found no place and is counted on neither side: `whittle plan --changed` says why",
+            counted(unplaced, "pod")
+        ));
+    }
     out.caveats.extend(of_nodes(read, &state));
     out
 }
@@ -141,9 +155,10 @@ fn kept_from_the_start(read: &Manifests, market: &Market, state: &ClusterState) 
     state.nodes.iter().filter_map(|node| Some((node.name().to_owned(), why(node)?))).collect()
 }
 
-/// The cluster without the nodes that are not kept, with their pods as pending ones; what is pending today is left out.
-fn without_nodes(objects: &ClusterObjects, state: &ClusterState, kept: &BTreeMap<String, Kept>) -> ClusterObjects {
-    let mut out = objects.clone();
+/// The cluster without the nodes that are not kept, with their pods as pending ones; what is pending today is left out, but not what a
+/// change makes.
+fn without_nodes(read: &Manifests, state: &ClusterState, kept: &BTreeMap<String, Kept>) -> ClusterObjects {
+    let mut out = read.objects.clone();
     let is_kept = |name: &str| kept.contains_key(name);
     let claims: BTreeSet<&str> = state
         .nodes
@@ -159,8 +174,10 @@ fn without_nodes(objects: &ClusterObjects, state: &ClusterState, kept: &BTreeMap
     }
     out.csi_nodes.retain(|node| is_kept(&node.metadata.name));
     out.node_claims.retain(|claim| claims.contains(claim.metadata.name.as_str()));
-    out.pods.retain(|pod| pod.is_bound() && (is_kept(&pod.spec.node_name) || pods::is_reschedulable(pod)));
-    for pod in out.pods.iter_mut().filter(|pod| !is_kept(&pod.spec.node_name)) {
+    let known = state.node_names();
+    let is_moved = |pod: &Pod| known.contains(pod.spec.node_name.as_str()) && (is_kept(&pod.spec.node_name) || pods::is_reschedulable(pod));
+    out.pods.retain(|pod| is_moved(pod) || read.added.of_change.contains(&pod.metadata.key()));
+    for pod in out.pods.iter_mut().filter(|pod| pod.is_bound() && !is_kept(&pod.spec.node_name)) {
         unbind(pod);
     }
     out
@@ -258,7 +275,8 @@ fn caveats(read: &Manifests, out: &Comparison, tables: bool) -> Vec<String> {
         lines.push("spot prices are made up, between 25 % and 60 % of those on demand; --instance-types takes yours".to_owned());
     }
     lines.push("prices are those of the list: savings plans, reserved instances, discounts and volumes are not counted".to_owned());
-    let pending = objects.pods.iter().filter(|pod| pods::is_provisionable(pod)).count();
+    let is_left_out = |pod: &&Pod| pods::is_provisionable(pod) && !read.added.of_change.contains(&pod.metadata.key());
+    let pending = objects.pods.iter().filter(is_left_out).count();
     if pending > 0 {
         lines.push(format!("{} left out on both sides: `whittle plan` places them", counted(pending, "pending pod")));
     }

@@ -26,7 +26,9 @@ pub(super) fn text(comparison: &Comparison) -> String {
     );
     let because = because(comparison);
     if !because.is_empty() {
-        let _ = writeln!(out, "Because of {} planned afresh:", counted(comparison.pods_moved, "running pod"));
+        let of_change = comparison.pods_of_change;
+        let and = if of_change > 0 { format!(" and {} of the change", counted(of_change, "pod")) } else { String::new() };
+        let _ = writeln!(out, "Because of {}{and} planned afresh:", counted(comparison.pods_moved, "running pod"));
         because.iter().for_each(|line| out.push_str(&format!("  {line}\n")));
     }
     let pools = comparison.by_pool.iter().map(|(name, row)| cells(&[name], row));

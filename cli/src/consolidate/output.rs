@@ -1,6 +1,6 @@
 //! A disruption decision as JSON and as text.
 
-use crate::money::{Bill, HOURS_A_MONTH};
+use crate::money::{Bill, HOURS_A_MONTH, counted};
 use crate::plan::output::{self, Costs, Unchanged};
 use crate::schema::Document;
 use crate::source::remarks::{self, Remark};
@@ -14,11 +14,13 @@ use whittle_units::Price;
 /// The bill after the commands of a decision.
 pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
     let saved: i128 = decision.commands.iter().map(|command| i128::from(command.savings.nanos())).sum();
+    let removals = decision.commands.iter().flat_map(|command| &command.removals);
+    let unpriced = now.unpriced.saturating_sub(removals.filter(|removal| removal.price == Price::ZERO).count());
     let nanos = (i128::from(now.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
     let removed: usize = decision.commands.iter().map(|command| command.removals.len()).sum();
     let launched: usize = decision.commands.iter().map(|command| command.replacements.len()).sum();
     let nodes = (now.nodes + launched).saturating_sub(removed);
-    Bill { nodes, unpriced: now.unpriced.min(nodes), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
+    Bill { nodes, unpriced: unpriced.min(nodes), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
 }
 
 pub(super) fn json(decision: &Decision, costs: &Costs, elapsed: Duration, remarks: &[Remark]) -> String {
@@ -46,7 +48,7 @@ pub(crate) fn command(command: &Command) -> Value {
         "candidates": command.removals.iter().map(|removal| &removal.node).collect::<Vec<_>>(),
         "replacements": command.replacements.iter().map(output::claim).collect::<Vec<_>>(),
         "destinations": command.destinations,
-        "savings": (command.savings.dollars() * 1e6).round() / 1e6,
+        "savings": command.known_savings().map(|savings| (savings.dollars() * 1e6).round() / 1e6),
     })
 }
 
@@ -94,7 +96,7 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     let mut out = String::new();
     for (title, commands) in [("", &decision.commands), ("shadow: ", &decision.shadow)] {
         for command in commands {
-            let _ = writeln!(out, "{title}{}: {command} ({})", command.method.reason(), saves(command.savings));
+            let _ = writeln!(out, "{title}{}: {command} ({})", command.method.reason(), saves(command));
             for claim in &command.replacements {
                 let types = claim.instance_types.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
                 let more = claim.instance_types.len().saturating_sub(5);
@@ -108,7 +110,10 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     } else {
         let saved = saved(decision);
         let (word, amount) = if saved < 0.0 { ("more", -saved) } else { ("saved", saved) };
-        let _ = writeln!(out, "together: ${amount:.2} an hour {word}, ${:.2} a month", amount * HOURS_A_MONTH);
+        let unknown = decision.commands.iter().filter(|command| command.known_savings().is_none()).count();
+        let without =
+            if unknown > 0 { format!(", without {} whose savings are not known", counted(unknown, "command")) } else { String::new() };
+        let _ = writeln!(out, "together: ${amount:.2} an hour {word}, ${:.2} a month{without}", amount * HOURS_A_MONTH);
     }
     out.push_str(&costs.text());
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
@@ -120,11 +125,12 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
 }
 
 /// What a command saves, in words; one for drift may cost more.
-pub(crate) fn saves(savings: Savings) -> String {
+pub(crate) fn saves(command: &Command) -> String {
+    let Some(savings) = command.known_savings() else { return "what it saves is not known: a price is not".to_owned() };
     if savings.nanos() < 0 { format!("costs ${:.2} an hour more", -savings.dollars()) } else { format!("saves {savings} an hour") }
 }
 
 /// Dollars an hour that the commands save together.
 pub(super) fn saved(decision: &Decision) -> f64 {
-    decision.commands.iter().map(|command| command.savings.dollars()).sum()
+    decision.commands.iter().filter_map(Command::known_savings).map(Savings::dollars).fold(0.0, std::ops::Add::add)
 }

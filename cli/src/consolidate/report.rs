@@ -35,5 +35,6 @@ fn command(command: &Command) -> Vec<String> {
         format!("{first} from nodepool {} at {}", claim.node_pool, claim.cheapest_price)
     });
     let replacements = replacements.collect::<Vec<_>>().join("; ");
-    vec![command.method.reason().to_string(), command.to_string(), replacements, command.savings.to_string()]
+    let savings = command.known_savings().map_or_else(|| "not known".to_owned(), |savings| savings.to_string());
+    vec![command.method.reason().to_string(), command.to_string(), replacements, savings]
 }

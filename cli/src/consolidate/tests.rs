@@ -271,3 +271,23 @@ fn a_default_spread_constraint_limits_consolidation() {
     assert_eq!(removed(&(twins.clone() + &settings)), 1, "no Service selects both pods");
     assert_eq!(removed(&(twins + &settings + service)), 0);
 }
+
+#[test]
+fn what_is_saved_by_removing_a_node_of_unknown_price_is_not_known() {
+    let text = pool("odd", "{budgets: [{nodes: 100%}]}") + &node("odd-1", "odd", "unheard-of", "aws:///a/i-odd");
+    let read = read(&text);
+    let offered = catalog::for_all_pools(&read.objects, catalog::parse(CATALOG).unwrap());
+    let decision = decide(&read, &offered, PackingArg::Best);
+    let unpriced = Some("not counted".to_owned());
+    let now = Bill { nodes: 1, unpriced: 1, ..Bill::default() };
+    let costs = Costs { then: output::after(&now, &decision), now, unpriced, ..Costs::default() };
+    let told = output::text(&decision, &costs);
+    assert!(told.starts_with("Empty: delete: [odd-1]") || told.starts_with("Drifted: "), "{told}");
+    assert!(told.contains("(what it saves is not known: a price is not)\n"), "{told}");
+    assert!(told.contains("together: $0.00 an hour saved, $0.00 a month, without 1 command whose savings are not known"), "{told}");
+    assert!(
+        told.contains("now $0.0000/h (0 nodes and 1 of unknown price) -> then $0.0000/h (0 nodes): the difference is not known"),
+        "{told}"
+    );
+    assert_eq!(output::command(&decision.commands[0])["savings"], Value::Null);
+}

@@ -59,7 +59,7 @@ pub enum Output {
 pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
     let refuse = |err: &mut dyn Write, errors: &[String]| -> io::Result<ExitCode> {
         for error in errors {
-            writeln!(err, "error: {error}")?;
+            writeln!(err, "error: {}", printing::without_numbers(&error.to_string()))?;
         }
         Ok(ExitCode::from(2))
     };

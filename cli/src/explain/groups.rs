@@ -22,12 +22,13 @@ pub(super) fn workloads(pods: &[Pod]) -> BTreeMap<String, Vec<&Pod>> {
     let mut out: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.is_terminal()) {
         let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind != "Node") else { continue };
-        if owner.kind == "ReplicaSet" && planned_deployment(owner).is_none() {
+        let of_deployment = owner_of(pod);
+        if owner.kind == "ReplicaSet" && planned_deployment(owner).is_none() && !of_deployment.starts_with("ReplicaSet ") {
             out.entry(format!("replicaset/{}/{}", pod.metadata.namespace, owner.name)).or_default().push(pod);
         }
         if let Some(name) = planned_deployment(owner) {
             out.entry(format!("deployment/{}/{name}", pod.metadata.namespace)).or_default().push(pod);
-        } else if let Some((kind, key)) = owner_of(pod).split_once(' ') {
+        } else if let Some((kind, key)) = of_deployment.split_once(' ') {
             out.entry(format!("{}/{key}", kind.to_lowercase())).or_default().push(pod);
         }
     }

@@ -339,7 +339,7 @@ fn machine_text(name: &str, plan: &Plan, (decision, pools): (&Decision, &[NodePo
         out.extend(verdict.remedy(pools).map(|remedy| remedies::line(&remedy)));
     }
     for command in decision.commands.iter().filter(|command| removes(command, name)) {
-        let _ = writeln!(out, "  {command} ({})", consolidate::output::saves(command.savings));
+        let _ = writeln!(out, "  {command} ({})", consolidate::output::saves(command));
         let pods: Vec<&String> = command.removals.iter().filter(|r| r.node == name || r.node_claim == name).flat_map(|r| &r.pods).collect();
         let moved = |placed: &[PodRef]| placed.iter().map(PodRef::key).filter(|key| pods.contains(&key)).collect::<Vec<_>>().join(", ");
         for (moved, place) in command.placements.iter().map(|placement| (moved(&placement.pods), placement.node.clone())).chain(

@@ -112,8 +112,16 @@ pub(super) struct Expanded {
     /// Selectors of the ReplicaSets that the Deployments would have, by uid.
     pub(super) owners: BTreeMap<String, LabelSelector>,
     pub(super) notes: Vec<String>,
-    /// The names of the pods that do not take the place of others.
-    pub(super) added: BTreeSet<String>,
+    pub(super) added: Added,
+}
+
+/// The names of pods that were added.
+#[derive(Clone, Debug, Default)]
+pub struct Added {
+    /// Those that do not take the place of others.
+    pub(crate) missing: BTreeSet<String>,
+    /// Those of changed workloads.
+    pub(crate) of_change: BTreeSet<String>,
 }
 
 /// The pods that are missing. Those that a changed workload would not have any more are taken away.
@@ -364,9 +372,8 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
         }
         meta.uid = format!("{}-{}", metadata.uid, meta.name);
         meta.creation_timestamp = metadata.creation_timestamp;
-        if !maker.changed {
-            out.added.insert(meta.key());
-        }
+        let added = if maker.changed { &mut out.added.of_change } else { &mut out.added.missing };
+        added.insert(meta.key());
         out.pods.push(Pod { metadata: meta, spec: maker.template.spec.clone(), ..Pod::default() });
     }
     let besides = if there == 0 { String::new() } else { format!(" besides the {there} that are") };

@@ -5,7 +5,7 @@ use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::drift::ChangedTemplates;
 use super::error::ReadError;
-use super::expansion::{Replicas, differs};
+use super::expansion::{Added, Replicas, differs};
 use super::files;
 use super::identity::{Identity, tell_apart};
 use super::remarks::Remark;
@@ -32,7 +32,7 @@ pub struct Manifests {
     /// What became of workloads whose pods are not among the manifests.
     pub expanded: Vec<String>,
     /// Their pods, by namespace and name.
-    pub added: BTreeSet<String>,
+    pub added: Added,
     /// Objects of kinds that have no effect.
     pub skipped: Vec<String>,
     /// Those of them whose kind is misspelt.
@@ -179,7 +179,7 @@ fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<
 impl Manifests {
     /// Leaves out the pods that were added for workloads.
     pub(crate) fn remove_added(&mut self) {
-        let added = std::mem::take(&mut self.added);
+        let added = std::mem::take(&mut self.added.missing);
         self.objects.pods.retain(|pod| !added.contains(&pod.metadata.key()));
     }
 }
@@ -343,7 +343,7 @@ fn finish(
     workloads: &mut WorkloadManifests,
     settings: &Settings,
     (expansion, consequences): (Expansion<'_>, &Consequences),
-) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+) -> Result<(Vec<String>, Added), ReadError> {
     let of_daemons = roll_out_daemons(objects, &consequences.daemons);
     let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods, settings.now)?,

@@ -37,8 +37,8 @@ pub(crate) mod requirements;
 pub(crate) use answer::Answer;
 pub(crate) use documents::ParsedDocuments;
 pub use error::ReadError;
-pub use expansion::Replicas;
 pub(crate) use expansion::planned_deployment;
+pub use expansion::{Added, Replicas};
 use manifests::Layers;
 #[cfg(test)]
 pub(crate) use manifests::read_stored;

@@ -3,10 +3,10 @@
 
 use super::documents::Document;
 use super::error::ReadError;
-use super::expansion::{PodMaker, Replicas, expand};
+use super::expansion::{Added, PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use whittle_api::k8s::{
     Deployment, Job, Pod, PodSource, PodSourceKind, PodTemplate, ReplicationController, Service, StoredPodTemplate, Workloads,
 };
@@ -121,12 +121,7 @@ impl WorkloadManifests {
     ///
     /// # Errors
     /// A name in `asked` that no workload has, or several.
-    pub(super) fn expand(
-        &mut self,
-        pods: &mut Vec<Pod>,
-        asked: &[Replicas],
-        now: Timestamp,
-    ) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+    pub(super) fn expand(&mut self, pods: &mut Vec<Pod>, asked: &[Replicas], now: Timestamp) -> Result<(Vec<String>, Added), ReadError> {
         let mut expanded = expand(self.makers.clone(), pods, asked, now)?;
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
@@ -137,7 +132,7 @@ impl WorkloadManifests {
     ///
     /// # Errors
     /// None: no numbers of replicas are asked for.
-    pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>, now: Timestamp) -> Result<(Vec<String>, BTreeSet<String>), ReadError> {
+    pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>, now: Timestamp) -> Result<(Vec<String>, Added), ReadError> {
         let all = std::mem::take(&mut self.makers);
         let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = all.iter().cloned().partition(|maker| maker.changed);
         let mut notes = super::expansion::other_templates(&others, pods);

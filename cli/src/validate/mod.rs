@@ -77,7 +77,7 @@ pub fn run(args: &Args, stdin: &mut dyn Read, out: &mut dyn Write, err: &mut dyn
         writeln!(err, "note: {file} has no object: nothing of it is judged")?;
     }
     for error in &unreadable {
-        writeln!(err, "error: {error}")?;
+        writeln!(err, "error: {}", crate::printing::without_numbers(&error.to_string()))?;
     }
     let changes = if args.update { Changes::Judged } else { Changes::Apart };
     let mut judgements = judge(&documents, changes);

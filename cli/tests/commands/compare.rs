@@ -107,3 +107,36 @@ fn without_nodes_or_pools_there_is_nothing_to_compare() {
     assert!(compare(&[POOL.to_owned()], "text", 2).1.contains("there are no nodes, so nothing is paid today"));
     assert!(compare(&idle()[..8], "text", 2).1.contains("there is no NodePool, so nothing could be bought"));
 }
+
+#[test]
+fn pods_of_a_change_are_planned_and_those_of_unknown_nodes_are_not() {
+    let owner = ", labels: {app: web}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5c9, uid: u, controller: true}]";
+    let web = |replicas: u32, cpu: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec: {{replicas: {replicas}, selector: {{matchLabels: {{app: web}}}}, \
+             template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}}}\n"
+        )
+    };
+    let set = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web-5c9, uid: u, labels: {app: web}, ownerReferences: [\
+               {apiVersion: apps/v1, kind: Deployment, name: web, uid: d, controller: true}]}\nspec: {replicas: 1, selector: {matchLabels: {app: web}}, \
+               template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}\n";
+    let mut documents = idle();
+    documents.extend([web(1, "1").replace("name: web}", "name: web, uid: d}"), set.to_owned(), pod("web-5c9-x", "a", "1", owner)]);
+    let before = json(&documents);
+    assert_eq!((&before["total"]["then"]["nodes"], &before["podsPlanned"]), (&1.into(), &5.into()));
+    let file = std::env::temp_dir().join(format!("whittle-compare-{}.yaml", std::process::id()));
+    std::fs::write(&file, web(3, "5")).unwrap();
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let changed =
+        whittle(&["compare", "-f", "-", "--changed", &file.display().to_string(), "--instance-types", &catalog], &documents.join("---\n"));
+    std::fs::remove_file(&file).unwrap();
+    let text = out(&changed);
+    assert!(text.contains("Because of 4 running pods and 3 pods of the change planned afresh"), "{text}{}", err(&changed));
+    assert!(text.starts_with("You pay $1.3600/h for 4 nodes; Whittle would pay $1.0200/h (-25 %) for 3 nodes"), "{text}");
+    assert!(!text.contains("left out on both sides"), "{text}");
+
+    let mut ghost = idle();
+    ghost.push(pod("elsewhere", "ghost", "7", ""));
+    let value = json(&ghost);
+    assert_eq!((&value["total"]["then"]["nodes"], &value["podsPlanned"]), (&1.into(), &4.into()), "its node is on neither side");
+}

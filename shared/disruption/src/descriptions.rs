@@ -266,7 +266,7 @@ fn waits_turn(savings: Savings) -> Description {
     Description::new(
         "WaitsTurn",
         format!(
-            "Could be removed or replaced (saves {savings} an hour), looked at again after the command in progress",
+            "Could be removed or replaced (saves up to {savings} an hour), looked at again after the command in progress",
             savings = dollars(savings.dollars())
         ),
     )
@@ -289,7 +289,7 @@ impl VerdictReason {
     #[must_use]
     pub fn values(&self) -> Value {
         match self {
-            Self::Chosen { savings, nodes, .. } => json!({ "savings": rounded(*savings), "nodes": nodes }),
+            Self::Chosen { savings, nodes, .. } => json!({ "savings": savings.map(rounded), "nodes": nodes }),
             Self::Blocked(blocker) => blocker.describe().values,
             Self::Kept(reason) => reason.describe().values,
         }
@@ -309,7 +309,12 @@ impl fmt::Display for VerdictReason {
         match self {
             Self::Chosen { reason, action, savings, nodes } => {
                 let together = if *nodes > 1 { format!(", of {nodes} nodes together") } else { String::new() };
-                write!(f, "{}: {reason} (savings: {} an hour{together})", action.as_str(), dollars(savings.dollars()))
+                let savings = match savings {
+                    Some(savings) if savings.nanos() < 0 => format!("costs {} an hour more", dollars(-savings.dollars())),
+                    Some(savings) => format!("savings: {} an hour", dollars(savings.dollars())),
+                    None => "what it saves is not known: a price is not".to_owned(),
+                };
+                write!(f, "{}: {reason} ({savings}{together})", action.as_str())
             }
             Self::Blocked(blocker) => write!(f, "kept: {}", blocker.describe().explanation()),
             Self::Kept(reason) => write!(f, "kept: {}", reason.describe().explanation()),
@@ -373,7 +378,12 @@ mod tests {
         );
         check(VerdictReason::Kept(KeepReason::StaticPool), "kept: NodePool is static");
         let savings = Savings::between(Price::from_dollars(0.5), Price::from_dollars(0.25));
-        let chosen = |nodes| VerdictReason::Chosen { reason: Reason::Underutilized, action: Action::Replace, savings, nodes };
+        let chosen =
+            |nodes| VerdictReason::Chosen { reason: Reason::Underutilized, action: Action::Replace, savings: Some(savings), nodes };
+        let of = |savings| VerdictReason::Chosen { reason: Reason::Drifted, action: Action::Replace, savings, nodes: 1 };
+        check(of(None), "replace: Drifted (what it saves is not known: a price is not)");
+        let dearer = Savings::between(Price::from_dollars(0.25), Price::from_dollars(0.5));
+        check(of(Some(dearer)), "replace: Drifted (costs $0.25 an hour more)");
         check(chosen(1), "replace: Underutilized (savings: $0.25 an hour)");
         check(chosen(2), "replace: Underutilized (savings: $0.25 an hour, of 2 nodes together)");
     }

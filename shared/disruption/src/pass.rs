@@ -182,7 +182,7 @@ impl<'w> Pass<'w> {
             let reason = VerdictReason::Chosen {
                 reason: command.method.reason(),
                 action: command.action(),
-                savings: command.savings,
+                savings: command.known_savings(),
                 nodes: command.removals.len(),
             };
             for candidate in &self.candidates {

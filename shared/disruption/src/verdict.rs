@@ -30,8 +30,8 @@ impl Verdict {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictReason {
-    /// A command of this decision removes it, with so many nodes in all; together they save this.
-    Chosen { reason: Reason, action: Action, savings: Savings, nodes: usize },
+    /// A command of this decision removes it, with so many nodes in all; together they save this, if their prices are known.
+    Chosen { reason: Reason, action: Action, savings: Option<Savings>, nodes: usize },
     /// It must not be disrupted.
     Blocked(Blocker),
     /// It may be disrupted, but not usefully, or not now.

@@ -34,7 +34,7 @@ pub(super) fn body(lines: &mut dyn Lines, until: Option<&str>) -> Result<String,
     let mut text = String::new();
     loop {
         match lines.next(false) {
-            Entered::Line(line) if line.trim() == until => return Ok(text),
+            Entered::Line(line) if line.trim_end() == until => return Ok(text),
             Entered::Line(line) => {
                 if text.len() + line.len() > TEXT_MAX {
                     return Err(too_long("what follows the command"));
@@ -198,6 +198,13 @@ mod tests {
         let mut lines = Piped::new("\u{feff}get nodes\r\n\u{feff}x".as_bytes());
         assert_eq!(lines.next(true), Entered::Line("get nodes".to_owned()));
         assert_eq!(lines.next(true), Entered::Line("\u{feff}x".to_owned()), "nowhere else is it one");
+    }
+
+    #[test]
+    fn the_word_that_ends_a_text_is_not_indented() {
+        let mut lines = Piped::new("userData: |\n  cat <<EOF\n  EOF\n  more\nEOF \nget nodes\n".as_bytes());
+        assert_eq!(body(&mut lines, None).unwrap(), "userData: |\n  cat <<EOF\n  EOF\n  more\n");
+        assert_eq!(lines.next(true), Entered::Line("get nodes".to_owned()));
     }
 
     #[test]
