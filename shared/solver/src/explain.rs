@@ -503,7 +503,7 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
         counts: counts.domains.iter().map(|(v, n)| (problem.names.val_name(*v).to_owned(), *n)).collect(),
         pod_domains: text_of(relaxation.strict),
         node_domains: text_of(set),
-        follows: matches!(group.kind, GroupKind::Affinity).then(|| first_selected(problem, state, id)).flatten(),
+        follows: matches!(group.kind, GroupKind::Affinity).then(|| first_selected(problem, state, id).map(Box::new)).flatten(),
     }
 }
 

@@ -159,11 +159,11 @@ pub enum Cause {
         /// Whether it is a rule of other pods, which are there already.
         of_others: bool,
         key: String,
-        counts: Vec<(String, u32)>,
+        counts: Box<[(String, u32)]>,
         pod_domains: String,
         node_domains: String,
         /// A pod that the refusing affinity selects and that gets a place sooner.
-        follows: Option<Follows>,
+        follows: Option<Box<Follows>>,
     },
     InstanceTypes {
         finding: Finding,

@@ -133,7 +133,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             }
             (inner, None) => of_cause(rejection, inner)?,
         },
-        Cause::Topology { key, follows: Some(first), .. } => of_following(first, key),
+        Cause::Topology { key, follows: Some(first), .. } => of_following(first.as_ref(), key),
         Cause::Topology { kind, key, counts, of_others, .. } => match *kind {
             "topology spread" if counts.is_empty() => {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
@@ -366,7 +366,8 @@ mod tests {
             volume,
             "a pod and a spec.template that allow topology.kubernetes.io/zone In [c], where its volume is, or another volume"
         );
-        let spread = |counts| {
+        let spread = |counts: Vec<(String, u32)>| {
+            let counts = counts.into();
             let (pod_domains, node_domains) = ("Exists".to_owned(), "Exists".to_owned());
             told(
                 Cause::Topology {
