@@ -187,7 +187,7 @@ mod tests {
         let partly = bill(2, 0.2).with(None);
         assert_eq!(
             change(&partly, &bill(1, 0.1)),
-            "now $0.2000/h (2 nodes and 1 of unknown price) -> then $0.1000/h (1 node): -50 %, -$73.00 a month"
+            "now $0.2000/h (2 nodes and 1 of unknown price) -> then $0.1000/h (1 node): the difference is not known"
         );
     }
 }

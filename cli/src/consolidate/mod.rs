@@ -12,13 +12,13 @@ use crate::money::{Bill, counted};
 use crate::plan::output::{Costs, Difference, Unchanged};
 use crate::printing::complain;
 use crate::report::{html, markdown};
-use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
+use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, PriceList, ReadError, ReportFormat, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
-use whittle_disruption::Decision;
-use whittle_model::disruption::{self, ClaimFacts, Gate, Memory};
+use whittle_disruption::{Decision, VerdictReason};
+use whittle_model::disruption::{self, ClaimFacts, Command, Gate, Memory};
 use whittle_model::scheduling::{Input, Options};
 use whittle_model::state::ClusterState;
 use whittle_solver::buffers::{self, Buffer};
@@ -73,8 +73,9 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     expired.iter().for_each(|remark| complain!("{remark}"));
     read.remarks.extend(expired);
     let started = Instant::now();
-    let decision = decide(&read, &offered, args.packing);
+    let mut decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
+    price_removals(&mut decision, &read, &prices);
     let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
     let then = output::after(&now, &decision);
     let waits = read.objects.pods.iter().any(|pod| !pod.is_bound() && !pod.is_terminal());
@@ -95,14 +96,45 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg, wait
         Ok(_) => return Unchanged::Nothing(ReadError::BlocksDisruption.to_string()),
         Err(error) => return Unchanged::Nothing(error.to_string()),
     };
-    let decision = decide(&read, &market.types, packing);
+    let mut decision = decide(&read, &market.types, packing);
+    price_removals(&mut decision, &read, &market.prices);
     let (now, _) = market.prices.bill(&ClusterState::of(&read.objects));
     let without = output::after(&now, &decision);
     let commands = counted(decision.commands.len(), "command");
     let decided = format!("{commands}, then {} ({})", without.price, without.of_nodes());
     let detail = serde_json::json!({"commands": decision.commands.len()});
-    let hint = "machines for pods that wait are not counted here: `whittle plan` with the same arguments says what is launched for them";
-    Unchanged::Decided(Box::new(Difference { decided, without, with: with.clone(), detail, hint: waits.then_some(hint) }))
+    let hint = match waits {
+        true => {
+            "only the first commands are compared, and of machines for pods that wait only those that replace nodes: `whittle compare`, with \
+                 --changed and without, says what nodes come to, and `whittle plan` what is launched for pods"
+        }
+        false => {
+            "only the first commands are compared, and others may follow: `whittle compare`, with --changed and without, says what they come to"
+        }
+    };
+    Unchanged::Decided(Box::new(Difference { decided, without, with: with.clone(), detail, at_first: true, hint: Some(hint) }))
+}
+
+/// Prices the nodes that a decision knows no price of as the bill does: of a type in another zone or region, or bought otherwise.
+pub(crate) fn price_removals(decision: &mut Decision, read: &Manifests, prices: &PriceList) {
+    let commands = decision.commands.iter().chain(&decision.shadow);
+    if commands.into_iter().all(|command| command.known_savings().is_some()) {
+        return;
+    }
+    let state = ClusterState::of(&read.objects);
+    let price_of = |name: &str| {
+        let node = state.nodes.iter().find(|node| node.name() == name)?;
+        prices.offer_of(node).price
+    };
+    for command in decision.commands.iter_mut().chain(&mut decision.shadow) {
+        command.price_removals(price_of);
+    }
+    for verdict in &mut decision.verdicts {
+        let removes = |command: &&Command| command.removals.iter().any(|removal| removal.node == verdict.node);
+        if let (VerdictReason::Chosen { savings, .. }, Some(command)) = (&mut verdict.reason, decision.commands.iter().find(removes)) {
+            *savings = command.known_savings();
+        }
+    }
 }
 
 /// The decision for manifests and instance types.

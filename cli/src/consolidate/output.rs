@@ -108,12 +108,7 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     if decision.commands.is_empty() {
         out.push_str("nothing to do\n");
     } else {
-        let saved = saved(decision);
-        let (word, amount) = if saved < 0.0 { ("more", -saved) } else { ("saved", saved) };
-        let unknown = decision.commands.iter().filter(|command| command.known_savings().is_none()).count();
-        let without =
-            if unknown > 0 { format!(", without {} whose savings are not known", counted(unknown, "command")) } else { String::new() };
-        let _ = writeln!(out, "together: ${amount:.2} an hour {word}, ${:.2} a month{without}", amount * HOURS_A_MONTH);
+        let _ = writeln!(out, "together: {}", together(decision));
     }
     out.push_str(&costs.text());
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
@@ -130,7 +125,13 @@ pub(crate) fn saves(command: &Command) -> String {
     if savings.nanos() < 0 { format!("costs ${:.2} an hour more", -savings.dollars()) } else { format!("saves {savings} an hour") }
 }
 
-/// Dollars an hour that the commands save together.
-pub(super) fn saved(decision: &Decision) -> f64 {
-    decision.commands.iter().filter_map(Command::known_savings).map(Savings::dollars).fold(0.0, std::ops::Add::add)
+/// What the commands save together.
+pub(super) fn together(decision: &Decision) -> String {
+    let known = decision.commands.iter().filter_map(Command::known_savings);
+    let saved = known.map(Savings::dollars).fold(0.0, std::ops::Add::add);
+    let (word, amount) = if saved < 0.0 { ("more", -saved) } else { ("saved", saved) };
+    let unknown = decision.commands.iter().filter(|command| command.known_savings().is_none()).count();
+    let without =
+        if unknown > 0 { format!(", without {} whose savings are not known", counted(unknown, "command")) } else { String::new() };
+    format!("${amount:.2} an hour {word}, ${:.2} a month{without}", amount * HOURS_A_MONTH)
 }

@@ -1,7 +1,7 @@
 //! A disruption decision as a report.
 
-use super::output::saved;
-use crate::money::{HOURS_A_MONTH, counted};
+use super::output::together;
+use crate::money::counted;
 use crate::plan::output::Costs;
 use crate::report::{Report, Section};
 use crate::source::remarks::{self, Remark};
@@ -11,11 +11,7 @@ use whittle_model::disruption::Command;
 pub(super) fn report(decision: &Decision, costs: &Costs, remarks: &[Remark]) -> Report {
     let mut lead = vec![match decision.commands.len() {
         0 => "Nothing to do".to_owned(),
-        commands => {
-            let saved = saved(decision);
-            let (word, amount) = if saved < 0.0 { ("more", -saved) } else { ("saved", saved) };
-            format!("{}: ${amount:.2} an hour {word}, ${:.2} a month", counted(commands, "command"), amount * HOURS_A_MONTH)
-        }
+        commands => format!("{}: {}", counted(commands, "command"), together(decision)),
     }];
     lead.extend(costs.text().lines().map(str::to_owned));
     let nodes =

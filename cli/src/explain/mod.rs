@@ -166,7 +166,7 @@ fn present(
     packing: PackingArg,
     json_wanted: bool,
 ) -> Result<Answer, ExplainError> {
-    let Market { types: offered, currency, .. } = market;
+    let Market { types: offered, prices, currency, .. } = market;
     let name = match subject(&read, asked, namespace)? {
         Subject::Pod(pod) => {
             let plan = plan::decide(&read, offered.clone(), packing).plan;
@@ -203,7 +203,8 @@ fn present(
     // Consolidation decides about the pods that there are.
     read.remove_added();
     let plan = plan::decide(&read, offered.clone(), packing).plan;
-    let decision = consolidate::decide(&read, &offered, packing);
+    let mut decision = consolidate::decide(&read, &offered, packing);
+    consolidate::price_removals(&mut decision, &read, &prices);
     Ok(read.answer(if json_wanted {
         document(machine_json(&name, &plan, (&decision, &read.objects.node_pools)))
     } else {

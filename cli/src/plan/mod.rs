@@ -119,6 +119,7 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> o
         without: later.map_or_else(|| then.clone(), |later| later.after(&then)),
         with: with.clone(),
         detail: serde_json::json!({"pods": plan.pods, "scheduled": plan.scheduled()}),
+        at_first: false,
         hint: (0 < now.nodes).then_some(hint),
     }))
 }

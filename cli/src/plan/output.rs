@@ -49,6 +49,8 @@ pub(crate) struct Difference {
     pub(crate) with: Bill,
     /// What else about the decision without it is for programs.
     pub(crate) detail: Value,
+    /// Whether others follow.
+    pub(crate) at_first: bool,
     /// Who says the rest.
     pub(crate) hint: Option<&'static str>,
 }
@@ -58,9 +60,10 @@ impl Unchanged {
         match self {
             Self::Nothing(why) => format!("without --changed there is nothing to compare with: {why}"),
             Self::Decided(difference) => {
-                let Difference { decided, without, with, hint, .. } = &**difference;
+                let Difference { decided, without, with, hint, at_first, .. } = &**difference;
+                let at_first = if *at_first { "at first " } else { "" };
                 let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
-                format!("without --changed: {decided}; the change makes {}{hint}", money::difference(without, with))
+                format!("without --changed: {decided}; {at_first}the change makes {}{hint}", money::difference(without, with))
             }
         }
     }

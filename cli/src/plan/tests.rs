@@ -371,8 +371,8 @@ fn the_remedies_of_a_spread_name_the_zone_to_exclude_and_what_other_types_would_
     let of = |own: &str| joined(&[&pool("default", own, "", ""), &pods[0], &pods[1], &pods[2]]);
     let amd64 = "{key: kubernetes.io/arch, operator: In, values: [amd64]}";
     let told = remedies(&[&of(amd64)], &types);
-    let wanted = "topology.kubernetes.io/zone NotIn [c] in its requirements, or its spec.template not requiring kubernetes.io/arch In [amd64] \
-                  (then from $5.0000/h on)";
+    let wanted = "topology.kubernetes.io/zone NotIn [c] in its requirements, or a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway, or \
+                  its spec.template not requiring kubernetes.io/arch In [amd64] (then from $5.0000/h on)";
     assert_eq!(told, [wanted]);
     let excluded = format!("{amd64}, {{key: topology.kubernetes.io/zone, operator: NotIn, values: [c]}}");
     assert!(plan_of(&of(&excluded), &types).left_out.is_empty(), "the remedy helps");
@@ -393,5 +393,65 @@ fn limits_that_are_in_the_way_of_a_remedy_are_named_with_it() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].ends_with("; and besides a higher spec.limits.cpu"), "{told:?}");
     let told = remedies(&[&limited, &pod("huge", "12", "")], &types);
-    assert!(told[0].ends_with("; and besides a higher spec.limits.cpu"), "{told:?}");
+    assert!(told[0].ends_with("or requirements that larger types meet, with a higher spec.limits.cpu"), "{told:?}");
+}
+
+#[test]
+fn a_remedy_asks_for_nothing_that_does_not_help() {
+    let mut gpu = instance_type("gpu", 8, 1.0);
+    gpu["resources"]["nvidia.com/gpu"] = json!("1");
+    let types = json!([instance_type("small", 2, 0.1), instance_type("large", 16, 0.8), gpu]);
+    let check = |parts: &[&str], wanted: &[&str]| assert_eq!(remedies(parts, &types), wanted, "{parts:?}");
+    // The limit that is in the way, and no other.
+    let limited = pool("default", "", "limits: {cpu: 100, memory: 10Gi}, ", "");
+    let memory = pod("p", "1", "").replace("cpu: 1", "cpu: 1, memory: 12Gi");
+    check(&[&limited, &memory], &["a higher spec.limits.memory, of which a machine takes all that it has"]);
+    // Another NodePool is not what the pod wants, tolerated or not.
+    let tainted = pool("batch", "", "", ", taints: [{key: batch, effect: NoSchedule}]");
+    let small = pool("web", "{key: node.kubernetes.io/instance-type, operator: In, values: [small]}", "", "");
+    let of_web = pod("p", "12", "").replace("spec: {", "spec: {nodeSelector: {karpenter.sh/nodepool: web}, ");
+    let larger = "requests of at most 1900m cpu, those of daemons included, or requirements that larger types meet";
+    check(&[&tainted, &small, &of_web], &[larger]);
+    // A label that no NodePool may give.
+    let by_provisioner = pod("p", "1", "").replace("spec: {", "spec: {nodeSelector: {karpenter.sh/provisioner-name: default}, ");
+    let told =
+        "karpenter.sh/nodepool in the pod's node selector or affinity: only nodes of a Provisioner have karpenter.sh/provisioner-name";
+    check(&[POOL, &by_provisioner], &[told]);
+    // All that no type has together.
+    let both = pod("p", "12", "").replace("cpu: 12}", "cpu: 12}, limits: {nvidia.com/gpu: 1}");
+    let told = remedies(&[POOL, &both], &types);
+    assert_eq!(told, ["requests of at most 7900m cpu, those of daemons included"]);
+}
+
+#[test]
+fn a_pod_near_one_on_a_full_node_needs_room_there_and_pods_apart_by_zone_fewer_rules() {
+    let types = json!([instance_type("small", 2, 0.1), instance_type("large", 16, 0.8)]);
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: own}\nspec: {providerID: 'aws:///a/i-1'}\nstatus: {allocatable: {cpu: 2, pods: 10}}\n";
+    let there = pod("there", "1900m", "").replace("spec: {", "spec: {nodeName: own, ");
+    let near = following("near", "near", "web").replace("topology.kubernetes.io/zone", "kubernetes.io/hostname");
+    let told = remedies(&[POOL, node, &there, &near], &types);
+    assert!(told[0].starts_with("room on own, and tolerations of its taints: a pod that the affinity selects runs there"), "{told:?}");
+    let apart = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: topology.kubernetes.io/zone, \
+                 labelSelector: {matchLabels: {app: web}}}]}}";
+    let pods: Vec<String> = ["a", "b", "c", "d"].map(|name| pod(name, "1", "").replace("spec: {", &format!("spec: {{{apart}, "))).into();
+    let mut rare = instance_type("rare", 64, 5.0);
+    rare["architecture"] = json!("arm64");
+    rare["offerings"].as_array_mut().unwrap().truncate(1);
+    rare["offerings"][0]["Requirements"][1]["values"] = json!(["c"]);
+    let amd64 = pool("default", "{key: kubernetes.io/arch, operator: In, values: [amd64]}", "", "");
+    let told = remedies(&[&amd64, &pods[0], &pods[1], &pods[2], &pods[3]], &json!([instance_type("small", 2, 0.1), rare]));
+    assert!(2 <= told.len(), "{told:?}");
+    assert!(told.iter().all(|text| text.contains("preferredDuringScheduling in the pod's anti-affinity")), "{told:?}");
+    assert!(!told.iter().any(|text| text.contains("kubernetes.io/arch")), "it would help one of them: {told:?}");
+}
+
+#[test]
+fn nothing_is_launched_of_a_node_class_that_is_being_deleted() {
+    let deleting = CLASS.replace(
+        "metadata: {name: default}",
+        "metadata: {name: default, deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [karpenter.k8s.aws/termination]}",
+    );
+    let plan = plan(&joined(&[POOL, &deleting, &pod("p", "1", "")]));
+    assert!(plan.claims.is_empty(), "{plan:?}");
+    assert!(plan.left_out[0].reason.to_string().contains("NodeClassTerminating"), "{}", plan.left_out[0].reason);
 }

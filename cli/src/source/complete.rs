@@ -37,6 +37,9 @@ pub(super) fn complete(objects: &mut ClusterObjects, settings: &Settings) {
     }
     for pool in &mut objects.node_pools {
         complete_pool(pool, settings.now);
+        if pool.class_in(&objects.node_classes).is_some_and(|class| class.metadata.is_deleting()) {
+            terminating(pool);
+        }
     }
     for node in &mut objects.nodes {
         complete_node(node, settings.now);
@@ -128,6 +131,15 @@ fn is_true(type_: &str, since: Option<Timestamp>) -> Condition {
 fn complete_pool(pool: &mut NodePool, now: Timestamp) {
     if pool.status.conditions.is_empty() {
         pool.status.conditions.push(is_true(conditions::READY, Some(now)));
+    }
+}
+
+/// As the controller of node classes says it: nothing is launched of a class that is being deleted.
+fn terminating(pool: &mut NodePool) {
+    for type_ in [conditions::NODE_CLASS_READY, conditions::READY] {
+        pool.status.conditions.retain(|condition| condition.type_ != type_);
+        let reason = "NodeClassTerminating".to_owned();
+        pool.status.conditions.push(Condition { type_: type_.to_owned(), status: ConditionStatus::False, reason, ..Condition::default() });
     }
 }
 

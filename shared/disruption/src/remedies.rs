@@ -95,7 +95,11 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
             return None;
         }
         KeepReason::PodsWouldNotSchedule { .. } => "a place elsewhere for the pods that are named".to_owned(),
-        KeepReason::NothingCheaper => "smaller requests of its pods, or requirements that cheaper types meet".to_owned(),
+        KeepReason::NothingCheaper => {
+            "smaller requests of its pods or requirements that cheaper types meet; a place elsewhere for pods that wait now, which its \
+             replacement would have to take; or budgets that let it go together with other nodes"
+                .to_owned()
+        }
         KeepReason::PriceUnknown => "a catalog with its price".to_owned(),
         KeepReason::MinValues(keys) => format!("a lower minValues for {}", keys.join(", ")),
         KeepReason::SpotToSpotDisabled => "the stack's parameter SpotToSpot=true (Karpenter's gate SpotToSpotConsolidation)".to_owned(),

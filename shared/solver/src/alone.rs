@@ -118,6 +118,34 @@ impl DaemonFit {
     }
 }
 
+impl DaemonFit {
+    /// All resources that are short, each with what a type has of it that has enough of those before it: what few types have comes first.
+    pub(crate) fn misses(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Vec<NearestMiss> {
+        let catalog = &problem.catalogs[catalog];
+        let pairs = self.groups.iter().flat_map(|group| group.types.iter().map(move |t| (t, &group.overhead)));
+        let mut candidates: Vec<(TypeId, &IdVec<DimId, i64>)> = pairs.filter(|(t, _)| usable.has(*t) && !self.clashing.has(*t)).collect();
+        let net = |(t, over): (TypeId, &IdVec<DimId, i64>), dim: DimId| catalog.allocatable[t][dim].saturating_sub(over[dim]);
+        let mut wanted: Vec<(DimId, i64)> = class.requests.enumerate().filter(|(_, n)| **n > 0).map(|(dim, n)| (dim, *n)).collect();
+        wanted.sort_by_key(|(dim, _)| candidates.iter().filter(|one| net(**one, *dim) > 0).count());
+        let mut out = Vec::new();
+        for (dim, want) in wanted {
+            let key = |one: &(TypeId, &IdVec<DimId, i64>)| (net(*one, dim), std::cmp::Reverse(&catalog.names[one.0]));
+            let Some((largest, over)) = candidates.iter().copied().max_by_key(key) else { break };
+            let most = net((largest, over), dim);
+            if most < want {
+                out.push(NearestMiss {
+                    resource: problem.dims.names[dim].clone(),
+                    needed: Quantity::from_milli(want.saturating_add(over[dim])),
+                    largest: Quantity::from_milli(catalog.allocatable[largest][dim]),
+                    instance_type: catalog.names[largest].clone(),
+                });
+            }
+            candidates.retain(|one| net(*one, dim) >= want.min(most));
+        }
+        out
+    }
+}
+
 /// The resources in both lists, with the smaller amount.
 fn smaller(a: &Resources, b: &Resources) -> Resources {
     a.iter().filter(|(name, _)| b.0.contains_key(*name)).map(|(name, amount)| (name.to_owned(), amount.min(b.get(name)))).collect()

@@ -4,6 +4,7 @@ use super::alone::{self, DaemonFit};
 use super::bits::Bits;
 use super::ids::{CatalogId, GroupId, Key, PoolId, SetId};
 use super::intern::{LabelsOf, Set, Val};
+use super::limits;
 use super::pod::{Class, Relaxation, allows_unnamed_host};
 use super::pools::{Pool, Template};
 use super::problem::Problem;
@@ -12,7 +13,7 @@ use super::topology::GroupKind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::requirements::Allowed;
-use whittle_model::scheduling::{Change, Changes, ClassChange, Meant};
+use whittle_model::scheduling::{Change, Changes, ClassChange, Meant, OwnRule};
 use whittle_units::Price;
 
 /// Of so many keys on each side it is tried what would be without them: those that the most types do not meet.
@@ -45,6 +46,13 @@ enum Side {
     NodePool(Key),
 }
 
+impl<'c> Ask<'c> {
+    /// A pod as it is.
+    pub(crate) fn of(problem: &Problem<'_>, class: &'c Class, relaxation: &'c Relaxation, pool: PoolId) -> Self {
+        Self { class, relaxation, pool, template: problem.pools[pool].set, pod: relaxation.full, with_volumes: true }
+    }
+}
+
 impl Ask<'_> {
     /// What would help, and what is required after each alternative; another volume is the last.
     pub(crate) fn changes(self, problem: &mut Problem<'_>, state: &State) -> (Changes, Vec<Self>) {
@@ -55,19 +63,27 @@ impl Ask<'_> {
     /// What would help a pod that any type has room for.
     pub(crate) fn changes_for_any_size(self, problem: &mut Problem<'_>, state: &State) -> (Changes, Vec<Self>) {
         let all = Bits::all(problem.catalogs[problem.pools[self.pool].catalog].len());
-        self.changes_for(problem, state, all)
+        let (changes, after) = self.changes_for(problem, state, all);
+        // Of what would do but for its size nothing is waited for.
+        (Changes { waits: false, ..changes }, after)
     }
 
     /// With types within the NodePool's limits, or else with any: then the limits are in the way besides.
     fn changes_for(self, problem: &mut Problem<'_>, state: &State, room: Bits) -> (Changes, Vec<Self>) {
         let mut within = room.clone();
-        let limits = self.limits(problem, state, &mut within);
+        let is_limited = self.keep_within_limits(problem, state, &mut within);
         let (changes, after) = self.changes_among(problem, state, &within);
-        if limits.is_empty() || !after.is_empty() {
+        if !is_limited || !after.is_empty() {
             return (changes, after);
         }
         let (changes, after) = self.changes_among(problem, state, &room);
-        let limits = if after.is_empty() { Vec::new() } else { limits };
+        let at = problem.pools[self.pool].catalog;
+        let mut takers = Bits::none(problem.catalogs[at].len());
+        for set in after.first().map(|after| after.sets(problem, state)).unwrap_or_default() {
+            takers.union_with(&problem.view(at, set).usable);
+        }
+        takers.intersect_with(&room);
+        let limits = limits::excluding(problem, state, self.pool, &takers);
         (Changes { limits, ..changes }, after)
     }
 
@@ -90,16 +106,34 @@ impl Ask<'_> {
         (Changes { enough, of_class, waits: self.waits(problem, state, room), another_volume, ..Changes::default() }, after)
     }
 
-    /// Leaves only types within what is left of the NodePool's limits; the names of those that exclude any.
-    fn limits(self, problem: &Problem<'_>, state: &State, types: &mut Bits) -> Vec<String> {
+    /// Leaves only types within what is left of the NodePool's limits; whether these exclude any.
+    fn keep_within_limits(self, problem: &Problem<'_>, state: &State, types: &mut Bits) -> bool {
         let catalog = &problem.catalogs[problem.pools[self.pool].catalog];
-        let mut out = Vec::new();
+        let before = types.count();
         for (dim, left) in state.limits[self.pool].enumerate().filter_map(|(dim, left)| Some((dim, (*left)?))) {
-            let before = types.count();
             catalog.keep_no_larger(dim, left, types);
-            out.extend((types.count() < before).then(|| problem.dims.names[dim].clone()));
         }
-        out
+        types.count() < before
+    }
+
+    /// Whether a type has room for the pod, wherever others are.
+    pub(crate) fn fits_apart(self, problem: &mut Problem<'_>, state: &State) -> bool {
+        let (at, mut room) = (problem.pools[self.pool].catalog, self.room(problem));
+        self.keep_within_limits(problem, state, &mut room);
+        let Some(merged) = problem.merge(self.template, self.pod, LabelsOf::NewNode) else { return false };
+        problem.view(at, merged).usable.intersects(&room)
+    }
+
+    /// The pod's own rule about its domain, if a type would take it without that one.
+    pub(crate) fn own_rule(self, problem: &mut Problem<'_>, state: &State) -> Option<OwnRule> {
+        let groups = self.relaxation.owned.iter().map(|group| &problem.groups[*group]).filter(|group| !group.by_host);
+        let mut rules = groups.filter_map(|group| match group.kind {
+            GroupKind::Spread { .. } => Some(OwnRule::Spread),
+            GroupKind::Anti => Some(OwnRule::AntiAffinity),
+            GroupKind::Affinity | GroupKind::Inverse => None,
+        });
+        let rule = rules.next_back()?;
+        self.fits_apart(problem, state).then_some(rule)
     }
 
     /// Domains of a spread without pods and without a type for this one: those that the NodePool should exclude, if that is enough.
@@ -108,7 +142,7 @@ impl Ask<'_> {
             return None;
         }
         let (at, mut room) = (problem.pools[self.pool].catalog, self.room(problem));
-        self.limits(problem, state, &mut room);
+        self.keep_within_limits(problem, state, &mut room);
         let merged = problem.merge(self.template, self.pod, LabelsOf::NewNode)?;
         let spreads = |group: &GroupId| matches!(problem.groups[*group].kind, GroupKind::Spread { .. }) && !problem.groups[*group].by_host;
         let groups: Vec<GroupId> = self.relaxation.owned.iter().copied().filter(spreads).collect();

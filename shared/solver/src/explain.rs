@@ -4,7 +4,7 @@ use super::alone::{self, DaemonFit, NoDomain};
 use super::bits::Bits;
 use super::changes::{self, Ask};
 use super::fit::FitError;
-use super::ids::{CatalogId, ClassId, GroupId, Key, PodId, PoolId, SetId, TypeId};
+use super::ids::{CatalogId, ClassId, GroupId, HostId, Id as _, Key, PodId, PoolId, SetId, TypeId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::meant;
@@ -21,8 +21,8 @@ use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Conflict, Operator};
 use whittle_model::scheduling::{
-    Cause, Changes, ClassChange, Finding, Follows, LimitLeft, Meant, NearestMiss, PoolRejection, PortTaken, Reason, RuledOut, Unready,
-    meant_key,
+    Cause, Changes, ClassChange, Finding, Follows, LimitLeft, Meant, NearestMiss, OwnRule, PoolRejection, PortTaken, Reason, RuledOut,
+    Unready, meant_key,
 };
 use whittle_units::{Quantity, Resources};
 
@@ -195,7 +195,7 @@ fn explain_pool(
     let mut in_the_way = limits_and_taints(problem, state, relaxation, pool);
     let types = limits::allowed_types(problem, state, pool).unwrap_or_else(|| problem.pools[pool].types.clone());
     if in_the_way.is_empty() || detail.next().is_some() {
-        let ask = Ask { class, relaxation, pool, template: problem.pools[pool].set, pod: relaxation.full, with_volumes: true };
+        let ask = Ask::of(problem, class, relaxation, pool);
         in_the_way.extend(explain_requirements(problem, state, (ask, relaxation.host.as_ref()), &types, detail));
     }
     let besides = |rest: Option<PoolRejection>, first: PoolRejection| match detail.next() {
@@ -234,10 +234,11 @@ fn explain_requirements(
     detail: Detail,
 ) -> Option<PoolRejection> {
     let source = problem.pools[ask.pool].source;
-    let found = match check_compatible(problem, ask.template, ask.pod, host) {
+    let mut found = match check_compatible(problem, ask.template, ask.pod, host) {
         Err(cause) => PoolRejection::of(source, cause),
         Ok(()) => explain_places(problem, state, ask, types)?,
     };
+    keep_true(problem, state, ask, &mut found.cause);
     let meant = meant::by_pod(problem, ask.pool, ask.pod);
     let Some(next) = detail.next() else { return Some(PoolRejection { meant, ..found }) };
     if matches!(&found.cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| OF_NODE_POOLS.contains(&key.as_str()))) {
@@ -276,13 +277,33 @@ fn explain_requirements(
         }
         besides = Some(Box::new(PoolRejection { besides: rest, ..of_volume(source, ask.of_volumes(problem)) }));
     }
-    if let Cause::Topology { key, .. } = &found.cause {
+    of_topology(problem, state, (ask, &found.cause), &mut changes);
+    Some(PoolRejection { changes: Some(changes), besides, ..found })
+}
+
+/// Forgets that time alone helps where the pod fits on no machine of the NodePool.
+fn keep_true(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, cause: &mut Cause) {
+    if let Cause::Topology { follows, .. } = cause
+        && follows.as_deref().is_some_and(|follows| !matches!(follows, Follows::On(_)))
+        && !ask.fits_apart(problem, state)
+    {
+        *follows = None;
+    }
+}
+
+/// What would help where it is a rule of topology that leaves no domain with a type.
+fn of_topology(problem: &mut Problem<'_>, state: &State, (ask, cause): (Ask<'_>, &Cause), changes: &mut Changes) {
+    if let Cause::Topology { key, .. } = cause {
         let key = problem.names.key(key);
         changes.other_domain = ask.has_other_domain(problem, key);
     } else if !ask.has_volumes() {
         changes.excluded = ask.excluded(problem, state);
+        changes.own_rule = ask.own_rule(problem, state);
+        // Each of several pods wants a domain of its own.
+        if changes.own_rule == Some(OwnRule::AntiAffinity) && ask.class.size > 1 {
+            changes.enough.clear();
+        }
     }
-    Some(PoolRejection { changes: Some(changes), besides, ..found })
 }
 
 /// Whether no change is enough.
@@ -390,14 +411,16 @@ fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types:
                     first.get_or_insert(found);
                 }
                 let (found, mut ruled_out, nearest) = first?;
+                let misses = misses(problem, class, pool, types, sets[0]);
+                let misses = if nearest.is_some() && misses.len() == 1 { Vec::new() } else { misses };
                 if let Some(place) = places.get(at) {
                     mark_volumes(problem, place.set, &mut ruled_out);
                 }
                 let all = problem.pools[pool].types.clone();
-                let limited =
-                    types.count() < all.count() && sets.iter().any(|set| explain_types(problem, class, pool, &all, *set).is_none());
-                let limits = if limited { limits_left(problem, state, pool) } else { Vec::new() };
-                cause = Some(PoolRejection { ruled_out, nearest, limits, ..plain(found) });
+                let limited = types.count() < all.count();
+                let fitting = limited.then(|| sets.iter().find(|set| explain_types(problem, class, pool, &all, **set).is_none())).flatten();
+                let limits = fitting.map(|set| limits_in_the_way(problem, state, (class, pool), *set)).unwrap_or_default();
+                cause = Some(PoolRejection { ruled_out, nearest, misses, limits, ..plain(found) });
             }
         }
     }
@@ -412,6 +435,23 @@ fn mark_volumes(problem: &Problem<'_>, place: SetId, ruled_out: &mut [RuledOut])
             ruled.of_volume |= ruled.constraint.strip_prefix(key).is_some_and(|rest| rest.starts_with(' '));
         }
     }
+}
+
+/// All that types with everything else have too little of.
+fn misses(problem: &mut Problem<'_>, class: &Class, pool: PoolId, types: &Bits, set: SetId) -> Vec<NearestMiss> {
+    let at = problem.pools[pool].catalog;
+    let view = problem.view(at, set);
+    DaemonFit::of(problem, class, pool, types).misses(problem, class, &view.usable, at)
+}
+
+/// What remains of the limits without which a type would take the pod: of one that excludes all such types, or else of all.
+fn limits_in_the_way(problem: &mut Problem<'_>, state: &State, (class, pool): (&Class, PoolId), set: SetId) -> Vec<LimitLeft> {
+    let all = problem.pools[pool].types.clone();
+    let view = problem.view(problem.pools[pool].catalog, set);
+    let mut takers = DaemonFit::of(problem, class, pool, &all).fitting;
+    takers.intersect_with(&view.usable);
+    let names: Vec<String> = limits::excluding(problem, state, pool, &takers);
+    limits_left(problem, state, pool).into_iter().filter(|left| names.contains(&left.resource)).collect()
 }
 
 /// What remains of each limit of the NodePool that excludes instance types.
@@ -511,36 +551,56 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
 fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<Follows> {
     let selected = |pod: &&PodId| problem.classes[problem.class_of[**pod]].counted_by.contains(&id);
     let first = |pods: &mut dyn Iterator<Item = &PodId>| pods.filter(selected).map(|pod| problem.pods[*pod].metadata.key()).min();
+    let (group, counts) = (&problem.groups[id], &state.counts[id]);
+    if group.by_host {
+        let mut nodes = problem.state_nodes.iter().enumerate().filter(|(at, _)| counts.hosts.of(HostId::at(*at)) > 0);
+        return nodes.next().map(|(_, node)| Follows::On(node.name().to_owned()));
+    }
+    if counts.domains.iter().any(|(_, count)| *count > 0) {
+        return None;
+    }
     let launched = first(&mut state.claims.iter().flat_map(|claim| &claim.pods)).map(Follows::Launched);
     launched.or_else(|| first(&mut problem.followers.iter()).map(Follows::Waiting))
 }
 
 /// Pods without a place whose affinity selects pods with new machines, or pods that follow such pods: one of each class.
-fn followers(problem: &Problem<'_>, outcome: &Outcome) -> Vec<PodId> {
+fn followers(problem: &mut Problem<'_>, outcome: &Outcome) -> Vec<PodId> {
+    let state = &outcome.state;
     let mut waiting: BTreeMap<ClassId, PodId> = outcome.unplaced.iter().map(|(entry, _)| (entry.class, entry.pod)).collect();
-    let of_state = |group: &GroupId| &outcome.state.counts[*group];
-    let is_empty = |group: &&GroupId| {
-        let GroupKind::Affinity = problem.groups[**group].kind else { return false };
-        !problem.groups[**group].by_host && of_state(group).domains.iter().all(|(_, count)| *count == 0)
-    };
-    let owned = |class: &ClassId| problem.classes[*class].relaxations.last().map(|last| last.owned.clone()).unwrap_or_default();
-    waiting.retain(|class, _| owned(class).iter().any(|group| is_empty(&group)));
-    if waiting.is_empty() {
-        return Vec::new();
-    }
-    let class_of = |pod: &PodId| problem.class_of[*pod];
-    let mut sooner: BTreeSet<ClassId> = outcome.state.claims.iter().flat_map(|claim| &claim.pods).map(class_of).collect();
+    waiting.retain(|class, _| !unmet_affinity(problem, state, *class).is_empty());
+    waiting.retain(|class, _| fits_anywhere(problem, state, *class));
+    let placed = state.claims.iter().flat_map(|claim| &claim.pods);
+    let mut sooner: BTreeSet<ClassId> = placed.map(|pod| problem.class_of[*pod]).collect();
     let mut out = Vec::new();
-    loop {
+    while !waiting.is_empty() {
         let selected: BTreeSet<GroupId> = sooner.iter().flat_map(|class| problem.classes[*class].counted_by.iter().copied()).collect();
-        let follows = |class: &ClassId| owned(class).iter().filter(is_empty).all(|group| selected.contains(group));
+        let follows = |class: &ClassId| unmet_affinity(problem, state, *class).iter().all(|group| selected.contains(group));
         let next: Vec<ClassId> = waiting.keys().filter(|class| follows(class)).copied().collect();
         if next.is_empty() {
-            return out;
+            break;
         }
         out.extend(next.iter().filter_map(|class| waiting.remove(class)));
         sooner.extend(next);
     }
+    out
+}
+
+/// The groups of a class's required affinity, but by host, that have pods in no domain that is known.
+fn unmet_affinity(problem: &Problem<'_>, state: &State, class: ClassId) -> Vec<GroupId> {
+    let owned = problem.classes[class].relaxations.last().into_iter().flat_map(|last| last.owned.iter().copied());
+    let is_unmet = |id: &GroupId| {
+        let group = &problem.groups[*id];
+        group.kind == GroupKind::Affinity && !group.by_host && state.counts[*id].domains.iter().all(|(_, count)| *count == 0)
+    };
+    owned.filter(is_unmet).collect()
+}
+
+/// Whether a machine of some NodePool would do for pods of a class, wherever others are.
+fn fits_anywhere(problem: &mut Problem<'_>, state: &State, class: ClassId) -> bool {
+    let class = Rc::clone(&problem.classes[class]);
+    let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
+    let pools: Vec<PoolId> = problem.pools.ids().collect();
+    pools.into_iter().any(|pool| Ask::of(problem, &class, relaxation, pool).fits_apart(problem, state))
 }
 
 /// What the instance types lack, how many each constraint rules out, and the nearest miss; `None` if some type fits.

@@ -33,6 +33,21 @@ fn cheapest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits, keep
     keep_first(problem, pool, view, view.by_price(types), keep)
 }
 
+/// The names of the resources of which the NodePool's limits leave too little for each of `types`; where none alone does, of all that
+/// leave too little for one.
+pub(crate) fn excluding(problem: &Problem<'_>, state: &State, pool: PoolId, types: &Bits) -> Vec<String> {
+    let catalog = &problem.catalogs[problem.pools[pool].catalog];
+    let left = state.limits[pool].enumerate().filter_map(|(dim, left)| Some((dim, (*left)?)));
+    let kept = left.map(|(dim, left)| {
+        let mut kept = types.clone();
+        catalog.keep_no_larger(dim, left, &mut kept);
+        (dim, kept.count())
+    });
+    let kept: Vec<(DimId, usize)> = kept.filter(|(_, kept)| *kept < types.count()).collect();
+    let alone = kept.iter().any(|(_, kept)| *kept == 0);
+    kept.into_iter().filter(|(_, kept)| !alone || *kept == 0).map(|(dim, _)| problem.dims.names[dim].clone()).collect()
+}
+
 /// Those of `types` that charge the NodePool's limits least, and as many of the next larger as `minValues` requires.
 pub(crate) fn smallest(problem: &Problem<'_>, pool: PoolId, view: &View, types: &Bits) -> Bits {
     let catalog = &problem.catalogs[problem.pools[pool].catalog];

@@ -180,6 +180,13 @@ impl Command {
     pub fn known_savings(&self) -> Option<Savings> {
         self.removals.iter().all(|removal| removal.price > Price::ZERO).then_some(self.savings)
     }
+    /// Takes prices from elsewhere for the machines that it removes and whose prices it does not know.
+    pub fn price_removals(&mut self, price_of: impl Fn(&str) -> Option<Price>) {
+        for removal in self.removals.iter_mut().filter(|removal| removal.price == Price::ZERO) {
+            removal.price = price_of(&removal.node).unwrap_or_default();
+            self.savings = Savings(self.savings.0.saturating_add_unsigned(removal.price.nanos()));
+        }
+    }
     /// `Replace` if machines are launched first.
     pub fn action(&self) -> Action {
         if self.replacements.is_empty() { Action::Delete } else { Action::Replace }

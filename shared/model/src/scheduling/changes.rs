@@ -19,8 +19,17 @@ pub struct Changes {
     /// A key of a topology spread and its domains without pods, of which the NodePool has no type for the pod: pods are spread over the other
     /// domains if it excludes these.
     pub excluded: Option<(String, Vec<String>)>,
+    /// Whether it is the pod's own spread, or its own anti-affinity, that leaves only domains without a type for it.
+    pub own_rule: Option<OwnRule>,
     /// Resources of which the NodePool's limits leave too little for all types that these changes are about.
     pub limits: Vec<String>,
+}
+
+/// A rule of a pod about its domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnRule {
+    Spread,
+    AntiAffinity,
 }
 
 /// Requirements that have to go, or to allow more, all together.

@@ -9,7 +9,7 @@ mod reason;
 mod remedy;
 mod unready;
 
-pub use changes::{Change, Changes, ClassChange};
+pub use changes::{Change, Changes, ClassChange, OwnRule};
 pub use input::{Input, MinValuesPolicy, Options, Packing, PreferencePolicy, ReservedMode, Settled, Simulation};
 pub use instance_types::InstanceTypes;
 pub use meant::{Known, Meant, meant_key, meant_values};

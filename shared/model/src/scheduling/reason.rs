@@ -53,6 +53,9 @@ pub struct PoolRejection {
     pub ruled_out: Vec<RuledOut>,
     /// The resource that is short, and by how much.
     pub nearest: Option<NearestMiss>,
+    /// All resources that are short, so that a type has enough of the rest for a pod that asks for no more of these than is said; empty
+    /// where that is `nearest` alone.
+    pub misses: Vec<NearestMiss>,
     /// The limits without which some instance type would fit.
     pub limits: Vec<LimitLeft>,
     /// Values that are asked for and that no instance type has, with what was probably meant.
@@ -76,8 +79,8 @@ impl PoolRejection {
     /// The same, by the NodePool's name.
     #[must_use]
     pub fn of_name(node_pool: &str, cause: Cause) -> Self {
-        let (ruled_out, nearest, limits, meant, changes, besides) = Default::default();
-        Self { node_pool: node_pool.to_owned(), cause, ruled_out, nearest, limits, meant, changes, besides, is_provisioner: false }
+        let (ruled_out, nearest, misses, limits, meant, changes, besides) = Default::default();
+        Self { node_pool: node_pool.to_owned(), cause, ruled_out, nearest, misses, limits, meant, changes, besides, is_provisioner: false }
     }
 }
 
@@ -141,6 +144,8 @@ pub enum Follows {
     Launched(String),
     /// It waits for a pod itself.
     Waiting(String),
+    /// It runs on this node, and what is near it has to run there.
+    On(String),
 }
 
 /// Why one NodePool (or node) cannot take a pod.

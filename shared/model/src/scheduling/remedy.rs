@@ -1,10 +1,11 @@
 //! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
 //! what passes by itself, and of what nobody can change.
 
-use super::changes::{Change, Changes, ClassChange};
+use super::changes::{Change, Changes, ClassChange, OwnRule};
 use super::meant::{Meant, meant_key};
 use super::reason::{Cause, Finding, Follows, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
+use crate::pods::is_restricted;
 use std::fmt::{self, Display};
 use whittle_api::labels;
 use whittle_units::Quantity;
@@ -79,6 +80,11 @@ impl PoolRejection {
     /// What would let the NodePool take the pod.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
+        // Who names another NodePool means it.
+        let in_the_way = std::iter::successors(Some(self), |rejection| rejection.besides.as_deref());
+        if in_the_way.map(|rejection| &rejection.cause).any(names_other_pool) {
+            return None;
+        }
         let mut text = self.remedy_text()?;
         if self.is_provisioner {
             text = FIELDS_OF_PROVISIONERS.iter().fold(text, |text, (field, before)| text.replace(field, before));
@@ -91,7 +97,8 @@ impl PoolRejection {
     /// What would remove the cause, and then what is in the way besides.
     fn remedy_text(&self) -> Option<String> {
         let limits = self.changes.iter().flat_map(|changes| &changes.limits).map(|name| format!("spec.limits.{name}")).collect::<Vec<_>>();
-        let above = |text: String| if limits.is_empty() { text } else { format!("{text}; and besides a higher {}", limits.join(" and ")) };
+        let is_said = limits.is_empty() || self.nearest.is_some() || !self.limits.is_empty();
+        let above = |text: String| if is_said { text } else { format!("{text}; and besides a higher {}", limits.join(" and ")) };
         let text = of_cause(self, &self.cause).map(above);
         match (text, self.besides.as_ref().and_then(|besides| besides.remedy_text())) {
             (Some(text), Some(besides)) => Some(format!("{text}; and besides {besides}")),
@@ -114,11 +121,13 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             format!("{meant} in {ASKS}, if that is meant; or the label {key} in its {own}")
         }
         Cause::UndefinedLabel { key, .. } if key == labels::HOSTNAME => of_hostname(),
+        Cause::UndefinedLabel { key, .. } if key == labels::PROVISIONER_NAME => {
+            format!("{} in {ASKS}: only nodes of a Provisioner have {key}", labels::NODE_POOL)
+        }
+        Cause::UndefinedLabel { key, .. } if is_restricted(key, |_| false) => format!("{ASKS} without {key}, which no NodePool may set"),
         Cause::UndefinedLabel { key, .. } => {
             format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
         }
-        // Who names another NodePool means it.
-        Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| names_pool(key)) => return None,
         Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| key == labels::HOSTNAME) => of_hostname(),
         Cause::Disjoint(_) | Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
         Cause::Disjoint(keys) => match &rejection.changes {
@@ -173,6 +182,11 @@ fn of_following(first: &Follows, key: &str) -> String {
                 "only time: the affinity selects {pod}, whose machine this pass launches; once its {key} is known, a later pass takes this pod"
             )
         }
+        Follows::On(node) => {
+            format!(
+                "room on {node}, and tolerations of its taints: a pod that the affinity selects runs there, and no new machine is that {key}"
+            )
+        }
         Follows::Waiting(pod) => {
             format!("only time: the affinity selects {pod}, which waits for the machine of another pod itself; a later pass takes this pod")
         }
@@ -223,7 +237,17 @@ fn of_changes(changes: &Changes) -> Vec<String> {
     });
     let waits = changes.waits.then(|| "time until EC2 has one again".to_owned());
     let excluded = changes.excluded.iter().map(|(key, domains)| format!("{key} NotIn [{}] in its requirements", domains.join(" ")));
-    excluded.chain(enough).chain(of_class).chain(waits).chain(changes.another_volume.then(|| "another volume".to_owned())).collect()
+    let own_rule = changes.own_rule.iter().map(|rule| match rule {
+        OwnRule::Spread => "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway".to_owned(),
+        OwnRule::AntiAffinity => "preferredDuringScheduling in the pod's anti-affinity".to_owned(),
+    });
+    excluded
+        .chain(own_rule)
+        .chain(enough)
+        .chain(of_class)
+        .chain(waits)
+        .chain(changes.another_volume.then(|| "another volume".to_owned()))
+        .collect()
 }
 
 /// A change, where `before` is the alternative that is named before it.
@@ -247,6 +271,11 @@ fn of_change(change: &Change, before: Option<&Change>) -> String {
     let price = change.price.filter(|_| !change.drop.is_empty()).map(|price| format!(" (then from {price} on)")).unwrap_or_default();
     let of_pool = (!of_pool.is_empty()).then(|| format!("its spec.template {}{price}", of_pool.join(" and ")));
     of_pool.into_iter().chain(of_pod).collect::<Vec<_>>().join(", and ")
+}
+
+/// Whether it is about the name of a NodePool that the pod wants.
+fn names_other_pool(cause: &Cause) -> bool {
+    matches!(cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| names_pool(key)))
 }
 
 /// Whether a label's value is the name of a NodePool, or of a Provisioner.
@@ -274,9 +303,10 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
     let is_requirement = |ruled: &&RuledOut| [" In [", " NotIn [", " Exists"].iter().any(|operator| ruled.constraint.contains(operator));
     let mut requirements = rejection.ruled_out.iter().filter(is_requirement);
     let tried = rejection.changes.as_ref();
+    let is_short = !rejection.misses.is_empty() && tried.is_some_and(|changes| changes.enough.is_empty() && !changes.waits);
     if let Some(changes) = tried.filter(|changes| rejection.nearest.is_none() || changes.waits)
         && rejection.limits.is_empty()
-        && !port
+        && !(port || is_short)
     {
         return one_of(of_changes(changes));
     }
@@ -290,8 +320,11 @@ fn of_types(rejection: &PoolRejection, finding: Finding, port: bool) -> Option<S
     let mut ways: Vec<String> = Vec::new();
     if let Some(limit) = rejection.limits.first() {
         ways.push(format!("a higher spec.limits.{}, of which a machine takes all that it has", limit.resource));
-    } else if let Some(miss) = &rejection.nearest {
-        ways.push(of_miss(miss, tried.is_none_or(|changes| changes.enough.iter().any(|change| change.pod.is_empty()))));
+    } else if let Some(miss) = rejection.nearest.as_ref().or(rejection.misses.first()) {
+        let other_types = tried.is_none_or(|changes| changes.enough.iter().any(|change| change.pod.is_empty()));
+        let limits: Vec<String> = tried.iter().flat_map(|changes| &changes.limits).map(|name| format!("spec.limits.{name}")).collect();
+        let misses = if rejection.misses.is_empty() { std::slice::from_ref(miss) } else { &rejection.misses[..] };
+        ways.push(of_misses(misses, other_types, &limits));
     }
     if port {
         ways.push("another hostPort".to_owned());
@@ -317,6 +350,19 @@ fn of_requirement(ruled: &RuledOut) -> String {
 /// Whether EC2 is known to have none of most types that are allowed.
 fn are_mostly_sold_out(ruled_out: &[RuledOut]) -> bool {
     ruled_out.iter().any(|ruled| ruled.constraint == OFFERINGS && ruled.of < ruled.types * 2)
+}
+
+/// What would make types large enough for all that is short, where larger ones are within these limits.
+fn of_misses(misses: &[NearestMiss], other_types: bool, limits: &[String]) -> String {
+    let with = if limits.is_empty() || !other_types { String::new() } else { format!(", with a higher {}", limits.join(" and ")) };
+    let [first, others @ ..] = misses else { return String::new() };
+    let others = others.iter().map(|miss| match miss.largest <= Quantity::ZERO {
+        true => format!("without {}", miss.resource),
+        false => format!("with at most {} {}", miss.largest.text_of(&miss.resource), miss.resource),
+    });
+    let others: Vec<String> = others.collect();
+    let first = of_miss(first, other_types) + &with;
+    if others.is_empty() { first } else { format!("{first}; and besides a pod {}", others.join(" and ")) }
 }
 
 /// What would make a type large enough; `other_types` says whether larger ones are to be had.

@@ -39,6 +39,9 @@ impl Unready {
                 conditions::find(own, conditions::NODE_CLASS_READY).is_none_or(|condition| condition.reason == "NodeClassNotFound");
             return if missing { Some(Self::ClassMissing { class }) } else { of_pool() };
         };
+        if found.metadata.is_deleting() {
+            return Some(Self::Condition { object: class, reason: "NodeClassTerminating".to_owned(), message: String::new() });
+        }
         match unmet(&found.status.conditions) {
             Some(unmet) => Some(Self::of_condition(class, unmet)),
             None if conditions::find(&found.status.conditions, conditions::READY).is_some() => of_pool(),
