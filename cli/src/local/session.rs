@@ -11,9 +11,9 @@ use std::sync::Arc;
 use whittle_api::aws_auth;
 use whittle_api::k8s::{ConfigMap, DaemonSet, Deployment};
 use whittle_api::karpenter::NodePool;
-use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, Located, ManifestError, Object};
+use whittle_api::{labels, validate};
 use whittle_ports::{Batching, Settings};
 use whittle_sim::cluster::{Applied, NodeGroup, Objects};
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
@@ -209,6 +209,10 @@ impl Session {
     }
 
     fn apply_objects(&mut self, mut located: Vec<Located<Object>>) -> Result<Vec<String>, SessionError> {
+        let refused: Vec<String> = located.iter().flat_map(|one| self.refused_change(&one.value)).collect();
+        if !refused.is_empty() {
+            return Err(SessionError::Manifest(refused));
+        }
         located.iter_mut().for_each(|one| self.revise(one));
         let objects = located.into_iter().map(|one| one.value);
         let (old, new): (Vec<Object>, Vec<Object>) = objects.partition(|object| matches!(object, Object::Legacy(_)));
@@ -232,6 +236,23 @@ impl Session {
         }
         world.touch_cluster();
         Ok(messages)
+    }
+
+    /// Why a server would not change an object to this one: fields that stay as they are.
+    fn refused_change(&self, new: &Object) -> Vec<String> {
+        let world = self.simulation.world();
+        let objects = &world.cluster.objects;
+        let old = match new {
+            Object::NodePool(pool) => objects.node_pools.get(&pool.metadata.name).and_then(|old| serde_json::to_value(old).ok()),
+            Object::NodeClass(class) => objects.node_classes.get(&class.metadata.name).and_then(|old| serde_json::to_value(old).ok()),
+            _ => None,
+        };
+        let (Some(old), Some(json)) = (old, new.to_json()) else { return Vec::new() };
+        let (api_version, kind) = new.type_meta();
+        let by_itself: Vec<String> = validate::document(api_version, kind, &json).iter().map(ToString::to_string).collect();
+        let change = validate::update(api_version, kind, &old, &json).into_iter().map(|error| error.to_string());
+        let of_change = change.filter(|error| error.starts_with("spec") && !by_itself.contains(error));
+        of_change.map(|error| format!("{kind} {:?}, {error}", new.key())).collect()
     }
 
     /// Pods are made of what decisions read of a template. Where the rest has changed, such as an image, an annotation makes it another one.

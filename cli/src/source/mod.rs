@@ -9,6 +9,7 @@ pub(crate) mod acceptance;
 pub(crate) mod left_aside;
 pub(crate) mod classes;
 pub(crate) mod served;
+mod daemons;
 mod documents;
 mod drift;
 pub(crate) mod unique;
@@ -203,6 +204,7 @@ impl Reading<'_> {
         remarks.extend(other_schedulers(&found));
         remarks.extend(unknown_priorities(&found));
         remarks.extend(left_aside::remarks(&found.objects));
+        remarks.extend(daemons::remarks(&found.objects));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if !found.objects.node_overlays.is_empty() {
             remarks.extend(unused_overlays(&found, &market.types));

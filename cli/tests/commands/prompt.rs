@@ -393,3 +393,19 @@ fn s1_25_explain_names_the_dropped_preferences() {
     let ended = whittle(&arguments, "");
     check_shown(&format!("{}{}", out(&ended), err(&ended)), &[dropped]);
 }
+
+#[test]
+fn a_change_that_a_server_refuses_is_refused_and_changes_nothing() {
+    let pool = |spec: &str, expire: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: fixed}}\nspec: {{{spec}template: {{spec: {{expireAfter: {expire}, requirements: [], \
+             nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}}}}\nEOF\n"
+        )
+    };
+    let commands = format!("apply -f -\n{}apply -f -\n{}apply -f -\n{}", pool("", "720h"), pool("", "600h"), pool("replicas: 3, ", "600h"));
+    let done = whittle(&["local"], &commands);
+    assert_eq!(done.status.code(), Some(2), "{}", out(&done));
+    assert_eq!(out(&done).lines().filter(|line| line.starts_with("nodepool/")).count(), 2, "created and configured: {}", out(&done));
+    let refused = "error: NodePool \"fixed\", spec: a pool stays static or dynamic: make a new pool instead of adding or removing replicas";
+    assert!(err(&done).contains(refused), "{}", err(&done));
+}

@@ -375,3 +375,24 @@ fn messages_of_conditions_print_no_lines_of_their_own() {
         assert!(!text.lines().any(|line| line.trim_start().starts_with("FORGED")), "{text}");
     }
 }
+
+#[test]
+fn daemon_sets_without_room_on_nodes_that_run_are_told() {
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: full, labels: {team: a}}\nspec: {providerID: 'aws:///us-east-1a/i-1'}\n\
+                status: {allocatable: {cpu: 2, memory: 8Gi, pods: 10}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: there}\nspec: {nodeName: full, \
+                containers: [{name: c, image: i, resources: {requests: {cpu: 1500m}}}]}\n";
+    let daemons = |spec: &str| {
+        format!(
+            "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: kube-system}}\nspec: {{selector: {{matchLabels: {{app: agent}}}}, \
+             template: {{metadata: {{labels: {{app: agent}}}}, spec: {{{spec}}}}}}}\n"
+        )
+    };
+    let large = "containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]";
+    let told = |spec: &str| {
+        err(&planned(&format!("{PODS}{}{node}{}", pool(""), daemons(spec))))
+            .contains("DaemonSet kube-system/agent: no room for its pod on full (cpu)")
+    };
+    assert!(told(large));
+    assert!(!told("containers: [{name: c, image: i, resources: {requests: {cpu: 500m}}}]"), "it has room");
+    assert!(!told(&format!("nodeSelector: {{team: b}}, {large}")), "it does not run there");
+}

@@ -1,0 +1,76 @@
+//! DaemonSets whose pods have no room on nodes that run: these wait, and launch nothing.
+
+use super::remarks::Remark;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::ClusterObjects;
+use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_model::pods;
+use whittle_model::requirements::from_labels;
+use whittle_model::state::{ClusterState, StateNode};
+use whittle_units::Resources;
+
+/// How many nodes are named.
+const NAMED: usize = 3;
+
+/// Taints of this domain are tolerated by what a DaemonSet's controller adds.
+const OF_NODES: &str = "node.kubernetes.io/";
+
+/// A remark for each DaemonSet whose pod some node has no room for.
+pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
+    let state = ClusterState::of(objects);
+    let mut without_room: BTreeMap<String, (Vec<&str>, BTreeSet<String>)> = BTreeMap::new();
+    for daemon in pods::daemon_pods(&objects.daemon_sets, &objects.pods) {
+        for node in state.nodes.iter().filter(|node| node.node.is_some() && !node.marked_for_deletion && runs_on(&daemon, node)) {
+            let short = short_of(&daemon, node, objects);
+            if !short.is_empty() {
+                let set = format!("{}/{}", daemon.metadata.namespace, name_of(&daemon));
+                let (nodes, resources) = without_room.entry(set).or_default();
+                nodes.push(node.name());
+                resources.extend(short);
+            }
+        }
+    }
+    without_room.into_iter().map(|(set, (nodes, resources))| told(&set, &nodes, &resources)).collect()
+}
+
+fn told(set: &str, nodes: &[&str], resources: &BTreeSet<String>) -> Remark {
+    let named = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = nodes.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    Remark::warning(format!(
+        "DaemonSet {set}: no room for its pod on {named}{more} ({resources}): it waits there, and nothing is launched for it"
+    ))
+}
+
+/// The name of the DaemonSet that a representative pod is of.
+fn name_of(daemon: &Pod) -> &str {
+    daemon.metadata.owner_references.first().map_or(daemon.metadata.name.as_str(), |owner| owner.name.as_str())
+}
+
+/// Whether the DaemonSet's controller makes a pod for the node.
+fn runs_on(daemon: &Pod, node: &StateNode) -> bool {
+    let taints = node.node.as_ref().map(|node| node.spec.taints.as_slice()).unwrap_or_default();
+    let is_hard = |taint: &&whittle_api::k8s::Taint| taint.effect != TaintEffect::PreferNoSchedule && !taint.key.starts_with(OF_NODES);
+    let hard: Vec<_> = taints.iter().filter(is_hard).cloned().collect();
+    let labels = from_labels(node.labels());
+    let tolerated = pods::untolerated(&daemon.spec.tolerations, &hard).is_empty();
+    tolerated && pods::daemon_terms(daemon).iter().any(|term| labels.compatible(term, |_| false).is_ok())
+}
+
+/// Of which resources the node has too little for the daemon's pod beside all others; none if an unchanged pod runs there.
+fn short_of(daemon: &Pod, node: &StateNode, objects: &ClusterObjects) -> Vec<String> {
+    let wanted = pods::effective_requests(daemon);
+    let mut left = node.allocatable();
+    let known: BTreeSet<String> = left.iter().map(|(name, _)| name.to_owned()).collect();
+    let is_own = |pod: &Pod| {
+        let of_set = |owner: &whittle_api::OwnerReference| owner.kind == "DaemonSet" && owner.name == name_of(daemon);
+        pod.metadata.namespace == daemon.metadata.namespace && pod.metadata.owner_references.iter().any(of_set)
+    };
+    for pod in node.pods.iter().filter_map(|at| objects.pods.get(*at)).filter(|pod| !is_own(pod)) {
+        left.subtract(&pods::effective_requests(pod));
+    }
+    let is_short = |(name, amount): &(&str, whittle_units::Quantity)| known.contains(*name) && left.get(name) < *amount;
+    let of = |resources: &Resources| resources.iter().filter(is_short).map(|(name, _)| name.to_owned()).collect();
+    of(&wanted)
+}
