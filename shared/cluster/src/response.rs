@@ -70,8 +70,8 @@ fn failure(code: u16, headers: &HeaderMap, body: &[u8]) -> Failure {
 
 async fn read_body(headers: &HeaderMap, mut body: Body, into: Limited) -> Result<Vec<u8>, Failure> {
     let mut bytes = match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
-        None | Some(b"" | b"identity") => Received::Plain(into),
-        Some(b"gzip") => Received::Gzip { compressed: Limited { bytes: Vec::new(), limit: into.limit }, limit: into.limit },
+        None | Some(b"" | b"identity") => Decoder::Plain(into),
+        Some(b"gzip") => Decoder::Gzip(Box::new(GzDecoder::new(into))),
         Some(other) => {
             let other = String::from_utf8_lossy(other);
             return Err(Failure::unknown(format!("its response has the encoding {other:?}, which was not asked for")));
@@ -85,20 +85,17 @@ async fn read_body(headers: &HeaderMap, mut body: Body, into: Limited) -> Result
     bytes.finish().map_err(|error| Failure::unknown(format!("its response cannot be read: {error}")))
 }
 
-/// What has arrived of a body. A page of a list is decompressed at once: it is a tenth of its length until then.
-enum Received {
+/// Decompresses a body while it arrives, so that it is never in memory twice.
+enum Decoder {
     Plain(Limited),
-    Gzip {
-        compressed: Limited,
-        /// Of the decompressed body.
-        limit: usize,
-    },
+    Gzip(Box<GzDecoder<Limited>>),
 }
 
-impl Received {
+impl Decoder {
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
         match self {
-            Self::Plain(bytes) | Self::Gzip { compressed: bytes, .. } => bytes.write_all(data),
+            Self::Plain(bytes) => bytes.write_all(data),
+            Self::Gzip(decoder) => decoder.write_all(data),
         }
     }
 
@@ -106,24 +103,9 @@ impl Received {
     fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Self::Plain(body) => Ok(body.bytes),
-            Self::Gzip { compressed, limit } => at_once(&compressed.bytes, limit).map_or_else(|| by_and_by(&compressed.bytes, limit), Ok),
+            Self::Gzip(decoder) => Ok(decoder.finish()?.bytes),
         }
     }
-}
-
-/// A body that is one gzip member, as API servers write it, decompressed; `None` for all others, and for what is no gzip.
-fn at_once(compressed: &[u8], limit: usize) -> Option<Vec<u8>> {
-    let length = u32::from_le_bytes(*compressed.last_chunk()?);
-    let mut bytes = vec![0; usize::try_from(length).ok().filter(|length| *length <= limit)?];
-    let written = libdeflater::Decompressor::new().gzip_decompress(compressed, &mut bytes).ok()?;
-    (written == bytes.len()).then_some(bytes)
-}
-
-/// The first member of a body, and what is wrong if there is none.
-fn by_and_by(compressed: &[u8], limit: usize) -> io::Result<Vec<u8>> {
-    let mut decoder = GzDecoder::new(Limited { bytes: Vec::new(), limit });
-    decoder.write_all(compressed)?;
-    Ok(decoder.finish()?.bytes)
 }
 
 /// Bytes up to a limit: a small compressed body may be a very long one.
