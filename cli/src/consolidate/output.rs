@@ -48,7 +48,7 @@ pub(crate) fn command(command: &Command) -> Value {
         "candidates": command.removals.iter().map(|removal| &removal.node).collect::<Vec<_>>(),
         "replacements": command.replacements.iter().map(output::claim).collect::<Vec<_>>(),
         "destinations": command.destinations,
-        "savings": command.known_savings().map(|savings| (savings.dollars() * 1e6).round() / 1e6),
+        "savings": (command.savings.dollars() * 1e6).round() / 1e6,
     })
 }
 
