@@ -132,7 +132,7 @@ pub(super) fn compare(read: &Manifests, market: &Market, packing: PackingArg, ta
     let unplaced = plan.left_out.iter().filter(|left| read.added.of_change.contains(&left.pod.key())).count();
     if unplaced > 0 {
         out.caveats.push(format!(
-            "{} of the change found no place and is counted on neither side: `whittle plan --changed` says why",
+            "{} of the change without a place, counted on neither side: `whittle plan --changed` says why",
             counted(unplaced, "pod")
         ));
     }

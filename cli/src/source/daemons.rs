@@ -17,13 +17,19 @@ const OF_NODES: &str = "node.kubernetes.io/";
 
 /// A remark for each DaemonSet whose pod some node has no room for.
 pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
-    let state = ClusterState::of(objects);
+    let daemons = pods::daemon_pods(&objects.daemon_sets, &objects.pods);
+    if daemons.is_empty() {
+        return Vec::new();
+    }
     let mut without_room: BTreeMap<String, (Vec<&str>, BTreeSet<String>)> = BTreeMap::new();
-    for daemon in pods::daemon_pods(&objects.daemon_sets, &objects.pods) {
-        for node in state.nodes.iter().filter(|node| node.node.is_some() && !node.marked_for_deletion && runs_on(&daemon, node)) {
-            let short = short_of(&daemon, node, objects);
+    let state = ClusterState::of(objects);
+    for node in state.nodes.iter().filter(|node| node.node.is_some() && !node.marked_for_deletion) {
+        let mut left = node.allocatable();
+        on(node, objects).for_each(|pod| left.subtract(&pods::effective_requests(pod)));
+        for daemon in daemons.iter().filter(|daemon| runs_on(daemon, node)) {
+            let short = short_of(daemon, node, objects, left.clone());
             if !short.is_empty() {
-                let set = format!("{}/{}", daemon.metadata.namespace, name_of(&daemon));
+                let set = format!("{}/{}", daemon.metadata.namespace, name_of(daemon));
                 let (nodes, resources) = without_room.entry(set).or_default();
                 nodes.push(node.name());
                 resources.extend(short);
@@ -31,6 +37,11 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
         }
     }
     without_room.into_iter().map(|(set, (nodes, resources))| told(&set, &nodes, &resources)).collect()
+}
+
+/// The pods that are bound to a node.
+fn on<'o>(node: &StateNode, objects: &'o ClusterObjects) -> impl Iterator<Item = &'o Pod> {
+    node.pods.iter().filter_map(|at| objects.pods.get(*at))
 }
 
 fn told(set: &str, nodes: &[&str], resources: &BTreeSet<String>) -> Remark {
@@ -58,19 +69,12 @@ fn runs_on(daemon: &Pod, node: &StateNode) -> bool {
     tolerated && pods::daemon_terms(daemon).iter().any(|term| labels.compatible(term, |_| false).is_ok())
 }
 
-/// Of which resources the node has too little for the daemon's pod beside all others; none if an unchanged pod runs there.
-fn short_of(daemon: &Pod, node: &StateNode, objects: &ClusterObjects) -> Vec<String> {
-    let wanted = pods::effective_requests(daemon);
-    let mut left = node.allocatable();
-    let known: BTreeSet<String> = left.iter().map(|(name, _)| name.to_owned()).collect();
-    let is_own = |pod: &Pod| {
-        let of_set = |owner: &whittle_api::OwnerReference| owner.kind == "DaemonSet" && owner.name == name_of(daemon);
-        pod.metadata.namespace == daemon.metadata.namespace && pod.metadata.owner_references.iter().any(of_set)
-    };
-    for pod in node.pods.iter().filter_map(|at| objects.pods.get(*at)).filter(|pod| !is_own(pod)) {
-        left.subtract(&pods::effective_requests(pod));
-    }
-    let is_short = |(name, amount): &(&str, whittle_units::Quantity)| known.contains(*name) && left.get(name) < *amount;
-    let of = |resources: &Resources| resources.iter().filter(is_short).map(|(name, _)| name.to_owned()).collect();
-    of(&wanted)
+/// Of which resources the node has too little for the daemon's pod; `left` is what all its pods leave, those of the DaemonSet included.
+fn short_of(daemon: &Pod, node: &StateNode, objects: &ClusterObjects, mut left: Resources) -> Vec<String> {
+    let of_set = |owner: &whittle_api::OwnerReference| owner.kind == "DaemonSet" && owner.name == name_of(daemon);
+    let is_own = |pod: &&Pod| pod.metadata.namespace == daemon.metadata.namespace && pod.metadata.owner_references.iter().any(of_set);
+    on(node, objects).filter(is_own).for_each(|pod| left.add(&pods::effective_requests(pod)));
+    let known = node.allocatable();
+    let is_short = |(name, amount): &(&str, whittle_units::Quantity)| known.0.contains_key(*name) && left.get(name) < *amount;
+    pods::effective_requests(daemon).iter().filter(is_short).map(|(name, _)| name.to_owned()).collect()
 }

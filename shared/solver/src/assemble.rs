@@ -88,7 +88,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
         excluded: Bits::default(),
         views: Map::default(),
         meant: Map::default(),
-        followers: Vec::new(),
+        followers: None,
         meter,
     };
     ReusableProblem { problem, simulated_from: pods.iter().map(|p| p.simulated_from).collect(), rejected, membership }

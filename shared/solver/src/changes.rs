@@ -155,11 +155,14 @@ impl Ask<'_> {
                 bad.push(val);
             }
         }
+        if bad.is_empty() {
+            return None;
+        }
         let mut counts = state.counts.clone();
         let of_key = groups.iter().filter(|group| problem.groups[**group].key == key);
         of_key.for_each(|group| bad.iter().for_each(|val| counts[*group].forget(*val)));
         let sets = alone::in_topology(problem, &counts, self.relaxation, merged).ok()?;
-        let helps = !bad.is_empty() && sets.into_iter().any(|set| problem.view(at, set).usable.intersects(&room));
+        let helps = sets.into_iter().any(|set| problem.view(at, set).usable.intersects(&room));
         let name = |val: &Val| problem.names.val_name(*val).to_owned();
         helps.then(|| (problem.names.key_name(key).to_owned(), bad.iter().map(name).collect()))
     }

@@ -35,6 +35,9 @@ const REMEDIES_MAX: usize = 1_000;
 /// Nor once the trials have left this many views of instance types behind, of some twenty kilobytes each.
 const TRIED_VIEWS_MAX: usize = 2_000;
 
+/// With more classes of pods whose affinity is not met it is not told which only wait for others: each might leave a view for each NodePool.
+const FOLLOWING_MAX: usize = 300;
+
 /// Keys whose values are names of NodePools.
 const OF_NODE_POOLS: [&str; 2] = [labels::NODE_POOL, labels::PROVISIONER_NAME];
 
@@ -236,7 +239,7 @@ fn explain_requirements(
     let source = problem.pools[ask.pool].source;
     let mut found = match check_compatible(problem, ask.template, ask.pod, host) {
         Err(cause) => PoolRejection::of(source, cause),
-        Ok(()) => explain_places(problem, state, ask, types)?,
+        Ok(()) => explain_places(problem, state, ask, types, detail)?,
     };
     keep_true(problem, state, ask, &mut found.cause);
     let meant = meant::by_pod(problem, ask.pool, ask.pod);
@@ -384,8 +387,8 @@ fn names_any(cause: &Cause, meant: &[Meant]) -> bool {
     matches!(cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| meant.iter().any(|one| one.key == *key)))
 }
 
-/// Why no type takes the pod in any place of its volumes: the reason of the last.
-fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types: &Bits) -> Option<PoolRejection> {
+/// Why no type takes the pod in any place of its volumes: the reason of the last. Of a cause alone, one domain is looked at.
+fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types: &Bits, detail: Detail) -> Option<PoolRejection> {
     let Ask { class, relaxation, pool, template, pod, .. } = ask;
     let places = if ask.with_volumes { &class.places[..] } else { &[] };
     let source = problem.pools[pool].source;
@@ -403,7 +406,10 @@ fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types:
         }
         match in_topology(problem, state, relaxation, set) {
             Err(topology) => cause = Some(plain(topology)),
-            Ok(sets) => {
+            Ok(mut sets) => {
+                if detail == Detail::Cause {
+                    sets.truncate(1);
+                }
                 let mut first = None;
                 for set in &sets {
                     // In one domain is a type, or in none.
@@ -411,8 +417,10 @@ fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types:
                     first.get_or_insert(found);
                 }
                 let (found, mut ruled_out, nearest) = first?;
-                let misses = misses(problem, class, pool, types, sets[0]);
-                let misses = if nearest.is_some() && misses.len() == 1 { Vec::new() } else { misses };
+                let mut misses = if detail == Detail::Cause { Vec::new() } else { misses(problem, class, pool, types, sets[0]) };
+                if nearest.is_some() && misses.len() == 1 {
+                    misses.clear();
+                }
                 if let Some(place) = places.get(at) {
                     mark_volumes(problem, place.set, &mut ruled_out);
                 }
@@ -549,6 +557,7 @@ fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation,
 
 /// A pod that a group selects and that gets a place sooner: the first by name.
 fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<Follows> {
+    let followers = problem.followers.as_ref()?;
     let selected = |pod: &&PodId| problem.classes[problem.class_of[**pod]].counted_by.contains(&id);
     let first = |pods: &mut dyn Iterator<Item = &PodId>| pods.filter(selected).map(|pod| problem.pods[*pod].metadata.key()).min();
     let (group, counts) = (&problem.groups[id], &state.counts[id]);
@@ -560,14 +569,18 @@ fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<F
         return None;
     }
     let launched = first(&mut state.claims.iter().flat_map(|claim| &claim.pods)).map(Follows::Launched);
-    launched.or_else(|| first(&mut problem.followers.iter()).map(Follows::Waiting))
+    launched.or_else(|| first(&mut followers.iter()).map(Follows::Waiting))
 }
 
 /// Pods without a place whose affinity selects pods with new machines, or pods that follow such pods: one of each class.
-fn followers(problem: &mut Problem<'_>, outcome: &Outcome) -> Vec<PodId> {
+/// `None` if there are too many classes to look at them.
+fn followers(problem: &mut Problem<'_>, outcome: &Outcome) -> Option<Vec<PodId>> {
     let state = &outcome.state;
     let mut waiting: BTreeMap<ClassId, PodId> = outcome.unplaced.iter().map(|(entry, _)| (entry.class, entry.pod)).collect();
     waiting.retain(|class, _| !unmet_affinity(problem, state, *class).is_empty());
+    if FOLLOWING_MAX < waiting.len() {
+        return None;
+    }
     waiting.retain(|class, _| fits_anywhere(problem, state, *class));
     let placed = state.claims.iter().flat_map(|claim| &claim.pods);
     let mut sooner: BTreeSet<ClassId> = placed.map(|pod| problem.class_of[*pod]).collect();
@@ -582,7 +595,7 @@ fn followers(problem: &mut Problem<'_>, outcome: &Outcome) -> Vec<PodId> {
         out.extend(next.iter().filter_map(|class| waiting.remove(class)));
         sooner.extend(next);
     }
-    out
+    Some(out)
 }
 
 /// The groups of a class's required affinity, but by host, that have pods in no domain that is known.

@@ -81,8 +81,9 @@ pub(crate) struct Problem<'a> {
     pub(crate) views: Map<(CatalogId, SetId), Rc<View>>,
     /// What was probably meant by values that no type has, so that no value is compared with all others twice.
     pub(crate) meant: Map<Asked, Rc<[String]>>,
-    /// For explanations: pods without a place that later passes take, since their affinity selects pods which get one sooner.
-    pub(crate) followers: Vec<PodId>,
+    /// For explanations: pods without a place that later passes take, since their affinity selects pods which get one sooner; `None` if
+    /// that was not looked for.
+    pub(crate) followers: Option<Vec<PodId>>,
     /// The work done on it.
     pub(crate) meter: Meter,
 }
