@@ -124,9 +124,9 @@ pub(crate) fn difference(before: &Bill, after: &Bill) -> String {
     format!("{machines}, {sign}${:.4}/h, {} a month", hour.abs(), signed(cents(hour * HOURS_A_MONTH)))
 }
 
-/// The change of a price in per cent; `None` if there was none.
+/// The change of a price in per cent; `None` if there was none to speak of.
 pub(crate) fn percentage(now: Price, then: Price) -> Option<f64> {
-    (now > Price::ZERO).then(|| (then.dollars() / now.dollars() - 1.0) * 100.0)
+    (now >= Price::from_nanos(50_000)).then(|| (then.dollars() / now.dollars() - 1.0) * 100.0)
 }
 
 /// What a change of the price per hour makes in a month.

@@ -76,11 +76,11 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let mut decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
     price_removals(&mut decision, &read, &prices);
-    let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
-    let then = output::after(&now, &decision);
+    let paid = prices.paid(&ClusterState::of(&read.objects));
+    let then = output::after(&paid.staying, &decision);
     let waits = read.objects.pods.iter().any(|pod| !pod.is_bound() && !pod.is_terminal());
     let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing, waits));
-    let costs = Costs { currency, then, now, later: None, unpriced, unchanged };
+    let costs = Costs { currency, paid, then, later: None, unchanged };
     Ok(read.answer(match args.output {
         ReportFormat::Json => output::json(&decision, &costs, elapsed, &read.remarks),
         ReportFormat::Text => currency.shown(output::text(&decision, &costs)),
@@ -98,8 +98,8 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg, wait
     };
     let mut decision = decide(&read, &market.types, packing);
     price_removals(&mut decision, &read, &market.prices);
-    let (now, _) = market.prices.bill(&ClusterState::of(&read.objects));
-    let without = output::after(&now, &decision);
+    let paid = market.prices.paid(&ClusterState::of(&read.objects));
+    let without = output::after(&paid.staying, &decision);
     let commands = counted(decision.commands.len(), "command");
     let decided = format!("{commands}, then {} ({})", without.price, without.of_nodes());
     let detail = serde_json::json!({"commands": decision.commands.len()});

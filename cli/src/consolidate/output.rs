@@ -11,15 +11,15 @@ use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, Verdic
 use whittle_model::disruption::{Command, Savings};
 use whittle_units::Price;
 
-/// The bill after the commands of a decision.
-pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
+/// The bill after the commands of a decision, of the nodes that stay without it.
+pub(super) fn after(staying: &Bill, decision: &Decision) -> Bill {
     let saved: i128 = decision.commands.iter().map(|command| i128::from(command.savings.nanos())).sum();
     let removals = decision.commands.iter().flat_map(|command| &command.removals);
-    let unpriced = now.unpriced.saturating_sub(removals.filter(|removal| removal.price == Price::ZERO).count());
-    let nanos = (i128::from(now.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
+    let unpriced = staying.unpriced.saturating_sub(removals.filter(|removal| removal.price == Price::ZERO).count());
+    let nanos = (i128::from(staying.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
     let removed: usize = decision.commands.iter().map(|command| command.removals.len()).sum();
     let launched: usize = decision.commands.iter().map(|command| command.replacements.len()).sum();
-    let nodes = (now.nodes + launched).saturating_sub(removed);
+    let nodes = (staying.nodes + launched).saturating_sub(removed);
     Bill { nodes, unpriced: unpriced.min(nodes), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
 }
 

@@ -2,8 +2,7 @@
 //! node, which is still replaced or deleted.
 
 use super::*;
-use crate::source::Manifests;
-use crate::source::catalog;
+use crate::source::{Manifests, Paid, catalog};
 use serde_json::Value;
 
 const CATALOG: &str = r#"[
@@ -280,7 +279,8 @@ fn what_is_saved_by_removing_a_node_of_unknown_price_is_not_known() {
     let decision = decide(&read, &offered, PackingArg::Best);
     let unpriced = Some("not counted".to_owned());
     let now = Bill { nodes: 1, unpriced: 1, ..Bill::default() };
-    let costs = Costs { then: output::after(&now, &decision), now, unpriced, ..Costs::default() };
+    let then = output::after(&now, &decision);
+    let costs = Costs { then, paid: Paid { staying: now.clone(), now, unpriced }, ..Costs::default() };
     let told = output::text(&decision, &costs);
     assert!(told.starts_with("Empty: delete: [odd-1]") || told.starts_with("Drifted: "), "{told}");
     assert!(told.contains("(what it saves is not known: a price is not)\n"), "{told}");

@@ -3,7 +3,7 @@
 use super::kinds;
 use super::wiring::Handlers;
 use crate::source::files::{self, File, FileError};
-use crate::source::{acceptance, served};
+use crate::source::{acceptance, immutable, served};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use whittle_api::k8s::{ConfigMap, DaemonSet, Deployment};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, Located, ManifestError, Object};
-use whittle_api::{labels, validate};
+use whittle_api::labels;
 use whittle_ports::{Batching, Settings};
 use whittle_sim::cluster::{Applied, NodeGroup, Objects};
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
@@ -242,17 +242,17 @@ impl Session {
     fn refused_change(&self, new: &Object) -> Vec<String> {
         let world = self.simulation.world();
         let objects = &world.cluster.objects;
+        let key = new.key();
         let old = match new {
-            Object::NodePool(pool) => objects.node_pools.get(&pool.metadata.name).and_then(|old| serde_json::to_value(old).ok()),
-            Object::NodeClass(class) => objects.node_classes.get(&class.metadata.name).and_then(|old| serde_json::to_value(old).ok()),
+            Object::NodePool(_) => objects.node_pools.get(&key).and_then(|old| serde_json::to_value(old).ok()),
+            Object::NodeClass(_) => objects.node_classes.get(&key).and_then(|old| serde_json::to_value(old).ok()),
+            Object::Deployment(_) => objects.deployments.get(&namespaced(&key)).and_then(|old| serde_json::to_value(old).ok()),
             _ => None,
         };
         let (Some(old), Some(json)) = (old, new.to_json()) else { return Vec::new() };
         let (api_version, kind) = new.type_meta();
-        let by_itself: Vec<String> = validate::document(api_version, kind, &json).iter().map(ToString::to_string).collect();
-        let change = validate::update(api_version, kind, &old, &json).into_iter().map(|error| error.to_string());
-        let of_change = change.filter(|error| error.starts_with("spec") && !by_itself.contains(error));
-        of_change.map(|error| format!("{kind} {:?}, {error}", new.key())).collect()
+        let of_change = immutable::refused_change(api_version, kind, &old, &json).into_iter();
+        of_change.map(|error| format!("{kind} {key:?}, {error}")).collect()
     }
 
     /// Pods are made of what decisions read of a template. Where the rest has changed, such as an image, an annotation makes it another one.

@@ -87,11 +87,11 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let Planned { plan, preference_cost, solve } = decide(&read, types.clone(), args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
     let later = Later::of(&read, &types, args.packing, &plan);
-    let (now, unpriced) = prices.bill(&ClusterState::of(&read.objects));
-    let then = now.plus(plan.claims.len(), plan.price());
+    let paid = prices.paid(&ClusterState::of(&read.objects));
+    let then = paid.staying.plus(plan.claims.len(), plan.price());
     let at_last = later.as_ref().map_or_else(|| then.clone(), |later| later.after(&then));
     let unchanged = unchanged.map(|unchanged| compared(unchanged, &at_last, args.packing));
-    let costs = output::Costs { currency, then, now, later, unpriced, unchanged };
+    let costs = output::Costs { currency, paid, then, later, unchanged };
     let answer = read.answer(match args.output {
         ReportFormat::Json => output::json(&plan, preference_cost.as_ref(), &costs, times, &read.remarks),
         ReportFormat::Text => currency.shown(text::text(&plan, preference_cost.as_ref(), &costs)),
@@ -109,8 +109,8 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> o
     };
     let plan = decide(&read, market.types.clone(), packing).plan;
     let later = Later::of(&read, &market.types, packing, &plan);
-    let (now, _) = market.prices.bill(&ClusterState::of(&read.objects));
-    let then = now.plus(plan.claims.len(), plan.price());
+    let paid = market.prices.paid(&ClusterState::of(&read.objects));
+    let then = paid.staying.plus(plan.claims.len(), plan.price());
     let launched = counted(plan.claims.len(), "new machine");
     let decided = format!("{} of {} pods placed, {launched}, {}", plan.scheduled(), plan.pods, plan.price());
     let hint = "a plan leaves nodes that run as they are: `whittle consolidate` with the same arguments says which would go or be replaced";
@@ -120,7 +120,7 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg) -> o
         with: with.clone(),
         detail: serde_json::json!({"pods": plan.pods, "scheduled": plan.scheduled()}),
         at_first: false,
-        hint: (0 < now.nodes).then_some(hint),
+        hint: (0 < paid.now.nodes).then_some(hint),
     }))
 }
 

@@ -3,6 +3,7 @@
 use super::later::Later;
 use crate::money::{self, Bill, Currency};
 use crate::schema::Document;
+use crate::source::Paid;
 use crate::source::remarks::{self, Remark};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -22,12 +23,10 @@ pub(crate) struct Times {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) currency: Currency,
-    pub(crate) now: Bill,
+    pub(crate) paid: Paid,
     pub(crate) then: Bill,
     /// What later passes add to that, if pods wait for one.
     pub(crate) later: Option<Later>,
-    /// Which nodes are not counted, and why.
-    pub(crate) unpriced: Option<String>,
     /// Without the objects of --changed, if any are given.
     pub(crate) unchanged: Option<Unchanged>,
 }
@@ -91,22 +90,26 @@ impl Costs {
     /// The first lines of a text: what is paid now, and then, and what of it a change makes.
     pub(crate) fn text(&self) -> String {
         let unchanged = self.unchanged.iter().map(|unchanged| format!("{}\n", unchanged.text())).collect::<String>();
-        if self.now.nodes == 0 && self.then.nodes == 0 {
+        let Paid { now, staying, unpriced } = &self.paid;
+        if now.nodes == 0 && self.then.nodes == 0 {
             return unchanged;
         }
-        let unpriced = self.unpriced.iter().map(|line| format!("  {line}\n")).collect::<String>();
-        let later = self.later.iter().map(|later| format!("{}\n", later.text(&self.now, &self.then))).collect::<String>();
-        format!("{}\n{unpriced}{later}{unchanged}", money::change(&self.now, &self.then))
+        let leaving = now.nodes - staying.nodes;
+        let leaving = if leaving == 0 { String::new() } else { format!("  then without what is being deleted: {}\n", money::counted(leaving, "node")) };
+        let unpriced = unpriced.iter().map(|line| format!("  {line}\n")).collect::<String>();
+        let later = self.later.iter().map(|later| format!("{}\n", later.text(now, &self.then))).collect::<String>();
+        format!("{}\n{leaving}{unpriced}{later}{unchanged}", money::change(now, &self.then))
     }
 
     pub(crate) fn json(&self) -> Value {
         let bill = |bill: &Bill| json!({"nodes": bill.nodes, "price": dollars(bill.price)});
         json!({
             "currency": self.currency.code(),
-            "now": bill(&self.now),
+            "now": bill(&self.paid.now),
             "then": bill(&self.then),
-            "monthly": money::cents(money::a_month(self.now.price, self.then.price)),
-            "unpriced": self.unpriced,
+            "monthly": money::cents(money::a_month(self.paid.now.price, self.then.price)),
+            "leaving": self.paid.now.nodes - self.paid.staying.nodes,
+            "unpriced": self.paid.unpriced,
         })
     }
 }

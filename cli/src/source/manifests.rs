@@ -8,6 +8,7 @@ use super::error::ReadError;
 use super::expansion::{Added, Replicas, differs};
 use super::files;
 use super::identity::{Identity, tell_apart};
+use super::immutable;
 use super::remarks::Remark;
 use super::replacement::{Layer, replace};
 use super::served;
@@ -106,6 +107,7 @@ impl Layers {
         notes.extend(without);
         notes.extend(tell_apart(&mut over, true));
         notes.extend(set_aside(&mut over));
+        notes.extend(immutable::set_aside(&all, &mut over));
         over.documents.iter_mut().for_each(|document| document.changed = true);
         let unchanged = Some(all.clone());
         notes.extend(replace(all, &mut over, Layer::Changed));

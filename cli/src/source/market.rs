@@ -45,6 +45,16 @@ pub(crate) struct NodeOffer<'n> {
     pub(crate) price: Option<Price>,
 }
 
+/// What the nodes of a cluster cost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paid {
+    pub(crate) now: Bill,
+    /// Without the nodes that are being deleted.
+    pub(crate) staying: Bill,
+    /// A sentence about the nodes whose price is not known.
+    pub(crate) unpriced: Option<String>,
+}
+
 /// The label of nodes of EKS's node groups: `SPOT`, `ON_DEMAND` or `CAPACITY_BLOCK`.
 const GROUP_CAPACITY_TYPE: &str = "eks.amazonaws.com/capacityType";
 /// The label by which self-managed groups, and the tools that make them, tell spot from the rest.
@@ -108,17 +118,20 @@ impl PriceList {
         [labels::CAPACITY_TYPE, GROUP_CAPACITY_TYPE, LIFECYCLE].iter().any(|key| node.labels().contains_key(*key))
     }
 
-    /// What the nodes of a cluster cost, and a sentence about those whose price is not known.
-    pub(crate) fn bill(&self, state: &ClusterState) -> (Bill, Option<String>) {
-        let (mut bill, mut unknown) = (Bill::default(), Vec::new());
+    /// What the nodes of a cluster cost.
+    pub(crate) fn paid(&self, state: &ClusterState) -> Paid {
+        let (mut now, mut staying, mut unknown) = (Bill::default(), Bill::default(), Vec::new());
         for node in &state.nodes {
             let offer = self.offer_of(node);
-            bill = bill.with(offer.price);
+            now = now.with(offer.price);
+            if !node.marked_for_deletion {
+                staying = staying.with(offer.price);
+            }
             if offer.price.is_none() {
                 unknown.push(format!("{} ({})", node.name(), if offer.instance_type.is_empty() { "no type" } else { offer.instance_type }));
             }
         }
-        (bill, unpriced(&unknown))
+        Paid { now, staying, unpriced: unpriced(&unknown) }
     }
 }
 

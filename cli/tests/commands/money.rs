@@ -54,6 +54,50 @@ fn a_plan_says_what_is_paid_now_and_then() {
 }
 
 #[test]
+fn what_is_being_deleted_is_not_paid_then() {
+    let leaving = cluster("us-east-1").replacen("labels: {", "deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [a/b], labels: {", 1);
+    let text = plan(&leaving, &[], 0);
+    let line = text.lines().find(|line| line.starts_with("now ")).unwrap();
+    assert!(line.starts_with("now $0.3400/h (1 node) -> then $0.") && line.contains("/h (1 node): -"), "{line}");
+    assert!(text.contains("  then without what is being deleted: 1 node\n"), "{text}");
+    assert!(plan(&leaving, &["-o", "json"], 0).contains("\"leaving\": 1"));
+    assert!(!plan(&cluster("us-east-1"), &[], 0).contains("being deleted"));
+}
+
+#[test]
+fn what_an_overlay_makes_free_costs_nothing_and_saves_nothing() {
+    let free = "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {name: paid}\nspec: {weight: 1, price: '0', requirements: \
+                [{key: node.kubernetes.io/instance-type, operator: In, values: [m5.xlarge]}]}\n";
+    let input = tests().join("golden/consolidation/003-empty-several/input.yaml").display().to_string();
+    let catalog = tests().join("golden/catalog.json").display().to_string();
+    let output = whittle(&["consolidate", "-f", &input, "-f", "-", "--instance-types", &catalog], free);
+    let told = out(&output);
+    assert!(told.contains("Empty: delete: [node-one, node-two] (saves $0.00 an hour)\n"), "{told}{}", err(&output));
+    assert!(told.contains("now $0.0000/h (3 nodes) -> then $0.0000/h (1 node): -$0.00 a month"), "{told}");
+}
+
+#[test]
+fn changes_of_what_stays_as_it_was_created_are_refused() {
+    let (input, catalog) = (tests().join("golden/consolidation/003-empty-several/input.yaml"), tests().join("golden/catalog.json"));
+    let text = std::fs::read_to_string(&input).unwrap();
+    let pool = text.split("---\n").next().unwrap();
+    let changed = |command: &str, changed: &str| {
+        let (input, catalog) = (input.display().to_string(), catalog.display().to_string());
+        let output = whittle(&[command, "-f", &input, "--changed", "-", "--instance-types", &catalog], changed);
+        (output.status.code(), err(&output))
+    };
+    // What is refused may protect nodes, so that nothing is decided about them.
+    for (command, refused) in [("plan", 1), ("consolidate", 2), ("compare", 1)] {
+        let (code, told) = changed(command, &pool.replacen("spec:\n", "spec:\n  replicas: 2\n", 1));
+        assert_eq!(code, Some(refused), "{command}: {told}");
+        assert!(told.contains("document 1, NodePool \"default\", spec: a pool stays static or dynamic"), "{command}: {told}");
+        assert!(told.contains("NodePool \"default\" of --changed is refused, and changes nothing"), "{command}: {told}");
+        let (code, told) = changed(command, &pool.replacen("spec:\n", "spec:\n  weight: 2\n", 1));
+        assert_eq!(code, Some(0), "{command}: {told}");
+    }
+}
+
+#[test]
 fn equal_machines_and_equal_reasons_are_told_once() {
     let pods = |count, cpu| {
         let pod =

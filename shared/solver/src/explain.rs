@@ -281,6 +281,7 @@ fn explain_requirements(
         besides = Some(Box::new(PoolRejection { besides: rest, ..of_volume(source, ask.of_volumes(problem)) }));
     }
     of_topology(problem, state, (ask, &found.cause), &mut changes);
+    let besides = besides.or_else(|| too_large(problem, ask, types, &found.cause));
     Some(PoolRejection { changes: Some(changes), besides, ..found })
 }
 
@@ -307,6 +308,18 @@ fn of_topology(problem: &mut Problem<'_>, state: &State, (ask, cause): (Ask<'_>,
             changes.enough.clear();
         }
     }
+}
+
+/// That no type has room for a pod, whatever becomes of the rule of topology that is in its way.
+fn too_large(problem: &mut Problem<'_>, ask: Ask<'_>, types: &Bits, in_the_way: &Cause) -> Option<Box<PoolRejection>> {
+    // Where it is to run on a node that is there, its size is that node's matter.
+    if !matches!(in_the_way, Cause::Topology { follows: None, .. }) {
+        return None;
+    }
+    let merged = problem.merge(ask.template, ask.pod, LabelsOf::NewNode)?;
+    let (cause, _, nearest) = explain_types(problem, ask.class, ask.pool, types, merged)?;
+    let found = PoolRejection::of(problem.pools[ask.pool].source, cause);
+    nearest.is_some().then(|| Box::new(PoolRejection { nearest, ..found }))
 }
 
 /// Whether no change is enough.

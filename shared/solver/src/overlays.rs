@@ -28,6 +28,9 @@ const INTRINSIC_RESOURCES: [&str; 9] = [
     "habana.ai/gaudi",
 ];
 
+/// What is made free costs this much an hour, for a price of zero is one that is not known.
+const FREE: Price = Price::from_nanos(1);
+
 type Types = BTreeMap<String, Arc<InstanceTypes>>;
 
 /// The result of an overlay.
@@ -283,7 +286,8 @@ fn apply_overlay<'o>(
                 && let Some(price) = adjusted_price(instance_type.offerings[*n].price, text)
             {
                 let offering = &mut instance_type.offerings[*n];
-                offering.price = price;
+                let is_known = overlay.spec.price.is_some() || offering.price > Price::ZERO;
+                offering.price = if is_known { price.max(FREE) } else { price };
                 changed.insert((offering.capacity_type().to_owned(), offering.zone().to_owned()));
                 prices.insert((matched.pool.clone(), *at, *n), overlay);
             }
@@ -393,6 +397,16 @@ mod tests {
         assert_eq!(count(json!([r(labels::ZONE, &["x"])])), 8);
         assert_eq!(count(json!([r(labels::CAPACITY_TYPE, &["spot"]), r(labels::INSTANCE_TYPE, &["a"]), r(labels::ZONE, &["y"])])), 2);
         assert_eq!(count(json!([r("unknown", &["v"])])), 0);
+    }
+
+    #[test]
+    fn what_is_made_free_has_a_known_price() {
+        for free in [json!({"price": "0"}), json!({"priceAdjustment": "-100%"}), json!({"priceAdjustment": "-7"})] {
+            let mut spec = free.clone();
+            spec["requirements"] = json!([r(labels::INSTANCE_TYPE, &["a"])]);
+            let prices = changed(&with(json!([overlay("o", 1, &spec)])));
+            assert!(prices.len() == 8 && prices.values().all(|price| 0.0 < *price && *price < 1e-6), "{free}: {prices:?}");
+        }
     }
 
     #[test]
