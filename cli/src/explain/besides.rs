@@ -43,6 +43,23 @@ pub(crate) fn startup_taints_line(node: &Node, objects: &ClusterObjects) -> Stri
     if taints.is_empty() { String::new() } else { format!("  it has the {}\n", waiting_for_removal(&taints)) }
 }
 
+/// What Kubernetes' scheduler says of the nodes that there are, where it found none for a pod.
+pub(crate) fn scheduler_says(pod: &Pod) -> Option<&str> {
+    let condition = pod.condition("PodScheduled").filter(|condition| condition.status == "False" && !pod.is_bound())?;
+    Some(condition.message.trim()).filter(|message| !message.is_empty())
+}
+
+/// A line with it; empty if it says nothing.
+pub(crate) fn scheduler_line(pod: &Pod) -> String {
+    let Some(message) = scheduler_says(pod) else { return String::new() };
+    let shown: String = message.chars().take(MESSAGE_MAX).collect();
+    let more = if shown.len() < message.len() { " …" } else { "" };
+    format!("  Kubernetes' scheduler says: {}{more}\n", words::printable(&shown))
+}
+
+/// How many characters of the scheduler's message are shown: it has a clause for each reason, and names no nodes.
+const MESSAGE_MAX: usize = 600;
+
 /// How many nodes are named.
 const NODES_MAX: usize = 3;
 

@@ -175,14 +175,20 @@ fn present(
             let text = match move_ {
                 Some(move_) if json_wanted => document(move_.json(pod)),
                 Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
-                None if json_wanted => document(pod_json(pod, &plan, &Known::of(&read.objects))),
+                None if json_wanted => {
+                    let mut value = pod_json(pod, &plan, &Known::of(&read.objects));
+                    if let Some(message) = besides::scheduler_says(pod) {
+                        value["scheduler"] = json!(message);
+                    }
+                    document(value)
+                }
                 None => {
                     let text = pod_text(pod, &plan, &Known::of(&read.objects));
                     let startup = besides::startup_taints(pod, &read.objects, &text);
                     let text = text + &startup;
                     let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
                     let besides = if waits { besides::lines(pod, &read.objects, &text) } else { String::new() };
-                    text + &besides
+                    text + &besides + &besides::scheduler_line(pod)
                 }
             };
             return Ok(read.answer(currency.shown(text)));

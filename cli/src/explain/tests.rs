@@ -44,6 +44,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: fresh}
 spec: {containers: [{name: c, resources: {requests: {cpu: 1500m}}}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: '0/1 nodes are available: 1 Insufficient cpu.'}]}
 ---
 apiVersion: v1
 kind: Pod
@@ -109,6 +110,8 @@ fn a_pod_is_explained_with_its_node_and_the_reason() {
     let huge = output("default/huge");
     assert!(huge.starts_with("not placed: default/huge\n") && huge.contains("has enough resources"), "{huge}");
     assert!(output("other/huge").contains("needs 66"), "{}", output("other/huge"));
+    assert!(fresh.ends_with("\n  Kubernetes' scheduler says: 0/1 nodes are available: 1 Insufficient cpu.\n"), "{fresh}");
+    assert!(!huge.contains("scheduler says"), "{huge}");
     assert_eq!(output("runs"), "default/runs is not to be placed: it runs on n1, and stays there\n");
     assert!(output("gated").contains("has not marked it unschedulable"));
 }
@@ -124,6 +127,8 @@ fn a_pod_is_explained_as_json() {
     let outcome = |name: &str| output(name)["outcome"].as_str().unwrap().to_owned();
     assert_eq!(["fits", "fresh", "other/huge", "runs"].map(outcome), ["existingNode", "newMachine", "unschedulable", "notToBePlaced"]);
     assert_eq!(output("fresh")["nodeClaim"]["instanceTypes"], json!(["small"]));
+    assert_eq!(output("fresh")["scheduler"], "0/1 nodes are available: 1 Insufficient cpu.");
+    assert_eq!(output("fits").get("scheduler"), None);
     assert_eq!(output("other/huge")["nodePools"][0]["nearest"]["needed"], json!("66"));
     let remedy = &output("other/huge")["remedies"][0];
     assert_eq!(remedy["nodePool"], "default");
