@@ -12,6 +12,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::disruption::{Method, Removal};
 use whittle_model::pods::{is_active, is_reschedulable};
+use whittle_model::scheduling::Unready;
 use whittle_units::Price;
 
 /// A node that a method may disrupt.
@@ -125,7 +126,11 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     let pool = machine.pool().ok_or(Blocker::NoNodePoolLabel)?;
     match view.pool(pool) {
         Some(known) if view.has_types(pool) => Ok(known),
-        Some(_) => Err(Blocker::NodePoolEmpty(pool.to_owned())),
+        Some(known) => {
+            let why = Unready::of(known, view.input.cluster.objects).filter(|unready| matches!(unready, Unready::Condition { .. }));
+            let why = why.map(|unready| unready.to_string());
+            Err(Blocker::NodePoolEmpty { pool: pool.to_owned(), why })
+        }
         None => Err(Blocker::NodePoolUnknown(pool.to_owned())),
     }
 }

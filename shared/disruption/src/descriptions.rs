@@ -76,12 +76,15 @@ impl Blocker {
                     .with_explanation(format!("it has no label {}", labels::NODE_POOL))
             }
             Self::NodePoolUnknown(pool) => Description::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
-                .with_explanation(format!("NodePool {pool} does not exist"))
+                .with_explanation(format!("NodePool {pool} does not exist, or cannot be read"))
                 .values(json!({ "nodePool": pool })),
             // Karpenter's Event is the same for both.
-            Self::NodePoolEmpty(pool) => Description::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
-                .with_explanation(format!("NodePool {pool} has no instance types: its node class may not be ready, see its conditions"))
-                .values(json!({ "nodePool": pool })),
+            Self::NodePoolEmpty { pool, why } => {
+                let why = why.as_deref().unwrap_or("its node class may not be ready, see its conditions");
+                Description::new("NodePoolUnknown", format!("NodePool not found (NodePool={pool})"))
+                    .with_explanation(format!("NodePool {pool} has no instance types: {why}"))
+                    .values(json!({ "nodePool": pool }))
+            }
             Self::Unreadable(object) => Description::new("Unreadable", format!("{object} cannot be read"))
                 .with_explanation(format!("{object} cannot be read: its events say which field, and what to do"))
                 .values(json!({ "object": object })),
@@ -266,7 +269,7 @@ fn waits_turn(savings: Savings) -> Description {
     Description::new(
         "WaitsTurn",
         format!(
-            "Could be removed or replaced (saves up to {savings} an hour), looked at again after the command in progress",
+            "Could be removed or replaced (saves up to {savings} an hour), looked at again once the command of this pass is done",
             savings = dollars(savings.dollars())
         ),
     )

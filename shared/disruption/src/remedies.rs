@@ -51,7 +51,7 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         Blocker::NodePoolUnknown(pool) => {
             format!("NodePool {pool} again, corrected if it was refused; without it, the deletion of the NodeClaim")
         }
-        Blocker::NodePoolEmpty(_) => "a node class that is ready".to_owned(),
+        Blocker::NodePoolEmpty { .. } => "a node class that is ready".to_owned(),
         Blocker::PodAnnotation { pod, key, .. } => format!("pod {pod} without the annotation {key}"),
         Blocker::Pdb(PdbBlock::Exhausted(budget)) => {
             format!(

@@ -55,7 +55,11 @@ pub enum Blocker {
     NoNodePoolLabel,
     NodePoolUnknown(String),
     /// It is there, and has no instance types.
-    NodePoolEmpty(String),
+    NodePoolEmpty {
+        pool: String,
+        /// What keeps it from launching, as far as conditions say it.
+        why: Option<String>,
+    },
     /// Kind and name of the object that cannot be read.
     Unreadable(String),
     PodAnnotation {

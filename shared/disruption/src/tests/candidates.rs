@@ -3,6 +3,7 @@
 use crate::testing::{Scene, noon, owner, reason_of};
 use crate::{Blocker, VerdictReason};
 use jiff::ToSpan as _;
+use serde_json::json;
 use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
 use whittle_api::{ConditionStatus, LabelSelector, Unreadable, conditions, labels};
 use whittle_model::disruption::ClaimFacts;
@@ -74,9 +75,15 @@ fn a_pool_without_instance_types_is_not_said_to_be_gone() {
         change(&mut scene);
         reason_of(&scene.expect(&[]), "n").to_string()
     };
-    assert_eq!(why(|scene| scene.objects.node_pools.clear()), "kept: NodePool default does not exist");
+    assert_eq!(why(|scene| scene.objects.node_pools.clear()), "kept: NodePool default does not exist, or cannot be read");
     let empty = "kept: NodePool default has no instance types: its node class may not be ready, see its conditions";
     assert_eq!(why(|scene| scene.catalog.clear()), empty);
+    let unready = |scene: &mut Scene| {
+        scene.catalog.clear();
+        let condition = json!({"type": "NodeClassReady", "status": "False", "reason": "SubnetsNotFound", "message": "no subnet"});
+        scene.objects.node_pools[0].status.conditions = vec![serde_json::from_value(condition).unwrap()];
+    };
+    assert_eq!(why(unready), "kept: NodePool default has no instance types: EC2NodeClass \"default\" is not ready: SubnetsNotFound: no subnet");
 }
 
 /// An unreadable object on node `n`.
