@@ -23,6 +23,8 @@ pub struct FileError {
 pub(crate) enum Fault {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    #[error("there is no file of this name, and * is not expanded here: name each file, or their directory")]
+    Pattern,
     #[error(
         "it is larger than {} MiB, and no more is read of one file: give it in parts, or leave out kinds and namespaces that do not matter",
         LARGEST >> 20
@@ -51,7 +53,12 @@ impl Fault {
 
     /// The error of a file.
     fn of(self, path: &Path) -> FileError {
-        FileError { path: shown(path), fault: self }
+        let is_pattern = || path.to_string_lossy().contains('*');
+        let fault = match self {
+            Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound && is_pattern() => Self::Pattern,
+            fault => fault,
+        };
+        FileError { path: shown(path), fault }
     }
 }
 

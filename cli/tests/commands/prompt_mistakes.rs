@@ -37,6 +37,25 @@ fn an_apply_without_an_object_is_refused() {
 }
 
 #[test]
+fn files_between_commas_are_several_and_a_pattern_is_none() {
+    let files = ["004-provisioner-default.yaml", "004-deployment-inflate.yaml"].map(seed);
+    let applied = accepted(&format!("k apply -f {}\nk delete -f {}\n", files.join(","), files.join(",")));
+    for object in ["provisioner/default", "deployment/inflate"] {
+        assert!(applied.contains(&format!("{object} created")) && applied.contains(&format!("{object} deleted")), "{applied}");
+    }
+    let pattern = files[0].replace("004-", "0*4-");
+    let told = refused(&format!("apply -f {pattern}\n"));
+    assert!(told.contains("there is no file of this name, and * is not expanded here: name each file, or their directory"), "{told}");
+}
+
+#[test]
+fn a_node_to_interrupt_is_named_as_elsewhere() {
+    let told = ["n", "node/n", "node n", "no/n", "nodes n"].map(|named| refused(&format!("interrupt {named}\n")));
+    assert!(told.iter().all(|one| *one == told[0] && one.contains("\"n\"")), "{told:?}");
+    assert!(refused("interrupt a b\n").contains("EC2 takes back one machine after another: name one node"));
+}
+
+#[test]
 fn lines_are_applied_and_deleted_once() {
     for verb in ["apply", "delete"] {
         let told = refused(&format!("{verb} -f - -f -\n{POD}EOF\n"));

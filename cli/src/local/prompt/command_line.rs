@@ -68,8 +68,9 @@ pub(super) enum Verb {
     },
     /// EC2 takes a spot node back in two minutes
     Interrupt {
-        #[arg(value_name = "NODE")]
-        node: String,
+        /// NAME, node NAME or node/NAME
+        #[arg(value_name = "NODE", required = true, num_args = 1..=2)]
+        node: Vec<String>,
     },
     /// The simulated EC2: what it has, stock-outs, events, images
     Ec2 {
@@ -99,7 +100,7 @@ pub(super) enum Verb {
 #[derive(Debug, Args)]
 pub(super) struct ApplyArgs {
     /// Files or directories; `-` reads the lines that follow, up to one that says EOF
-    #[arg(short = 'f', long = "filename", required = true, num_args = 1.., value_name = "FILE")]
+    #[arg(short = 'f', long = "filename", required = true, num_args = 1.., value_delimiter = ',', value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     /// Only say what would be created or configured; client and server do the same here
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "client", value_name = "HOW")]
@@ -149,7 +150,7 @@ pub(super) struct DeleteArgs {
     #[arg(value_name = "OBJECT", required_unless_present = "files")]
     pub(super) objects: Vec<String>,
     /// Delete what these files name
-    #[arg(short = 'f', long = "filename", num_args = 1.., value_name = "FILE")]
+    #[arg(short = 'f', long = "filename", num_args = 1.., value_delimiter = ',', value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     /// Only objects with these labels, such as app=web
     #[arg(short = 'l', long, value_name = "LABELS")]
@@ -344,7 +345,7 @@ pub(super) fn split(line: &str) -> Result<Option<Words>, String> {
     if matches!(&words[..], [aws, ec2, command, ..] if aws == "aws" && ec2 == "ec2" && TAGGING.contains(&command.as_str())) {
         words.remove(0);
     }
-    if words.first().is_some_and(|word| word == "kubectl") {
+    if words.first().is_some_and(|word| word == "kubectl" || word == "k") {
         words.remove(0);
         if words.is_empty() {
             words.push("help".to_owned());
@@ -394,6 +395,16 @@ pub(super) fn verbs() -> Vec<String> {
     let mut names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     names.push("help".to_owned());
     names
+}
+
+/// The node that is named as NAME, node NAME or node/NAME.
+pub(super) fn node_named(words: &[String]) -> Result<&str, String> {
+    const KINDS: [&str; 3] = ["node", "nodes", "no"];
+    match words {
+        [word] => Ok(word.split_once('/').filter(|(kind, _)| KINDS.contains(kind)).map_or(word.as_str(), |(_, name)| name)),
+        [kind, name] if KINDS.contains(&kind.as_str()) => Ok(name),
+        _ => Err("EC2 takes back one machine after another: name one node".to_owned()),
+    }
 }
 
 /// Commands of a shell or of kubectl that cannot work here, and what to do instead.

@@ -212,7 +212,7 @@ impl Prompt {
             Verb::Rollout { command: RolloutCommand::Restart(args) } => self.rollout_restart(&args, namespace)?,
             Verb::Advance { span } => self.advance(&span)?,
             Verb::Interrupt { node } => {
-                let node = node.strip_prefix("node/").unwrap_or(&node);
+                let node = command_line::node_named(&node)?;
                 let id = self.session.interrupt(node).map_err(|error| error.to_string())?;
                 format!("EC2 announces that it takes {node} ({id}) back in two minutes\n")
             }
