@@ -12,7 +12,7 @@ use crate::money::{Bill, counted};
 use crate::plan::output::{Costs, Difference, Unchanged};
 use crate::printing::complain;
 use crate::report::{html, markdown};
-use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, PriceList, ReadError, ReportFormat, Source};
+use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, PriceList, ReadError, Remark, ReportFormat, Source};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -30,7 +30,8 @@ Decides from files, or from what --context names, which is only read: nothing is
 PodDisruptionBudgets that are not among the files of a dump protect nothing, so give all of them.
 
 Examples:
-  kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods,pdb -A -o yaml | whittle consolidate -f -
+  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
+  whittle consolidate -f cluster.json
   whittle consolidate --context prod
   whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json
 
@@ -76,6 +77,10 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let mut decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
     price_removals(&mut decision, &read, &prices);
+    if let Some(remark) = without_budgets(&read, &decision).filter(|_| args.source.cluster.live().is_none()) {
+        complain!("{remark}");
+        read.remarks.push(remark);
+    }
     let paid = prices.paid(&ClusterState::of(&read.objects));
     let then = output::after(&paid.staying, &decision);
     let waits = read.objects.pods.iter().any(|pod| !pod.is_bound() && !pod.is_terminal());
@@ -87,6 +92,13 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
         ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs, &read.remarks))),
         ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs, &read.remarks))),
     }))
+}
+
+/// That no budget protects the pods that are moved: a dump may lack what the cluster has.
+fn without_budgets(read: &Manifests, decision: &Decision) -> Option<Remark> {
+    let moves = decision.commands.iter().flat_map(|command| &command.removals).any(|removal| !removal.pods.is_empty());
+    let text = "there is no PodDisruptionBudget among the objects: where the cluster has some, they may keep nodes that are removed here";
+    (moves && read.objects.disruption_budgets.is_empty()).then(|| Remark::note(text.to_owned()))
 }
 
 /// What is decided without the objects of --changed, beside the bill with them.

@@ -3,7 +3,8 @@
 use whittle_api::k8s::{Node, Pod, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, labels, words};
-use whittle_model::pods::untolerated;
+use whittle_model::pods::{Volumes, untolerated};
+use whittle_model::requirements::Requirements;
 use whittle_model::scheduling::Unready;
 
 /// A line for each NodePool that was not asked because it is not ready, unless `told` names it, and for one that the pod asks for and that
@@ -15,7 +16,18 @@ pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, told: &str) -> String {
         let why = unready.to_string();
         (!told.contains(&why)).then(|| format!("nodepool {name} is left aside: {}", words::printable(&why)))
     });
-    aside.chain(unknown_pool(pod, objects)).map(|line| format!("  {line}\n")).collect()
+    aside.chain(unknown_pool(pod, objects)).chain(volumes_apart(pod, objects)).map(|line| format!("  {line}\n")).collect()
+}
+
+/// That no node reaches all volumes of a pod.
+fn volumes_apart(pod: &Pod, objects: &ClusterObjects) -> Option<String> {
+    let [(one, here), (other, there)] = Volumes::of(objects).apart(pod)?;
+    let place = |requirements: &Requirements| {
+        let all: Vec<String> = requirements.iter().map(|(key, allowed)| format!("{key} {allowed}")).collect();
+        words::printable(&all.join(", ")).into_owned()
+    };
+    let (here, there) = (place(&here), place(&there));
+    Some(format!("no node reaches both its volumes: that of persistentvolumeclaim {one} ({here}) and that of {other} ({there})"))
 }
 
 /// That no NodePool has the name that a pod asks for.

@@ -231,6 +231,9 @@ fn document(value: Value) -> String {
     format!("{:#}\n", Document::Explain.versioned(value))
 }
 
+/// What becomes of a removal where pods that wait have a place: provisioning nominates the node for them first.
+const KEPT_FOR_PODS: &str = "; while they are expected on it, it is kept";
+
 /// Where a running pod goes when its node is removed.
 struct Move {
     /// Why the node goes.
@@ -359,7 +362,8 @@ fn machine_text(name: &str, plan: &Plan, (decision, pools): (&Decision, &[NodePo
     }
     for placement in plan.placements.iter().filter(|p| p.node == name) {
         let pods: Vec<String> = placement.pods.iter().map(PodRef::key).collect();
-        let _ = writeln!(out, "  takes pending pods: {}", pods.join(", "));
+        let kept = if decision.commands.iter().any(|command| removes(command, name)) { KEPT_FOR_PODS } else { "" };
+        let _ = writeln!(out, "  takes pending pods: {}{kept}", pods.join(", "));
     }
     if out.lines().count() == 1 {
         let _ = writeln!(

@@ -30,8 +30,9 @@ Examples:
   whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 -o html > plan.html
-  kubectl get ec2nodeclasses,nodepools,nodeclaims,nodes,daemonsets,pods -A -o yaml | whittle plan -f -
-  whittle plan -f cluster.yaml --changed new.yaml     (if objects of that dump were changed, and what that makes)
+  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
+  whittle plan -f cluster.json
+  whittle plan -f cluster.json --changed new.yaml     (if objects of that dump were changed, and what that makes)
   whittle plan --context prod                         (for what waits in that cluster now)
   whittle plan --context prod -f new.yaml             (if that was applied there, too)
 

@@ -33,6 +33,9 @@ pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
     for alike in alike(&plan.left_out, why_not) {
         let _ = write!(out, "\nnot placed: {}\n{}", names(alike.iter().map(|left| &left.pod)), why_not(alike[0]));
     }
+    if plan.left_out.iter().any(|left| !left.reason.remedies().is_empty()) {
+        out.push_str("\nwhat it would take to place a pod: `whittle explain POD` with the same arguments\n");
+    }
     out
 }
 

@@ -283,7 +283,7 @@ fn yaml_errors(path: &str, number: usize, lines_before: usize, chunk: &str, faul
     let mut faults = manifest::read(path, &at_original_lines(lines_before, chunk)).err().unwrap_or_default();
     if faults.is_empty() {
         let mark = fault.mark.map(|mark| Mark { line: lines_before + mark.line, ..mark });
-        let message = format!("this is no YAML: {}: correct this place, the document does not count until then", fault.message);
+        let message = format!("this YAML cannot be read: {}: correct this place, the document does not count until then", fault.message);
         faults.push(ManifestError { file: path.to_owned(), document: number, mark, object: None, field: FieldPath::root(), message });
     }
     faults.iter_mut().for_each(|fault| fault.document = number);

@@ -4,6 +4,7 @@ use super::catalog;
 use super::error::ReadError;
 use super::manifests::Manifests;
 use super::market::{Market, PriceList};
+use super::requirements;
 use super::settings::EXPRESSIONS;
 use crate::money::Currency;
 use clap::Args;
@@ -11,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
-use whittle_api::k8s::Node;
-use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedSubnet};
+use whittle_api::k8s::{Kind as _, Node};
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, Operator, Requirement, ResolvedSubnet};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::NodeClassRecord;
 use whittle_ec2::facts::tables::{has_prices, price_stand_in};
@@ -79,6 +80,7 @@ impl Offers {
         let currency = Currency::of_region(tables.region.as_str());
         let mut assumptions = assumptions(tables.region.as_str());
         assumptions.extend(elsewhere_than(tables.region.as_str(), manifests));
+        assumptions.extend(manifests.objects.node_pools.iter().filter_map(|pool| unsold(pool, &tables)));
         if manifests.node_classes.iter().any(|class| class.spec.family().is_windows()) {
             assumptions.push("machines for Windows are counted at the price of Linux, without the licence, as Karpenter does".to_owned());
         }
@@ -122,6 +124,25 @@ impl Offers {
         let tables = offline::catalog(region).ok_or_else(|| ReadError::NoTables { region: region.to_owned(), known: offline::REGIONS })?;
         types_of(class, &tables, &Settings::standard())
     }
+}
+
+/// Instance types that a NodePool names and that the tables have not, unless they are probably misspelt, which is told elsewhere.
+fn unsold(pool: &NodePool, tables: &Catalog) -> Option<String> {
+    let by_type = |requirement: &&Requirement| requirement.key == labels::INSTANCE_TYPE && requirement.operator == Operator::In;
+    let named = pool.spec.template.spec.requirements.iter().filter(by_type).flat_map(|requirement| &requirement.values);
+    let is_sold = |name: &str| tables.on_demand.contains_key(name) || tables.spot.contains_key(name);
+    let unsold: Vec<&str> =
+        named.map(String::as_str).filter(|name| !is_sold(name) && !requirements::is_misspelt(labels::INSTANCE_TYPE, name)).collect();
+    let told = || {
+        format!(
+            "{} {:?} names types that the built-in tables of {} do not have: {}; docs/catalog.md says how to give others",
+            if pool.is_converted_provisioner() { "Provisioner" } else { NodePool::KIND },
+            NodePool::given_name(&pool.metadata.name),
+            tables.region,
+            unsold.join(", ")
+        )
+    };
+    (!unsold.is_empty()).then(told)
 }
 
 /// That the tables have no prices of a region, and which stand for them.

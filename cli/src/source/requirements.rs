@@ -108,6 +108,11 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
     values.filter_map(told).collect()
 }
 
+/// Whether a value of a well-known label is near to others, and none that instance types have.
+pub(crate) fn is_misspelt(key: &str, value: &str) -> bool {
+    !misspelt(&Requirement::is_in(key, [value]), &FieldPath::root()).is_empty()
+}
+
 /// Whether the built-in tables know every value that a requirement names, if they list those of its key.
 pub(crate) fn is_known(requirement: &Requirement) -> bool {
     let known = match canonical_key(&requirement.key) {

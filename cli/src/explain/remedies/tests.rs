@@ -16,13 +16,18 @@ const CATALOG: &str = r#"[
                                       {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}]}]}]"#;
 
 /// What is explained of a pod, of which and of whose NodePool a part is given.
-fn of_pod((spec, template): (&str, &str), pod: &str) -> String {
+fn of_pod(pool: (&str, &str), pod: &str) -> String {
+    of_pod_with(pool, pod, "")
+}
+
+/// The same, beside other objects.
+fn of_pod_with((spec, template): (&str, &str), pod: &str, others: &str) -> String {
     let pool = format!(
         "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: default}}, spec: {{{spec} template: {{{template} \
          nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}}}}}}\n---\n"
     );
     let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: p, labels: {{app: p}}}}, spec: {{{pod}}}}}\n");
-    Files::of("remedies", &(pool + &pod), CATALOG).explain("p", Format::Text).unwrap()
+    Files::of("remedies", &(pool + &pod + others), CATALOG).explain("p", Format::Text).unwrap()
 }
 
 /// A remedy, before and after it was followed: the NodePool's spec and template, and the pod's spec.
@@ -102,6 +107,27 @@ fn places_apart_and_together_need_another_domain() {
     assert!(large.contains("its requirements allow; and besides requests of at most"), "{large}");
     let told = of_pod(("", &both), &together("podAntiAffinity", "other"));
     assert!(told.contains("needs a new machine"), "{told}");
+}
+
+#[test]
+fn volumes_that_no_node_reaches_together_are_named() {
+    let volume = |name: &str, zone: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}, namespace: default, annotations: \
+             {{pv.kubernetes.io/bind-completed: 'yes'}}}}\nspec: {{volumeName: v-{name}}}\n---\napiVersion: v1\nkind: PersistentVolume\n\
+             metadata: {{name: v-{name}}}\nspec: {{csi: {{driver: ebs.csi.aws.com}}, nodeAffinity: {{required: {{nodeSelectorTerms: \
+             [{{matchExpressions: [{{key: topology.kubernetes.io/zone, operator: In, values: [{zone}]}}]}}]}}}}}}\n"
+        )
+    };
+    let pod = format!(
+        "{POD}, volumes: [{{name: one, persistentVolumeClaim: {{claimName: one}}}}, {{name: two, persistentVolumeClaim: {{claimName: two}}}}]"
+    );
+    let told = |zones: [&str; 2]| of_pod_with(PLAIN, &pod, &(volume("one", zones[0]) + &volume("two", zones[1])));
+    let apart = told(["a", "b"]);
+    let wanted = "no node reaches both its volumes: that of persistentvolumeclaim one (topology.kubernetes.io/zone In [a]) and that of two \
+                  (topology.kubernetes.io/zone In [b])";
+    assert!(apart.contains(wanted), "{apart}");
+    assert!(!told(["a", "a"]).contains("no node reaches"));
 }
 
 #[test]

@@ -352,7 +352,10 @@ fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
         Content::Map(entries) => {
             for (position, entry) in entries.iter().enumerate() {
                 if let Some(first) = entries[..position].iter().find(|earlier| earlier.key == entry.key) {
-                    let message = format!("the key stands twice in one map, first in line {}: keep one of them", first.mark.line);
+                    let first = first.mark.line;
+                    let message = format!(
+                        "the key stands twice in one map, first in line {first}: keep one of them, or indent what belongs to the key before it"
+                    );
                     errors.push(FieldError::new(path.key(&entry.key), message).at(Stage::Unknown));
                 }
                 repeated_keys(&entry.value, &path.key(&entry.key), errors);

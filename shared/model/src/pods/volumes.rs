@@ -130,6 +130,23 @@ impl<'a> Volumes<'a> {
         Ok(class.allowed_topologies.iter().filter(|t| !t.match_label_expressions.is_empty()).map(term).collect())
     }
 
+    /// Two claims of the pod whose volumes no node reaches both, and where the first alternative of each is; `None` if there are none.
+    #[must_use]
+    pub fn apart(&self, pod: &Pod) -> Option<[(String, Requirements); 2]> {
+        let names = claim_names(pod);
+        let placed = names.into_iter().filter_map(|name| {
+            let alternatives = self.alternatives_of(&pod.metadata.namespace, &name).ok()?;
+            (!alternatives.is_empty()).then_some((name, alternatives))
+        });
+        let placed: Vec<(String, Vec<Requirements>)> = placed.take(MAX_ALTERNATIVES).collect();
+        let pairs = placed.iter().enumerate().flat_map(|(at, first)| placed[at + 1..].iter().map(move |second| (first, second)));
+        let mut apart = pairs.filter(|((_, first), (_, second))| {
+            let mut both = first.iter().flat_map(|one| second.iter().map(move |other| (one, other)));
+            both.all(|(one, other)| one.intersects(other).is_err())
+        });
+        apart.next().map(|(first, second)| [first, second].map(|(name, places)| (name.clone(), places[0].clone())))
+    }
+
     /// The pod's claims with their drivers, except claims without a known driver, which are not limited.
     #[must_use]
     pub fn uses(&self, pod: &Pod) -> Vec<VolumeUse> {
