@@ -95,7 +95,11 @@ impl Costs {
             return unchanged;
         }
         let leaving = now.nodes - staying.nodes;
-        let leaving = if leaving == 0 { String::new() } else { format!("  then without what is being deleted: {}\n", money::counted(leaving, "node")) };
+        let leaving = if leaving == 0 {
+            String::new()
+        } else {
+            format!("  then without what is being deleted: {}\n", money::counted(leaving, "node"))
+        };
         let unpriced = unpriced.iter().map(|line| format!("  {line}\n")).collect::<String>();
         let later = self.later.iter().map(|later| format!("{}\n", later.text(now, &self.then))).collect::<String>();
         format!("{}\n{leaving}{unpriced}{later}{unchanged}", money::change(now, &self.then))

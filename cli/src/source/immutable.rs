@@ -61,7 +61,8 @@ mod tests {
     use super::*;
 
     fn of_change(api_version: &str, kind: &str, old: &str, new: &str) -> Vec<String> {
-        let [old, new] = [old, new].map(|spec| serde_json::from_str(&format!(r#"{{"metadata": {{"name": "a"}}, "spec": {spec}}}"#)).unwrap());
+        let [old, new] =
+            [old, new].map(|spec| serde_json::from_str(&format!(r#"{{"metadata": {{"name": "a"}}, "spec": {spec}}}"#)).unwrap());
         refused_change(api_version, kind, &old, &new).iter().map(ToString::to_string).collect()
     }
 

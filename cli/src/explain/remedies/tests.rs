@@ -103,7 +103,8 @@ fn places_apart_and_together_need_another_domain() {
     let lonely = of_pod(("", &one), &together("podAffinity", "other"));
     assert!(lonely.contains("what it would take (nodepool default): a pod that the affinity selects"), "{lonely}");
     assert!(!lonely.contains("and besides"), "{lonely}");
-    let large = of_pod(("", &one), &together("podAffinity", "other").replace(POD, "containers: [{name: c, resources: {requests: {cpu: 5000}}}]"));
+    let large =
+        of_pod(("", &one), &together("podAffinity", "other").replace(POD, "containers: [{name: c, resources: {requests: {cpu: 5000}}}]"));
     assert!(large.contains("its requirements allow; and besides requests of at most"), "{large}");
     let told = of_pod(("", &both), &together("podAntiAffinity", "other"));
     assert!(told.contains("needs a new machine"), "{told}");

@@ -83,7 +83,10 @@ fn a_pool_without_instance_types_is_not_said_to_be_gone() {
         let condition = json!({"type": "NodeClassReady", "status": "False", "reason": "SubnetsNotFound", "message": "no subnet"});
         scene.objects.node_pools[0].status.conditions = vec![serde_json::from_value(condition).unwrap()];
     };
-    assert_eq!(why(unready), "kept: NodePool default has no instance types: EC2NodeClass \"default\" is not ready: SubnetsNotFound: no subnet");
+    assert_eq!(
+        why(unready),
+        "kept: NodePool default has no instance types: EC2NodeClass \"default\" is not ready: SubnetsNotFound: no subnet"
+    );
 }
 
 /// An unreadable object on node `n`.
