@@ -207,6 +207,9 @@ impl ClusterState {
     fn bind(&mut self, objects: &ClusterObjects) {
         let mut at: BTreeMap<String, usize> =
             self.nodes.iter().enumerate().filter_map(|(n, s)| Some((s.node.as_ref()?.metadata.name.clone(), n))).collect();
+        // A machine to come has no Node: the pods that are planned for it are bound to its provider id.
+        let to_come = self.nodes.iter().enumerate().filter(|(_, state)| state.node.is_none());
+        at.extend(to_come.filter_map(|(n, state)| Some((state.claim.as_ref()?.status.provider_id.clone(), n))));
         // Pods also use resources of a machine whose Node cannot be read.
         for object in objects.unreadable_of(Node::KIND) {
             if let Some(n) = self.nodes.iter().position(|state| is_node_of(object, state)) {

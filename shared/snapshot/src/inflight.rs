@@ -11,11 +11,11 @@ use whittle_model::requirements::from_requirements;
 use whittle_model::state::StateNode;
 use whittle_units::{ClaimName, Resources, Timestamp};
 
-/// The objects for a decision: NodeClaims are made from the claims, which are authoritative, and pods of unfinished launches are
-/// omitted, because their machine is being launched.
+/// The objects for a decision: NodeClaims are made from the claims, which are authoritative, and pods of unfinished launches count as
+/// running on the machine that is being launched for them: they are not planned again, and others spread beside them.
 ///
-/// A claim without a machine counts as a node with the capacity that its planned pods do not use: nothing while they wait,
-/// and room for others once they are deleted (evicted from a node that is being drained, say) or bound elsewhere: kube-scheduler
+/// A claim without a machine counts as a node with the capacity that was planned: none is left while its pods wait,
+/// and there is room for others once they are deleted (evicted from a node that is being drained, say) or bound elsewhere: kube-scheduler
 /// puts a pod on whichever machine is there first, and the one that was to have that machine takes its place here. A static pool's claim
 /// is planned for no pods and takes what fits any machine that it may get. What a user deletes counts as deleting at once,
 /// whether or not `sweep` has recorded it on the claim.
@@ -27,7 +27,8 @@ pub(crate) fn decision_view(
 ) -> ClusterObjects {
     let deleted = Deleted::of(objects);
     let mut objects = objects.clone();
-    let mut promised: BTreeSet<String> = BTreeSet::new();
+    // By the uid of a pod, the name of the node that stands for its machine.
+    let mut promised: BTreeMap<&str, String> = BTreeMap::new();
     let mut mirrors = Vec::new();
     let mut allocatable = LeastAllocatable { types, known: Vec::new() };
     let deleting_nodes = deleting_nodes(claims, deleting, &deleted);
@@ -37,17 +38,20 @@ pub(crate) fn decision_view(
             if claim.deletion.is_some() || deleted.requested_at(claim).is_some() {
                 continue; // its pods are planned again; its machine, if one is launched, is drained
             }
-            let waiting = objects.pods.iter().filter(|pod| !pod.is_terminal() && !is_placed(pod));
-            mirrors.push(unlaunched(claim, waiting, &mut allocatable));
-            promised.extend(claim.spec.pods.iter().map(|pod| pod.uid.clone()));
+            mirrors.push(unlaunched(claim, &mut allocatable));
+            promised.extend(claim.spec.pods.iter().map(|pod| (pod.uid.as_str(), planned_provider_id(claim))));
         } else {
             mirrors.push(deleted.mirror_of(claim));
         }
     }
-    let waits_elsewhere = |pod: &Pod| promised.contains(&pod.metadata.uid) && !is_placed(pod);
-    // Mostly none is, and then the pods stay shared with what was read.
-    if objects.pods.iter().any(waits_elsewhere) {
-        objects.pods.retain(|pod| !waits_elsewhere(pod));
+    let machine_of = |pod: &Pod| promised.get(pod.metadata.uid.as_str()).filter(|_| !is_placed(pod));
+    // Mostly none has one, and then the pods stay shared with what was read.
+    if objects.pods.iter().any(|pod| machine_of(pod).is_some()) {
+        for pod in objects.pods.iter_mut() {
+            if let Some(machine) = machine_of(pod) {
+                pod.spec.node_name.clone_from(machine);
+            }
+        }
     }
     objects.node_claims = mirrors;
     add_placeholders(&mut objects, &deleting_nodes);
@@ -187,7 +191,7 @@ pub(crate) fn mark_unreadable(nodes: &mut [StateNode], hidden: &[String]) {
     }
 }
 
-/// A provider id for a claim without a machine, so that it counts as one.
+/// A provider id for a claim without a machine, so that it counts as one; it is the node of its pods as well.
 fn planned_provider_id(claim: &Claim) -> String {
     format!("planned:///{}", claim.key.name)
 }
@@ -216,8 +220,8 @@ impl LeastAllocatable<'_> {
     }
 }
 
-/// The NodeClaim of a claim without a machine; `waiting` are all pods that still need a place.
-fn unlaunched<'p>(claim: &Claim, waiting: impl Iterator<Item = &'p Pod>, allocatable: &mut LeastAllocatable<'_>) -> NodeClaim {
+/// The NodeClaim of a claim without a machine.
+fn unlaunched(claim: &Claim, allocatable: &mut LeastAllocatable<'_>) -> NodeClaim {
     let mut out = mirror(claim);
     out.status.provider_id = planned_provider_id(claim);
     for requirement in &claim.spec.requirements {
@@ -225,12 +229,8 @@ fn unlaunched<'p>(claim: &Claim, waiting: impl Iterator<Item = &'p Pod>, allocat
             out.metadata.labels.entry(requirement.key.clone()).or_insert_with(|| only.clone());
         }
     }
-    let planned: BTreeSet<&str> = claim.spec.pods.iter().map(|pod| pod.uid.as_str()).collect();
-    let waiting = waiting.filter(|pod| planned.contains(pod.metadata.uid.as_str()));
     let of_static_pool = claim.spec.instance_types.is_empty() && claim.spec.pods.is_empty();
-    let mut free = if of_static_pool { allocatable.of(claim) } else { claim.spec.requests.clone() };
-    free.subtract(&pods::total_requests(waiting));
-    out.status.allocatable = clamp_to_zero(&free);
+    out.status.allocatable = if of_static_pool { allocatable.of(claim) } else { claim.spec.requests.clone() };
     // Limits count the largest machine that may be launched.
     let mut capacity = Resources::new();
     for instance_type in claim.spec.instance_types.iter().filter_map(|name| allocatable.types.get(name.as_str())) {
