@@ -12,7 +12,9 @@ use crate::money::{Bill, counted};
 use crate::plan::output::{Costs, Difference, Unchanged};
 use crate::printing::complain;
 use crate::report::{html, markdown};
-use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, PriceList, ReadError, Remark, ReportFormat, Source};
+use crate::source::{
+    self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, Paid, PriceList, ReadError, Remark, ReportFormat, Source,
+};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -81,8 +83,10 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
         complain!("{remark}");
         read.remarks.push(remark);
     }
-    let paid = prices.paid(&ClusterState::of(&read.objects));
-    let then = output::after(&paid.staying, &decision);
+    // What replaces nodes that are being deleted is no command of this pass, so that they count until they are gone.
+    let Paid { now, unpriced, .. } = prices.paid(&ClusterState::of(&read.objects));
+    let then = output::after(&now, &decision);
+    let paid = Paid { staying: now.clone(), now, unpriced };
     let waits = read.objects.pods.iter().any(|pod| !pod.is_bound() && !pod.is_terminal());
     let unchanged = unchanged.map(|unchanged| compared(unchanged, &then, args.packing, waits));
     let costs = Costs { currency, paid, then, later: None, unchanged };
@@ -111,7 +115,7 @@ fn compared(unchanged: source::Unchanged, with: &Bill, packing: PackingArg, wait
     let mut decision = decide(&read, &market.types, packing);
     price_removals(&mut decision, &read, &market.prices);
     let paid = market.prices.paid(&ClusterState::of(&read.objects));
-    let without = output::after(&paid.staying, &decision);
+    let without = output::after(&paid.now, &decision);
     let commands = counted(decision.commands.len(), "command");
     let decided = format!("{commands}, then {} ({})", without.price, without.of_nodes());
     let detail = serde_json::json!({"commands": decision.commands.len()});

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, VerdictReason};
-use whittle_model::disruption::{Command, Savings};
+use whittle_model::disruption::{Command, Method, Savings};
 use whittle_units::Price;
 
-/// The bill after the commands of a decision, of the nodes that stay without it.
-pub(super) fn after(staying: &Bill, decision: &Decision) -> Bill {
+/// The bill after the commands of a decision.
+pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
     let saved: i128 = decision.commands.iter().map(|command| i128::from(command.savings.nanos())).sum();
     let removals = decision.commands.iter().flat_map(|command| &command.removals);
-    let unpriced = staying.unpriced.saturating_sub(removals.filter(|removal| removal.price == Price::ZERO).count());
-    let nanos = (i128::from(staying.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
+    let unpriced = now.unpriced.saturating_sub(removals.filter(|removal| removal.price == Price::ZERO).count());
+    let nanos = (i128::from(now.price.nanos()) - saved).clamp(0, i128::from(u64::MAX));
     let removed: usize = decision.commands.iter().map(|command| command.removals.len()).sum();
     let launched: usize = decision.commands.iter().map(|command| command.replacements.len()).sum();
-    let nodes = (staying.nodes + launched).saturating_sub(removed);
+    let nodes = (now.nodes + launched).saturating_sub(removed);
     Bill { nodes, unpriced: unpriced.min(nodes), price: Price::from_nanos(u64::try_from(nanos).unwrap_or_default()) }
 }
 
@@ -76,6 +76,15 @@ pub(crate) fn drifted<'d>(decision: &'d Decision, verdict: &Verdict) -> Option<&
     conditions.drifted.as_deref()
 }
 
+/// The same behind a verdict, and when its turn comes.
+pub(crate) fn drifted_text(decision: &Decision, verdict: &Verdict) -> String {
+    let Some(reason) = drifted(decision, verdict) else { return String::new() };
+    let empty_first = decision.commands.iter().any(|command| command.method == Method::Emptiness);
+    let waits = empty_first && matches!(verdict.reason, VerdictReason::Kept(_));
+    let turn = if waits { "; it is replaced for that after the command of this pass" } else { "" };
+    format!(" (drifted: {reason}{turn})")
+}
+
 fn budget(state: &BudgetState) -> Value {
     json!({
         "nodePool": state.node_pool,
@@ -113,7 +122,7 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
     out.push_str(&costs.text());
     let width = decision.verdicts.iter().map(|verdict| verdict.name().len()).max().unwrap_or(0);
     for verdict in &decision.verdicts {
-        let drifted = drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
+        let drifted = drifted_text(decision, verdict);
         let _ = writeln!(out, "{:width$}  {}{drifted}", verdict.name(), verdict.reason);
     }
     out

@@ -16,7 +16,10 @@ pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, told: &str) -> String {
         let why = unready.to_string();
         (!told.contains(&why)).then(|| format!("nodepool {name} is left aside: {}", words::printable(&why)))
     });
-    aside.chain(unknown_pool(pod, objects)).chain(volumes_apart(pod, objects)).map(|line| format!("  {line}\n")).collect()
+    let leaving = objects.node_pools.iter().filter(|pool| pool.metadata.is_deleting());
+    let leaving =
+        leaving.map(|pool| format!("nodepool {} is being deleted, and launches nothing", NodePool::given_name(&pool.metadata.name)));
+    aside.chain(leaving).chain(unknown_pool(pod, objects)).chain(volumes_apart(pod, objects)).map(|line| format!("  {line}\n")).collect()
 }
 
 /// That no node reaches all volumes of a pod.

@@ -206,9 +206,9 @@ fn present(
         }
         Subject::Node(name) | Subject::NodeClaim(name) => name.to_owned(),
     };
+    let plan = plan::decide(&read, offered.clone(), packing).plan;
     // Consolidation decides about the pods that there are.
     read.remove_added();
-    let plan = plan::decide(&read, offered.clone(), packing).plan;
     let mut decision = consolidate::decide(&read, &offered, packing);
     consolidate::price_removals(&mut decision, &read, &prices);
     Ok(read.answer(if json_wanted {
@@ -344,7 +344,7 @@ fn removes(command: &Command, name: &str) -> bool {
 fn machine_text(name: &str, plan: &Plan, (decision, pools): (&Decision, &[NodePool])) -> String {
     let mut out = format!("{name}\n");
     for verdict in decision.verdicts.iter().filter(|v| v.node == name || v.node_claim == name) {
-        let drifted = consolidate::output::drifted(decision, verdict).map(|reason| format!(" (drifted: {reason})")).unwrap_or_default();
+        let drifted = consolidate::output::drifted_text(decision, verdict);
         let _ = writeln!(out, "  {}{drifted}", verdict.reason);
         out.extend(verdict.remedy(pools).map(|remedy| remedies::line(&remedy)));
     }

@@ -247,6 +247,8 @@ impl Session {
             Object::NodePool(_) => objects.node_pools.get(&key).and_then(|old| serde_json::to_value(old).ok()),
             Object::NodeClass(_) => objects.node_classes.get(&key).and_then(|old| serde_json::to_value(old).ok()),
             Object::Deployment(_) => objects.deployments.get(&namespaced(&key)).and_then(|old| serde_json::to_value(old).ok()),
+            Object::DaemonSet(_) => objects.daemon_sets.get(&namespaced(&key)).and_then(|old| serde_json::to_value(old).ok()),
+            Object::StatefulSet(_) => objects.stateful_sets.get(&namespaced(&key)).and_then(|old| serde_json::to_value(old).ok()),
             _ => None,
         };
         let (Some(old), Some(json)) = (old, new.to_json()) else { return Vec::new() };

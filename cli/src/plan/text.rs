@@ -130,7 +130,7 @@ pub(super) fn why_not(left: &LeftOut) -> String {
             rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection))
         }
         Reason::NoNodePools => {
-            out.push_str("  there is no NodePool, or only such with replicas, which launch nothing for pods, or that were refused: add one to the manifests, or correct it\n")
+            out.push_str("  there is no NodePool, or only such with replicas, which launch nothing for pods, or that are being deleted or were refused: add one to the manifests, or correct it\n")
         }
         _ => {}
     }

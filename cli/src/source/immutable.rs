@@ -5,21 +5,25 @@ use super::identity::Identity;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use whittle_api::field::{FieldError, FieldPath};
+use whittle_api::k8s::{Kind as _, Pod};
 use whittle_api::validate;
+use whittle_units::Quantity;
 
-/// Fields of workloads that stay as they were created.
-const KEPT: [(&str, &[&str]); 5] = [
-    ("Deployment", &["selector"]),
-    ("ReplicaSet", &["selector"]),
-    ("DaemonSet", &["selector"]),
-    ("StatefulSet", &["selector", "serviceName", "podManagementPolicy"]),
-    ("Job", &["selector", "completionMode"]),
+/// Fields of Kubernetes' kinds that stay as they were created, as JSON pointers.
+const KEPT: [(&str, &str, &[&str]); 8] = [
+    ("apps/v1", "Deployment", &["/spec/selector"]),
+    ("apps/v1", "ReplicaSet", &["/spec/selector"]),
+    ("apps/v1", "DaemonSet", &["/spec/selector"]),
+    ("apps/v1", "StatefulSet", &["/spec/selector", "/spec/serviceName", "/spec/podManagementPolicy", "/spec/volumeClaimTemplates"]),
+    ("batch/v1", "Job", &["/spec/selector", "/spec/completionMode", "/spec/completions", "/spec/template"]),
+    ("v1", "PersistentVolumeClaim", &["/spec/storageClassName", "/spec/accessModes"]),
+    ("storage.k8s.io/v1", "StorageClass", &["/provisioner", "/parameters", "/reclaimPolicy", "/volumeBindingMode"]),
+    ("scheduling.k8s.io/v1", "PriorityClass", &["/value"]),
 ];
 
 /// Why a server does not change an object to another of the same name; nothing that is wrong with the new one by itself.
 pub(crate) fn refused_change(api_version: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    let workload = KEPT.iter().find(|(of, _)| *of == kind && matches!(api_version, "apps/v1" | "batch/v1"));
-    if let Some((_, kept)) = workload {
+    if let Some((.., kept)) = KEPT.iter().find(|(version, name, _)| *name == kind && *version == api_version) {
         return kept.iter().filter_map(|field| changed(field, old, new)).collect();
     }
     let by_itself: Vec<String> = validate::document(api_version, kind, new).iter().map(ToString::to_string).collect();
@@ -30,11 +34,25 @@ pub(crate) fn refused_change(api_version: &str, kind: &str, old: &Value, new: &V
     of_change.collect()
 }
 
-/// A field that both have, and differently; one that is left out is the server's to fill in.
+/// A field that the new object has otherwise than the old one, or besides it.
 fn changed(field: &str, old: &Value, new: &Value) -> Option<FieldError> {
-    let [old, new] = [old, new].map(|object| object.get("spec")?.get(field).filter(|value| !value.is_null()));
+    let new = new.pointer(field).filter(|value| !value.is_null())?;
     let message = "it stays as the object was created: delete the object and create it again";
-    old.zip(new).filter(|(old, new)| old != new).map(|_| FieldError::new(FieldPath::of(&format!("spec.{field}")), message))
+    let is_kept = old.pointer(field).is_some_and(|old| keeps(old, new));
+    (!is_kept).then(|| FieldError::new(FieldPath::of(&field[1..].replace('/', ".")), message))
+}
+
+/// Whether the old value has all that the new one says: what this leaves out is the server's to fill in.
+fn keeps(old: &Value, new: &Value) -> bool {
+    let quantity = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned).parse::<Quantity>().ok();
+    match (old, new) {
+        (_, Value::Null) => true,
+        (Value::Object(old), Value::Object(new)) => new.iter().all(|(key, new)| keeps(old.get(key).unwrap_or(&Value::Null), new)),
+        (Value::Array(old), Value::Array(new)) => old.len() == new.len() && old.iter().zip(new).all(|(old, new)| keeps(old, new)),
+        (Value::Null, Value::Object(new)) => new.is_empty(),
+        (Value::Null, Value::Array(new)) => new.is_empty(),
+        (old, new) => old == new || quantity(old).is_some_and(|old| Some(old) == quantity(new)),
+    }
 }
 
 /// Takes away the documents of --changed that would change what stays as it was created: applied, they would change nothing. Returns notes.
@@ -46,6 +64,9 @@ pub(super) fn set_aside(unchanged: &ParsedDocuments, over: &mut ParsedDocuments)
     over.documents.retain(|document| {
         let Some(identity) = document.identity() else { return true };
         let Some(old) = before.get(&identity) else { return true };
+        if document.kind() == Pod::KIND && !old.get("spec").zip(document.value.get("spec")).is_none_or(|(old, new)| keeps(old, new)) {
+            notes.push(format!("{}: a server changes little of a pod; it counts as deleted and created again", identity.shown()));
+        }
         let errors = refused_change(document.version(), document.kind(), old, &document.value);
         if !errors.is_empty() {
             notes.push(format!("{} of --changed is refused, and changes nothing", identity.shown()));
@@ -59,6 +80,21 @@ pub(super) fn set_aside(unchanged: &ParsedDocuments, over: &mut ParsedDocuments)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_fills_in_is_no_change() {
+        let live = r#"{"completions": 3, "template": {"metadata": {"labels": {"job-name": "a"}}, "spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "imagePullPolicy": "Always", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}}"#;
+        let file = r#"{"parallelism": 9, "template": {"spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": 1, "memory": "1024Mi"}}}]}}}"#;
+        assert!(of_change("batch/v1", "Job", live, file).is_empty());
+        let larger =
+            of_change("batch/v1", "Job", live, &file.replace("1024Mi", "2Gi").replace("\"parallelism\": 9", "\"completions\": 30"));
+        assert!(larger.len() == 2 && larger[0].starts_with("spec.completions: ") && larger[1].starts_with("spec.template: "), "{larger:?}");
+        let claims = r#"{"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}"#;
+        assert!(of_change("apps/v1", "StatefulSet", "{}", claims)[0].starts_with("spec.volumeClaimTemplates: "));
+        assert!(of_change("apps/v1", "StatefulSet", claims, "{}").is_empty());
+    }
 
     fn of_change(api_version: &str, kind: &str, old: &str, new: &str) -> Vec<String> {
         let [old, new] =

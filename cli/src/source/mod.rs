@@ -10,6 +10,7 @@ pub(crate) mod left_aside;
 pub(crate) mod classes;
 pub(crate) mod served;
 mod daemons;
+mod statics;
 mod documents;
 mod drift;
 pub(crate) mod unique;
@@ -206,6 +207,7 @@ impl Reading<'_> {
         remarks.extend(unknown_priorities(&found));
         remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(daemons::remarks(&found.objects));
+        remarks.extend(statics::remarks(&found.objects, &market.types));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if !found.objects.node_overlays.is_empty() {
             remarks.extend(unused_overlays(&found, &market.types));

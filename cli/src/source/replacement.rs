@@ -53,6 +53,13 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments,
         notes.push(layer.replaced(&identity.shown()));
         if let Some(file) = file {
             file.before = (layer == Layer::Changed && drift::differs(live, file)).then(|| Box::new(live.value.clone()));
+            notes.extend(keep_replicas(&mut file.value, &live.value).map(|kept| {
+                format!(
+                    "{}: the file has no spec.replicas, so that the {kept} {} stay, as with kubectl apply",
+                    identity.shown(),
+                    layer.below()
+                )
+            }));
             inherit(&mut file.value, &live.value);
             if file.kind() == "EC2NodeClass" {
                 classes.push(file.name());
@@ -77,6 +84,19 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments,
     }));
     files.append(cluster);
     notes
+}
+
+/// Copies the replicas of a workload whose file has none: whoever scales it keeps them, unless the file that was applied last had them.
+fn keep_replicas(file: &mut Value, live: &Value) -> Option<u64> {
+    const LAST_APPLIED: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+    let replicas = live.pointer("/spec/replicas").and_then(Value::as_u64)?;
+    let applied = live.pointer(LAST_APPLIED).and_then(Value::as_str).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let spec = file.get_mut("spec").and_then(Value::as_object_mut).filter(|spec| !spec.contains_key("replicas"))?;
+    if applied.is_some_and(|applied| applied.pointer("/spec/replicas").is_some()) {
+        return None;
+    }
+    spec.insert("replicas".to_owned(), Value::from(replicas));
+    Some(replicas)
 }
 
 /// Copies what a server keeps when a file is applied.
@@ -137,6 +157,26 @@ mod tests {
         assert_eq!(merged["status"]["nodes"], 3);
         assert_eq!(merged["metadata"]["uid"], "u-1");
         assert_eq!(merged["metadata"]["annotations"], serde_json::json!({"a": "file", "b": "live"}));
+    }
+
+    #[test]
+    fn replicas_that_the_file_does_not_name_stay_unless_they_were_applied() {
+        let deployment = |annotations: &str| {
+            format!(
+                r#"{{"kind": "List", "apiVersion": "v1", "items": [{{"apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {{"name": "web", "annotations": {annotations}}}, "spec": {{"replicas": 8}}}}]}}"#
+            )
+        };
+        let replicas = |annotations: &str, spec: &str| {
+            let mut files = of(&format!("{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {spec}}}"), false);
+            let notes = replace(of(&deployment(annotations), true), &mut files, Layer::Changed);
+            (files.documents[0].value["spec"]["replicas"].as_u64(), notes.len())
+        };
+        let last = |spec: &str| serde_json::json!({"kubectl.kubernetes.io/last-applied-configuration": spec}).to_string();
+        assert_eq!(replicas("{}", "{paused: false}"), (Some(8), 2));
+        assert_eq!(replicas(&last(r#"{"spec": {"paused": false}}"#), "{}"), (Some(8), 2));
+        assert_eq!(replicas(&last(r#"{"spec": {"replicas": 3}}"#), "{}"), (None, 1));
+        assert_eq!(replicas("{}", "{replicas: 2}"), (Some(2), 1));
     }
 
     #[test]

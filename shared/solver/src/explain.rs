@@ -147,7 +147,8 @@ fn reason(
     if problem.pools.is_empty() {
         // It is not their requirements that leave no instance type.
         let unready = unusable.iter().all(|pool| pool.cause.unready().is_some());
-        return if unready { Reason::Pools(unusable.to_vec()) } else { Reason::NoTemplates(unusable.to_vec()) };
+        let unusable = unusable.iter().map(of_any_pod).collect();
+        return if unready { Reason::Pools(unusable) } else { Reason::NoTemplates(unusable) };
     }
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let unusable = if pools < problem.pools.len() { &[] } else { unusable };
@@ -157,7 +158,14 @@ fn reason(
             PoolRejection::of(source, resolved_since(state, pool, &source.metadata.name))
         })
     });
-    Reason::Pools(explained.chain(unusable.iter().cloned()).collect())
+    Reason::Pools(explained.chain(unusable.iter().map(of_any_pod)).collect())
+}
+
+/// Why a NodePool is unusable, to a pod: what the cheapest machine for no pod costs says nothing about one for this pod.
+fn of_any_pod(unusable: &PoolRejection) -> PoolRejection {
+    let mut out = unusable.clone();
+    out.changes.iter_mut().flat_map(|changes| &mut changes.enough).for_each(|change| change.price = None);
+    out
 }
 
 /// The cause for a NodePool that could take the pod at the end of the pass.

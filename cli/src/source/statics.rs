@@ -1,0 +1,55 @@
+//! NodePools with a number of machines to keep, whatever pods there are: a pass for pods launches none of them.
+
+use super::offers::InstanceTypesByPool;
+use super::remarks::Remark;
+use crate::money::{HOURS_A_MONTH, counted};
+use whittle_api::karpenter::NodePool;
+use whittle_api::{ClusterObjects, ObjectMeta, labels};
+use whittle_model::requirements::{from_labels, from_requirements};
+use whittle_model::scheduling::InstanceTypes;
+use whittle_units::Price;
+
+/// A note for each static NodePool that has more or fewer machines than it keeps.
+pub(super) fn remarks(objects: &ClusterObjects, types: &InstanceTypesByPool) -> Vec<Remark> {
+    let told = |pool: &NodePool| {
+        let keeps = usize::try_from(pool.spec.replicas?).unwrap_or_default();
+        let name = &pool.metadata.name;
+        let has = machines(objects, name);
+        if has == keeps || pool.metadata.is_deleting() {
+            return None;
+        }
+        let begins = format!("NodePool {name:?} keeps {} (spec.replicas) and has {has}", counted(keeps, "machine"));
+        Some(Remark::note(if has < keeps {
+            let missing = keeps - has;
+            let price = types.get(name).and_then(|types| cheapest(pool, types)).map(|price| cost(price, missing)).unwrap_or_default();
+            format!("{begins}: {} more to launch, which the sums here do not count{price}", counted(missing, "machine"))
+        } else {
+            format!("{begins}: {} to remove, which the sums here do not count", counted(has - keeps, "machine"))
+        }))
+    };
+    objects.node_pools.iter().filter_map(told).collect()
+}
+
+/// How many machines a NodePool has that are not being deleted.
+fn machines(objects: &ClusterObjects, pool: &str) -> usize {
+    let is_of_pool = |metadata: &&ObjectMeta| metadata.label(labels::NODE_POOL) == Some(pool) && !metadata.is_deleting();
+    let nodes = objects.nodes.iter().map(|node| &node.metadata).filter(is_of_pool).count();
+    let claims = objects.node_claims.iter().map(|claim| &claim.metadata).filter(is_of_pool).count();
+    nodes.max(claims)
+}
+
+/// The least that a machine of a NodePool costs.
+fn cheapest(pool: &NodePool, types: &InstanceTypes) -> Option<Price> {
+    let template = &pool.spec.template;
+    let mut wanted = from_labels(&template.metadata.labels);
+    wanted.add_all(&from_requirements(&template.spec.requirements));
+    let fits = |requirements| from_requirements(requirements).intersects(&wanted).is_ok();
+    let of_type = types.iter().filter(|one| fits(&one.requirements)).flat_map(|one| &one.offerings);
+    let offered = of_type.filter(|offering| offering.available && offering.price > Price::ZERO && fits(&offering.requirements));
+    offered.map(|offering| offering.price).min()
+}
+
+fn cost(price: Price, machines: usize) -> String {
+    let all: Price = std::iter::repeat_n(price, machines.min(1_000_000)).sum();
+    format!(": {price} each at least, {all} together, ${:.2} a month", all.dollars() * HOURS_A_MONTH)
+}
