@@ -53,3 +53,40 @@ fn cost(price: Price, machines: usize) -> String {
     let all: Price = std::iter::repeat_n(price, machines.min(1_000_000)).sum();
     format!(": {price} each at least, {all} together, ${:.2} a month", all.dollars() * HOURS_A_MONTH)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Offers, read_text};
+    use std::sync::Arc;
+
+    /// What is said of a NodePool that keeps so many machines and has others.
+    fn told(keeps: usize, has: usize) -> Vec<String> {
+        let pool = format!(
+            "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: st}}, spec: {{replicas: {keeps}, template: {{spec: \
+             {{nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}, requirements: [{{key: \
+             node.kubernetes.io/instance-type, operator: In, values: [m5.xlarge]}}, {{key: karpenter.sh/capacity-type, operator: In, \
+             values: [on-demand]}}]}}}}}}}}\n"
+        );
+        let node =
+            |n: usize| format!("---\n{{apiVersion: v1, kind: Node, metadata: {{name: n-{n}, labels: {{karpenter.sh/nodepool: st}}}}}}\n");
+        let read = read_text("pool.yaml", &(pool + &(0..has).map(node).collect::<String>())).unwrap();
+        let types = InstanceTypesByPool::from([("st".to_owned(), Arc::new(Offers::of_region("us-east-1").unwrap().into()))]);
+        remarks(&read.objects, &types).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_a_static_pool_launches_or_removes_is_told() {
+        assert_eq!(
+            told(3, 0),
+            [
+                "note: NodePool \"st\" keeps 3 machines (spec.replicas) and has 0: 3 machines more to launch, which the sums here do not count: \
+              $0.1920/h each at least, $0.5760/h together, $420.48 a month"
+            ]
+        );
+        let fewer =
+            "note: NodePool \"st\" keeps 1 machine (spec.replicas) and has 3: 2 machines to remove, which the sums here do not count";
+        assert_eq!(told(1, 3), [fewer]);
+        assert!(told(3, 3).is_empty() && told(0, 0).is_empty());
+    }
+}
