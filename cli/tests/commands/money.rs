@@ -62,6 +62,10 @@ fn what_is_being_deleted_is_not_paid_then() {
     assert!(text.contains("  then without what is being deleted: 1 node\n"), "{text}");
     assert!(plan(&leaving, &["-o", "json"], 0).contains("\"leaving\": 1"));
     assert!(!plan(&cluster("us-east-1"), &[], 0).contains("being deleted"));
+    // What replaces it is no command of a pass of consolidation, which saves nothing by it.
+    let (pool, catalog) = (seed("004-provisioner-default.yaml"), tests().join("golden/catalog.json").display().to_string());
+    let decided = whittle(&["consolidate", "-f", "-", "-f", &pool, "--instance-types", &catalog], &leaving);
+    assert!(out(&decided).contains("now $0.3400/h (1 node) -> then $0.3400/h (1 node)"), "{}{}", out(&decided), err(&decided));
 }
 
 #[test]

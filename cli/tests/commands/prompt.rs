@@ -408,4 +408,16 @@ fn a_change_that_a_server_refuses_is_refused_and_changes_nothing() {
     assert_eq!(out(&done).lines().filter(|line| line.starts_with("nodepool/")).count(), 2, "created and configured: {}", out(&done));
     let refused = "error: NodePool \"fixed\", spec: a pool stays static or dynamic: make a new pool instead of adding or removing replicas";
     assert!(err(&done).contains(refused), "{}", err(&done));
+    for (kind, name) in [("Deployment", "deployment"), ("DaemonSet", "daemonset"), ("StatefulSet", "statefulset")] {
+        let set = |app: &str, cpu: u32| {
+            format!(
+                "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{selector: {{matchLabels: {{app: {app}}}}}, template: \
+                 {{metadata: {{labels: {{app: {app}}}}}, spec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}}}\nEOF\n"
+            )
+        };
+        let done = whittle(&["local"], &format!("apply -f -\n{}apply -f -\n{}apply -f -\n{}", set("a", 1), set("a", 2), set("b", 2)));
+        let (out, err) = (out(&done), err(&done));
+        assert!(out.contains(&format!("{name}/web created")) && out.contains(&format!("{name}/web configured")), "{out}{err}");
+        assert!(err.contains(&format!("error: {kind} \"web\", spec.selector: it stays as the object was created")), "{out}{err}");
+    }
 }

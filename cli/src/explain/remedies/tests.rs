@@ -111,6 +111,18 @@ fn places_apart_and_together_need_another_domain() {
 }
 
 #[test]
+fn a_pool_that_is_being_deleted_is_named() {
+    let told = of_pod_with(PLAIN, POD, "");
+    assert!(!told.contains("being deleted"), "{told}");
+    let pool = "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: default, deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: \
+                [karpenter.sh/termination]}, spec: {template: {spec: {requirements: [], nodeClassRef: {group: karpenter.k8s.aws, kind: \
+                EC2NodeClass, name: default}}}}}\n---\n";
+    let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {{{POD}}}}}\n");
+    let told = Files::of("deleting", &(pool.to_owned() + &pod), CATALOG).explain("p", Format::Text).unwrap();
+    assert!(told.contains("nodepool default is being deleted, and launches nothing"), "{told}");
+}
+
+#[test]
 fn volumes_that_no_node_reaches_together_are_named() {
     let volume = |name: &str, zone: &str| {
         format!(
