@@ -3,6 +3,7 @@
 
 pub mod catalog;
 pub mod check;
+mod colours;
 pub mod cluster;
 pub mod compare;
 pub mod console;

@@ -1,6 +1,7 @@
 //! What a command that decides from files prints, and its exit code.
 
 use super::manifests::Manifests;
+use crate::colours::painted;
 use crate::printing::{self, say};
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -49,7 +50,7 @@ impl Answer {
     pub(crate) fn finish<E: Display>(answer: Result<Self, E>) -> ExitCode {
         match answer {
             Ok(answer) => {
-                say!("{}", answer.text);
+                say!("{}", painted(&answer.text));
                 ExitCode::from(answer.status())
             }
             Err(error) => {

@@ -182,6 +182,16 @@ fn colours_are_a_matter_of_choice() {
     let scenario = tests().join("scenarios/s2_budget.yaml").display().to_string();
     assert_eq!(escapes(&["local", "run", &scenario]), 0);
     assert!(escapes(&["local", "run", &scenario, "--color", "always"]) > 0);
+    let (input, catalog) = (tests().join("golden/consolidation/003-empty-several/input.yaml"), tests().join("golden/catalog.json"));
+    for command in ["plan", "consolidate", "compare"] {
+        let of = |more: &[&str]| {
+            let words =
+                [command, "-f", &input.display().to_string(), "--instance-types", &catalog.display().to_string()].map(str::to_owned);
+            escapes(&words.iter().map(String::as_str).chain(more.iter().copied()).collect::<Vec<_>>())
+        };
+        assert!(of(&["--color", "always"]) > 0, "{command}");
+        assert_eq!((of(&[]), of(&["--color", "always", "-o", "json"])), (0, 0), "{command}");
+    }
     assert_eq!(escapes(&["--color=never", "plna"]), 0);
     assert!(escapes(&["--color=always", "plna"]) > 0);
 }
