@@ -81,6 +81,13 @@ pub(crate) fn paints() -> bool {
     CHOSEN.get().copied().unwrap_or_default().paints()
 }
 
+/// How many columns the terminal has that standard output is, if it is one and says so.
+pub(crate) fn columns() -> Option<usize> {
+    let stdout = io::stdout();
+    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
+    Some(usize::from(size.ws_col)).filter(|columns| 0 < *columns)
+}
+
 /// A text without what steers a terminal: such letters are written as in JSON, but for ends of lines, tabs and, where `colours` are
 /// printed, the sequences that set them.
 pub(crate) fn harmless(text: &str, colours: bool) -> Cow<'_, str> {

@@ -113,7 +113,9 @@ fn ours(world: &World) -> usize {
 }
 
 fn walkthrough() -> Result<bool, SessionError> {
-    say!("Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up.\n");
+    say!(
+        "Whittle in a simulated region: every function of it runs here, unchanged; the cluster, EC2 and the clock are made up. In brackets: what all machines cost from then on.\n"
+    );
     let mut narrator = Narrator { session: Session::new(&Place::default()), printed_lines: 0, cost: Price::ZERO, fine: true };
     narrator.chapter("A cluster without a single node gets a NodePool, and a Deployment of five pods");
     narrator.session.apply_text("demo/pool.yaml", POOL)?;

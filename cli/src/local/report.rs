@@ -2,6 +2,7 @@
 
 use super::scenario::{MachineSpan, Outcome};
 use crate::money::{Currency, counted};
+use crate::printing;
 use crate::report::chart::{self, MACHINES_MAX, Span};
 use crate::report::{Kind, Report, Section};
 use jiff::Timestamp;
@@ -58,9 +59,34 @@ pub fn timeline(lines: &[Line], begun: Timestamp, mut cost: Price, paint: bool) 
         let price = if line.cost == cost { String::new() } else { format!("   [{}]", line.cost) };
         cost = line.cost;
         let said = on_clock(&line.text, begun);
-        text.push_str(&format!("{}  {}  {said}{price}\n", clock(begun, line.at), painted(line.kind, paint)));
+        let said = folded(&format!("{said}{price}"), printing::columns());
+        text.push_str(&format!("{}  {}  {said}\n", clock(begun, line.at), painted(line.kind, paint)));
     }
     text
+}
+
+/// What stands before the text of a line: the time, and who.
+const MARGIN: usize = 20;
+/// A terminal with fewer columns folds lines itself.
+const COLUMNS_MIN: usize = 60;
+
+/// A text in lines as short as the columns of a terminal want them, each below the first; as it is where no terminal shows it.
+fn folded(text: &str, columns: Option<usize>) -> String {
+    let Some(columns) = columns.filter(|columns| *columns >= COLUMNS_MIN) else { return text.to_owned() };
+    let (mut out, mut used) = (String::new(), 0);
+    for word in text.split(' ') {
+        let letters = word.chars().count();
+        if 0 < used && columns < MARGIN + used + 1 + letters {
+            out.push_str(&format!("\n{:MARGIN$}", ""));
+            used = 0;
+        } else if !out.is_empty() {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += letters;
+    }
+    out
 }
 
 /// The report of some scenarios as a file's text.
@@ -153,6 +179,19 @@ pub fn summary(outcomes: &[Outcome]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_folded_at_words_below_their_beginning() {
+        let text = "nodeclaim/default-abcde: for 3 pods from nodepool default, requests cpu 4500m   [$0.1/h]";
+        assert_eq!(folded(text, None), text);
+        assert_eq!(folded(text, Some(20)), text);
+        let lines = folded(text, Some(60));
+        let lines: Vec<&str> = lines.lines().collect();
+        assert!(lines.len() == 3 && lines[1..].iter().all(|line| line.starts_with(&" ".repeat(20)) && line.len() <= 60), "{lines:?}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&lines.join(" ")), words(text));
+        assert_eq!(folded(&"a".repeat(90), Some(60)), "a".repeat(90), "a word stays whole");
+    }
 
     #[test]
     fn lines_are_coloured_only_on_request() {
