@@ -21,6 +21,19 @@ const KEPT: [(&str, &str, &[&str]); 8] = [
     ("scheduling.k8s.io/v1", "PriorityClass", &["/value"]),
 ];
 
+/// What a server fills in of them where a file says nothing, as JSON pointers; `None` if that depends on others.
+const DEFAULTS: [(&str, Option<&str>); 6] = [
+    ("/spec/podManagementPolicy", Some("OrderedReady")),
+    ("/spec/completionMode", Some("NonIndexed")),
+    ("/spec/completions", None),
+    ("/spec/storageClassName", None),
+    ("/reclaimPolicy", Some("Delete")),
+    ("/volumeBindingMode", Some("Immediate")),
+];
+
+/// Those of which a server fills in parts.
+const FILLED_IN: [&str; 2] = ["/spec/template", "/spec/volumeClaimTemplates"];
+
 /// Why a server does not change an object to another of the same name; nothing that is wrong with the new one by itself.
 pub(crate) fn refused_change(api_version: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     if let Some((.., kept)) = KEPT.iter().find(|(version, name, _)| *name == kind && *version == api_version) {
@@ -38,7 +51,10 @@ pub(crate) fn refused_change(api_version: &str, kind: &str, old: &Value, new: &V
 fn changed(field: &str, old: &Value, new: &Value) -> Option<FieldError> {
     let new = new.pointer(field).filter(|value| !value.is_null())?;
     let message = "it stays as the object was created: delete the object and create it again";
-    let is_kept = old.pointer(field).is_some_and(|old| keeps(old, new));
+    let is_kept = match old.pointer(field).filter(|value| !value.is_null()) {
+        Some(old) => keeps(old, new) && (FILLED_IN.contains(&field) || keeps(new, old)),
+        None => DEFAULTS.iter().any(|(of, default)| *of == field && default.is_none_or(|default| new == default)),
+    };
     (!is_kept).then(|| FieldError::new(FieldPath::of(&field[1..].replace('/', ".")), message))
 }
 
@@ -94,6 +110,8 @@ mod tests {
         let claims = r#"{"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}"#;
         assert!(of_change("apps/v1", "StatefulSet", "{}", claims)[0].starts_with("spec.volumeClaimTemplates: "));
         assert!(of_change("apps/v1", "StatefulSet", claims, "{}").is_empty());
+        let policy = |policy: &str| of_change("apps/v1", "StatefulSet", "{}", &format!(r#"{{"podManagementPolicy": "{policy}"}}"#)).len();
+        assert_eq!((policy("OrderedReady"), policy("Parallel")), (0, 1), "what it is by default is no change");
     }
 
     fn of_change(api_version: &str, kind: &str, old: &str, new: &str) -> Vec<String> {
@@ -108,6 +126,8 @@ mod tests {
         assert!(of_change("apps/v1", "Deployment", old, &old.replace('1', "20")).is_empty());
         assert!(of_change("apps/v1", "Deployment", old, r#"{"replicas": 2}"#).is_empty());
         let other = of_change("apps/v1", "Deployment", old, &old.replace("web", "shop"));
+        let narrower = old.replace("\"web\"}", "\"web\", \"tier\": \"a\"}");
+        assert_eq!(of_change("apps/v1", "Deployment", &narrower, old), other, "a part of a selector is another one");
         assert_eq!(other, ["spec.selector: it stays as the object was created: delete the object and create it again"]);
     }
 

@@ -207,11 +207,14 @@ impl Reading<'_> {
         remarks.extend(unknown_priorities(&found));
         remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(daemons::remarks(&found.objects));
-        remarks.extend(statics::remarks(&found.objects, &market.types));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
-        if !found.objects.node_overlays.is_empty() {
+        if found.objects.node_overlays.is_empty() {
+            remarks.extend(statics::remarks(&found.objects, &market.types));
+        } else {
+            let overlaid = with_overlays(&found, market.types.clone());
             remarks.extend(unused_overlays(&found, &market.types));
-            market.prices = market.prices.overlaid(&with_overlays(&found, market.types.clone()));
+            remarks.extend(statics::remarks(&found.objects, &overlaid));
+            market.prices = market.prices.overlaid(&overlaid);
         }
         let missing = classes::dangling(&found.objects.node_pools, &found.node_classes);
         remarks.extend(
