@@ -272,6 +272,39 @@ fn a_default_spread_constraint_limits_consolidation() {
 }
 
 #[test]
+fn without_a_budget_in_a_dump_it_is_said_that_pods_are_moved() {
+    let told = |text: &str| {
+        let read = read(text);
+        let offered = catalog::for_all_pools(&read.objects, catalog::parse(CATALOG).unwrap());
+        without_budgets(&read, &decide(&read, &offered, PackingArg::Best)).map(|remark| remark.to_string())
+    };
+    assert!(told(&good()).unwrap().starts_with("note: there is no PodDisruptionBudget among the objects"));
+    let budget =
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: other}\nspec: {selector: {matchLabels: {app: other}}}\n";
+    assert_eq!(told(&(good() + budget)), None);
+    let empty = pool("good", "{budgets: [{nodes: 100%}]}") + &node("used", "good", "large", "aws:///a/i-used");
+    assert_eq!(told(&empty), None, "nothing is moved");
+}
+
+#[test]
+fn a_drifted_node_that_is_kept_for_an_empty_one_says_when_its_turn_comes() {
+    let told = |more: &str| {
+        let text =
+            pool("old", "{budgets: [{nodes: '1'}]}") + &node("old-1", "old", "unheard-of", "aws:///a/i-old") + &pod("p", "old-1") + more;
+        let read = read(&text);
+        let offered = catalog::for_all_pools(&read.objects, catalog::parse(CATALOG).unwrap());
+        let decision = decide(&read, &offered, PackingArg::Best);
+        let verdict = decision.verdicts.iter().find(|verdict| verdict.name() == "old-1").unwrap();
+        (verdict.reason.to_string(), output::drifted_text(&decision, verdict))
+    };
+    let turn = "; it is replaced for that after the command of this pass";
+    let alone = told("");
+    assert!(alone.1.starts_with(" (drifted: ") && !alone.1.contains(turn), "{alone:?}");
+    let after = told(&(pool("free", "{budgets: [{nodes: 100%}]}") + &node("free-1", "free", "small", "aws:///a/i-free")));
+    assert!(after.0.starts_with("kept: ") && after.1.contains(turn), "{after:?}");
+}
+
+#[test]
 fn what_is_saved_by_removing_a_node_of_unknown_price_is_not_known() {
     let text = pool("odd", "{budgets: [{nodes: 100%}]}") + &node("odd-1", "odd", "unheard-of", "aws:///a/i-odd");
     let read = read(&text);

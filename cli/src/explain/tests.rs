@@ -149,6 +149,18 @@ fn a_node_is_explained_with_its_pods_and_verdict() {
 }
 
 #[test]
+fn an_empty_node_that_pods_of_a_workload_take_is_said_to_be_kept_for_them() {
+    let (nodes, _) = CLUSTER.split_once("---\napiVersion: v1\nkind: Pod\n").unwrap();
+    let workload = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {selector: {matchLabels: {app: web}}, template: \
+                    {metadata: {labels: {app: web}}, spec: {containers: [{name: c, resources: {requests: {cpu: 500m}}}]}}}\n";
+    let of = |cluster: &str| Files::of("empty", cluster, CATALOG).explain("n1", Format::Text).unwrap();
+    let taken = of(&(nodes.to_owned() + workload));
+    assert!(taken.contains("takes pending pods: default/web-1; while they are expected on it, it is kept"), "{taken}");
+    let empty = of(nodes);
+    assert!(empty.contains("delete: Empty") && !empty.contains("it is kept"), "{empty}");
+}
+
+#[test]
 fn an_unknown_or_ambiguous_name_is_an_error_with_a_suggestion() {
     let files = Files::new("names");
     let error = |name: &str| files.explain(name, Format::Text).unwrap_err().to_string();

@@ -111,6 +111,15 @@ fn places_apart_and_together_need_another_domain() {
 }
 
 #[test]
+fn a_pool_with_nothing_to_buy_names_no_price_of_a_machine_for_no_pod() {
+    let none = requiring("node.kubernetes.io/instance-type", "m9z.large");
+    for pod in [POD, LARGE_POD] {
+        let told = of_pod(("", &none), pod);
+        assert!(told.contains("not requiring node.kubernetes.io/instance-type") && !told.contains("then from $"), "{told}");
+    }
+}
+
+#[test]
 fn a_pool_that_is_being_deleted_is_named() {
     let told = of_pod_with(PLAIN, POD, "");
     assert!(!told.contains("being deleted"), "{told}");
