@@ -4,6 +4,7 @@ use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::metadata::MetadataOnly;
 use crate::path;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
@@ -77,6 +78,18 @@ fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
 }
 
 impl<A: ClusterAccess> Clusters<A> {
+    /// Creates the mirror of a claim that has nothing to say in its status yet; returns whether it is there. A plain creation costs the
+    /// API server a third of a server-side apply of the same object. What it writes stays ours even where a later apply omits it: labels and
+    /// annotations of a plan, which a claim keeps.
+    async fn create_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<bool, RequestError> {
+        let object = applied(mirror, None);
+        match self.send::<IgnoredAny>(cluster, &ApiRequest::post(path::collection::<NodeClaim>(""), &object)).await {
+            Ok(_) => Ok(true),
+            Err(failed) if matches!(failed.class(), Some(Class::AlreadyExists | Class::NotFound)) => Ok(false),
+            Err(failed) => Err(failed),
+        }
+    }
+
     /// Writes metadata and spec, then the status if there is one: a request for each.
     async fn write_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim, existing: Option<&Value>) -> Result<(), RequestError> {
         let path = path::object::<NodeClaim>("", &mirror.metadata.name);
@@ -109,6 +122,9 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
         // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours. So does one that
         // is being deleted, from which somebody has taken our finalizer.
         if mirror.metadata.uid.is_empty() {
+            if mirror.status == NodeClaimStatus::default() && self.create_mirror(cluster, mirror).await.map_err(error)? {
+                return Ok(());
+            }
             match self.write_mirror(cluster, mirror, None).await {
                 Err(failed) if failed.class() == Some(Class::Invalid) => {}
                 written => return written.map_err(error),
