@@ -100,8 +100,8 @@ impl<A: ClusterAccess> Clusters<A> {
         }
         let object = json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata, "status": status });
         let path = format!("{}/status", path::object::<K>(namespace, name));
-        match self.send::<Value>(cluster, &ApiRequest::apply(path, &object)).await {
-            Ok(_) => Ok(()),
+        match self.apply_as_written(cluster, path, object).await {
+            Ok(()) => Ok(()),
             // Deleted meanwhile, or an object of an old version without such a status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
