@@ -5,7 +5,7 @@ use crate::cluster_place::Place;
 use crate::cluster_rights::{no_function_does_what_it_has_no_port_for, no_function_has_rights_that_no_port_needs};
 use crate::encodings::json_and_protobuf_are_read_alike;
 use crate::functions_in_a_cluster::{clusters_of, holders, plane};
-use crate::kept::a_kept_look_is_what_a_whole_list_says;
+use crate::kept::{a_kept_look_is_what_a_whole_list_says, a_quiet_look_is_old_only_in_what_it_may_be};
 use whittle_api::labels;
 use whittle_claims::{Function, mirror};
 use whittle_cluster::Clusters;
@@ -60,6 +60,7 @@ async fn the_cluster_adapter_works_on_a_real_control_plane() {
     an_object_of_an_old_kind_gets_no_status(&stage).await;
     json_and_protobuf_are_read_alike(&stage).await;
     a_kept_look_is_what_a_whole_list_says(&stage).await;
+    a_quiet_look_is_old_only_in_what_it_may_be(&stage).await;
     an_event_is_published_once_and_found_by_kubectl(&stage).await;
     all_pages_of_a_list_are_read(&stage).await;
     the_error_of_a_rejected_token_names_the_remedy(&stage).await;

@@ -41,9 +41,14 @@ pub(crate) fn holders(port: &str) -> Vec<Function> {
 
 /// A control plane with an access entry of each function, and the rights of `infra/cluster`.
 pub(crate) fn plane() -> Option<ControlPlane> {
+    plane_with("kcm scheduler kwok")
+}
+
+/// The same with only these components beside the API server.
+pub(crate) fn plane_with(parts: &str) -> Option<ControlPlane> {
     let entry = |(function, groups): (Function, BTreeSet<String>)| format!("{function}={}", Vec::from_iter(groups).join(","));
     let users: Vec<String> = groups().into_iter().map(entry).collect();
-    let plane = ControlPlane::with_users("kcm scheduler kwok", &users.join(" "))?;
+    let plane = ControlPlane::with_users(parts, &users.join(" "))?;
     for file in ["rbac", "guard", "flow"] {
         let path = root().join(format!("infra/cluster/{file}.yaml"));
         let applied = plane.kubectl().args(["apply", "-f"]).arg(&path).output().expect("kubectl runs");

@@ -2,15 +2,20 @@
 
 use crate::cluster_api::Stage;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use whittle_api::ClusterObjects;
 use whittle_ports::{ClusterReader, Scope};
+use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{apply, clusters, kubectl};
+use whittle_units::SignedDuration;
 
 /// Looks until nothing changed between the two that are compared.
 const ATTEMPTS_MAX: usize = 10;
-/// Followed kinds: pods, nodes, NodeClaims, CSINodes.
-const KINDS: u64 = 4;
+/// Followed kinds: pods, nodes, NodeClaims, CSINodes, budgets.
+const KINDS: u64 = 5;
+/// As many as are kept for longer than a minute.
+const QUIET_NODES: usize = 20;
 
 pub(crate) async fn a_kept_look_is_what_a_whole_list_says(stage: &Stage) {
     let plane = &stage.plane;
@@ -58,6 +63,59 @@ pub(crate) async fn a_kept_look_is_what_a_whole_list_says(stage: &Stage) {
     let (whole, caught_up) = kept.looks();
     assert!(whole < 2 * KINDS, "each kind is listed once, or twice where its watch lagged: {whole}");
     assert!(caught_up >= KINDS * 5, "{caught_up}");
+}
+
+/// What is kept shows old Nodes only while nobody has changed anything that counts.
+pub(crate) async fn a_quiet_look_is_old_only_in_what_it_may_be(stage: &Stage) {
+    let plane = &stage.plane;
+    let names: Vec<String> = (0..QUIET_NODES).map(|number| format!("quiet-{number:02}")).collect();
+    apply(plane, &nodes(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let changes: [(&str, i64, bool, fn(&ControlPlane)); 10] = [
+        ("nothing", 60, true, |_| {}),
+        ("an edited NodePool", 60, true, |plane| drop(kubectl(plane, &["annotate", "--overwrite", "nodepool", "default", "quiet=yes"]))),
+        ("a heartbeat", 60, true, |plane| {
+            let patch = r#"{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2027-01-15T08:00:00Z"}]}}"#;
+            drop(kubectl(plane, &["patch", "node", "quiet-00", "--subresource=status", "-p", patch]));
+        }),
+        ("nothing, a moment later", 40, false, |_| {}),
+        ("nothing, after too long", 180, false, |_| {}),
+        ("an annotation", 60, false, |plane| drop(kubectl(plane, &["annotate", "node", "quiet-01", "karpenter.sh/do-not-disrupt=true"]))),
+        ("another Node in place of one", 60, false, |plane| {
+            drop(kubectl(plane, &["delete", "node", "quiet-02"]));
+            apply(plane, &nodes(&["quiet-other"]));
+        }),
+        ("one Node less", 60, false, |plane| drop(kubectl(plane, &["delete", "node", "quiet-03"]))),
+        ("a pod", 60, false, |plane| apply(plane, &pods(0..1, "quiet"))),
+        ("a budget", 60, false, |plane| drop(kubectl(plane, &["create", "pdb", "quiet", "--selector=app=quiet", "--min-available=1"]))),
+    ];
+    for (what, seconds, will_do, change) in changes {
+        let mut answers = Vec::new();
+        // Controllers may change something too.
+        for _ in 0..if will_do { ATTEMPTS_MAX } else { 1 } {
+            let kept = clusters(plane);
+            let at = async |seconds: i64| {
+                let begun = FixedClock::new();
+                kept.with_clock(Arc::new(FixedClock { now: begun.now.checked_add(SignedDuration::from_secs(seconds)).unwrap(), ..begun }))
+            };
+            let _ = at(0).await.read(&stage.name, Scope::All, None).await.expect("the API server answers");
+            let first = at(0).await.read_kept(&stage.name, Scope::All).await.expect("the API server answers");
+            change(plane);
+            let then = at(seconds).await.read_kept(&stage.name, Scope::All).await.expect("the API server answers");
+            answers.push(first.is_some() && then.is_some());
+            let Some(seen) = then.filter(|_| first.is_some()) else { continue };
+            assert_eq!(seen.nodes.iter().filter(|node| node.metadata.name.starts_with("quiet-")).count(), QUIET_NODES, "{what}");
+            let is_edited = seen.node_pools.iter().any(|pool| pool.metadata.annotation("quiet") == Some("yes"));
+            assert!(is_edited || what == "nothing", "{what}");
+            break;
+        }
+        assert_eq!(answers.last(), Some(&will_do), "{what}");
+        let whole = clusters(plane).read_kept(&stage.name, Scope::All).await.expect("the API server answers");
+        assert!(whole.is_none(), "nothing is kept yet");
+    }
+    drop(kubectl(plane, &["delete", "pdb/quiet", "pod/kept-0", "--force", "--grace-period=0"]));
+    let left = kubectl(plane, &["get", "nodes", "-o", "name"]);
+    let left: Vec<&str> = left.lines().filter(|name| name.starts_with("node/quiet-")).collect();
+    drop(kubectl(plane, &[&["delete"], &left[..]].concat()));
 }
 
 fn pods(numbers: std::ops::Range<usize>, app: &str) -> String {

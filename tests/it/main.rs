@@ -19,6 +19,8 @@ mod kept;
 mod legacy_kinds;
 mod objects_without_claim;
 mod plans;
+mod quiet;
+mod quiet_ticks;
 mod real_admission;
 mod real_validation;
 mod scenarios;

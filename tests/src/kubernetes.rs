@@ -60,9 +60,19 @@ pub fn clusters(control_plane: &ControlPlane) -> Clusters<TestAccess> {
 /// As [`clusters`].
 #[must_use]
 pub fn clusters_as(control_plane: &ControlPlane, token: &str) -> Clusters<TestAccess> {
+    clusters_at(control_plane, control_plane.server(), token)
+}
+
+/// The same through another address of the API server.
+///
+/// # Panics
+///
+/// As [`clusters`].
+#[must_use]
+pub fn clusters_at(control_plane: &ControlPlane, address: &str, token: &str) -> Clusters<TestAccess> {
     let pem = std::fs::read(control_plane.ca()).expect("the control plane wrote its certificate");
     let access = TestAccess {
-        endpoint: control_plane.server().to_owned(),
+        endpoint: address.to_owned(),
         authority: base64::engine::general_purpose::STANDARD.encode(pem),
         token: token.to_owned(),
     };

@@ -286,6 +286,7 @@ fn random_faults(seed: u64) -> Faults {
         lost_ticks: part(33, 200),
         ec2_lag: part(34, 120),
         ec2_rates: part(35, 1000).is_multiple_of(2),
+        old_nodes: part(51, 1000).is_multiple_of(2),
         protected_machines: part(36, 60),
         silent_kubelets: part(37, 300),
         unreadable_claims: part(38, 60),

@@ -9,6 +9,7 @@ mod observe;
 mod progress;
 mod publish;
 mod quiet;
+mod rest;
 mod shadow_log;
 mod state;
 mod statics;
@@ -81,6 +82,11 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("look_is_near");
             return Ok(self.report);
         }
+        if let Some(known) = known
+            && self.rests(cluster, known).await?
+        {
+            return Ok(self.report);
+        }
         let mut snapshot = load(self.ports, self.settings, cluster).await?;
         if let Some(why) = snapshot.held(self.settings) {
             self.report.count(why);
@@ -116,11 +122,7 @@ impl<P: Rights> Run<'_, P> {
         let (decision, took) = decide(self.settings, &snapshot, &stored.value, self.ports.clock());
         metrics::evaluation(&mut self.report, &decision, &took);
         stored.value.memory = decision.memory.clone();
-        if stored.value.gauged_at.is_none_or(|at| snapshot.now.duration_since(at) >= metrics::STATES_INTERVAL) {
-            metrics::states(&mut self.report, &decision);
-            publish::unreadable_objects(self.ports, cluster, &snapshot, self.settings.shadow, &mut self.report).await;
-            stored.value.gauged_at = Some(snapshot.now);
-        }
+        self.gauge(&snapshot, &decision, &mut stored.value).await;
         shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, &snapshot);
         let acted = self.act(&snapshot, &decision, &mut stored).await;
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
@@ -143,6 +145,16 @@ impl<P: Rights> Run<'_, P> {
         }
         self.ports.store().append(cluster, &self.report.decisions).await?;
         Ok(self.report)
+    }
+
+    /// Emits the state gauges when they are due.
+    async fn gauge(&mut self, snapshot: &Snapshot, decision: &Decision, known: &mut Disruptions) {
+        if known.gauged_at.is_none_or(|at| snapshot.now.duration_since(at) >= metrics::STATES_INTERVAL) {
+            metrics::states(&mut self.report, decision);
+            let cluster = &self.lease.cluster;
+            publish::unreadable_objects(self.ports, cluster, snapshot, self.settings.shadow, &mut self.report).await;
+            known.gauged_at = Some(snapshot.now);
+        }
     }
 
     /// Leaves the remaining work to the next pass.

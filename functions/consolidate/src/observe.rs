@@ -42,23 +42,29 @@ pub(crate) enum Step {
     HandedOver,
 }
 
-/// Records pod events on claims whose node's pods changed since the last pass (disruption 12), in the store and in the snapshot.
-pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapshot, report: &mut Report) -> Result<Step, HandleError> {
+/// The claims whose node's pods differ from those of the last pass, with their new fingerprints. Pure.
+pub(crate) fn changed_pods(snapshot: &Snapshot) -> Vec<(usize, u64)> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     // An unreadable pod counts as unchanged.
     for pod in snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
         by_node.entry(pod.spec.node_name.as_str()).or_default().push(pod);
     }
     let none = pods_fingerprint(std::iter::empty());
-    let mut stamped = Vec::new();
+    let mut changed = Vec::new();
     for (at, claim) in snapshot.claims.iter().enumerate() {
         let Some(node) = claim.value.node_name().filter(|_| !claim.value.is_ending()) else { continue };
         let now = by_node.get(node).map_or(none, |pods| pods_fingerprint(pods.iter().copied()));
         if claim.value.pods_fingerprint.unwrap_or(none) != now || claim.value.pods_fingerprint.is_none() {
-            stamped.push((at, now));
+            changed.push((at, now));
         }
     }
-    for (at, fingerprint) in stamped {
+    changed
+}
+
+/// Records pod events on claims whose node's pods changed since the last pass (disruption 12), in the store and in the snapshot.
+pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapshot, report: &mut Report) -> Result<Step, HandleError> {
+    let none = pods_fingerprint(std::iter::empty());
+    for (at, fingerprint) in changed_pods(snapshot) {
         if !has_time(ports.clock()) {
             report.hand_over();
             return Ok(Step::HandedOver);

@@ -138,7 +138,7 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-fn static_pool_changes(settings: &Settings, snapshot: &Snapshot, known: &Disruptions) -> Vec<StaticChange> {
+pub(crate) fn static_pool_changes(settings: &Settings, snapshot: &Snapshot, known: &Disruptions) -> Vec<StaticChange> {
     let rules = rules(settings, snapshot);
     if rules.static_capacity == Gate::Off {
         return Vec::new();

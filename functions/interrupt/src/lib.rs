@@ -146,7 +146,7 @@ impl<P: Rights> Run<'_, P> {
     /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
     /// for recommendations, which are few.
     async fn acts_on_rebalance(&self, claim: &Claim) -> Result<bool, HandleError> {
-        let objects = self.ports.cluster().read(&claim.key.cluster, Scope::Nodes, None).await?;
+        let objects = self.ports.cluster().read(&claim.key.cluster, Scope::Karpenter, None).await?;
         let converted = claim.spec.owner.kind == "Provisioner";
         let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
         Ok(rebalance_setting(objects.node_pools.iter().find(of_claim), self.settings.act_on_rebalance))

@@ -79,7 +79,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let catalog = run.refresh_catalog(&mut done).await;
     let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
     run.store_if_changed(&ClusterRecord { info: info.clone() }, &mut done).await?;
-    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    let objects = ports.cluster().read(cluster, Scope::Karpenter, None).await?;
     // Statuses and finalizers are Karpenter's to write while it runs.
     let karpenter_runs = objects.running_karpenter(ports.clock().now()).is_some();
     let settings = &Settings { shadow: settings.shadow || karpenter_runs, ..settings.clone() };

@@ -40,7 +40,7 @@ pub(crate) async fn store_outcomes<P: Rights>(
     if outcomes.is_empty() {
         return Ok(());
     }
-    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    let objects = ports.cluster().read(cluster, Scope::Karpenter, None).await?;
     let run = Run { ports, cluster, objects: &objects };
     for pool in &objects.node_pools {
         let of_pool = outcomes.iter().filter(|(owner, _)| owns(pool, owner));

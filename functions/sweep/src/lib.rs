@@ -25,10 +25,11 @@ mod zonal_shift;
 
 pub use uninstall::uninstall;
 
-use compare::{SweepInput, compare};
+use compare::{Findings, SweepInput, compare};
 use execute::Executor;
+use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
@@ -68,32 +69,35 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let statuses = statuses.unwrap_or_default();
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
-    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
-    if let Some(object) = objects.running_karpenter(ports.clock().now()) {
-        karpenter::refuse(ports, cluster, &objects, object, &mut report).await;
+    let seen = look(ports, settings, cluster, uninstallation.is_some()).await?;
+    if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
+        karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
     }
     let sightings: Vec<Stored<Sighting>> = ports.store().read_all::<Sighting>(cluster).await?;
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    zonal_shift::announce(ports, settings, cluster, (&objects, &classes), &mut report).await?;
+    zonal_shift::announce(ports, settings, cluster, (&seen.objects, &classes), &mut report).await?;
     let now = ports.clock().now();
-    let mut findings = compare(&SweepInput {
-        claims: &claims,
-        unreadable: &unreadable,
-        objects: &objects,
-        instances: &instances,
-        statuses: &statuses,
-        templates: &templates,
-        in_use: &in_use,
-        sightings: &known,
-        classes: &classes,
-        shifted: &shifted,
-        repair: settings.node_repair,
-        uninstalling: uninstallation.is_some(),
-        now,
-    });
+    let find = |objects: &ClusterObjects| {
+        compare(&SweepInput {
+            claims: &claims,
+            unreadable: &unreadable,
+            objects,
+            instances: &instances,
+            statuses: &statuses,
+            templates: &templates,
+            in_use: &in_use,
+            sightings: &known,
+            classes: &classes,
+            shifted: &shifted,
+            repair: settings.node_repair,
+            uninstalling: uninstallation.is_some(),
+            now,
+        })
+    };
+    let (objects, mut findings) = seen.judged(ports, cluster, find).await?;
     if Safeguard::LeftUnjudged.stops(uninstallation.as_ref().is_some_and(|uninstallation| uninstallation.value.nodes.keep_running())) {
         findings = findings.of_objects();
     }
@@ -107,17 +111,66 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let outcome = executor.run(findings, &mut report).await;
     let stored_drift = store_drift(ports, drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
-    let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
-    gauges::pools(&mut report, &pools, &claims);
-    offerings::report_offerings(ports, settings, cluster, (&objects, &classes, &claims), &shifted, &mut report).await;
-    // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
-    if uninstallation.is_none() || !classes.is_empty() {
-        write_statuses(ports, cluster, &pools, &objects.node_pools, &mut report).await;
-    }
+    show_pools(ports, settings, cluster, facts, &shifted, uninstallation.is_some(), &mut report).await;
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
+}
+
+/// What is seen of the cluster.
+struct Seen {
+    objects: ClusterObjects,
+    /// The Nodes are those of an earlier look.
+    is_kept: bool,
+}
+
+/// Looks at the cluster. Whether Nodes are unhealthy is only known from new ones.
+async fn look<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, uninstalling: bool) -> Result<Seen, HandleError> {
+    let kept = if settings.node_repair || uninstalling { None } else { ports.cluster().read_kept(cluster, Scope::Nodes).await? };
+    match kept {
+        Some(objects) => Ok(Seen { objects, is_kept: true }),
+        None => Ok(Seen { objects: ports.cluster().read(cluster, Scope::Nodes, None).await?, is_kept: false }),
+    }
+}
+
+impl Seen {
+    /// The objects, and what is found in them. Nothing is done on the strength of old Nodes: where they show anything, new ones are read.
+    async fn judged<P: Rights>(
+        self,
+        ports: P,
+        cluster: &ClusterName,
+        find: impl Fn(&ClusterObjects) -> Findings,
+    ) -> Result<(ClusterObjects, Findings), HandleError> {
+        let found = find(&self.objects);
+        if !self.is_kept || found == Findings::default() {
+            return Ok((self.objects, found));
+        }
+        let newest = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+        let found = find(&newest);
+        Ok((newest, found))
+    }
+}
+
+/// Shows how the pools are.
+async fn show_pools<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    facts: PoolFacts<'_>,
+    shifted: &ShiftedZones,
+    uninstalling: bool,
+    report: &mut Report,
+) {
+    let PoolFacts { objects, classes, claims, .. } = facts;
+    let now = ports.clock().now();
+    let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
+    gauges::pools(report, &pools, claims);
+    offerings::report_offerings(ports, settings, cluster, (objects, classes, claims), shifted, report).await;
+    // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
+    if !uninstalling || !classes.is_empty() {
+        write_statuses(ports, cluster, &pools, &objects.node_pools, report).await;
+    }
 }
 
 /// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write is retried at the next tick.

@@ -14,10 +14,8 @@ use tokio::time::Instant;
 use whittle_api::k8s::Kind;
 use whittle_api::{Pool, Shared, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::ClusterName;
 
-/// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours.
-const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// A watch that tells nothing for so long has told what it knows. Servers send known changes at once, and learn of new ones within
 /// milliseconds.
 const SILENCE: Duration = Duration::from_millis(50);
@@ -28,11 +26,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct All<T> {
     pub(crate) items: Shared<Vec<T>>,
     pub(crate) unreadable: Vec<Unreadable>,
+    /// They are those of the look before.
+    pub(crate) is_unchanged: bool,
 }
 
 impl<T> Default for All<T> {
     fn default() -> Self {
-        Self { items: Shared::new(), unreadable: Vec::new() }
+        Self { items: Shared::new(), unreadable: Vec::new(), is_unchanged: false }
     }
 }
 
@@ -78,12 +78,15 @@ impl<A: ClusterAccess> Clusters<A> {
         // Taken out: whatever interrupts this look leads to a whole list at the next.
         let mut slot = T::slot(&kinds).lock().await;
         let endpoint = self.endpoint(cluster).await?;
-        if let Some(mut kept) = slot.take().filter(|kept| self.is_usable(kept, &endpoint)) {
+        let looked_at = self.clock.now();
+        if let Some(mut kept) = slot.take().filter(|kept| kept.can_be_followed(looked_at, &endpoint)) {
             match self.changes::<K, T>(cluster, &mut kept, parse).await {
                 Ok(changes) => {
+                    let is_unchanged = changes.has_none();
                     kept.apply(changes);
+                    (kept.seen_at, kept.confirmed_at) = (looked_at, looked_at);
                     self.keeper.caught_up.fetch_add(1, Ordering::Relaxed);
-                    let all = All { items: kept.items.clone(), unreadable: kept.unreadable.clone() };
+                    let all = All { items: kept.items.clone(), unreadable: kept.unreadable.clone(), is_unchanged };
                     *slot = self.keeper.admits(cluster, K::PLURAL, kept.len()).then_some(kept);
                     return Ok(Some(all));
                 }
@@ -91,23 +94,19 @@ impl<A: ClusterAccess> Clusters<A> {
             }
         }
         let mut pool = Pool::default();
-        let listed_at = self.clock.now();
         let Some(listed) = self.list_pages::<K, T>(cluster, Consistency::Newest, None, parse, &mut pool).await? else { return Ok(None) };
         self.keeper.whole.fetch_add(1, Ordering::Relaxed);
         let version = listed.version.parse().ok();
-        let all = All { items: listed.items.into(), unreadable: listed.unreadable };
+        let all = All { items: listed.items.into(), unreadable: listed.unreadable, is_unchanged: false };
         let count = all.items.len() + all.unreadable.len();
         let is_still_there = self.endpoint(cluster).await.is_ok_and(|now| now == endpoint);
         if let Some(version) = version.filter(|_| is_still_there && self.keeper.admits(cluster, K::PLURAL, count)) {
             let (items, unreadable) = (all.items.clone(), all.unreadable.clone());
-            *slot = Some(Kept { items, unreadable, version, listed_at, endpoint: endpoint.as_ref().to_owned(), pool });
+            let endpoint = endpoint.as_ref().to_owned();
+            let (listed_at, seen_at, confirmed_at) = (looked_at, looked_at, looked_at);
+            *slot = Some(Kept { items, unreadable, version, listed_at, seen_at, confirmed_at, endpoint, pool });
         }
         Ok(Some(all))
-    }
-
-    fn is_usable<T>(&self, kept: &Kept<T>, endpoint: &str) -> bool {
-        let age = self.clock.now().duration_since(kept.listed_at);
-        kept.endpoint == endpoint && !age.is_negative() && age < LISTED_AGAIN_AFTER
     }
 
     /// All changes since what was kept.
@@ -150,7 +149,7 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     /// The newest version of a kind, with the number of objects.
-    async fn newest<K: Kind>(&self, cluster: &ClusterName) -> Result<Newest, String> {
+    pub(crate) async fn newest<K: Kind>(&self, cluster: &ClusterName) -> Result<Newest, String> {
         let request = ApiRequest::get(format!("{}?limit=1", path::collection::<K>(""))).for_metadata();
         let asked: Result<Summary, _> = self.send(cluster, &request).await;
         let Summary { metadata, items } = asked.map_err(|failed| failed.into_error(cluster, "its newest version").to_string())?;

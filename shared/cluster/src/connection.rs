@@ -33,6 +33,9 @@ const JSON: &str = "application/json";
 const PROTOBUF_OR_JSON_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.9";
 /// A list without what the objects say.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The same, shorter.
+const METADATA_LIST_IN_PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, \
+     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;q=0.9";
 /// A server without protobuf (for this kind, or at all) answers in JSON.
 const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.9";
 
@@ -305,6 +308,10 @@ impl<'a> ApiRequest<'a> {
     /// The same request, for metadata alone.
     pub(crate) fn for_metadata(self) -> Self {
         Self { accept: METADATA_LIST, ..self }
+    }
+    /// The same request, for metadata of many objects.
+    pub(crate) fn for_metadata_in_protobuf(self) -> Self {
+        Self { accept: METADATA_LIST_IN_PROTOBUF, ..self }
     }
     /// The same request with a shorter timeout.
     pub(crate) fn with_timeout(self, timeout: Duration) -> Self {

@@ -7,16 +7,23 @@
 
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::sync::Mutex;
-use whittle_api::k8s::{CsiNode, Kind, Node, Pod};
+use whittle_api::k8s::{CsiNode, Kind, Node, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::legacy::Versioned;
 use whittle_api::manifest::Object;
-use whittle_api::{ObjectMeta, Pool, Shared, Unreadable, protobuf};
-use whittle_units::Timestamp;
+use whittle_api::{ClusterObjects, ObjectMeta, Pool, Shared, Unreadable, protobuf};
+use whittle_units::{SignedDuration, Timestamp};
+
+/// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours. Two functions
+/// look at a quiet cluster: each kind is listed once an hour.
+const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(2);
 
 /// An object whose changes are followed.
 pub(crate) trait Followed: Clone + Send + Sync + 'static {
+    /// What was seen this long ago is listed again instead of followed: a watch would tell more than a compressed list has.
+    const FOLLOWED_FOR: Option<SignedDuration> = None;
     /// The field selector of those that have to be exact before anything is decided.
     const AWAITED: Option<&'static str> = None;
 
@@ -40,13 +47,17 @@ fn read_protobuf<K: Kind + DeserializeOwned>(object: &[u8]) -> Result<Result<K, 
     protobuf::read_object(object, message)
 }
 
-/// What is kept of a cluster: the kinds of which there are many objects.
+/// What is kept of a cluster: kinds of which there are many objects or whose changes count, and what seldom changes.
 #[derive(Default)]
 pub(crate) struct KeptKinds {
     pods: Mutex<Option<Kept<Pod>>>,
     nodes: Mutex<Option<Kept<Node>>>,
     csi_nodes: Mutex<Option<Kept<CsiNode>>>,
     node_claims: Mutex<Option<Kept<Object>>>,
+    disruption_budgets: Mutex<Option<Kept<PodDisruptionBudget>>>,
+    pub(crate) seldom: Mutex<Option<Seldom>>,
+    /// When it was last looked whether what is kept will do.
+    pub(crate) quiet_at: Mutex<Option<Timestamp>>,
 }
 
 impl Followed for Pod {
@@ -70,6 +81,9 @@ impl Followed for Pod {
 }
 
 impl Followed for Node {
+    /// Each Node is written every five minutes, though nothing about it changes.
+    const FOLLOWED_FOR: Option<SignedDuration> = Some(SignedDuration::from_mins(3));
+
     fn meta(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -81,6 +95,18 @@ impl Followed for Node {
     }
     fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
         &kept.nodes
+    }
+}
+
+impl Followed for PodDisruptionBudget {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
+        Unreadable::read::<Self>(object)
+    }
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
+        &kept.disruption_budgets
     }
 }
 
@@ -124,10 +150,21 @@ pub(crate) struct Kept<T> {
     pub(crate) version: u64,
     /// When the whole list was read.
     pub(crate) listed_at: Timestamp,
+    /// When it was up to date.
+    pub(crate) seen_at: Timestamp,
+    /// When its metadata were.
+    pub(crate) confirmed_at: Timestamp,
     /// Where it was read.
     pub(crate) endpoint: String,
     /// What new objects share with the others.
     pub(crate) pool: Pool,
+}
+
+/// Objects that seldom change, or whose changes come with those of pods, as of a whole look.
+pub(crate) struct Seldom {
+    pub(crate) objects: Arc<ClusterObjects>,
+    pub(crate) seen_at: Timestamp,
+    pub(crate) endpoint: Arc<str>,
 }
 
 /// The newest version of a kind, and how many objects there are at it.
@@ -213,7 +250,7 @@ impl<T: Followed> Changes<T> {
         count == newest.count && expected.is_none_or(|expected| awaited(untouched.chain(readable)) == expected.versions)
     }
 
-    fn has_none(&self) -> bool {
+    pub(crate) fn has_none(&self) -> bool {
         self.states.is_empty()
     }
 
@@ -227,6 +264,13 @@ impl<T: Followed> Changes<T> {
 }
 
 impl<T: Followed> Kept<T> {
+    /// Whether a watch from here is worth it.
+    pub(crate) fn can_be_followed(&self, now: Timestamp, endpoint: &str) -> bool {
+        let age = |since: Timestamp| now.duration_since(since);
+        let is_fresh = !age(self.listed_at).is_negative() && age(self.listed_at) < LISTED_AGAIN_AFTER;
+        self.endpoint == endpoint && is_fresh && T::FOLLOWED_FOR.is_none_or(|longest| age(self.seen_at) < longest)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.items.len() + self.unreadable.len()
     }

@@ -14,6 +14,7 @@ mod metadata;
 mod mirrors;
 mod nodes;
 mod path;
+mod quiet;
 mod read;
 mod response;
 mod status;

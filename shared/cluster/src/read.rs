@@ -5,12 +5,13 @@ use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
 use crate::kept::Followed;
 use crate::path;
+use crate::quiet::together;
 use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
-use whittle_api::k8s::{CsiNode, Kind, Node, Pod, VolumeAttachment};
+use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
@@ -93,7 +94,7 @@ impl<K> Listed<K> {
     }
 
     /// The objects; those that cannot be parsed are added to `unreadable`.
-    fn into_items(self, unreadable: &mut Vec<Unreadable>) -> Vec<K> {
+    pub(crate) fn into_items(self, unreadable: &mut Vec<Unreadable>) -> Vec<K> {
         unreadable.extend(self.unreadable);
         self.items
     }
@@ -101,7 +102,7 @@ impl<K> Listed<K> {
 
 /// Parses a page directly into our types: as JSON values it would take ten times the memory. Only a page with an object that
 /// cannot be parsed is parsed as JSON values, and of such an object only the essentials are kept.
-fn parse<K: Kind + DeserializeOwned>(page: &[u8], cluster: &ClusterName) -> Result<Listed<K>, String> {
+pub(crate) fn parse<K: Kind + DeserializeOwned>(page: &[u8], cluster: &ClusterName) -> Result<Listed<K>, String> {
     if let Some(message) = K::PROTOBUF.filter(|_| protobuf::is_protobuf(page)) {
         let page = protobuf::read_page(page, message).map_err(|error| error.to_string())?;
         let Page { items, unreadable, resource_version: version, continue_token } = page;
@@ -230,7 +231,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
 impl<A: ClusterAccess> Clusters<A> {
     /// All objects of a kind; empty when the API server does not serve the kind.
-    async fn list<K: Kind + DeserializeOwned + Send>(
+    pub(crate) async fn list<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
         consistency: Consistency,
@@ -272,7 +273,7 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     /// All objects of a kind whose changes are followed; empty when the API server does not serve it.
-    async fn followed<K: Kind + DeserializeOwned + Followed>(&self, cluster: &ClusterName) -> Result<All<K>, ClusterError> {
+    pub(crate) async fn followed<K: Kind + DeserializeOwned + Followed>(&self, cluster: &ClusterName) -> Result<All<K>, ClusterError> {
         Ok(Box::pin(self.list_followed::<K, K>(cluster, parse::<K>)).await?.unwrap_or_default())
     }
 
@@ -288,7 +289,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// NodePools, node classes and NodeClaims, old versions converted. They are read together, because a pool's
     /// settings can move to the class that it names.
-    async fn read_karpenter(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
+    pub(crate) async fn read_karpenter(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let (pools, classes, claims, provisioners, templates) = try_join!(
             self.list_versions::<NodePool>(cluster),
             self.list_versions::<Ec2NodeClass>(cluster),
@@ -328,51 +329,10 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn read_all(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
-        let (newest, cached) = (Consistency::Newest, Consistency::Cached);
-        let workloads = async {
-            try_join!(
-                self.followed::<Node>(cluster),
-                self.followed::<Pod>(cluster),
-                self.list(cluster, cached, None),
-                self.list(cluster, cached, None),
-                self.list(cluster, cached, None),
-                self.list(cluster, cached, None),
-            )
-        };
-        let rest = async {
-            try_join!(
-                // A volume claim that was just bound determines a zone.
-                self.list(cluster, newest, None),
-                self.list(cluster, newest, None),
-                self.list(cluster, cached, None),
-                self.followed::<CsiNode>(cluster),
-                self.list(cluster, cached, None),
-                // Custom resources are not cached right after their definition, and are few.
-                self.list(cluster, newest, None),
-                self.list(cluster, newest, None),
-            )
-        };
-        let (workloads, rest, mut objects) = try_join!(workloads, rest, self.read_karpenter(cluster))?;
-        let (nodes, pods, daemon_sets, disruption_budgets, namespaces, priority_classes) = workloads;
-        let (volume_claims, volumes, storage_classes, csi_nodes, volume_attachments, node_overlays, capacity_buffers) = rest;
-        let mut unreadable = std::mem::take(&mut objects.unreadable);
-        Ok(ClusterObjects {
-            nodes: nodes.into_items(&mut unreadable).into_inner(),
-            pods: pods.into_items(&mut unreadable),
-            daemon_sets: daemon_sets.into_items(&mut unreadable),
-            disruption_budgets: disruption_budgets.into_items(&mut unreadable),
-            namespaces: namespaces.into_items(&mut unreadable),
-            priority_classes: priority_classes.into_items(&mut unreadable),
-            volume_claims: volume_claims.into_items(&mut unreadable),
-            volumes: volumes.into_items(&mut unreadable),
-            storage_classes: storage_classes.into_items(&mut unreadable),
-            csi_nodes: csi_nodes.into_items(&mut unreadable).into_inner(),
-            volume_attachments: volume_attachments.into_items(&mut unreadable),
-            node_overlays: node_overlays.into_items(&mut unreadable),
-            capacity_buffers: capacity_buffers.into_items(&mut unreadable),
-            unreadable,
-            ..objects
-        })
+        let looked_at = self.clock.now();
+        let (nodes, seldom, often) = try_join!(self.followed::<Node>(cluster), self.read_seldom(cluster), self.read_often(cluster))?;
+        self.keep_seldom(cluster, looked_at, &seldom).await?;
+        Ok(together(nodes, seldom, often.objects))
     }
 
     /// The objects, and the signs of Karpenter beside them.
@@ -383,6 +343,16 @@ impl<A: ClusterAccess> Clusters<A> {
     ) -> Result<ClusterObjects, ClusterError> {
         let (objects, karpenter) = try_join!(objects, self.karpenter(cluster))?;
         Ok(ClusterObjects { karpenter, ..objects })
+    }
+
+    /// The same of a quiet look.
+    async fn with_karpenter_if_kept(
+        &self,
+        cluster: &ClusterName,
+        kept: impl Future<Output = Result<Option<ClusterObjects>, ClusterError>> + Send,
+    ) -> Result<Option<ClusterObjects>, ClusterError> {
+        let Some(objects) = kept.await? else { return Ok(None) };
+        self.with_karpenter(cluster, std::future::ready(Ok(objects))).await.map(Some)
     }
 
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
@@ -517,11 +487,20 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
         match (scope, node) {
             (Scope::All, _) => self.with_karpenter(cluster, Box::pin(self.read_all(cluster))).await,
             (Scope::Nodes, _) => self.with_karpenter(cluster, Box::pin(self.read_nodes(cluster))).await,
+            (Scope::Karpenter, _) => self.with_karpenter(cluster, Box::pin(self.read_karpenter(cluster))).await,
             (Scope::NodesAndClaims, _) => Box::pin(self.read_nodes_and_claims(cluster)).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
             (Scope::Unbound, _) => self.read_unbound(cluster).await,
             (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),
+        }
+    }
+
+    async fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> Result<Option<ClusterObjects>, ClusterError> {
+        match scope {
+            Scope::All => self.with_karpenter_if_kept(cluster, Box::pin(self.read_all_kept(cluster))).await,
+            Scope::Nodes => self.with_karpenter_if_kept(cluster, Box::pin(self.read_nodes_kept(cluster))).await,
+            _ => Ok(None),
         }
     }
 

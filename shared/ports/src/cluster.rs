@@ -6,7 +6,7 @@ use whittle_api::k8s::{PodSource, PodSourceKind, Taint, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, OwnerReference};
 use whittle_claims::PodKey;
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, SignedDuration};
 
 /// A failed call to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,12 +54,14 @@ impl ClusterError {
 }
 
 /// Which objects of a cluster to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Everything that a decision needs.
     All,
     /// Nodes, NodeClaims, NodePools and node classes.
     Nodes,
+    /// NodePools, node classes and NodeClaims.
+    Karpenter,
     /// Nodes and NodeClaims, which is what changes while machines join.
     NodesAndClaims,
     /// What draining one node needs: its Node, the pods on it, the budgets of their namespaces, its volume attachments.
@@ -98,10 +100,39 @@ pub enum Presence {
     KindNotServed,
 }
 
+/// How long a Node is kept for each that there is, in milliseconds: each of two functions reads five hundred in an hour, so that a thousand
+/// are read once. Kubelets write every Node once in five minutes though nothing about it changes, and a watch tells all of it.
+const KEPT_FOR_EACH_MS: i64 = 7_200;
+/// The longest that anything is kept.
+const KEPT_FOR_MAX: SignedDuration = SignedDuration::from_hours(2);
+
+/// How old the Nodes of [`ClusterReader::read_kept`] may be, by their number: a tick of a small cluster sees all that is new.
+#[must_use]
+pub fn kept_for(nodes: usize) -> SignedDuration {
+    let milliseconds = i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(KEPT_FOR_EACH_MS);
+    SignedDuration::from_millis(milliseconds).min(KEPT_FOR_MAX)
+}
+
+/// How long their metadata are taken for granted, in which a deletion shows, or that a user forbids a disruption.
+#[must_use]
+pub fn confirmed_for(nodes: usize) -> SignedDuration {
+    kept_for(nodes) / 12
+}
+
+/// Ticks come once a minute: a look that follows another sooner was asked for by somebody who knows of something new.
+pub const QUIET_LOOKS_APART: SignedDuration = SignedDuration::from_secs(45);
+
 /// Reads a cluster.
 pub trait ClusterReader: Sync {
     /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. Unreadable objects are listed as such, never left out.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
+    /// The same of `Scope::All` and `Scope::Nodes` at little cost: Nodes, and objects that seldom change, are as this execution environment
+    /// saw them, up to [`kept_for`] ago. `None` where that is not enough: nothing is kept, the last look was within [`QUIET_LOOKS_APART`], the
+    /// number of Nodes is another or their metadata after [`confirmed_for`], or pods or their budgets have changed. What is to be done about such a look has to be decided again on a newest one (ADR 0059).
+    fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> impl Answer<Option<ClusterObjects>, ClusterError> {
+        let _ = (cluster, scope);
+        std::future::ready(Ok(None))
+    }
     /// Reads one object by name, in its newest state. Its absence from a list proves nothing; this does.
     fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> impl Answer<Presence, ClusterError>;
 }
@@ -184,4 +215,17 @@ pub trait StatusWriter: Sync {
     fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> impl Answer<(), ClusterError>;
     fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> impl Answer<(), ClusterError>;
     fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> impl Answer<(), ClusterError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_kept_for_longer_where_there_are_more() {
+        let minutes = SignedDuration::from_mins;
+        assert!(kept_for(8) < minutes(1) && kept_for(9) > minutes(1), "each tick of a small cluster reads all");
+        assert_eq!([kept_for(0), kept_for(500), kept_for(1_000), kept_for(usize::MAX)], [0, 60, 120, 120].map(minutes));
+        assert_eq!([confirmed_for(100), confirmed_for(1_000), confirmed_for(usize::MAX)], [1, 10, 10].map(minutes));
+    }
 }

@@ -295,8 +295,30 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     cluster: &ClusterName,
 ) -> Result<Snapshot, HandleError> {
     // Claims first: only the lease holder creates new ones, and one that changes phase meanwhile counts as capacity either way.
-    let Listing { claims, unreadable: hidden } = ports.store().listing(cluster).await?;
-    let mut read = ports.cluster().read(cluster, Scope::All, None).await?;
+    let listing = ports.store().listing(cluster).await?;
+    let read = ports.cluster().read(cluster, Scope::All, None).await?;
+    joined(ports, settings, cluster, listing, read).await
+}
+
+/// The same with the Nodes of an earlier look; `None` where these will not do. Nothing may be done on its strength alone (ADR 0059).
+pub async fn load_kept<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Option<Snapshot>, HandleError> {
+    let Some(read) = ports.cluster().read_kept(cluster, Scope::All).await? else { return Ok(None) };
+    let listing = ports.store().listing(cluster).await?;
+    joined(ports, settings, cluster, listing, read).await.map(Some)
+}
+
+/// What was read of claims and objects, with everything else that a decision needs.
+async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    Listing { claims, unreadable: hidden }: Listing,
+    mut read: ClusterObjects,
+) -> Result<Snapshot, HandleError> {
     if ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
         // A cluster from which Whittle is being uninstalled gets no new machine for any pool.
         read.node_pools.clear();

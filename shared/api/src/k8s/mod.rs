@@ -6,7 +6,7 @@ mod policy;
 mod storage;
 mod workload;
 
-pub use node::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Taint, TaintEffect};
+pub use node::{Node, NodeMetadata, NodeSpec, NodeStatus, NodeSystemInfo, Taint, TaintEffect};
 pub use pod::{
     Affinity, ClaimSource, Container, ContainerPort, ContainerStatus, EphemeralSource, EphemeralTemplate, NodeAffinity, NodeSelector,
     NodeSelectorTerm, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, PreferredSchedulingTerm, ResourceRequirements,

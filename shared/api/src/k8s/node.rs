@@ -14,6 +14,14 @@ pub struct Node {
 }
 super::kind!(Node, "v1", "Node", "nodes", false, crate::protobuf::NODE);
 
+/// What a server answers that is asked for the metadata of Nodes alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeMetadata {
+    pub metadata: ObjectMeta,
+}
+super::kind!(NodeMetadata, "v1", "PartialObjectMetadata", "nodes", false, crate::protobuf::NODE_METADATA);
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {

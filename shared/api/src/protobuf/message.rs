@@ -273,6 +273,8 @@ pub(crate) static NODE: Message = Message::of(&[
     row(3, "status", Shape::Message(&NODE_STATUS)),
 ]);
 
+pub(crate) static NODE_METADATA: Message = Message::of(&[row(1, "metadata", Shape::Message(&METADATA))]);
+
 static STATUS_CAUSE: Message = Message::of(&[row(1, "reason", Text), row(2, "message", Text), row(3, "field", Text)]);
 static STATUS_DETAILS: Message = Message::of(&[
     row(1, "name", Text),

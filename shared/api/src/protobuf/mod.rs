@@ -10,7 +10,7 @@ mod tests;
 mod wire;
 
 pub use message::Message;
-pub(crate) use message::{NODE, POD};
+pub(crate) use message::{NODE, NODE_METADATA, POD};
 
 use crate::Unreadable;
 use crate::k8s::Kind;

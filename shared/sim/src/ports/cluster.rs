@@ -98,6 +98,12 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             node_classes: all(&objects.node_classes),
             ..ClusterObjects::default()
         },
+        Scope::Karpenter => ClusterObjects {
+            node_claims: all(&objects.node_claims),
+            node_pools: all(&objects.node_pools),
+            node_classes: all(&objects.node_classes),
+            ..ClusterObjects::default()
+        },
         Scope::NodesAndClaims => {
             ClusterObjects { nodes: all(&objects.nodes), node_claims: all(&objects.node_claims), ..ClusterObjects::default() }
         }
@@ -129,15 +135,22 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
     }
 }
 
+/// What the API server shows now.
+fn seen(world: &mut World, scope: Scope, node: Option<&str>) -> ClusterObjects {
+    let mut seen = world.with_objects(|objects| read(objects, scope, node));
+    if matches!(scope, Scope::All | Scope::Nodes | Scope::Karpenter) {
+        seen.karpenter.clone_from(&world.cluster.karpenter);
+    }
+    world.hide(&mut seen);
+    seen
+}
+
 impl ClusterReader for SimPorts {
     async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
         self.ask(cluster, "a snapshot", |world| {
-            let mut seen = world.with_objects(|objects| read(objects, scope, node));
-            if matches!(scope, Scope::All | Scope::Nodes) {
-                seen.karpenter.clone_from(&world.cluster.karpenter);
-            }
+            let mut seen = seen(world, scope, node);
             let caller = self.caller(world);
-            world.hide(&mut seen);
+            world.keep_look(caller, scope, &seen);
             if caller == Some(Function::Consolidate) && scope == Scope::All {
                 world.observe_cluster_listing(&seen);
             }
@@ -151,6 +164,18 @@ impl ClusterReader for SimPorts {
                 seen.nodes.retain(|node| !node.metadata.is_deleting());
             }
             Ok(seen)
+        })
+        .await
+    }
+    async fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> Result<Option<ClusterObjects>, ClusterError> {
+        self.ask(cluster, "a quiet look", |world| {
+            let seen = seen(world, scope, None);
+            let caller = self.caller(world);
+            let kept = world.with_kept_look(caller, scope, seen);
+            if let Some(seen) = kept.as_ref().filter(|_| caller == Some(Function::Sweep)) {
+                world.observe_standalone_listed(seen);
+            }
+            Ok(kept)
         })
         .await
     }

@@ -2,16 +2,19 @@
 
 use super::World;
 use super::hidden_objects::HiddenObjects;
+use super::kept_look::KeptLook;
 use super::store::Store;
+use crate::Function;
 use crate::cluster::Objects;
 use crate::dice::Stream;
 use crate::mutants::Mutant;
 use crate::story::LineKind;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use whittle_claims::{Claim, ClaimKey, Stored};
 use whittle_ec2::fleet::FleetAnswer;
 use whittle_ec2::instance::Instance;
+use whittle_ports::Scope;
 use whittle_units::ClusterName;
 
 /// How old a stale answer of the API server may be.
@@ -89,6 +92,8 @@ pub struct Faults {
     pub ec2_rates: bool,
     /// Machines with termination protection, until minutes after the first attempt.
     pub protected_machines: u32,
+    /// Quiet looks keep Nodes for two hours, as in a cluster of a thousand.
+    pub old_nodes: bool,
     /// Ticks at which a kubelet stops reporting for up to 70 seconds.
     pub silent_kubelets: u32,
     /// Ticks at which a claim becomes unreadable for up to 200 seconds.
@@ -150,6 +155,8 @@ pub(crate) struct History {
     pub(super) copy: Option<Store>,
     /// Earlier listings of claims, for the mutant with lagging listings.
     claims: VecDeque<(Timestamp, Vec<Stored<Claim>>)>,
+    /// What execution environments keep.
+    pub(crate) looks: BTreeMap<(Option<Function>, Scope), KeptLook>,
 }
 
 impl World {

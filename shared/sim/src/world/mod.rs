@@ -12,6 +12,7 @@ pub mod store;
 mod background_faults;
 mod faults;
 mod hidden_objects;
+mod kept_look;
 mod scripted_faults;
 
 use crate::allowance::Allowance;

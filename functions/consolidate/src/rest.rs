@@ -1,0 +1,42 @@
+//! A tick of a quiet cluster, on what is kept of an earlier look (ADR 0059).
+
+use crate::state::Disruptions;
+use crate::statics::static_pool_changes;
+use crate::{Rights, Run};
+use crate::{decide, metrics, observe, publish, quiet};
+use whittle_claims::Stored;
+use whittle_ports::{DecisionLog, HandleError, Records};
+use whittle_snapshot::load_kept;
+use whittle_units::ClusterName;
+
+impl<P: Rights> Run<'_, P> {
+    /// Whether everything is as the last pass left it, so that this one has nothing to do. Decided with the Nodes of an earlier look:
+    /// whatever else a pass would find or do, it finds again on a newest one.
+    pub(crate) async fn rests(&mut self, cluster: &ClusterName, known: Stored<Disruptions>) -> Result<bool, HandleError> {
+        let Stored { value: before, revision } = known;
+        if self.settings.shadow || !before.is_idle() || !before.nominated.is_empty() || !before.shadow_commands.is_empty() {
+            return Ok(false);
+        }
+        let Some(snapshot) = load_kept(self.ports, self.settings, cluster).await? else { return Ok(false) };
+        let is_same = observe::changed_pods(&snapshot).is_empty() && static_pool_changes(self.settings, &snapshot, &before).is_empty();
+        if snapshot.held(self.settings).is_some() || !is_same {
+            return Ok(false);
+        }
+        let mut after = Disruptions { next_look_at: None, ..before.clone() };
+        after.track_moves(&snapshot);
+        let (decision, took) = decide(self.settings, &snapshot, &after, self.ports.clock());
+        after.memory = decision.memory.clone();
+        if !quiet::is_quiet(&snapshot, &before, &after, &decision) {
+            return Ok(false);
+        }
+        self.report.count("rested");
+        metrics::evaluation(&mut self.report, &decision, &took);
+        self.gauge(&snapshot, &decision, &mut after).await;
+        publish::store_verdicts(self.ports, cluster, &snapshot, &decision, false, &mut self.report).await?;
+        if after != before {
+            self.ports.store().write(cluster, &after, revision).await?;
+        }
+        self.ports.store().append(cluster, &self.report.decisions).await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,183 @@
+//! What is seen of a cluster in which nothing happens: what is kept, if nothing says that it is out of date (ADR 0059).
+
+use crate::Clusters;
+use crate::catch_up::All;
+use crate::connection::ApiRequest;
+use crate::kept::{Followed, Seldom};
+use crate::path;
+use crate::read::{Consistency, parse};
+use futures::try_join;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::k8s::{Node, NodeMetadata, Pod, PodDisruptionBudget};
+use whittle_api::{ClusterObjects, ObjectMeta};
+use whittle_ports::{ClusterAccess, ClusterError, QUIET_LOOKS_APART, confirmed_for, kept_for};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
+
+/// What a look reads each time.
+pub(crate) struct Often {
+    pub(crate) objects: ClusterObjects,
+    /// Pods and their budgets are those of the look before.
+    pub(crate) is_unchanged: bool,
+}
+
+/// Everything that a decision needs.
+pub(crate) fn together(nodes: All<Node>, seldom: ClusterObjects, often: ClusterObjects) -> ClusterObjects {
+    let mut unreadable = often.unreadable;
+    unreadable.extend(seldom.unreadable);
+    ClusterObjects {
+        nodes: nodes.into_items(&mut unreadable).into_inner(),
+        daemon_sets: seldom.daemon_sets,
+        namespaces: seldom.namespaces,
+        priority_classes: seldom.priority_classes,
+        volume_claims: seldom.volume_claims,
+        volumes: seldom.volumes,
+        storage_classes: seldom.storage_classes,
+        csi_nodes: seldom.csi_nodes,
+        volume_attachments: seldom.volume_attachments,
+        unreadable,
+        ..often
+    }
+}
+
+impl<A: ClusterAccess> Clusters<A> {
+    /// Pods, their budgets, and what users write for Whittle.
+    pub(crate) async fn read_often(&self, cluster: &ClusterName) -> Result<Often, ClusterError> {
+        let newest = Consistency::Newest;
+        let (pods, budgets, node_overlays, capacity_buffers, mut objects) = try_join!(
+            self.followed::<Pod>(cluster),
+            self.followed::<PodDisruptionBudget>(cluster),
+            // Custom resources are not cached right after their definition, and are few.
+            self.list(cluster, newest, None),
+            self.list(cluster, newest, None),
+            self.read_karpenter(cluster),
+        )?;
+        let is_unchanged = pods.is_unchanged && budgets.is_unchanged;
+        let unreadable = &mut objects.unreadable;
+        objects.pods = pods.into_items(unreadable);
+        objects.disruption_budgets = budgets.into_items(unreadable).into_inner();
+        objects.node_overlays = node_overlays.into_items(unreadable);
+        objects.capacity_buffers = capacity_buffers.into_items(unreadable);
+        Ok(Often { objects, is_unchanged })
+    }
+
+    /// What is not followed, and is no reason for a look of its own.
+    pub(crate) async fn read_seldom(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
+        let (newest, cached) = (Consistency::Newest, Consistency::Cached);
+        let (daemon_sets, namespaces, priority_classes, volume_claims, volumes, storage_classes, csi_nodes, volume_attachments) = try_join!(
+            self.list(cluster, cached, None),
+            self.list(cluster, cached, None),
+            self.list(cluster, cached, None),
+            // A volume claim that was just bound determines a zone.
+            self.list(cluster, newest, None),
+            self.list(cluster, newest, None),
+            self.list(cluster, cached, None),
+            self.followed(cluster),
+            self.list(cluster, cached, None),
+        )?;
+        let mut unreadable = Vec::new();
+        Ok(ClusterObjects {
+            daemon_sets: daemon_sets.into_items(&mut unreadable),
+            namespaces: namespaces.into_items(&mut unreadable),
+            priority_classes: priority_classes.into_items(&mut unreadable),
+            volume_claims: volume_claims.into_items(&mut unreadable),
+            volumes: volumes.into_items(&mut unreadable),
+            storage_classes: storage_classes.into_items(&mut unreadable),
+            csi_nodes: csi_nodes.into_items(&mut unreadable).into_inner(),
+            volume_attachments: volume_attachments.into_items(&mut unreadable),
+            unreadable,
+            ..ClusterObjects::default()
+        })
+    }
+
+    /// Keeps what was read at this time for quiet looks.
+    pub(crate) async fn keep_seldom(&self, cluster: &ClusterName, seen_at: Timestamp, read: &ClusterObjects) -> Result<(), ClusterError> {
+        let endpoint = self.endpoint(cluster).await?;
+        let count = read.volume_claims.len() + read.volumes.len() + read.volume_attachments.len() + read.daemon_sets.len();
+        let is_admitted = self.keeper.admits(cluster, "seldom", count);
+        let seldom = is_admitted.then(|| Seldom { objects: Arc::new(read.clone()), seen_at, endpoint });
+        *self.keeper.of(cluster).seldom.lock().await = seldom;
+        Ok(())
+    }
+
+    /// Everything that a decision needs, where what is kept will do.
+    pub(crate) async fn read_all_kept(&self, cluster: &ClusterName) -> Result<Option<ClusterObjects>, ClusterError> {
+        let Some(nodes) = self.kept_nodes(cluster).await? else { return Ok(None) };
+        let Some(seldom) = self.kept_seldom(cluster, nodes.items.len()).await? else { return Ok(None) };
+        let often = self.read_often(cluster).await?;
+        Ok(often.is_unchanged.then(|| together(nodes, ClusterObjects::clone(&seldom), often.objects)))
+    }
+
+    /// Nodes and what is Karpenter's, where the Nodes that are kept will do.
+    pub(crate) async fn read_nodes_kept(&self, cluster: &ClusterName) -> Result<Option<ClusterObjects>, ClusterError> {
+        let Some(nodes) = self.kept_nodes(cluster).await? else { return Ok(None) };
+        let objects = self.read_karpenter(cluster).await?;
+        Ok(Some(together(nodes, ClusterObjects::default(), objects)))
+    }
+
+    /// The Nodes that are kept, if they are not too old, there are still as many, and nobody has changed their metadata. Not if the last
+    /// look was a moment ago: then it was no tick that asked for this one, and somebody knows of something new.
+    async fn kept_nodes(&self, cluster: &ClusterName) -> Result<Option<All<Node>>, ClusterError> {
+        let (endpoint, now) = (self.endpoint(cluster).await?, self.clock.now());
+        let kinds = self.keeper.of(cluster);
+        let before = kinds.quiet_at.lock().await.replace(now);
+        if before.is_some_and(|before| now.duration_since(before).abs() < QUIET_LOOKS_APART) {
+            return Ok(None);
+        }
+        let kept = Node::slot(&kinds).lock().await.as_ref().filter(|kept| kept.endpoint == *endpoint).map(|kept| {
+            let (items, unreadable) = (kept.items.clone(), kept.unreadable.clone());
+            (All { items, unreadable, is_unchanged: true }, kept.version, [kept.seen_at, kept.confirmed_at])
+        });
+        let Some((nodes, version, [seen_at, confirmed_at])) = kept else { return Ok(None) };
+        let count = nodes.items.len() + nodes.unreadable.len();
+        if !is_younger(seen_at, now, kept_for(count)) {
+            return Ok(None);
+        }
+        if is_younger(confirmed_at, now, confirmed_for(count)) {
+            let newest = self.newest::<Node>(cluster).await;
+            let is_same = newest.is_ok_and(|newest| newest.count == count && newest.version >= version);
+            return Ok(is_same.then_some(nodes));
+        }
+        let metadata = self.node_metadata(cluster).await?;
+        if !has_metadata(&nodes, &metadata) {
+            return Ok(None);
+        }
+        if let Some(kept) = Node::slot(&kinds).lock().await.as_mut().filter(|kept| kept.version == version) {
+            kept.confirmed_at = now;
+        }
+        Ok(Some(nodes))
+    }
+
+    /// The metadata of all Nodes: a third of their whole list, compressed.
+    async fn node_metadata(&self, cluster: &ClusterName) -> Result<Vec<NodeMetadata>, ClusterError> {
+        let unavailable = |message| ClusterError::Unavailable { cluster: cluster.clone(), what: "metadata of Nodes".to_owned(), message };
+        let request = ApiRequest::get(format!("{}?resourceVersion=0", path::collection::<NodeMetadata>(""))).for_metadata_in_protobuf();
+        let list = self.send_bytes(cluster, &request).await.map_err(|failed| failed.into_error(cluster, "metadata of Nodes"))?;
+        Ok(parse::<NodeMetadata>(&list, cluster).map_err(unavailable)?.into_items(&mut Vec::new()))
+    }
+
+    async fn kept_seldom(&self, cluster: &ClusterName, nodes: usize) -> Result<Option<Arc<ClusterObjects>>, ClusterError> {
+        let (endpoint, now) = (self.endpoint(cluster).await?, self.clock.now());
+        let kinds = self.keeper.of(cluster);
+        let slot = kinds.seldom.lock().await;
+        let kept = slot.as_ref().filter(|kept| kept.endpoint == endpoint && is_younger(kept.seen_at, now, kept_for(nodes)));
+        Ok(kept.map(|kept| Arc::clone(&kept.objects)))
+    }
+}
+
+fn is_younger(since: Timestamp, now: Timestamp, than: SignedDuration) -> bool {
+    let age = now.duration_since(since);
+    !age.is_negative() && age < than
+}
+
+/// Whether these are the Nodes, and what users and controllers write into their metadata.
+fn has_metadata(nodes: &All<Node>, metadata: &[NodeMetadata]) -> bool {
+    let kept = nodes.items.iter().map(|node| &node.metadata).chain(nodes.unreadable.iter().map(|odd| &odd.metadata));
+    let kept: BTreeMap<&str, &ObjectMeta> = kept.map(|meta| (meta.name.as_str(), meta)).collect();
+    let is_same = |new: &ObjectMeta, old: &ObjectMeta| {
+        let is_that = new.uid == old.uid && new.deletion_timestamp == old.deletion_timestamp;
+        is_that && new.labels == old.labels && new.annotations == old.annotations && new.finalizers == old.finalizers
+    };
+    let is_kept = |new: &ObjectMeta| kept.get(new.name.as_str()).is_some_and(|old| is_same(new, old));
+    metadata.len() == kept.len() && metadata.iter().all(|new| is_kept(&new.metadata))
+}

@@ -1,0 +1,165 @@
+//! Ticks of a quiet cluster, decided with the Nodes of an earlier look: they find what there is to do, and do nothing that only old
+//! Nodes show (ADR 0059).
+
+use crate::cluster_api::POOL;
+use crate::wire::run;
+use std::sync::Arc;
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::{Condition, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_claims::{Claim, DeletionReason, Event, Machine, mirror};
+use whittle_consolidate::Disruptions;
+use whittle_ports::{Adapters, RecordReader, Report, Settings};
+use whittle_testkit::{NoFunctions, TestWorld, after, default_spec, instance_of, machine, node_class_reference, planned};
+use whittle_tests::clock::FixedClock;
+use whittle_units::{ClusterName, SignedDuration};
+
+/// A world with an empty node, whose `consolidateAfter` is six minutes. Nodes are kept for two hours, their metadata for ten minutes.
+struct Scene {
+    world: TestWorld,
+    cluster: ClusterName,
+    claim: Claim,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let start = FixedClock::new().now;
+        let world = TestWorld::with_functions("test", start, Arc::new(NoFunctions));
+        world.world().faults.old_nodes = true;
+        let (pool, class) = POOL.split_once("---\n").expect("a NodePool and its class");
+        let mut pool: NodePool = serde_saphyr::from_str(pool).expect("a NodePool");
+        pool.spec.disruption.consolidate_after = serde_json::from_value("6m".into()).unwrap();
+        world.create(pool);
+        world.create(serde_saphyr::from_str::<Ec2NodeClass>(class).expect("an EC2NodeClass"));
+        let mut scene = Self { world, cluster: ClusterName::new("test"), claim: planned("default-a", default_spec()) };
+        for _ in 0..2 {
+            let ports = scene.world.ports();
+            run(whittle_refresh::handle(Adapters::all(&ports), &Settings::default(), &scene.cluster)).expect("the region answers");
+        }
+        scene.add_machine();
+        scene
+    }
+
+    fn add_machine(&mut self) {
+        let pool = self.world.get::<NodePool>("default").expect("it is there");
+        let mut machine = Machine { zone: "us-west-2a".into(), ..machine("i-1") };
+        machine.instance_id = self.world.start_machine(instance_of(&machine));
+        machine.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+        machine.provider_id = format!("aws:///us-west-2a/{}", machine.instance_id.as_str()).as_str().into();
+        let mut claim = self.claim.clone();
+        claim.key.cluster = self.cluster.clone();
+        claim.spec.node_pool = "default".to_owned();
+        claim.spec.node_class = node_class_reference("default");
+        claim.spec.owner.uid.clone_from(&pool.metadata.uid);
+        let events = [
+            whittle_testkit::begun("batch"),
+            Event::FleetAnswered(machine.clone()),
+            Event::NodeJoined { node_name: "n".to_owned() },
+            Event::NodeReady,
+        ];
+        self.claim = after(&claim, &events, self.world.world().now());
+        self.world.store(&self.claim);
+        self.world.create(mirror(&self.claim));
+        let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+        let of_machine = [
+            (labels::NODE_POOL, "default"),
+            (labels::EC2_NODE_CLASS, "default"),
+            (labels::REGISTERED, "true"),
+            (labels::INITIALIZED, "true"),
+            (labels::INSTANCE_TYPE, machine.instance_type.as_str()),
+            (labels::CAPACITY_TYPE, "spot"),
+            (labels::ZONE, "us-west-2a"),
+        ];
+        node.metadata.labels = of_machine.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.to_owned()];
+        node.spec.provider_id = machine.provider_id.as_str().into();
+        node.status.conditions = vec![Condition { type_: conditions::READY.into(), status: ConditionStatus::True, ..Condition::default() }];
+        self.world.create(node);
+    }
+
+    /// A tick of `consolidate`, a minute after the last.
+    fn consolidates(&mut self) -> Report {
+        self.world.run_for(SignedDuration::from_mins(1));
+        let ports = self.world.ports();
+        run(whittle_consolidate::handle(Adapters::all(&ports), &Settings::default(), &self.cluster)).expect("nothing is in its way")
+    }
+
+    fn rests(&mut self) -> bool {
+        self.consolidates().counted("rested") == 1
+    }
+
+    fn proposes(&self) -> bool {
+        let ports = self.world.ports();
+        let known = run(ports.read::<Disruptions>(&self.cluster, "current")).expect("the table answers");
+        known.is_some_and(|known| !known.value.is_idle())
+    }
+
+    /// A tick of `sweep`, a minute after the last.
+    fn sweeps(&mut self) -> Report {
+        self.world.run_for(SignedDuration::from_mins(1));
+        let ports = self.world.ports();
+        run(whittle_sweep::handle(Adapters::all(&ports), &Settings::default(), &self.cluster)).expect("nothing is in its way")
+    }
+
+    fn deletion(&self) -> Option<DeletionReason> {
+        self.world.claim(&self.claim.key).deletion.map(|deletion| deletion.reason)
+    }
+}
+
+#[test]
+fn a_tick_that_finds_something_on_old_nodes_looks_again_and_acts() {
+    let mut scene = Scene::new();
+    let rested = (0..12).filter(|_| !scene.proposes() && scene.rests()).count();
+    assert!((2..6).contains(&rested), "{rested} ticks before the node is due");
+    assert!(scene.proposes(), "the empty node, once it was due");
+}
+
+#[test]
+fn no_command_follows_from_what_only_old_nodes_show() {
+    let mut scene = Scene::new();
+    assert!((0..5).any(|_| scene.rests()));
+    scene.world.change::<Node>("n", |node| {
+        node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    });
+    let rested = (0..15).filter(|_| scene.rests()).count();
+    assert!(rested > 0 && !scene.proposes(), "{rested}");
+    scene.world.change::<Node>("n", |node| {
+        node.metadata.annotations.remove(labels::DO_NOT_DISRUPT);
+    });
+    assert!((0..12).any(|_| !scene.rests() && scene.proposes()), "what is new shows within ten minutes");
+}
+
+#[test]
+fn a_node_that_a_user_deletes_is_found_by_a_bell_at_once_and_by_ticks_in_ten_minutes() {
+    let delete = |scene: &mut Scene| {
+        (0..3).for_each(|_| drop(scene.sweeps()));
+        let now = scene.world.world().now();
+        scene.world.change::<Node>("n", |node| node.metadata.deletion_timestamp = Some(now));
+    };
+    let mut by_ticks = Scene::new();
+    delete(&mut by_ticks);
+    let ticks = (0..12).take_while(|_| by_ticks.sweeps().decisions.is_empty() && by_ticks.deletion().is_none()).count();
+    assert!((1..=10).contains(&ticks), "{ticks}");
+    assert_eq!(by_ticks.deletion(), Some(DeletionReason::Requested));
+
+    let mut by_bell = Scene::new();
+    delete(&mut by_bell);
+    by_bell.world.run_for(SignedDuration::from_secs(20));
+    let ports = by_bell.world.ports();
+    run(whittle_sweep::handle(Adapters::all(&ports), &Settings::default(), &by_bell.cluster)).expect("nothing is in its way");
+    assert_eq!(by_bell.deletion(), Some(DeletionReason::Requested), "sooner than a tick, so that Nodes are read");
+}
+
+#[test]
+fn a_sweep_ends_nothing_that_only_old_nodes_show() {
+    let mut scene = Scene::new();
+    let now = scene.world.world().now();
+    // Kept with a deletion that is none any more: as if another Node of the name had come in its place.
+    scene.world.change::<Node>("n", |node| node.metadata.deletion_timestamp = Some(now));
+    let ports = scene.world.ports();
+    let seen = run(whittle_ports::ClusterReader::read(&ports, &scene.cluster, whittle_ports::Scope::Nodes, None)).expect("it answers");
+    assert!(seen.nodes[0].metadata.is_deleting(), "which is kept now");
+    scene.world.change::<Node>("n", |node| node.metadata.deletion_timestamp = None);
+    (0..5).for_each(|_| drop(scene.sweeps()));
+    assert_eq!(scene.deletion(), None);
+}
