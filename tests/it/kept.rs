@@ -65,12 +65,11 @@ pub(crate) async fn a_kept_look_is_what_a_whole_list_says(stage: &Stage) {
     assert!(caught_up >= KINDS * 5, "{caught_up}");
 }
 
-/// What is kept shows old Nodes only while nobody has changed anything that counts.
-pub(crate) async fn a_quiet_look_is_old_only_in_what_it_may_be(stage: &Stage) {
-    let plane = &stage.plane;
-    let names: Vec<String> = (0..QUIET_NODES).map(|number| format!("quiet-{number:02}")).collect();
-    apply(plane, &nodes(&names.iter().map(String::as_str).collect::<Vec<_>>()));
-    let changes: [(&str, i64, bool, fn(&ControlPlane)); 10] = [
+/// What happens, how many seconds later it is looked again, whether what is kept will do then, and how it happens.
+type QuietChange = (&'static str, i64, bool, fn(&ControlPlane));
+
+fn quiet_changes() -> [QuietChange; 10] {
+    [
         ("nothing", 60, true, |_| {}),
         ("an edited NodePool", 60, true, |plane| drop(kubectl(plane, &["annotate", "--overwrite", "nodepool", "default", "quiet=yes"]))),
         ("a heartbeat", 60, true, |plane| {
@@ -87,8 +86,15 @@ pub(crate) async fn a_quiet_look_is_old_only_in_what_it_may_be(stage: &Stage) {
         ("one Node less", 60, false, |plane| drop(kubectl(plane, &["delete", "node", "quiet-03"]))),
         ("a pod", 60, false, |plane| apply(plane, &pods(0..1, "quiet"))),
         ("a budget", 60, false, |plane| drop(kubectl(plane, &["create", "pdb", "quiet", "--selector=app=quiet", "--min-available=1"]))),
-    ];
-    for (what, seconds, will_do, change) in changes {
+    ]
+}
+
+/// What is kept shows old Nodes only while nobody has changed anything that counts.
+pub(crate) async fn a_quiet_look_is_old_only_in_what_it_may_be(stage: &Stage) {
+    let plane = &stage.plane;
+    let names: Vec<String> = (0..QUIET_NODES).map(|number| format!("quiet-{number:02}")).collect();
+    apply(plane, &nodes(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    for (what, seconds, will_do, change) in quiet_changes() {
         let mut answers = Vec::new();
         // Controllers may change something too.
         for _ in 0..if will_do { ATTEMPTS_MAX } else { 1 } {
