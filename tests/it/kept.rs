@@ -68,7 +68,7 @@ pub(crate) async fn a_kept_look_is_what_a_whole_list_says(stage: &Stage) {
 /// What happens, how many seconds later it is looked again, whether what is kept will do then, and how it happens.
 type QuietChange = (&'static str, i64, bool, fn(&ControlPlane));
 
-fn quiet_changes() -> [QuietChange; 10] {
+fn quiet_changes() -> [QuietChange; 9] {
     [
         ("nothing", 60, true, |_| {}),
         ("an edited NodePool", 60, true, |plane| drop(kubectl(plane, &["annotate", "--overwrite", "nodepool", "default", "quiet=yes"]))),
@@ -76,7 +76,6 @@ fn quiet_changes() -> [QuietChange; 10] {
             let patch = r#"{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2027-01-15T08:00:00Z"}]}}"#;
             drop(kubectl(plane, &["patch", "node", "quiet-00", "--subresource=status", "-p", patch]));
         }),
-        ("nothing, a moment later", 40, false, |_| {}),
         ("nothing, after too long", 180, false, |_| {}),
         ("an annotation", 60, false, |plane| drop(kubectl(plane, &["annotate", "node", "quiet-01", "karpenter.sh/do-not-disrupt=true"]))),
         ("another Node in place of one", 60, false, |plane| {

@@ -189,7 +189,7 @@ impl Functions {
                 Function::Consolidate => whittle_consolidate::handle(ports, settings, name).await,
                 Function::Schedule => whittle_schedule::handle(ports, settings, name).await,
                 Function::Refresh => whittle_refresh::handle(ports, settings, name).await,
-                _ => whittle_sweep::handle(ports, settings, name).await,
+                _ => whittle_sweep::tick(ports, settings, name).await,
             };
             let report = report.expect("nothing is in its way");
             if *function == Function::Consolidate && (3..KEPT_UNTIL).contains(&minute) {

@@ -9,7 +9,8 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Machine, mirror};
 use whittle_consolidate::Disruptions;
-use whittle_ports::{Adapters, RecordReader, Report, Settings};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{Adapters, ClusterReader, RecordReader, Report, Scope, Settings};
 use whittle_testkit::{NoFunctions, TestWorld, after, default_spec, instance_of, machine, node_class_reference, planned};
 use whittle_tests::clock::FixedClock;
 use whittle_units::{ClusterName, SignedDuration};
@@ -43,7 +44,9 @@ impl Scene {
     fn add_machine(&mut self) {
         let pool = self.world.get::<NodePool>("default").expect("it is there");
         let mut machine = Machine { zone: "us-west-2a".into(), ..machine("i-1") };
-        machine.instance_id = self.world.start_machine(instance_of(&machine));
+        let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
+        let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        machine.instance_id = self.world.start_machine(Instance { tags, ..instance_of(&machine) });
         machine.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
         machine.provider_id = format!("aws:///us-west-2a/{}", machine.instance_id.as_str()).as_str().into();
         let mut claim = self.claim.clone();
@@ -90,7 +93,7 @@ impl Scene {
 
     fn proposes(&self) -> bool {
         let ports = self.world.ports();
-        let known = run(ports.read::<Disruptions>(&self.cluster, "current")).expect("the table answers");
+        let known = run(RecordReader::read::<Disruptions>(&ports, &self.cluster, "current")).expect("the table answers");
         known.is_some_and(|known| !known.value.is_idle())
     }
 
@@ -98,7 +101,7 @@ impl Scene {
     fn sweeps(&mut self) -> Report {
         self.world.run_for(SignedDuration::from_mins(1));
         let ports = self.world.ports();
-        run(whittle_sweep::handle(Adapters::all(&ports), &Settings::default(), &self.cluster)).expect("nothing is in its way")
+        run(whittle_sweep::tick(Adapters::all(&ports), &Settings::default(), &self.cluster)).expect("nothing is in its way")
     }
 
     fn deletion(&self) -> Option<DeletionReason> {
@@ -147,7 +150,7 @@ fn a_node_that_a_user_deletes_is_found_by_a_bell_at_once_and_by_ticks_in_ten_min
     by_bell.world.run_for(SignedDuration::from_secs(20));
     let ports = by_bell.world.ports();
     run(whittle_sweep::handle(Adapters::all(&ports), &Settings::default(), &by_bell.cluster)).expect("nothing is in its way");
-    assert_eq!(by_bell.deletion(), Some(DeletionReason::Requested), "sooner than a tick, so that Nodes are read");
+    assert_eq!(by_bell.deletion(), Some(DeletionReason::Requested), "which is no tick, so that Nodes are read");
 }
 
 #[test]
@@ -157,9 +160,29 @@ fn a_sweep_ends_nothing_that_only_old_nodes_show() {
     // Kept with a deletion that is none any more: as if another Node of the name had come in its place.
     scene.world.change::<Node>("n", |node| node.metadata.deletion_timestamp = Some(now));
     let ports = scene.world.ports();
-    let seen = run(whittle_ports::ClusterReader::read(&ports, &scene.cluster, whittle_ports::Scope::Nodes, None)).expect("it answers");
+    let seen = run(ClusterReader::read(&ports, &scene.cluster, Scope::Nodes, None)).expect("it answers");
     assert!(seen.nodes[0].metadata.is_deleting(), "which is kept now");
     scene.world.change::<Node>("n", |node| node.metadata.deletion_timestamp = None);
     (0..5).for_each(|_| drop(scene.sweeps()));
     assert_eq!(scene.deletion(), None);
+}
+
+#[test]
+fn a_lost_instance_is_found_though_its_kept_node_was_ready() {
+    let mut scene = Scene::new();
+    (0..3).for_each(|_| drop(scene.sweeps()));
+    let id = scene.claim.machine().expect("it has one").instance_id.clone();
+    {
+        let world = &mut *scene.world.world();
+        let now = world.now();
+        let (known, _) = world.region.terminate(&id, now, &mut world.dice);
+        assert!(known);
+    }
+    scene.sweeps();
+    assert_eq!(scene.deletion(), None, "its Node still serves");
+    scene.world.change::<Node>("n", |node| node.status.conditions[0].status = ConditionStatus::Unknown);
+    assert!((0..3).any(|_| {
+        scene.sweeps();
+        scene.deletion() == Some(DeletionReason::InstanceGone)
+    }));
 }

@@ -206,7 +206,7 @@ async fn pods_nodes_and_deletions_ring_with_the_rights_of_the_service_account() 
     let watcher = Running::start(&plane, &rung.serve().await).await;
     let schedule = doorbell(|cluster| Doorbell::Schedule { cluster });
     let register = doorbell(|cluster| Doorbell::Register { cluster });
-    let sweep = doorbell(|cluster| Doorbell::Sweep { cluster });
+    let sweep = doorbell(Doorbell::sweep);
     let create = |object: String| kubectl(&plane, &["create", "-f", "-"], &object).expect("it is created");
 
     create(pod("gated", "schedulingGates: [{name: a.example/b}],"));

@@ -104,6 +104,9 @@ pub async fn run<M: MachinePorts, D: Discovery>(
             let adapters = Adapters { store: ports, cloud: cloud.discovery, cluster: ports, queues: ports, clock: ports };
             whittle_refresh::handle(adapters, settings, doorbell.cluster()).await
         }
+        (Function::Sweep, Input::Doorbell(Doorbell::Sweep { cluster, is_tick: true })) => {
+            whittle_sweep::tick(adapters, settings, &cluster).await
+        }
         (Function::Sweep, Input::Doorbell(doorbell)) => whittle_sweep::handle(adapters, settings, doorbell.cluster()).await,
         _ => Ok(Report::default()),
     }

@@ -4,6 +4,7 @@ use crate::state::Disruptions;
 use crate::statics::static_pool_changes;
 use crate::{Rights, Run};
 use crate::{decide, metrics, observe, publish, quiet};
+use std::collections::BTreeMap;
 use whittle_claims::Stored;
 use whittle_ports::{DecisionLog, HandleError, Records};
 use whittle_snapshot::load_kept;
@@ -14,7 +15,9 @@ impl<P: Rights> Run<'_, P> {
     /// whatever else a pass would find or do, it finds again on a newest one.
     pub(crate) async fn rests(&mut self, cluster: &ClusterName, known: Stored<Disruptions>) -> Result<bool, HandleError> {
         let Stored { value: before, revision } = known;
-        if self.settings.shadow || !before.is_idle() || !before.nominated.is_empty() || !before.shadow_commands.is_empty() {
+        let is_quiet = before.is_idle() && before.nominated.is_empty() && before.shadow_commands.is_empty();
+        // A pass that rang for the next one knows of something.
+        if self.settings.shadow || !is_quiet || before.next_look_at.is_some() {
             return Ok(false);
         }
         let Some(snapshot) = load_kept(self.ports, self.settings, cluster).await? else { return Ok(false) };
@@ -22,7 +25,7 @@ impl<P: Rights> Run<'_, P> {
         if snapshot.held(self.settings).is_some() || !is_same {
             return Ok(false);
         }
-        let mut after = Disruptions { next_look_at: None, ..before.clone() };
+        let mut after = Disruptions { static_reasons: BTreeMap::new(), ..before.clone() };
         after.track_moves(&snapshot);
         let (decision, took) = decide(self.settings, &snapshot, &after, self.ports.clock());
         after.memory = decision.memory.clone();

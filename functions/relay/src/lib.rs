@@ -231,9 +231,11 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
     match request.resource.resource.as_str() {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
-        "nodes" if request.operation == "DELETE" => Some(Ring { delay: DELETION_DELAY, ..Ring::now(Doorbell::Sweep { cluster }) }),
+        "nodes" if request.operation == "DELETE" => {
+            Some(Ring { delay: DELETION_DELAY, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
+        }
         "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),
-        "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster })),
+        "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster, is_tick: false })),
         "ec2nodeclasses" => Some(Ring::now(Doorbell::Refresh { cluster })),
         _ => None,
     }

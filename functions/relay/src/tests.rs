@@ -53,7 +53,7 @@ fn every_review_is_allowed_and_sends_the_doorbell_of_its_resource() {
     let cluster = ClusterName::new("demo");
     check_doorbell("events", false, Some(Doorbell::Schedule { cluster: cluster.clone() }));
     check_doorbell("nodes", false, Some(Doorbell::Register { cluster: cluster.clone() }));
-    check_doorbell("nodeclaims", false, Some(Doorbell::Sweep { cluster: cluster.clone() }));
+    check_doorbell("nodeclaims", false, Some(Doorbell::sweep(cluster.clone())));
     check_doorbell("ec2nodeclasses", false, Some(Doorbell::Refresh { cluster }));
     check_doorbell("secrets", false, None);
 }
@@ -156,7 +156,7 @@ fn a_signed_caller_is_restricted_to_its_clusters() {
 fn the_deletion_of_a_node_is_looked_at_once_it_is_stored() {
     let body = br#"{"request": {"uid": "u", "resource": {"resource": "nodes"}, "operation": "DELETE", "oldObject": {}}}"#;
     let verdict = ask(&format!("/{DEMO}/demo"), body, None).unwrap();
-    assert_eq!(verdict.rings, [Ring { delay: SignedDuration::from_secs(1), ..Ring::now(Doorbell::Sweep { cluster: "demo".into() }) }]);
+    assert_eq!(verdict.rings, [Ring { delay: SignedDuration::from_secs(1), ..Ring::now(Doorbell::sweep("demo".into())) }]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn one_post_of_a_watcher_sends_the_doorbell_of_every_kind() {
     let cluster = ClusterName::new("demo");
     let verdict = post("/demo", &look("demo", 0, &LookKind::ALL), Some(WATCHER)).unwrap();
     let expected =
-        [Doorbell::Schedule { cluster: cluster.clone() }, Doorbell::Register { cluster: cluster.clone() }, Doorbell::Sweep { cluster }];
+        [Doorbell::Schedule { cluster: cluster.clone() }, Doorbell::Register { cluster: cluster.clone() }, Doorbell::sweep(cluster)];
     assert_eq!(verdict.rings, expected.map(Ring::now));
     assert_eq!(verdict.response.status, 200);
     assert_eq!(ask("/demo", &look("demo", 0, &[LookKind::Pods]), Some(WATCHER)).unwrap().rings.len(), 1, "also where one URL serves all");

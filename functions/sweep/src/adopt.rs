@@ -2,7 +2,7 @@
 //! (ADR 0025). A serving machine's claim is restored from what is observed; a NodeClaim without a machine is released. Nothing is launched
 //! or evicted for that.
 
-use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput, is_ready};
+use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
 use crate::{hand_over, standalone};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};
@@ -144,7 +144,7 @@ pub(crate) fn has_machine(node_claim: &NodeClaim, input: &SweepInput<'_>) -> boo
     let runs = |instance: &&Instance| {
         instance.provider_id().as_str() == id || instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|tag| tag == name)
     };
-    let speaks = |node: &&Node| !id.is_empty() && node.spec.provider_id == id && is_ready(node);
+    let speaks = |node: &&Node| !id.is_empty() && node.spec.provider_id == id && input.speaks(node);
     input.instances.iter().filter(|instance| instance.is_alive()).any(|instance| runs(&instance))
         || input.objects.nodes.iter().any(|node| speaks(&node))
 }

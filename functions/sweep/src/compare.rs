@@ -1,5 +1,6 @@
 //! Compares claims, instances and objects: what is due, what was lost, what has no owner. Pure.
 
+use crate::Freshness;
 use crate::adopt::{self, Adoptable};
 use crate::health::{self, Consistency};
 use crate::reservations;
@@ -38,6 +39,8 @@ pub(crate) struct SweepInput<'a> {
     /// Names of claims that cannot be read.
     pub(crate) unreadable: &'a [String],
     pub(crate) objects: &'a ClusterObjects,
+    /// Whether the Nodes among them are new: old ones may have stopped.
+    pub(crate) nodes: Freshness,
     pub(crate) instances: &'a [Instance],
     /// Results of EC2's status checks of instances in the region.
     pub(crate) statuses: &'a [InstanceStatus],
@@ -54,6 +57,13 @@ pub(crate) struct SweepInput<'a> {
     /// Whittle is being uninstalled from the cluster: nothing new is launched for it.
     pub(crate) uninstalling: bool,
     pub(crate) now: Timestamp,
+}
+
+impl SweepInput<'_> {
+    /// Whether a Node shows that its machine runs, whatever EC2 says. An old one does not: it is read again.
+    pub(crate) fn speaks(&self, node: &Node) -> bool {
+        self.nodes == Freshness::Newest && is_ready(node)
+    }
 }
 
 /// A claim to be deleted, and why.
@@ -356,7 +366,7 @@ fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> b
     let Some(machine) = claim.machine().filter(|_| registered) else { return false };
     let listed = input.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
     // The readiness of an unreadable Node is unknown.
-    let speaks = matches!(nodes, [node] if is_ready(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();
+    let speaks = matches!(nodes, [node] if input.speaks(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();
     !listed && !is_shifted(claim, input) && !Safeguard::SilenceNeeded.stops(speaks)
 }
 

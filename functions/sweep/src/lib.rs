@@ -47,8 +47,17 @@ rights! {
     Queues: Queues,
 }
 
-/// Sweeps one cluster.
+/// Sweeps one cluster, as it is now.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
+    sweep(ports, settings, cluster, Freshness::Newest).await
+}
+
+/// The same when nothing is known to have happened (ADR 0059).
+pub async fn tick<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
+    sweep(ports, settings, cluster, Freshness::Kept).await
+}
+
+async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, freshness: Freshness) -> Result<Report, HandleError> {
     let mut report = Report::default();
     // In shadow mode as well: plans and what they would launch depend on it.
     let shifted = zonal_shift::poll(ports, settings, cluster, &mut report).await?;
@@ -69,7 +78,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let statuses = statuses.unwrap_or_default();
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
-    let seen = look(ports, settings, cluster, uninstallation.is_some()).await?;
+    // Whether Nodes are unhealthy is only known from new ones.
+    let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
+    let seen = look(ports, cluster, freshness).await?;
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
@@ -80,11 +91,12 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     zonal_shift::announce(ports, settings, cluster, (&seen.objects, &classes), &mut report).await?;
     let now = ports.clock().now();
-    let find = |objects: &ClusterObjects| {
+    let find = |objects: &ClusterObjects, nodes: Freshness| {
         compare(&SweepInput {
             claims: &claims,
             unreadable: &unreadable,
             objects,
+            nodes,
             instances: &instances,
             statuses: &statuses,
             templates: &templates,
@@ -118,19 +130,25 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     outcome.and(stored_drift).map(|()| report)
 }
 
+/// How new Nodes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    Newest,
+    /// Those of an earlier look, where these will do.
+    Kept,
+}
+
 /// What is seen of the cluster.
 struct Seen {
     objects: ClusterObjects,
-    /// The Nodes are those of an earlier look.
-    is_kept: bool,
+    nodes: Freshness,
 }
 
-/// Looks at the cluster. Whether Nodes are unhealthy is only known from new ones.
-async fn look<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, uninstalling: bool) -> Result<Seen, HandleError> {
-    let kept = if settings.node_repair || uninstalling { None } else { ports.cluster().read_kept(cluster, Scope::Nodes).await? };
+async fn look<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) -> Result<Seen, HandleError> {
+    let kept = if freshness == Freshness::Kept { ports.cluster().read_kept(cluster, Scope::Nodes).await? } else { None };
     match kept {
-        Some(objects) => Ok(Seen { objects, is_kept: true }),
-        None => Ok(Seen { objects: ports.cluster().read(cluster, Scope::Nodes, None).await?, is_kept: false }),
+        Some(objects) => Ok(Seen { objects, nodes: Freshness::Kept }),
+        None => Ok(Seen { objects: ports.cluster().read(cluster, Scope::Nodes, None).await?, nodes: Freshness::Newest }),
     }
 }
 
@@ -140,14 +158,14 @@ impl Seen {
         self,
         ports: P,
         cluster: &ClusterName,
-        find: impl Fn(&ClusterObjects) -> Findings,
+        find: impl Fn(&ClusterObjects, Freshness) -> Findings,
     ) -> Result<(ClusterObjects, Findings), HandleError> {
-        let found = find(&self.objects);
-        if !self.is_kept || found == Findings::default() {
+        let found = find(&self.objects, self.nodes);
+        if self.nodes == Freshness::Newest || found == Findings::default() {
             return Ok((self.objects, found));
         }
         let newest = ports.cluster().read(cluster, Scope::Nodes, None).await?;
-        let found = find(&newest);
+        let found = find(&newest, Freshness::Newest);
         Ok((newest, found))
     }
 }

@@ -6,6 +6,7 @@ use whittle_runtime::{Function, Work, serve};
 async fn main() -> Result<(), lambda_runtime::Error> {
     serve(Function::Sweep, async |shell, work| match work {
         Work::Cluster(cluster) => whittle_sweep::handle(shell.ports(&shell.watched_machines()), &shell.settings, cluster).await,
+        Work::Tick(cluster) => whittle_sweep::tick(shell.ports(&shell.watched_machines()), &shell.settings, cluster).await,
         Work::Uninstall(request) => whittle_sweep::uninstall(shell.ports(&shell.machines()), &shell.settings, request).await,
         other => Err(other.refused()),
     })

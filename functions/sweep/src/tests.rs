@@ -115,6 +115,7 @@ impl Scene {
             claims: &claims,
             unreadable: &self.unreadable,
             objects: &self.objects,
+            nodes: crate::Freshness::Newest,
             instances: &self.instances,
             statuses: &self.statuses,
             templates: &self.templates,

@@ -44,10 +44,20 @@ pub enum Doorbell {
     /// Node classes, types or prices may have changed.
     Refresh { cluster: ClusterName },
     /// Compare everything with everything.
-    Sweep { cluster: ClusterName },
+    Sweep {
+        cluster: ClusterName,
+        /// Nothing is known to have happened: what is kept of an earlier look may do.
+        #[serde(default, rename = "isTick", skip_serializing_if = "std::ops::Not::not")]
+        is_tick: bool,
+    },
 }
 
 impl Doorbell {
+    /// That of somebody who knows of something new.
+    #[must_use]
+    pub const fn sweep(cluster: ClusterName) -> Self {
+        Self::Sweep { cluster, is_tick: false }
+    }
     /// The function that it triggers.
     pub const fn function(&self) -> Function {
         match self {
@@ -69,7 +79,7 @@ impl Doorbell {
             | Self::Register { cluster }
             | Self::Terminate { cluster, .. }
             | Self::Refresh { cluster }
-            | Self::Sweep { cluster } => cluster,
+            | Self::Sweep { cluster, .. } => cluster,
         }
     }
     /// The delay of its FIFO queue, unless the deployment sets another; `None` for a standard queue.

@@ -43,7 +43,7 @@ impl LookKind {
         match self {
             Self::Pods => Doorbell::Schedule { cluster },
             Self::Nodes => Doorbell::Register { cluster },
-            Self::Deletions => Doorbell::Sweep { cluster },
+            Self::Deletions => Doorbell::sweep(cluster),
         }
     }
 }

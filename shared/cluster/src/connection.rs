@@ -241,6 +241,11 @@ impl RequestError {
         }
     }
 
+    /// Whether the server has read the object, and refuses what it says.
+    pub(crate) fn is_of_validation(&self) -> bool {
+        matches!(self, Self::Server(failure) if failure.is_of_validation)
+    }
+
     /// The object that the response is about, if it names one.
     pub(crate) fn object(&self) -> Option<&str> {
         match self {

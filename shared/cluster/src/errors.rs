@@ -73,11 +73,14 @@ pub(crate) struct Failure {
     pub(crate) retry_after: Option<Duration>,
     /// There was no response.
     is_no_response: bool,
+    /// The server has read the object, and refuses what it says.
+    pub(crate) is_of_validation: bool,
 }
 
 impl Failure {
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
-        Self { class: Class::Unknown, message: message.into(), object: None, retry_after: None, is_no_response: false }
+        let (object, retry_after) = (None, None);
+        Self { class: Class::Unknown, message: message.into(), object, retry_after, is_no_response: false, is_of_validation: false }
     }
 
     /// No response in time.
@@ -120,7 +123,7 @@ impl Failure {
             Class::Unknown => Some(BROKEN_PAUSE),
             _ => None,
         };
-        Self { class, message: status.message.clone(), object, retry_after, is_no_response: false }
+        Self { class, message: status.message.clone(), object, retry_after, is_no_response: false, is_of_validation: code == 422 }
     }
 
     /// The port's error. `what` names the object, such as `Node "ip-10-0-0-1"`.

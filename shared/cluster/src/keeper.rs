@@ -54,7 +54,12 @@ impl Keeper {
     /// not used for longest first, are forgotten for it.
     pub(crate) fn admits(&self, cluster: &ClusterName, kind: &'static str, objects: usize) -> bool {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        clusters.by_name.entry(cluster.clone()).or_default().sizes.insert(kind, objects);
+        let entry = clusters.by_name.entry(cluster.clone()).or_default();
+        entry.sizes.insert(kind, objects);
+        if entry.sizes.values().sum::<usize>() > OBJECTS_MAX {
+            entry.sizes.remove(kind);
+            return false;
+        }
         while clusters.total() > OBJECTS_MAX {
             let others = clusters.by_name.iter().filter(|(name, _)| *name != cluster);
             let Some(last) = others.min_by_key(|(_, entry)| entry.used).map(|(name, _)| name.clone()) else {
@@ -86,6 +91,7 @@ mod tests {
         assert_eq!((kept(&a), kept(&b), kept(&c)), (true, false, true), "b was not used for longest");
         assert!(keeper.admits(&a, "pods", 70_000), "the same kind again counts once");
         assert!(!keeper.admits(&a, "pods", OBJECTS_MAX + 1), "a cluster that is too large is not kept");
-        assert_eq!((kept(&c), keeper.clusters.lock().expect("the lock is not poisoned").total()), (false, 0));
+        let total = keeper.clusters.lock().expect("the lock is not poisoned").total();
+        assert_eq!((kept(&c), total), (true, 80_000), "and no other is forgotten for it");
     }
 }

@@ -56,8 +56,6 @@ pub(crate) struct KeptKinds {
     node_claims: Mutex<Option<Kept<Object>>>,
     disruption_budgets: Mutex<Option<Kept<PodDisruptionBudget>>>,
     pub(crate) seldom: Mutex<Option<Seldom>>,
-    /// When it was last looked whether what is kept will do.
-    pub(crate) quiet_at: Mutex<Option<Timestamp>>,
 }
 
 impl Followed for Pod {

@@ -2,11 +2,10 @@
 
 use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
-use crate::path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use whittle_api::ObjectMeta;
+use whittle_api::{ObjectMeta, legacy};
 use whittle_ports::{ClusterAccess, ClusterError};
 use whittle_units::ClusterName;
 
@@ -45,26 +44,39 @@ impl<A: ClusterAccess> Clusters<A> {
         Err(ClusterError::Conflict { what: what.to_owned() })
     }
 
-    /// Sends a merge patch. An API server before 1.33 validates whole objects, and refuses in v1 what was written as v1beta1: that is
-    /// patched in its own version.
+    /// Sends a merge patch. API servers up to 1.32 at least validate whole objects, and refuse in v1 what was written as v1beta1: that is patched
+    /// in its own version.
     async fn merge_as_written(&self, cluster: &ClusterName, path: &str, patch: &Value) -> Result<(), RequestError> {
-        let merge = async |path: String| self.send::<IgnoredAny>(cluster, &ApiRequest::merge(path, patch)).await.map(|_| ());
-        match (merge(path.to_owned()).await, path::before_v1(path)) {
-            (Err(refused), Some(before)) if refused.class() == Some(Class::Invalid) => merge(before).await.map_err(|_| refused),
-            (sent, _) => sent,
+        let merge = async |path: &str| self.send::<IgnoredAny>(cluster, &ApiRequest::merge(path.to_owned(), patch)).await.map(|_| ());
+        match merge(path).await {
+            Err(refused) if refused.is_of_validation() => match self.as_written(cluster, path).await {
+                Some((path, _)) => merge(&path).await,
+                None => Err(refused),
+            },
+            sent => sent,
         }
     }
 
-    /// The same for a server-side apply.
+    /// The same for a server-side apply to an object or its status.
     pub(crate) async fn apply_as_written(&self, cluster: &ClusterName, path: String, mut object: Value) -> Result<(), RequestError> {
-        let applied = self.send::<IgnoredAny>(cluster, &ApiRequest::apply(path.clone(), &object)).await.map(|_| ());
-        match (applied, path::before_v1(&path)) {
-            (Err(refused), Some(before)) if refused.class() == Some(Class::Invalid) => {
-                object["apiVersion"] = path::api_version(&before).into();
-                self.send::<IgnoredAny>(cluster, &ApiRequest::apply(before, &object)).await.map(|_| ()).map_err(|_| refused)
-            }
-            (applied, _) => applied,
+        match self.send::<IgnoredAny>(cluster, &ApiRequest::apply(path.clone(), &object)).await.map(|_| ()) {
+            Err(refused) if refused.is_of_validation() => match self.as_written(cluster, &path).await {
+                Some((path, api_version)) => {
+                    object["apiVersion"] = api_version.into();
+                    self.send::<IgnoredAny>(cluster, &ApiRequest::apply(path, &object)).await.map(|_| ())
+                }
+                None => Err(refused),
+            },
+            sent => sent,
         }
+    }
+
+    /// The path of an object of v1 in the version in which it was written, with that, if it is an older one.
+    async fn as_written(&self, cluster: &ClusterName, path: &str) -> Option<(String, &'static str)> {
+        let object: Value = self.send(cluster, &ApiRequest::get(path.to_owned())).await.ok()?;
+        let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
+        let before = legacy::version_before(api_version, kind, &object)?;
+        Some((path.replacen(api_version, before, 1), before))
     }
 
     /// Removes a finalizer from the object of this uid (of any uid when empty). Succeeds when the object does not exist.

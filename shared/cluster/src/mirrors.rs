@@ -79,8 +79,8 @@ fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
 
 impl<A: ClusterAccess> Clusters<A> {
     /// Creates the mirror of a claim that has nothing to say in its status yet; returns whether it is there. A plain creation costs the
-    /// API server a third of a server-side apply of the same object. What it writes stays ours even where a later apply omits it: labels and
-    /// annotations of a plan, which a claim keeps.
+    /// API server a third of a server-side apply of the same object. What it writes stays where a later apply omits it: labels and annotations
+    /// of a plan, which a claim keeps, and the finalizer (see `release_if_ended`).
     async fn create_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<bool, RequestError> {
         let object = applied(mirror, None);
         match self.send::<IgnoredAny>(cluster, &ApiRequest::post(path::collection::<NodeClaim>(""), &object)).await {
@@ -88,6 +88,14 @@ impl<A: ClusterAccess> Clusters<A> {
             Err(failed) if matches!(failed.class(), Some(Class::AlreadyExists | Class::NotFound)) => Ok(false),
             Err(failed) => Err(failed),
         }
+    }
+
+    /// Removes the finalizer from the mirror of a claim that has ended: an apply does not remove what came with the creation.
+    async fn release_if_ended(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
+        if mirror.metadata.finalizers.is_empty() {
+            self.release_mirror(cluster, &mirror.metadata.name, &mirror.metadata.uid).await?;
+        }
+        Ok(())
     }
 
     /// Writes metadata and spec, then the status if there is one: a request for each.
@@ -122,12 +130,16 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
         // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours. So does one that
         // is being deleted, from which somebody has taken our finalizer.
         if mirror.metadata.uid.is_empty() {
-            if mirror.status == NodeClaimStatus::default() && self.create_mirror(cluster, mirror).await.map_err(error)? {
+            if !mirror.metadata.finalizers.is_empty()
+                && mirror.status == NodeClaimStatus::default()
+                && self.create_mirror(cluster, mirror).await.map_err(error)?
+            {
                 return Ok(());
             }
             match self.write_mirror(cluster, mirror, None).await {
                 Err(failed) if failed.class() == Some(Class::Invalid) => {}
-                written => return written.map_err(error),
+                Err(failed) => return Err(error(failed)),
+                Ok(()) => return self.release_if_ended(cluster, mirror).await,
             }
         }
         let existing: Option<Value> = match self.send(cluster, &ApiRequest::get(path::object::<NodeClaim>("", name))).await {
@@ -138,7 +150,8 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
         if !may_write(mirror, existing.as_ref()) {
             return Err(ClusterError::NotFound { what: what(name) });
         }
-        self.write_mirror(cluster, mirror, existing.as_ref()).await.map_err(error)
+        self.write_mirror(cluster, mirror, existing.as_ref()).await.map_err(error)?;
+        self.release_if_ended(cluster, mirror).await
     }
 
     async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {

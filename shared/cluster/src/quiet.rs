@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::k8s::{Node, NodeMetadata, Pod, PodDisruptionBudget};
 use whittle_api::{ClusterObjects, ObjectMeta};
-use whittle_ports::{ClusterAccess, ClusterError, QUIET_LOOKS_APART, confirmed_for, kept_for};
+use whittle_ports::{ClusterAccess, ClusterError, confirmed_for, kept_for};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// What a look reads each time.
@@ -93,9 +93,11 @@ impl<A: ClusterAccess> Clusters<A> {
     /// Keeps what was read at this time for quiet looks.
     pub(crate) async fn keep_seldom(&self, cluster: &ClusterName, seen_at: Timestamp, read: &ClusterObjects) -> Result<(), ClusterError> {
         let endpoint = self.endpoint(cluster).await?;
-        let count = read.volume_claims.len() + read.volumes.len() + read.volume_attachments.len() + read.daemon_sets.len();
-        let is_admitted = self.keeper.admits(cluster, "seldom", count);
-        let seldom = is_admitted.then(|| Seldom { objects: Arc::new(read.clone()), seen_at, endpoint });
+        let volumes = read.volume_claims.len() + read.volumes.len() + read.volume_attachments.len() + read.csi_nodes.len();
+        let others = read.daemon_sets.len() + read.namespaces.len() + read.priority_classes.len() + read.storage_classes.len();
+        // What cannot be read may be mended at any time.
+        let is_kept = read.unreadable.is_empty() && self.keeper.admits(cluster, "seldom", volumes + others);
+        let seldom = is_kept.then(|| Seldom { objects: Arc::new(read.clone()), seen_at, endpoint });
         *self.keeper.of(cluster).seldom.lock().await = seldom;
         Ok(())
     }
@@ -103,9 +105,15 @@ impl<A: ClusterAccess> Clusters<A> {
     /// Everything that a decision needs, where what is kept will do.
     pub(crate) async fn read_all_kept(&self, cluster: &ClusterName) -> Result<Option<ClusterObjects>, ClusterError> {
         let Some(nodes) = self.kept_nodes(cluster).await? else { return Ok(None) };
-        let Some(seldom) = self.kept_seldom(cluster, nodes.items.len()).await? else { return Ok(None) };
+        // Taken out: whatever changed meanwhile is known from then on, so that it cannot be asked for again.
+        let Some(seldom) = self.take_seldom(cluster, nodes.items.len()).await? else { return Ok(None) };
         let often = self.read_often(cluster).await?;
-        Ok(often.is_unchanged.then(|| together(nodes, ClusterObjects::clone(&seldom), often.objects)))
+        if !often.is_unchanged {
+            return Ok(None);
+        }
+        let objects = ClusterObjects::clone(&seldom.objects);
+        *self.keeper.of(cluster).seldom.lock().await = Some(seldom);
+        Ok(Some(together(nodes, objects, often.objects)))
     }
 
     /// Nodes and what is Karpenter's, where the Nodes that are kept will do.
@@ -115,21 +123,17 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(Some(together(nodes, ClusterObjects::default(), objects)))
     }
 
-    /// The Nodes that are kept, if they are not too old, there are still as many, and nobody has changed their metadata. Not if the last
-    /// look was a moment ago: then it was no tick that asked for this one, and somebody knows of something new.
+    /// The Nodes that are kept, if they are not too old, there are still as many, and nobody has changed their metadata.
     async fn kept_nodes(&self, cluster: &ClusterName) -> Result<Option<All<Node>>, ClusterError> {
         let (endpoint, now) = (self.endpoint(cluster).await?, self.clock.now());
         let kinds = self.keeper.of(cluster);
-        let before = kinds.quiet_at.lock().await.replace(now);
-        if before.is_some_and(|before| now.duration_since(before).abs() < QUIET_LOOKS_APART) {
-            return Ok(None);
-        }
-        let kept = Node::slot(&kinds).lock().await.as_ref().filter(|kept| kept.endpoint == *endpoint).map(|kept| {
-            let (items, unreadable) = (kept.items.clone(), kept.unreadable.clone());
-            (All { items, unreadable, is_unchanged: true }, kept.version, [kept.seen_at, kept.confirmed_at])
-        });
+        let kept =
+            Node::slot(&kinds).lock().await.as_ref().filter(|kept| kept.endpoint == *endpoint && kept.unreadable.is_empty()).map(|kept| {
+                let all = All { items: kept.items.clone(), unreadable: Vec::new(), is_unchanged: true };
+                (all, kept.version, [kept.seen_at, kept.confirmed_at])
+            });
         let Some((nodes, version, [seen_at, confirmed_at])) = kept else { return Ok(None) };
-        let count = nodes.items.len() + nodes.unreadable.len();
+        let count = nodes.items.len();
         if !is_younger(seen_at, now, kept_for(count)) {
             return Ok(None);
         }
@@ -138,8 +142,8 @@ impl<A: ClusterAccess> Clusters<A> {
             let is_same = newest.is_ok_and(|newest| newest.count == count && newest.version >= version);
             return Ok(is_same.then_some(nodes));
         }
-        let metadata = self.node_metadata(cluster).await?;
-        if !has_metadata(&nodes, &metadata) {
+        let is_same = self.node_metadata(cluster).await.is_ok_and(|metadata| has_metadata(&nodes, &metadata));
+        if !is_same {
             return Ok(None);
         }
         if let Some(kept) = Node::slot(&kinds).lock().await.as_mut().filter(|kept| kept.version == version) {
@@ -156,12 +160,10 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(parse::<NodeMetadata>(&list, cluster).map_err(unavailable)?.into_items(&mut Vec::new()))
     }
 
-    async fn kept_seldom(&self, cluster: &ClusterName, nodes: usize) -> Result<Option<Arc<ClusterObjects>>, ClusterError> {
+    async fn take_seldom(&self, cluster: &ClusterName, nodes: usize) -> Result<Option<Seldom>, ClusterError> {
         let (endpoint, now) = (self.endpoint(cluster).await?, self.clock.now());
-        let kinds = self.keeper.of(cluster);
-        let slot = kinds.seldom.lock().await;
-        let kept = slot.as_ref().filter(|kept| kept.endpoint == endpoint && is_younger(kept.seen_at, now, kept_for(nodes)));
-        Ok(kept.map(|kept| Arc::clone(&kept.objects)))
+        let taken = self.keeper.of(cluster).seldom.lock().await.take();
+        Ok(taken.filter(|kept| kept.endpoint == endpoint && is_younger(kept.seen_at, now, kept_for(nodes))))
     }
 }
 
@@ -172,8 +174,7 @@ fn is_younger(since: Timestamp, now: Timestamp, than: SignedDuration) -> bool {
 
 /// Whether these are the Nodes, and what users and controllers write into their metadata.
 fn has_metadata(nodes: &All<Node>, metadata: &[NodeMetadata]) -> bool {
-    let kept = nodes.items.iter().map(|node| &node.metadata).chain(nodes.unreadable.iter().map(|odd| &odd.metadata));
-    let kept: BTreeMap<&str, &ObjectMeta> = kept.map(|meta| (meta.name.as_str(), meta)).collect();
+    let kept: BTreeMap<&str, &ObjectMeta> = nodes.items.iter().map(|node| (node.metadata.name.as_str(), &node.metadata)).collect();
     let is_same = |new: &ObjectMeta, old: &ObjectMeta| {
         let is_that = new.uid == old.uid && new.deletion_timestamp == old.deletion_timestamp;
         is_that && new.labels == old.labels && new.annotations == old.annotations && new.finalizers == old.finalizers

@@ -10,10 +10,11 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use whittle_api::ObjectMeta;
+use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, HandleError, Scope,
+    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, HandleError, Scope, StatusWriter,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -343,4 +344,39 @@ async fn a_list_whose_continue_token_expires_is_read_again_from_the_start() {
     let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect_err("it never ends");
     assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
     assert_eq!(server.request_count(), 6);
+}
+
+/// An API server that validates whole objects, with one NodePool, and the requests that write it.
+fn validating(nodeclass: &'static str) -> Server {
+    Server::answering(move |_, head| {
+        let stored = format!(
+            r#"{{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{{"name":"default","uid":"u"}},
+            "spec":{{"template":{{"spec":{{"nodeClassRef":{{{nodeclass}"name":"default"}}}}}}}}}}"#
+        );
+        match head {
+            _ if head.starts_with("GET") => Body("", stored.into_bytes()),
+            _ if head.contains("/v1beta1/") => DONE,
+            _ => Status(422, 0),
+        }
+    })
+}
+
+#[tokio::test]
+async fn what_was_written_as_v1beta1_is_written_so_where_v1_refuses_it_and_nothing_else_is() {
+    let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    let paths = |server: &Server| -> Vec<String> {
+        let heads = server.heads.lock().expect("the lock is not poisoned");
+        heads.iter().map(|head| head.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let before = validating("");
+    clusters(&access_to(&[&before.url])).write_node_pool_status(&"demo".into(), &pool).await.expect("it is written");
+    let path = |version: &str| format!("/apis/karpenter.sh/{version}/nodepools/default/status");
+    assert_eq!(paths(&before), [format!("PATCH {}", path("v1")), format!("GET {}", path("v1")), format!("PATCH {}", path("v1beta1"))]);
+    let now = validating(r#""group":"karpenter.k8s.aws","#);
+    let refused = clusters(&access_to(&[&now.url])).write_node_pool_status(&"demo".into(), &pool).await;
+    assert!(matches!(refused, Err(ClusterError::Invalid { .. })), "{refused:?}");
+    assert_eq!(paths(&now), [format!("PATCH {}", path("v1")), format!("GET {}", path("v1"))]);
+    let denied = Server::answering(|_, _| Status(403, 0));
+    let refused = clusters(&access_to(&[&denied.url])).write_node_pool_status(&"demo".into(), &pool).await;
+    assert!(refused.is_err() && denied.request_count() == 1, "a denied write is not repeated");
 }

@@ -119,16 +119,13 @@ pub fn confirmed_for(nodes: usize) -> SignedDuration {
     kept_for(nodes) / 12
 }
 
-/// Ticks come once a minute: a look that follows another sooner was asked for by somebody who knows of something new.
-pub const QUIET_LOOKS_APART: SignedDuration = SignedDuration::from_secs(45);
-
 /// Reads a cluster.
 pub trait ClusterReader: Sync {
     /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. Unreadable objects are listed as such, never left out.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
     /// The same of `Scope::All` and `Scope::Nodes` at little cost: Nodes, and objects that seldom change, are as this execution environment
-    /// saw them, up to [`kept_for`] ago. `None` where that is not enough: nothing is kept, the last look was within [`QUIET_LOOKS_APART`], the
-    /// number of Nodes is another or their metadata after [`confirmed_for`], or pods or their budgets have changed. What is to be done about such a look has to be decided again on a newest one (ADR 0059).
+    /// saw them, up to [`kept_for`] ago. `None` where that is not enough: nothing is kept, the number of
+    /// Nodes is another or their metadata after [`confirmed_for`], or pods or their budgets have changed. What is to be done about such a look has to be decided again on a newest one (ADR 0059).
     fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> impl Answer<Option<ClusterObjects>, ClusterError> {
         let _ = (cluster, scope);
         std::future::ready(Ok(None))

@@ -34,8 +34,8 @@ pub use cloud::{
     Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 pub use cluster::{
-    ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, QUIET_LOOKS_APART, Scope, StatusWriter,
-    WorkloadReader, confirmed_for, kept_for,
+    ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,
+    confirmed_for, kept_for,
 };
 pub use conflict::{WriteError, unless_conflict, unless_outdated};
 pub use effects::{

@@ -13,6 +13,8 @@ use whittle_units::{ClaimName, ClusterName};
 pub enum Work {
     /// Run the function for a cluster.
     Cluster(ClusterName),
+    /// The same, where nothing is known to have happened.
+    Tick(ClusterName),
     /// Launch these claims; all that are due when the list is empty.
     Launch(ClusterName, Vec<ClaimName>),
     /// Terminate this claim.
@@ -27,7 +29,9 @@ impl Work {
     /// The cluster, if the work names one.
     pub const fn cluster(&self) -> Option<&ClusterName> {
         match self {
-            Self::Cluster(cluster) | Self::Launch(cluster, _) | Self::Terminate(ClaimKey { cluster, .. }) => Some(cluster),
+            Self::Cluster(cluster) | Self::Tick(cluster) | Self::Launch(cluster, _) | Self::Terminate(ClaimKey { cluster, .. }) => {
+                Some(cluster)
+            }
             Self::Uninstall(request) => Some(&request.cluster),
             Self::Notice(_) => None,
         }
@@ -122,8 +126,16 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
 }
 
 fn add_work(items: &mut Vec<WorkItem>, work: Work, message_id: String) {
-    match items.iter_mut().find(|item| item.work == work) {
-        Some(item) => item.message_ids.push(message_id),
+    // A run for a cluster serves a tick too.
+    let is_tick_of =
+        |other: &Work| matches!((&work, other), (Work::Cluster(one) | Work::Tick(one), Work::Cluster(two) | Work::Tick(two)) if one == two);
+    match items.iter_mut().find(|item| item.work == work || is_tick_of(&item.work)) {
+        Some(item) => {
+            item.message_ids.push(message_id);
+            if matches!(work, Work::Cluster(_)) {
+                item.work = work;
+            }
+        }
         None => items.push(WorkItem { work, message_ids: vec![message_id] }),
     }
 }
@@ -133,10 +145,13 @@ fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     let first = decoded.work.first().and_then(|item| item.work.cluster()).cloned();
     let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work)
         .into_iter()
-        .partition(|item| !matches!(item.work, Work::Cluster(_)) || item.work.cluster() == first.as_ref());
+        .partition(|item| !matches!(item.work, Work::Cluster(_) | Work::Tick(_)) || item.work.cluster() == first.as_ref());
     decoded.work = own;
     for WorkItem { work, message_ids } in others {
-        let doorbell = work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone()));
+        let doorbell = match work {
+            Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::sweep(cluster)),
+            work => work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone())),
+        };
         decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids }));
     }
 }
@@ -155,7 +170,7 @@ fn own_doorbell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
         Function::Launch => Some(Doorbell::Launch { cluster, claims: vec![] }),
         Function::Register => Some(Doorbell::Register { cluster }),
         Function::Refresh => Some(Doorbell::Refresh { cluster }),
-        Function::Sweep => Some(Doorbell::Sweep { cluster }),
+        Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: true }),
         // They need a message that names their work; `sweep` resends lost ones.
         Function::Terminate | Function::Interrupt | Function::Relay => None,
     }
@@ -174,7 +189,8 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
         | (Function::Consolidate, Doorbell::Consolidate { cluster })
         | (Function::Register, Doorbell::Register { cluster })
         | (Function::Refresh, Doorbell::Refresh { cluster })
-        | (Function::Sweep, Doorbell::Sweep { cluster }) => Ok(Work::Cluster(cluster)),
+        | (Function::Sweep, Doorbell::Sweep { cluster, is_tick: false }) => Ok(Work::Cluster(cluster)),
+        (Function::Sweep, Doorbell::Sweep { cluster, is_tick: true }) => Ok(Work::Tick(cluster)),
         (Function::Launch, Doorbell::Launch { cluster, claims }) => Ok(Work::Launch(cluster, claims)),
         (Function::Terminate, Doorbell::Terminate { cluster, claim }) => Ok(Work::Terminate(ClaimKey { cluster, name: claim })),
         (_, doorbell) => Err(format!("{} does not handle {doorbell:?}", function.name())),
@@ -240,6 +256,22 @@ mod tests {
         let event = batch(&[&body(&end("a")), &body(&end("b"))]);
         let work = |cluster: &str| Work::Terminate(ClaimKey { cluster: cluster.into(), name: "x".into() });
         check(Function::Terminate, &event, &[(work("a"), &["m0"]), (work("b"), &["m1"])]);
+    }
+
+    #[test]
+    fn a_bell_beside_a_tick_is_a_run_that_looks_at_all() {
+        let bell = |cluster: &str| body(&Doorbell::sweep(cluster.into()));
+        let tick = |cluster: &str| body(&own_doorbell(Function::Sweep, cluster.into()).expect("it has a doorbell"));
+        let (run, quiet) = (Work::Cluster("a".into()), Work::Tick("a".into()));
+        check(Function::Sweep, &batch(&[&tick("a"), &tick("a")]), &[(quiet, &["m0", "m1"])]);
+        check(Function::Sweep, &batch(&[&tick("a"), &bell("a")]), &[(run.clone(), &["m0", "m1"])]);
+        check(Function::Sweep, &batch(&[&bell("a"), &tick("a")]), &[(run.clone(), &["m0", "m1"])]);
+        check(Function::Sweep, &batch(&[r#"{"bell":"sweep","cluster":"a"}"#]), &[(run, &["m0"])]);
+        let of_others = batch(&[&tick("a"), &bell("b")]);
+        check_doorbells(Function::Sweep, &of_others, &[(Doorbell::sweep("b".into()), &["m1"])]);
+        let of_others = batch(&[&tick("a"), &tick("b")]);
+        check_doorbells(Function::Sweep, &of_others, &[(Doorbell::Sweep { cluster: "b".into(), is_tick: true }, &["m1"])]);
+        assert_eq!(tick("a"), r#"{"bell":"sweep","cluster":"a","isTick":true}"#, "which an older function takes for a bell");
     }
 
     #[test]

@@ -371,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_doorbell_that_cannot_be_sent_fails_the_messages_that_requested_it() {
-        let doorbell = Doorbell::Sweep { cluster: "a".into() };
+        let doorbell = Doorbell::sweep("a".into());
         let to_send =
             |ids: &[&str]| DoorbellToSend { doorbell: doorbell.clone(), message_ids: ids.iter().map(|&id| id.to_owned()).collect() };
         let queues = FakeQueues(Mutex::default(), false);

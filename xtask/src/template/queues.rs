@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_tick_sends_to_the_functions_own_queue() {
-        let events = "Function::Sweep => Some(Doorbell::Sweep { cluster }),\nFunction::Relay => None,";
+        let events = "Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: true }),\nFunction::Relay => None,";
         assert_eq!(tick_queue(events, "sweep").as_deref(), Some("SweepQueue"));
         assert_eq!(tick_queue(events, "relay"), None);
         let template = json!({"Resources": {"SweepTick": {"Type": "AWS::Scheduler::Schedule",

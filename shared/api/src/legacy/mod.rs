@@ -16,7 +16,7 @@ use crate::labels;
 use crate::manifest::Object;
 use crate::meta::ObjectMeta;
 pub use stored::Versioned;
-pub(crate) use stored::version_before;
+pub use stored::version_before;
 pub use types::{
     AwsNodeTemplate, AwsNodeTemplateSpec, BetaConsolidationPolicy, BetaDisruption, BetaNodeClaim, BetaNodeClaimSpec, BetaNodeClass,
     BetaNodePool, BetaNodePoolSpec, BetaTemplate, Consolidation, Kubelet, LegacyBlockDevice, LegacyBlockDeviceMapping, LegacyObject,

@@ -81,7 +81,8 @@ impl Versioned for Ec2NodeClass {
 
 /// The version in which an object of v1 was written, if that was v1beta1. Only of objects that come from a server: in a manifest it is a
 /// mistake.
-pub(crate) fn version_before(api_version: &str, kind: &str, object: &Value) -> Option<&'static str> {
+#[must_use]
+pub fn version_before(api_version: &str, kind: &str, object: &Value) -> Option<&'static str> {
     let of = |api: &str, is_before: fn(&Value) -> bool, before| (api == api_version && is_before(object)).then_some(before);
     object.pointer("/metadata/uid")?;
     match kind {

@@ -210,7 +210,7 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     assert_eq!((&bodies[1]["QueueUrl"], &bodies[1]["DelaySeconds"]), (&json!("https://sqs/1/terminate"), &json!(900)));
     let body: Doorbell = serde_json::from_str(bodies[0]["MessageBody"].as_str().unwrap()).unwrap();
     assert_eq!(body, doorbell);
-    let without_queue = run(queues.send(Doorbell::Sweep { cluster: "demo".into() }, SignedDuration::ZERO)).unwrap_err();
+    let without_queue = run(queues.send(Doorbell::sweep("demo".into()), SignedDuration::ZERO)).unwrap_err();
     assert!(without_queue.reason.contains("no queue"), "{without_queue}");
 }
 

@@ -4,6 +4,7 @@ use super::{API_SERVER, SimPorts};
 use crate::Function;
 use crate::cluster::objects::key_of;
 use crate::cluster::{Eviction, Objects, Table, Tabled};
+use crate::exec::lock;
 use crate::mutants::Mutant;
 use crate::world::World;
 use whittle_api::k8s::{Kind, Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
@@ -168,6 +169,13 @@ impl ClusterReader for SimPorts {
         .await
     }
     async fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> Result<Option<ClusterObjects>, ClusterError> {
+        let keeps_none = {
+            let world = lock(&self.world);
+            !world.keeps_look(self.caller(&world), scope)
+        };
+        if keeps_none {
+            return Ok(None);
+        }
         self.ask(cluster, "a quiet look", |world| {
             let seen = seen(world, scope, None);
             let caller = self.caller(world);

@@ -45,7 +45,7 @@ fn a_message_that_always_fails_is_dead_lettered_with_its_reason_and_can_be_redri
 fn a_failing_message_does_not_affect_others() {
     let mut simulation = simulation(1);
     send(&simulation, poison(), 0);
-    send(&simulation, Doorbell::Sweep { cluster: "demo".into() }, 0);
+    send(&simulation, Doorbell::sweep("demo".into()), 0);
     send(&simulation, Doorbell::Register { cluster: "demo".into() }, 0);
     seconds(&mut simulation, 30);
     let world = simulation.world();

@@ -5,7 +5,7 @@ use crate::Function;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
-use whittle_ports::{QUIET_LOOKS_APART, Scope, confirmed_for, kept_for};
+use whittle_ports::{Scope, confirmed_for, kept_for};
 use whittle_units::Timestamp;
 
 /// A look at everything, or at Nodes.
@@ -13,8 +13,6 @@ use whittle_units::Timestamp;
 pub(crate) struct KeptLook {
     at: Timestamp,
     confirmed_at: Timestamp,
-    /// When it was last asked for.
-    asked_at: Option<Timestamp>,
     objects: ClusterObjects,
 }
 
@@ -42,23 +40,31 @@ impl World {
         if !matches!((caller, scope), (None | Some(Function::Consolidate), Scope::All) | (None | Some(Function::Sweep), Scope::Nodes)) {
             return;
         }
-        let asked_at = self.history.looks.get(&(caller, scope)).and_then(|kept| kept.asked_at);
-        self.history.looks.insert((caller, scope), KeptLook { at: now, confirmed_at: now, asked_at, objects: seen.clone() });
+        self.history.looks.insert((caller, scope), KeptLook { at: now, confirmed_at: now, objects: seen.clone() });
+    }
+
+    /// Whether a look is kept that is not too old.
+    pub(crate) fn keeps_look(&self, caller: Option<Function>, scope: Scope) -> bool {
+        let kept = self.history.looks.get(&(caller, scope));
+        kept.is_some_and(|kept| self.now().duration_since(kept.at) < kept_for(self.nodes_that_count(kept)))
+    }
+
+    /// The number of Nodes by which it counts how long they are kept.
+    fn nodes_that_count(&self, kept: &KeptLook) -> usize {
+        if self.faults.old_nodes { usize::MAX } else { count_nodes(&kept.objects) }
     }
 
     /// What is seen now with the Nodes, and what else seldom changes, of the look that is kept, if that will do.
     pub(crate) fn with_kept_look(&mut self, caller: Option<Function>, scope: Scope, seen: ClusterObjects) -> Option<ClusterObjects> {
-        let (now, is_old) = (self.now(), self.faults.old_nodes);
-        let kept = self.history.looks.get_mut(&(caller, scope))?;
-        let count = count_nodes(&kept.objects);
-        let before = kept.asked_at.replace(now);
-        let longest = if is_old { kept_for(usize::MAX) } else { kept_for(count) };
-        let is_tick = before.is_none_or(|before| now.duration_since(before) >= QUIET_LOOKS_APART);
+        let now = self.now();
+        let kept = self.history.looks.get(&(caller, scope))?;
+        let nodes = self.nodes_that_count(kept);
         let is_same = seen.pods == kept.objects.pods && seen.disruption_budgets == kept.objects.disruption_budgets;
-        if !is_tick || now.duration_since(kept.at) >= longest || !is_same || count_nodes(&seen) != count {
+        if !self.keeps_look(caller, scope) || !is_same || count_nodes(&seen) != count_nodes(&kept.objects) {
             return None;
         }
-        if now.duration_since(kept.confirmed_at) >= if is_old { confirmed_for(usize::MAX) } else { confirmed_for(count) } {
+        let kept = self.history.looks.get_mut(&(caller, scope))?;
+        if now.duration_since(kept.confirmed_at) >= confirmed_for(nodes) {
             if !has_metadata(&kept.objects, &seen) {
                 return None;
             }

@@ -89,6 +89,12 @@ async fn a_mirror_without_a_status_leaves_that_of_the_object(
     assert_eq!(launched.status.provider_id, format!("aws:///us-west-2a/i-0{name}"));
     assert_eq!(apply_planned().await, launched, "what is not said is not removed");
     remove(place, cluster, name).await;
+    assert_eq!(apply_planned().await.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+    let ended = NodeClaim { metadata: whittle_api::ObjectMeta { finalizers: Vec::new(), ..mirror(&claim).metadata }, ..mirror(&claim) };
+    cluster.apply_mirror(place.cluster(), &ended).await.expect("a mirror can be written");
+    let left = claim_object(place, cluster, name).await.expect("nobody has deleted it");
+    assert!(left.metadata.finalizers.is_empty(), "what came with its creation too");
+    remove(place, cluster, name).await;
 }
 
 async fn remove(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Mirrors), name: &str) {
