@@ -17,13 +17,19 @@ use whittle_units::{ClusterName, Fnv1a, SignedDuration, Timestamp};
 const EVENT_SPAN: SignedDuration = SignedDuration::from_mins(2);
 /// The API server's limit of an event's message, in bytes.
 const MESSAGE_MAX: usize = 1024;
+/// The reason of events about pods that a plan leaves out.
+const FAILED_SCHEDULING: &str = "FailedScheduling";
+/// The part of an event's name that is its object's.
+const NAME_MAX: usize = 236;
 /// The namespace of events about cluster-scoped objects, as in Kubernetes itself.
 const EVENT_NAMESPACE: &str = "default";
 /// Keys kept per execution environment; beyond this all are dropped, and some events may be published twice.
 const PUBLISHED_MAX: usize = 10_000;
 
 fn key(event: &ClusterEvent) -> String {
-    format!("{}/{}/{}/{}", event.kind, event.namespace, event.name, event.reason)
+    // Why a pod is not scheduled is said anew by every plan, in the same words or in others.
+    let message = if event.reason == FAILED_SCHEDULING { "" } else { &event.message };
+    format!("{}/{}/{}/{}/{message}", event.kind, event.namespace, event.name, event.reason)
 }
 
 /// The event's name: the same for repeated events of a span, so that the API server refuses the second.
@@ -32,7 +38,9 @@ fn event_name(event: &ClusterEvent, now: Timestamp) -> String {
     let mut hash = Fnv1a::default();
     hash.write(key(event).as_bytes());
     hash.write(&span.to_be_bytes());
-    format!("{}.{:016x}", event.name, hash.finish())
+    // Together with the hash it is a name of at most 253 characters, of which none is a dot at its end.
+    let name = event.name.get(..NAME_MAX).unwrap_or(&event.name).trim_end_matches(['.', '-']);
+    format!("{name}.{:016x}", hash.finish())
 }
 
 fn truncate(message: &str) -> &str {
@@ -205,6 +213,11 @@ mod tests {
         assert_eq!(event_name(&event("Evicted"), at(1200)), event_name(&event("Evicted"), at(1319)));
         assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Evicted"), at(1320)));
         assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Nominated"), at(1200)));
+        let another = ClusterEvent { message: "for another reason".to_owned(), ..event("Evicted") };
+        assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&another, at(1200)), "which is news");
+        let long = ClusterEvent { name: format!("{}.tail", "a".repeat(235)), ..event("Evicted") };
+        let name = event_name(&long, at(1200));
+        assert!(name.len() <= 253 && !name.contains(".."), "{name}");
     }
 
     #[test]

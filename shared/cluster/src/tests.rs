@@ -132,6 +132,21 @@ impl Clock for OneMinuteLeft {
     }
 }
 
+/// That of one that ends in half a second.
+struct AMomentLeft;
+
+impl Clock for AMomentLeft {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+    fn deadline(&self) -> Deadline {
+        Deadline(Timestamp::now() + SignedDuration::from_millis(500))
+    }
+    fn unique(&self) -> String {
+        String::new()
+    }
+}
+
 fn clusters(access: &Arc<Access>) -> Clusters<Shared> {
     Clusters::new(Shared(Arc::clone(access)), ConvertOptions::new(Purpose::OnRead), Arc::new(OneMinuteLeft))
 }
@@ -379,4 +394,31 @@ async fn what_was_written_as_v1beta1_is_written_so_where_v1_refuses_it_and_nothi
     let denied = Server::answering(|_, _| Status(403, 0));
     let refused = clusters(&access_to(&[&denied.url])).write_node_pool_status(&"demo".into(), &pool).await;
     assert!(refused.is_err() && denied.request_count() == 1, "a denied write is not repeated");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_in_time_is_named_and_asked_again_later() {
+    let slow = Server::answering(|_, _| {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        DONE
+    });
+    let clusters = clusters(&access_to(&[&slow.url])).with_clock(Arc::new(AMomentLeft));
+    let begun = std::time::Instant::now();
+    let error = clusters.read(&"demo".into(), Scope::Pods, Some("n1")).await.expect_err("there is no answer in time");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(2), "it is not waited for beyond the deadline");
+    assert!(error.to_string().contains("no response within"), "{error}");
+    assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
+}
+
+#[tokio::test]
+async fn an_item_that_is_null_hides_no_other() {
+    let list =
+        |items: &'static str| Server::answering(move |_, _| Body("", format!(r#"{{"metadata":{{}},"items":{items}}}"#).into_bytes()));
+    let server = list(r#"[null,{"metadata":{"name":"a"}},3,null]"#);
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("a list");
+    assert_eq!(objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(objects.unreadable.len(), 3, "the others are known to be there");
+    let server = list("null");
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("a list");
+    assert!(objects.pods.is_empty() && objects.unreadable.is_empty());
 }

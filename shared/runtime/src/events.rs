@@ -149,7 +149,7 @@ fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     decoded.work = own;
     for WorkItem { work, message_ids } in others {
         let doorbell = match work {
-            Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::sweep(cluster)),
+            Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: false }),
             work => work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone())),
         };
         decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids }));
