@@ -4,7 +4,7 @@ use super::World;
 use crate::story::LineKind;
 use jiff::{SignedDuration, Timestamp};
 use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, LeftNodes, Revision, Uninstall};
 use whittle_ec2::instance::Instance;
@@ -147,6 +147,10 @@ impl World {
         let class = node.metadata.label(labels::EC2_NODE_CLASS).unwrap_or_default().to_owned();
         object.spec.node_class_ref =
             NodeClassReference { group: labels::AWS_DOMAIN.to_owned(), kind: Ec2NodeClass::KIND.to_owned(), name: class };
+        let pool = node.metadata.label(labels::NODE_POOL).unwrap_or_default();
+        if let Some(pool) = self.cluster.objects.get::<NodePool>(pool) {
+            object.spec.expire_after.clone_from(&pool.spec.template.spec.expire_after);
+        }
         object.status.provider_id = machine.instance.provider_id().as_str().to_owned();
         object.status.node_name.clone_from(&node.metadata.name);
         self.cluster.objects.create(object, now);
