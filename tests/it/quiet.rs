@@ -9,10 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use whittle_api::{OwnerReference, labels};
+use whittle_claims::{Event, Machine};
 use whittle_cluster::Clusters;
+use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, Clock, Settings, concurrently};
-use whittle_sim::{Function, SimPorts, Simulation, World, WorldOptions};
-use whittle_testkit::NoFunctions;
+use whittle_sim::{Function, SimPorts};
+use whittle_testkit::{
+    NoFunctions, TestWorld, after, begun, default_spec, instance_of, machine, node_class_reference, planned, pool_owner,
+};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::kubernetes::{CRDS, TestAccess, apply, client, clusters_at, kubectl};
@@ -24,6 +29,8 @@ const PODS_PER_NODE: usize = 2;
 const HEARTBEAT_MINUTES: usize = 5;
 /// Minutes that are measured; another number by `WHITTLE_QUIET_MINUTES`.
 const MINUTES: usize = 6;
+/// Minutes in which NodeClaims are written, and everything is seen.
+const SETTLED: usize = 8;
 /// What is kept is too old from then on.
 const KEPT_UNTIL: usize = 119;
 /// SPECIFICATION P24, in bytes.
@@ -67,15 +74,15 @@ impl Wire {
 }
 
 /// A Node as a kubelet of EKS writes it: with its labels, and the images that it has.
-fn node(number: usize) -> Value {
-    let name = format!("ip-10-0-{}-{}.ec2.internal", number / 250, number % 250);
-    let zone = ["a", "b", "c"][number % 3];
+fn node(number: usize, machine: &Machine) -> Value {
+    let (name, zone, id) = (name_of(number), &machine.zone, machine.instance_id.as_str());
     let labels = json!({
-        "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/instance-type": "m7i.2xlarge", "beta.kubernetes.io/os": "linux",
-        "failure-domain.beta.kubernetes.io/region": "us-west-2", "failure-domain.beta.kubernetes.io/zone": format!("us-west-2{zone}"),
+        "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/instance-type": machine.instance_type, "beta.kubernetes.io/os": "linux",
+        "failure-domain.beta.kubernetes.io/region": "us-west-2", "failure-domain.beta.kubernetes.io/zone": zone,
         "k8s.io/cloud-provider-aws": "0123456789abcdef0123456789abcdef", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "m7i.2xlarge", "topology.ebs.csi.aws.com/zone": format!("us-west-2{zone}"),
-        "topology.k8s.aws/zone-id": "usw2-az1", "topology.kubernetes.io/region": "us-west-2", "topology.kubernetes.io/zone": format!("us-west-2{zone}"),
+        "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": machine.instance_type, "topology.ebs.csi.aws.com/zone": zone,
+        "topology.k8s.aws/zone-id": "usw2-az1", "karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default", "karpenter.sh/capacity-type": "spot",
+        "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true", "topology.kubernetes.io/region": "us-west-2", "topology.kubernetes.io/zone": zone,
     });
     let images: Vec<Value> = (0..20)
         .map(|image| {
@@ -86,11 +93,11 @@ fn node(number: usize) -> Value {
         .collect();
     json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": {
+        "metadata": {"name": name, "labels": labels, "finalizers": ["karpenter.sh/termination"], "annotations": {
             "alpha.kubernetes.io/provided-node-ip": format!("10.0.{}.{}", number / 250, number % 250),
-            "csi.volume.kubernetes.io/nodeid": format!("{{\"ebs.csi.aws.com\":\"i-{number:017x}\"}}"),
+            "csi.volume.kubernetes.io/nodeid": format!("{{\"ebs.csi.aws.com\":\"{id}\"}}"),
             "volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
-        "spec": {"providerID": format!("aws:///us-west-2{zone}/i-{number:017x}")},
+        "spec": {"providerID": machine.provider_id.as_str()},
         "status": {
             "addresses": [{"type": "InternalIP", "address": format!("10.0.{}.{}", number / 250, number % 250)}, {"type": "Hostname", "address": name}],
             "capacity": {"cpu": "8", "memory": "32Gi", "pods": "58", "ephemeral-storage": "80Gi"},
@@ -102,6 +109,30 @@ fn node(number: usize) -> Value {
                 "systemUUID": format!("{number:032x}")},
         },
     })
+}
+
+fn name_of(number: usize) -> String {
+    format!("ip-10-0-{}-{}.ec2.internal", number / 250, number % 250)
+}
+
+/// A machine of EC2's that runs for a claim, and the claim in the table.
+fn claimed(world: &TestWorld, pool_uid: &str, number: usize) -> Machine {
+    let mut machine = Machine { zone: format!("us-west-2{}", ["a", "b", "c"][number % 3]), ..machine("i-1") };
+    machine.instance_type = "m5.2xlarge".to_owned();
+    machine.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
+    let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
+    let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    machine.instance_id = world.start_machine(Instance { tags, ..instance_of(&machine) });
+    machine.provider_id = format!("aws:///{}/{}", machine.zone, machine.instance_id.as_str()).as_str().into();
+    let mut claim = planned(&format!("default-{number:05}"), default_spec());
+    claim.key.cluster = ClusterName::new("test");
+    claim.spec.node_pool = "default".to_owned();
+    claim.spec.node_class = node_class_reference("default");
+    claim.spec.owner = OwnerReference { uid: pool_uid.into(), ..pool_owner() };
+    let joined = Event::NodeJoined { node_name: name_of(number) };
+    let events = [begun("batch"), Event::FleetAnswered(machine.clone()), joined, Event::NodeReady];
+    world.store(&after(&claim, &events, FixedClock::new().now()));
+    machine
 }
 
 fn conditions(minute: usize) -> Value {
@@ -119,7 +150,7 @@ fn conditions(minute: usize) -> Value {
 }
 
 fn pod(number: usize) -> Value {
-    let node = node(number / PODS_PER_NODE)["metadata"]["name"].clone();
+    let node = name_of(number / PODS_PER_NODE);
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("web-{number}"), "namespace": "default", "labels": {"app": "web"}},
            "spec": {"nodeName": node, "containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "2"}}}]}})
 }
@@ -136,7 +167,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn start() -> Option<Self> {
+    async fn start(world: &TestWorld) -> Option<Self> {
         let plane = plane_with("")?;
         for crd in CRDS {
             apply(&plane, crd);
@@ -145,6 +176,7 @@ impl Stage {
         apply(&plane, POOL);
         // Which a controller makes otherwise.
         let _ = kubectl(&plane, &["create", "serviceaccount", "default"]);
+        let pool = kubectl(&plane, &["get", "nodepool", "default", "-o", "jsonpath={.metadata.uid}"]);
         let client = client(&plane, plane.token()).await;
         let (nodes, pods) = (api_of(&client, "Node"), api_of(&client, "Pod"));
         let create = async |api: &Api<DynamicObject>, objects: Vec<Value>| {
@@ -152,7 +184,7 @@ impl Stage {
             let created = concurrently(objects.iter().map(|object| async { api.create(&PostParams::default(), object).await })).await;
             created.into_iter().for_each(|created| drop(created.unwrap()));
         };
-        create(&nodes, (0..NODES).map(node).collect()).await;
+        create(&nodes, (0..NODES).map(|number| node(number, &claimed(world, &pool, number))).collect()).await;
         create(&pods, (0..NODES * PODS_PER_NODE).map(pod).collect()).await;
         Some(Self { plane, client })
     }
@@ -162,7 +194,7 @@ impl Stage {
         let nodes = api_of(&self.client, "Node");
         let patch = Patch::Strategic(json!({"status": {"conditions": conditions(minute)}}));
         let due = (0..NODES).filter(|number| number % HEARTBEAT_MINUTES == minute % HEARTBEAT_MINUTES);
-        let names: Vec<String> = due.map(|number| node(number)["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+        let names: Vec<String> = due.map(name_of).collect();
         let written = concurrently(names.iter().map(|name| async { nodes.patch_status(name, &PatchParams::default(), &patch).await }));
         written.await.into_iter().for_each(|written| drop(written.unwrap()));
     }
@@ -192,7 +224,7 @@ impl Functions {
                 _ => whittle_sweep::tick(ports, settings, name).await,
             };
             let report = report.expect("nothing is in its way");
-            if *function == Function::Consolidate && (3..KEPT_UNTIL).contains(&minute) {
+            if *function == Function::Consolidate && (SETTLED..KEPT_UNTIL).contains(&minute) {
                 assert_eq!(report.counted("rested"), 1, "minute {minute}: {report}");
             }
         }
@@ -206,31 +238,25 @@ impl Functions {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_cluster_of_a_thousand_nodes_costs_little() {
-    let Some(stage) = Stage::start().await else { return };
+    let name = ClusterName::new("test");
+    let world = TestWorld::with_functions("test", FixedClock::new().now(), Arc::new(NoFunctions));
+    let Some(stage) = Stage::start(&world).await else { return };
     let wire = Wire::default();
     let address = wire.to(stage.plane.server()).await;
     let functions = [Function::Schedule, Function::Consolidate, Function::Sweep, Function::Refresh];
     assert!(functions.iter().all(|function| groups().contains_key(function)));
     let clusters = functions.map(|function| (function, clusters_at(&stage.plane, &address, &stage.plane.token_of(function.name()))));
-    let name = ClusterName::new("test");
-    let region = WorldOptions {
-        seed: 1,
-        cluster: name.clone(),
-        region: "us-west-2".into(),
-        kubernetes_version: "1.33".to_owned(),
-        start: FixedClock::new().now(),
-    };
-    let cloud = Simulation::new(World::new(&region), Arc::new(NoFunctions)).ports();
+    let cloud = world.ports();
     let functions = Functions { clusters: clusters.into(), cloud, name };
     let minutes = std::env::var("WHITTLE_QUIET_MINUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(MINUTES);
     // What is new to the first ticks is written by them.
-    for minute in 0..3 {
+    for minute in 0..SETTLED {
         functions.tick(minute).await;
     }
     let (lists, bytes) = (functions.whole_lists(), wire.bytes());
-    println!("whole lists by function: {lists:?}; {bytes} bytes in the first three minutes");
+    println!("whole lists by function: {lists:?}; {bytes} bytes in the first minutes");
     let mut before = bytes;
-    for minute in 3..3 + minutes {
+    for minute in SETTLED..SETTLED + minutes {
         stage.beat(minute).await;
         functions.tick(minute).await;
         println!("minute {minute}: {} bytes", wire.bytes() - before);
@@ -238,7 +264,7 @@ async fn a_quiet_cluster_of_a_thousand_nodes_costs_little() {
     }
     let per_minute = (wire.bytes() - bytes) / minutes as u64;
     println!("{per_minute} bytes a minute; whole lists by function: {:?}", functions.whole_lists());
-    if minutes + 3 <= KEPT_UNTIL {
+    if minutes + SETTLED <= KEPT_UNTIL {
         assert_eq!(functions.whole_lists(), lists, "nothing is listed again within two hours");
     }
     assert!(per_minute <= PER_MINUTE_MAX, "{per_minute}");

@@ -230,7 +230,7 @@ fn what_a_queue_would_drop_is_not_sent_and_what_failed_is_sent_again() {
     ring(100, "demo").unwrap();
     ring(400, "demo").unwrap();
     ring(400, "other").unwrap();
-    ring(500, "demo").unwrap();
+    ring(750, "demo").unwrap();
     let ids = wire.bodies().into_iter().map(|body| serde_json::from_str::<Value>(&body).unwrap()["MessageDeduplicationId"].clone());
     let ids: Vec<Value> = ids.collect();
     assert_eq!((&ids[0], ids.len()), (&ids[1], 4), "{ids:?}");
