@@ -27,8 +27,8 @@ const NODES: usize = 1_000;
 const PODS_PER_NODE: usize = 2;
 /// A kubelet writes its Node this often, though only the time of its heartbeat is new.
 const HEARTBEAT_MINUTES: usize = 5;
-/// Minutes that are measured; another number by `WHITTLE_QUIET_MINUTES`.
-const MINUTES: usize = 6;
+/// Minutes that are measured: in as many, each function asks for the metadata of Nodes once. Another number by `WHITTLE_QUIET_MINUTES`.
+const MINUTES: usize = 10;
 /// Minutes in which NodeClaims are written, and everything is seen.
 const SETTLED: usize = 8;
 /// What is kept is too old from then on.
@@ -117,7 +117,7 @@ fn name_of(number: usize) -> String {
 
 /// A machine of EC2's that runs for a claim, and the claim in the table.
 fn claimed(world: &TestWorld, pool_uid: &str, number: usize) -> Machine {
-    let mut machine = Machine { zone: format!("us-west-2{}", ["a", "b", "c"][number % 3]), ..machine("i-1") };
+    let mut machine = Machine { zone: format!("us-west-2{}", ["a", "b", "c"][number % 3]), ..machine(&format!("i-{number:017x}")) };
     machine.instance_type = "m5.2xlarge".to_owned();
     machine.labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
     let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, "test")];
@@ -128,7 +128,7 @@ fn claimed(world: &TestWorld, pool_uid: &str, number: usize) -> Machine {
     claim.key.cluster = ClusterName::new("test");
     claim.spec.node_pool = "default".to_owned();
     claim.spec.node_class = node_class_reference("default");
-    claim.spec.owner = OwnerReference { uid: pool_uid.into(), ..pool_owner() };
+    claim.spec.owner = OwnerReference { api_version: "karpenter.sh/v1".into(), uid: pool_uid.into(), ..pool_owner() };
     let joined = Event::NodeJoined { node_name: name_of(number) };
     let events = [begun("batch"), Event::FleetAnswered(machine.clone()), joined, Event::NodeReady];
     world.store(&after(&claim, &events, FixedClock::new().now()));
