@@ -27,8 +27,10 @@ const NODES: usize = 1_000;
 const PODS_PER_NODE: usize = 2;
 /// A kubelet writes its Node this often, though only the time of its heartbeat is new.
 const HEARTBEAT_MINUTES: usize = 5;
-/// Minutes that are measured: in as many, each function asks for the metadata of Nodes once. Another number by `WHITTLE_QUIET_MINUTES`.
-const MINUTES: usize = 10;
+/// `ClassRefreshMinutes` of the template.
+const REFRESH_MINUTES: usize = 5;
+/// Minutes that are measured: in as many, each function asks for the metadata of Nodes once, and Events are repeated. Another number by `WHITTLE_QUIET_MINUTES`.
+const MINUTES: usize = 15;
 /// Minutes in which NodeClaims are written, and everything is seen.
 const SETTLED: usize = 8;
 /// What is kept is too old from then on.
@@ -213,6 +215,9 @@ impl Functions {
         let begun = FixedClock::new();
         let clock = FixedClock { now: begun.now.checked_add(SignedDuration::from_mins(minute as i64)).unwrap(), ..begun };
         for (function, clusters) in &self.clusters {
+            if *function == Function::Refresh && !minute.is_multiple_of(REFRESH_MINUTES) {
+                continue;
+            }
             let cluster = &clusters.with_clock(Arc::new(clock));
             let cloud = &self.cloud;
             let ports = Adapters { store: cloud, cloud, cluster, queues: cloud, clock: &clock };

@@ -15,7 +15,7 @@ use whittle_testkit::{NoFunctions, TestWorld, after, default_spec, instance_of, 
 use whittle_tests::clock::FixedClock;
 use whittle_units::{ClusterName, SignedDuration};
 
-/// A world with an empty node, whose `consolidateAfter` is six minutes. Nodes are kept for two hours, their metadata for ten minutes.
+/// A world with an empty node, whose `consolidateAfter` is six minutes. Nodes are kept for two hours, their metadata for a quarter of an hour.
 struct Scene {
     world: TestWorld,
     cluster: ClusterName,
@@ -124,16 +124,16 @@ fn no_command_follows_from_what_only_old_nodes_show() {
     scene.world.change::<Node>("n", |node| {
         node.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     });
-    let rested = (0..15).filter(|_| scene.rests()).count();
+    let rested = (0..20).filter(|_| scene.rests()).count();
     assert!(rested > 0 && !scene.proposes(), "{rested}");
     scene.world.change::<Node>("n", |node| {
         node.metadata.annotations.remove(labels::DO_NOT_DISRUPT);
     });
-    assert!((0..12).any(|_| !scene.rests() && scene.proposes()), "what is new shows within ten minutes");
+    assert!((0..17).any(|_| !scene.rests() && scene.proposes()), "what is new shows within a quarter of an hour");
 }
 
 #[test]
-fn a_node_that_a_user_deletes_is_found_by_a_bell_at_once_and_by_ticks_in_ten_minutes() {
+fn a_node_that_a_user_deletes_is_found_by_a_bell_at_once_and_by_ticks_in_a_quarter_of_an_hour() {
     let delete = |scene: &mut Scene| {
         (0..3).for_each(|_| drop(scene.sweeps()));
         let now = scene.world.world().now();
@@ -141,8 +141,8 @@ fn a_node_that_a_user_deletes_is_found_by_a_bell_at_once_and_by_ticks_in_ten_min
     };
     let mut by_ticks = Scene::new();
     delete(&mut by_ticks);
-    let ticks = (0..12).take_while(|_| by_ticks.sweeps().decisions.is_empty() && by_ticks.deletion().is_none()).count();
-    assert!((1..=10).contains(&ticks), "{ticks}");
+    let ticks = (0..17).take_while(|_| by_ticks.sweeps().decisions.is_empty() && by_ticks.deletion().is_none()).count();
+    assert!((1..=15).contains(&ticks), "{ticks}");
     assert_eq!(by_ticks.deletion(), Some(DeletionReason::Requested));
 
     let mut by_bell = Scene::new();

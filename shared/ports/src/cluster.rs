@@ -116,7 +116,7 @@ pub fn kept_for(nodes: usize) -> SignedDuration {
 /// How long their metadata are taken for granted, in which a deletion shows, or that a user forbids a disruption.
 #[must_use]
 pub fn confirmed_for(nodes: usize) -> SignedDuration {
-    kept_for(nodes) / 12
+    kept_for(nodes) / 8
 }
 
 /// Reads a cluster.
@@ -223,6 +223,6 @@ mod tests {
         let minutes = SignedDuration::from_mins;
         assert!(kept_for(8) < minutes(1) && kept_for(9) > minutes(1), "each tick of a small cluster reads all");
         assert_eq!([kept_for(0), kept_for(500), kept_for(1_000), kept_for(usize::MAX)], [0, 60, 120, 120].map(minutes));
-        assert_eq!([confirmed_for(100), confirmed_for(1_000), confirmed_for(usize::MAX)], [1, 10, 10].map(minutes));
+        assert_eq!([confirmed_for(200), confirmed_for(1_000), confirmed_for(usize::MAX)], [3, 15, 15].map(minutes));
     }
 }
