@@ -2,7 +2,7 @@
 
 use crate::compare::{Findings, SweepInput, nodes_of};
 use std::collections::BTreeSet;
-use whittle_api::labels;
+use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{Claim, NodeClassRecord};
 use whittle_ec2::instance::Instance;
 use whittle_units::{SignedDuration, Timestamp};
@@ -46,7 +46,11 @@ pub(crate) fn find_left(input: &SweepInput<'_>, out: &mut Findings) {
             out.demote.push(claim.key.name.clone());
         }
         let registered = nodes_of(claim, input.objects).into_iter().filter(|node| claim.node_name() == Some(node.metadata.name.as_str()));
-        let reserved = registered.filter(|node| node.metadata.label(labels::CAPACITY_TYPE) == Some(labels::CAPACITY_RESERVED));
+        // A claim of a restored table may have given its Node the one label and not taken the other.
+        let is_reserved = |meta: &ObjectMeta| {
+            meta.label(labels::CAPACITY_TYPE) == Some(labels::CAPACITY_RESERVED) || meta.label(labels::RESERVATION_ID).is_some()
+        };
+        let reserved = registered.filter(|node| is_reserved(&node.metadata));
         out.demote_nodes.extend(reserved.map(|node| node.metadata.name.clone()));
     }
 }

@@ -133,6 +133,10 @@ impl<A: ClusterAccess> Clusters<A> {
                 (all, kept.version, [kept.seen_at, kept.confirmed_at])
             });
         let Some((nodes, version, [seen_at, confirmed_at])) = kept else { return Ok(None) };
+        // One that has stopped, or is on its way out, is not quiet: it may serve again, and counts in budgets.
+        if !nodes.items.iter().all(Node::serves) {
+            return Ok(None);
+        }
         let count = nodes.items.len();
         if !is_younger(seen_at, now, kept_for(count)) {
             return Ok(None);

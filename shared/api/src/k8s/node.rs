@@ -1,5 +1,6 @@
 //! Nodes and taints.
 
+use crate::conditions;
 use crate::meta::{Condition, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,6 +14,14 @@ pub struct Node {
     pub status: NodeStatus,
 }
 super::kind!(Node, "v1", "Node", "nodes", false, crate::protobuf::NODE);
+
+impl Node {
+    /// Whether it is ready for pods and is to stay.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        conditions::is_true(&self.status.conditions, conditions::READY) && !self.metadata.is_deleting()
+    }
+}
 
 /// What a server answers that is asked for the metadata of Nodes alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

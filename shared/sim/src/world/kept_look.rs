@@ -45,7 +45,8 @@ impl World {
 
     /// Whether a look is kept that is not too old.
     pub(crate) fn keeps_look(&self, caller: Option<Function>, scope: Scope) -> bool {
-        let kept = self.history.looks.get(&(caller, scope));
+        let is_quiet = |kept: &&KeptLook| kept.objects.unreadable.is_empty() && kept.objects.nodes.iter().all(Node::serves);
+        let kept = self.history.looks.get(&(caller, scope)).filter(is_quiet);
         kept.is_some_and(|kept| self.now().duration_since(kept.at) < kept_for(self.nodes_that_count(kept)))
     }
 
