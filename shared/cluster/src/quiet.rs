@@ -90,16 +90,20 @@ impl<A: ClusterAccess> Clusters<A> {
         })
     }
 
+    /// A look that fails may have been told of pods already, which nobody tells again: what is kept would seem to be up to date.
+    pub(crate) async fn forget_seldom(&self, cluster: &ClusterName) {
+        *self.keeper.of(cluster).seldom.lock().await = None;
+    }
+
     /// Keeps what was read at this time for quiet looks.
-    pub(crate) async fn keep_seldom(&self, cluster: &ClusterName, seen_at: Timestamp, read: &ClusterObjects) -> Result<(), ClusterError> {
-        let endpoint = self.endpoint(cluster).await?;
+    pub(crate) async fn keep_seldom(&self, cluster: &ClusterName, seen_at: Timestamp, read: &ClusterObjects) {
+        let Ok(endpoint) = self.endpoint(cluster).await else { return };
         let volumes = read.volume_claims.len() + read.volumes.len() + read.volume_attachments.len() + read.csi_nodes.len();
         let others = read.daemon_sets.len() + read.namespaces.len() + read.priority_classes.len() + read.storage_classes.len();
         // What cannot be read may be mended at any time.
         let is_kept = read.unreadable.is_empty() && self.keeper.admits(cluster, "seldom", volumes + others);
         let seldom = is_kept.then(|| Seldom { objects: Arc::new(read.clone()), seen_at, endpoint });
         *self.keeper.of(cluster).seldom.lock().await = seldom;
-        Ok(())
     }
 
     /// Everything that a decision needs, where what is kept will do.

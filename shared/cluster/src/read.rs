@@ -330,8 +330,9 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_all(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let looked_at = self.clock.now();
+        self.forget_seldom(cluster).await;
         let (nodes, seldom, often) = try_join!(self.followed::<Node>(cluster), self.read_seldom(cluster), self.read_often(cluster))?;
-        self.keep_seldom(cluster, looked_at, &seldom).await?;
+        self.keep_seldom(cluster, looked_at, &seldom).await;
         Ok(together(nodes, seldom, often.objects))
     }
 

@@ -117,30 +117,15 @@ impl ClusterAccess for Shared {
     }
 }
 
-/// The clock of an invocation with a minute left.
-struct OneMinuteLeft;
+/// The clock of an invocation with this much time left.
+struct Left(SignedDuration);
 
-impl Clock for OneMinuteLeft {
+impl Clock for Left {
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
     fn deadline(&self) -> Deadline {
-        Deadline(Timestamp::now() + SignedDuration::from_mins(1))
-    }
-    fn unique(&self) -> String {
-        String::new()
-    }
-}
-
-/// That of one that ends in half a second.
-struct AMomentLeft;
-
-impl Clock for AMomentLeft {
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-    fn deadline(&self) -> Deadline {
-        Deadline(Timestamp::now() + SignedDuration::from_millis(500))
+        Deadline(Timestamp::now() + self.0)
     }
     fn unique(&self) -> String {
         String::new()
@@ -148,7 +133,7 @@ impl Clock for AMomentLeft {
 }
 
 fn clusters(access: &Arc<Access>) -> Clusters<Shared> {
-    Clusters::new(Shared(Arc::clone(access)), ConvertOptions::new(Purpose::OnRead), Arc::new(OneMinuteLeft))
+    Clusters::new(Shared(Arc::clone(access)), ConvertOptions::new(Purpose::OnRead), Arc::new(Left(SignedDuration::from_mins(1))))
 }
 
 fn access_to(urls: &[&str]) -> Arc<Access> {
@@ -401,7 +386,7 @@ async fn a_server_that_does_not_answer_in_time_is_named_and_asked_again_later() 
     // Connections wait in its backlog.
     let slow = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!("http://{}", slow.local_addr().expect("it is bound"));
-    let clusters = clusters(&access_to(&[&url])).with_clock(Arc::new(AMomentLeft));
+    let clusters = clusters(&access_to(&[&url])).with_clock(Arc::new(Left(SignedDuration::from_millis(500))));
     let begun = std::time::Instant::now();
     let error = clusters.read(&"demo".into(), Scope::Pods, Some("n1")).await.expect_err("there is no answer in time");
     assert!(begun.elapsed() < std::time::Duration::from_secs(2), "it is not waited for beyond the deadline");
