@@ -188,9 +188,14 @@ fn legacy_errors(document: &Document) -> Vec<FieldError> {
     let mut errors = validate::document(api_version, kind, document.value());
     errors.extend(document.repeated_keys());
     if errors.is_empty() {
-        errors.extend(document.object().err());
+        errors.extend(document.object().err().map(unconvertible));
     }
     errors
+}
+
+/// A server accepts it, and nobody can read it: the versions before v1 say of fewer fields what they may hold.
+fn unconvertible(error: FieldError) -> FieldError {
+    FieldError { message: format!("it cannot be converted to v1: {}", error.message), ..error }
 }
 
 /// An object from before v1, as v1.
@@ -282,7 +287,7 @@ fn find(converted: &Converted, old: &Object) -> Result<Conversion, FieldError> {
     // Conversions speak of objects without their namespaces.
     let old_title = format!("{} {name:?}", old.type_meta().1);
     if let Some(error) = converted.errors.iter().find(|error| error.object == old_title) {
-        return Err(FieldError::new(FieldPath::of(&error.field), format!("it cannot be converted to v1: {}", error.message)));
+        return Err(unconvertible(FieldError::new(FieldPath::of(&error.field), error.message.clone())));
     }
     let found = converted.objects.iter().find(|object| target(object) == (kind, name.clone()));
     let Some((object, value)) = found.and_then(|object| Some((object.clone(), object.to_json()?))) else {

@@ -145,9 +145,9 @@ pub fn is_namespaced(kind: &str) -> bool {
     NAMES.iter().any(|names| names.kind == kind && names.namespaced)
 }
 
-/// Whether a kind has the scale subresource.
-pub(crate) fn is_scalable(kind: &str) -> bool {
-    NAMES.iter().any(|names| names.kind == kind && names.scale.is_some())
+/// Whether a kind has the scale subresource: in the version that is stored.
+pub(crate) fn is_scalable(kind: &Kind) -> bool {
+    kind.status.is_some() && NAMES.iter().any(|names| names.kind == kind.kind && names.scale.is_some())
 }
 
 fn definition(stored: &Kind, versions: &[&Kind], names: &Names) -> Value {

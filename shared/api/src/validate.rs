@@ -125,7 +125,7 @@ fn body(known: &Kind, value: &Value, errors: &mut Vec<FieldError>) {
             let mut spec = spec.clone();
             apply_defaults(&known.spec, &mut spec);
             check(&known.spec, &spec, &path, errors);
-            if !spec.is_object() && crd::is_scalable(known.kind) {
+            if !spec.is_object() && crd::is_scalable(known) {
                 let message = "the number of replicas is looked for here, and finds no object";
                 errors.push(FieldError::new(path.key("replicas"), message));
             }

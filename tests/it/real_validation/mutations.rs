@@ -12,31 +12,44 @@ pub(super) struct Case {
     pub(super) manifest: Value,
 }
 
-/// The definition of one kind, as it is applied.
-pub(super) struct Definition(pub(super) Value);
+/// The definition of one kind, as it is applied, and which of its versions is meant.
+pub(super) struct Definition {
+    applied: Value,
+    version: usize,
+}
 
 impl Definition {
     /// Without the fields that a version keeps for the other one: the server knows and refuses them, the command does not know them, as no
     /// server with Karpenter's own definitions does.
-    pub(super) fn of_one_version(mut definition: Value) -> Self {
-        without_kept(&mut definition);
-        Self(definition)
+    pub(super) fn each_version(mut applied: Value) -> Vec<Self> {
+        without_kept(&mut applied);
+        let versions = applied["spec"]["versions"].as_array().map_or(0, Vec::len);
+        (0..versions).map(|version| Self { applied: applied.clone(), version }).collect()
     }
 
     pub(super) fn kind(&self) -> &str {
-        self.0["spec"]["names"]["kind"].as_str().expect("a definition names its kind")
+        self.applied["spec"]["names"]["kind"].as_str().expect("a definition names its kind")
+    }
+
+    /// As objects name it, as in `karpenter.sh/v1`.
+    pub(super) fn api_version(&self) -> String {
+        let word = |value: &Value| value.as_str().expect("a definition is complete").to_owned();
+        format!("{}/{}", word(&self.applied["spec"]["group"]), word(&self.version()["name"]))
+    }
+
+    fn version(&self) -> &Value {
+        &self.applied["spec"]["versions"][self.version]
     }
 
     /// The path of its objects below `/apis`, as in `karpenter.sh/v1/nodepools`.
     pub(super) fn resource(&self) -> String {
-        let spec = &self.0["spec"];
-        let word = |value: &Value| value.as_str().expect("a definition is complete").to_owned();
+        let spec = &self.applied["spec"];
         let namespace = if spec["scope"] == "Namespaced" { "namespaces/default/" } else { "" };
-        format!("{}/{}/{namespace}{}", word(&spec["group"]), word(&spec["versions"][0]["name"]), word(&spec["names"]["plural"]))
+        format!("{}/{namespace}{}", self.api_version(), spec["names"]["plural"].as_str().expect("a definition is complete"))
     }
 
     pub(super) fn schema(&self) -> &Value {
-        &self.0["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        &self.version()["schema"]["openAPIV3Schema"]
     }
 }
 
