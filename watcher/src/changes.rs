@@ -1,10 +1,10 @@
-//! Which changes of pods and nodes ring.
+//! Which changes of pods, nodes and NodeClaims ring.
 //!
 //! A watch reports every change of an object, and a list all objects again. What rings is what somebody has to look at: a pod that has
 //! become unschedulable or waits for another reason than before, a node that has joined, has changed before it was ready for pods, is being
-//! deleted, or is gone.
+//! deleted, or is gone, a NodeClaim that somebody deletes.
 
-use crate::objects::{Node, NodeState, Pod, PodState};
+use crate::objects::{Node, NodeClaim, NodeState, Pod, PodState};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::LookKind;
 
@@ -44,23 +44,22 @@ impl<S> Seen<S> {
         self.known.insert(uid, state)
     }
 
-    fn forget(&mut self, uid: &str) {
-        self.known.remove(uid);
+    /// The state in which it was known last.
+    fn forget(&mut self, uid: &str) -> Option<S> {
         if let Some(listed) = &mut self.listed {
             listed.remove(uid);
         }
+        self.known.remove(uid)
     }
 
     fn begin_list(&mut self) {
         self.listed = Some(BTreeSet::new());
     }
 
-    /// How many objects the list lacks, which are forgotten.
-    fn end_list(&mut self) -> usize {
-        let Some(listed) = self.listed.take() else { return 0 };
-        let before = self.known.len();
-        self.known.retain(|uid, _| listed.contains(uid));
-        before - self.known.len()
+    /// The objects that the list lacks, which are forgotten.
+    fn end_list(&mut self) -> Vec<S> {
+        let Some(listed) = self.listed.take() else { return Vec::new() };
+        self.known.extract_if(.., |uid, _| !listed.contains(uid)).map(|(_, state)| state).collect()
     }
 }
 
@@ -98,8 +97,8 @@ impl PodChanges {
                     return Some(LookKind::Pods);
                 }
             }
-            Change::Gone(pod) => self.seen.forget(&pod.uid),
-            Change::ListEnds => drop(self.seen.end_list()),
+            Change::Gone(pod) => _ = self.seen.forget(&pod.uid),
+            Change::ListEnds => _ = self.seen.end_list(),
         }
         None
     }
@@ -127,8 +126,28 @@ impl NodeChanges {
                 self.0.forget(&node.uid);
                 Some(LookKind::Deletions)
             }
-            Change::ListEnds => (self.0.end_list() > 0).then_some(LookKind::Deletions),
+            Change::ListEnds => (!self.0.end_list().is_empty()).then_some(LookKind::Deletions),
         }
+    }
+}
+
+/// All NodeClaims, and of each whether it is being deleted.
+#[derive(Debug, Default)]
+pub struct NodeClaimChanges(Seen<bool>);
+
+impl NodeClaimChanges {
+    /// What a change of a NodeClaim rings: its deletion, once. Its machine is then to be ended.
+    pub fn take(&mut self, change: Change<NodeClaim>) -> Option<LookKind> {
+        let is_deleted = match change {
+            Change::ListBegins => {
+                self.0.begin_list();
+                false
+            }
+            Change::Present(claim) => self.0.replace(claim.uid, claim.is_deleting) != Some(true) && claim.is_deleting,
+            Change::Gone(claim) => self.0.forget(&claim.uid) == Some(false),
+            Change::ListEnds => self.0.end_list().contains(&false),
+        };
+        is_deleted.then_some(LookKind::Deletions)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The watcher: a pod in the cluster that watches pods without a node, and nodes, and tells the relay when there is something to look
+//! The watcher: a pod in the cluster that watches pods without a node, nodes and NodeClaims, and tells the relay when there is something to look
 //! at. It decides nothing and writes nothing in the cluster.
 //!
 //! Pure: [`changes`] says which change rings, [`bells`] when the relay is told. Around them: [`post`] signs and sends, [`settings`] reads

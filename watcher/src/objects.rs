@@ -1,7 +1,7 @@
-//! Pods and nodes, slim: the fields that decide whether a change rings. An object that lacks or distorts any of them is still read.
+//! Pods, nodes and NodeClaims, slim: the fields that decide whether a change rings. An object that lacks or distorts any of them is still read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Object, PartialObjectMeta};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -35,7 +35,14 @@ pub struct Node {
     pub conditions: Vec<Condition>,
 }
 
-/// A condition of either.
+/// A NodeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeClaim {
+    pub uid: String,
+    pub is_deleting: bool,
+}
+
+/// A condition of a pod or a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Condition {
@@ -98,6 +105,9 @@ pub type WirePod = Object<Ignored, WirePodStatus>;
 /// A node on the wire.
 pub type WireNode = Object<WireNodeSpec, WireNodeStatus>;
 
+/// A NodeClaim on the wire: its metadata alone.
+pub type WireNodeClaim = PartialObjectMeta<DynamicObject>;
+
 /// Any value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ignored {}
@@ -138,6 +148,11 @@ pub fn nodes() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Node"), "nodes")
 }
 
+/// NodeClaims as a resource of the API.
+pub fn node_claims() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodeClaim"), "nodeclaims")
+}
+
 fn uid(metadata: &ObjectMeta) -> String {
     metadata.uid.clone().unwrap_or_default()
 }
@@ -166,5 +181,11 @@ impl From<WireNode> for Node {
             resources: status.allocatable.unwrap_or_default().into_keys().collect(),
             conditions: status.conditions.unwrap_or_default(),
         }
+    }
+}
+
+impl From<WireNodeClaim> for NodeClaim {
+    fn from(wire: WireNodeClaim) -> Self {
+        Self { uid: uid(&wire.metadata), is_deleting: wire.metadata.deletion_timestamp.is_some() }
     }
 }

@@ -1,9 +1,9 @@
 //! The loop of the watcher: watches in, posts out.
 
 use crate::bells::{Bells, Failure, Jitter, Next};
-use crate::changes::{Change, NodeChanges, PodChanges};
+use crate::changes::{Change, NodeChanges, NodeClaimChanges, PodChanges};
 use crate::health::{self, Ready};
-use crate::objects::{self, WireNode, WirePod};
+use crate::objects::{self, WireNode, WireNodeClaim, WirePod};
 use crate::post::{PostError, Poster};
 use anyhow::Context;
 use futures::future::BoxFuture;
@@ -49,8 +49,10 @@ pub async fn run(client: kube::Client, poster: Poster, listen: std::net::SocketA
 struct Watcher {
     pods: BoxStream<'static, Result<Change<objects::Pod>, WatchError>>,
     nodes: BoxStream<'static, Result<Change<objects::Node>, WatchError>>,
+    node_claims: BoxStream<'static, Result<Change<objects::NodeClaim>, WatchError>>,
     pod_changes: PodChanges,
     node_changes: NodeChanges,
+    node_claim_changes: NodeClaimChanges,
     bells: Bells,
     poster: Arc<Poster>,
     /// Which of the first lists are complete: of pods, of nodes.
@@ -61,13 +63,16 @@ struct Watcher {
 impl Watcher {
     fn new(client: kube::Client, poster: Poster, ready: Ready) -> Self {
         let pods: Api<WirePod> = Api::all_with(client.clone(), &objects::pods());
-        let nodes: Api<WireNode> = Api::all_with(client, &objects::nodes());
+        let nodes: Api<WireNode> = Api::all_with(client.clone(), &objects::nodes());
+        let node_claims: Api<WireNodeClaim> = Api::all_with(client, &objects::node_claims());
         let unbound = watcher::Config::default().fields(UNBOUND);
         Self {
             pods: watcher(pods, unbound).default_backoff().map(|event| event.map(change)).boxed(),
             nodes: watcher(nodes, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
+            node_claims: watcher(node_claims, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
             pod_changes: PodChanges::default(),
             node_changes: NodeChanges::default(),
+            node_claim_changes: NodeClaimChanges::default(),
             bells: Bells::default(),
             poster: Arc::new(poster),
             listed: (false, false),
@@ -94,6 +99,7 @@ impl Watcher {
                 }
                 Some(change) = self.pods.next() => self.take_pod(change),
                 Some(change) = self.nodes.next() => self.take_node(change),
+                Some(change) = self.node_claims.next() => self.take_node_claim(change),
                 () = some_sleep(wait) => {}
             }
         }
@@ -141,6 +147,19 @@ impl Watcher {
                 self.ring(rung);
             }
             Err(error) => tracing::warn!(error = %chain(&error), "the watch of nodes failed, and is repeated"),
+        }
+    }
+
+    /// The watcher is ready without NodeClaims: a cluster may lack their definition for now, and a role of an earlier release their rights.
+    fn take_node_claim(&mut self, change: Result<Change<objects::NodeClaim>, WatchError>) {
+        match change {
+            Ok(change) => {
+                let rung = self.node_claim_changes.take(change);
+                self.ring(rung);
+            }
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "the watch of NodeClaims failed, and is repeated: ticks find what is deleted")
+            }
         }
     }
 

@@ -21,7 +21,7 @@ pub enum LookKind {
     Pods,
     /// Nodes that have joined, or have changed before they were ready for pods.
     Nodes,
-    /// Nodes that somebody deletes, or that are gone.
+    /// Nodes that somebody deletes, or that are gone, and NodeClaims that somebody deletes.
     Deletions,
 }
 

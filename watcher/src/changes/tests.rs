@@ -173,3 +173,34 @@ fn objects_on_the_wire_are_read_with_what_is_missing_or_unknown() {
     assert!(read.is_initialized && read.is_deleting);
     assert_eq!((read.taints.len(), read.resources), (1, vec!["cpu".to_owned(), "memory".to_owned()]));
 }
+
+#[test]
+fn a_node_claim_rings_once_when_somebody_deletes_it() {
+    let claim = |is_deleting| NodeClaim { uid: "a".to_owned(), is_deleting };
+    let check = |changes: &[(Change<NodeClaim>, bool)]| {
+        let mut claims = NodeClaimChanges::default();
+        for (number, (change, rings)) in changes.iter().enumerate() {
+            assert_eq!(claims.take(change.clone()), rings.then_some(LookKind::Deletions), "change {number}: {change:?}");
+        }
+    };
+    check(&[
+        (Change::Present(claim(false)), false),
+        (Change::Present(claim(false)), false),
+        (Change::Present(claim(true)), true),
+        (Change::Present(claim(true)), false),
+        (Change::Gone(claim(true)), false),
+    ]);
+    // Without a finalizer it is gone at once.
+    check(&[(Change::Present(claim(false)), false), (Change::Gone(claim(false)), true)]);
+    // Deleted while nobody watched.
+    check(&[
+        (Change::Present(claim(false)), false),
+        (Change::ListBegins, false),
+        (Change::ListEnds, true),
+        (Change::ListBegins, false),
+        (Change::Present(claim(true)), true),
+        (Change::ListEnds, false),
+        (Change::ListBegins, false),
+        (Change::ListEnds, false),
+    ]);
+}
