@@ -23,6 +23,8 @@ rights! {
 
 /// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB; the API server's own bound is 3 MB.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
+/// What an answer tells of a refusal.
+const QUOTED_CHARS_MAX: usize = 200;
 /// A webhook is called before a deletion is stored, so that whoever looks at once sees nothing yet.
 const DELETION_DELAY: SignedDuration = SignedDuration::from_secs(1);
 
@@ -156,7 +158,7 @@ pub async fn handle<P: Rights>(
             if refusal == Refusal::OldPath {
                 tracing::warn!(%refusal, "request from a webhook of an earlier release");
             }
-            return Ok((message(refusal.status(), &refusal.to_string()), report));
+            return Ok((message(refusal.status(), &shortened(refusal.to_string())), report));
         }
     };
     let mut all_sent = true;
@@ -187,6 +189,14 @@ pub async fn handle<P: Rights>(
     }
     let response = verdict.failed.filter(|_| !all_sent).unwrap_or(verdict.response);
     Ok((response, report))
+}
+
+/// A refusal's text without most of what it quotes: that may be as large as a request.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 fn message(status: u16, text: &str) -> Response {
@@ -231,7 +241,7 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
     match request.resource.resource.as_str() {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
-        "nodes" if request.operation == "DELETE" => {
+        "nodes" | "nodeclaims" if request.operation == "DELETE" => {
             Some(Ring { delay: DELETION_DELAY, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
         }
         "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),

@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use whittle_claims::LookKind;
 use whittle_ports::QueueError;
@@ -153,10 +154,13 @@ fn a_signed_caller_is_restricted_to_its_clusters() {
 }
 
 #[test]
-fn the_deletion_of_a_node_is_looked_at_once_it_is_stored() {
-    let body = br#"{"request": {"uid": "u", "resource": {"resource": "nodes"}, "operation": "DELETE", "oldObject": {}}}"#;
-    let verdict = ask(&format!("/{DEMO}/demo"), body, None).unwrap();
-    assert_eq!(verdict.rings, [Ring { delay: SignedDuration::from_secs(1), ..Ring::now(Doorbell::sweep("demo".into())) }]);
+fn a_deletion_is_looked_at_once_it_is_stored() {
+    for resource in ["nodes", "nodeclaims"] {
+        let request = serde_json::json!({"uid": "u", "resource": {"resource": resource}, "operation": "DELETE", "oldObject": {}});
+        let verdict = ask(&format!("/{DEMO}/demo"), serde_json::json!({"request": request}).to_string().as_bytes(), None).unwrap();
+        let ring = Ring { delay: SignedDuration::from_secs(1), ..Ring::now(Doorbell::sweep("demo".into())) };
+        assert_eq!(verdict.rings, [ring], "{resource}");
+    }
 }
 
 #[test]
@@ -324,4 +328,57 @@ fn a_doorbell_of_nodes_that_was_not_sent_covers_nothing() {
         let (_, report) = handled_after(&recent, request, 1);
         assert_eq!(report.counted("rung"), 1, "the queue of plans leaves out repetitions itself, and a watcher posts once a second");
     }
+}
+
+/// Whoever has recorded a post may send it again for a minute: a queue makes no more of it than of the events of a busy minute.
+#[test]
+fn a_replayed_post_is_few_messages_and_one_where_the_queue_has_no_delay() {
+    let kinds = [LookKind::Pods];
+    let recorded = serde_json::to_vec(&Look { seen: Some("4711".to_owned()), ..Look::new("demo".into(), now(), kinds) }).unwrap();
+    let (mut delayed, mut undelayed, mut taken) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for millis in (0..600_000).step_by(50) {
+        let at = now() + SignedDuration::from_millis(millis);
+        let request = Request { path: "/demo", body: &recorded, signed_by: Some(WATCHER), alias: Some("demo") };
+        let Ok(verdict) = decide(&settings(), request, at) else { continue };
+        taken += 1;
+        for ring in verdict.rings {
+            let seen = ring.seen.expect("it says what was seen");
+            delayed.insert(ring.doorbell.deduplication_id_of(&seen, whittle_claims::PLAN_DELAY, at));
+            undelayed.insert(ring.doorbell.deduplication_id_of(&seen, SignedDuration::ZERO, at));
+        }
+    }
+    assert_eq!((taken, undelayed.len()), (1_201, 1), "for a minute");
+    let windows = 60_000 / (whittle_claims::PLAN_DELAY * 3 / 4).as_millis() + 1;
+    assert!(i128::try_from(delayed.len()).unwrap() <= windows, "{} of {windows}", delayed.len());
+}
+
+/// A flood rings nothing, is counted, and no answer, which a log may have, repeats what was sent.
+#[test]
+fn a_flood_of_what_is_refused_rings_nothing_and_is_never_told_in_full() {
+    let text = serde_json::Value::from("x".repeat(60_000)).to_string();
+    let of_text = |field: &str| format!(r#"{{"version":1,"cluster":{text},"{field}":{text}}}"#);
+    let (path, odd_path) = (format!("/{DEMO}/demo"), format!("/{}/demo", "0".repeat(60_000)));
+    let bodies = [text.clone(), of_text("kinds"), of_text("sentAt"), "[".repeat(60_000), "\u{0}".repeat(60_000), "{}".to_owned()];
+    let mut refused = 0;
+    for body in bodies.iter().cycle().take(300) {
+        for (path, signed_by, alias) in [(&*path, None, None), ("/demo", Some(WATCHER), Some("demo")), ("/demo", Some(WATCHER), None)] {
+            refused += check_refused(Request { path, body: body.as_bytes(), signed_by, alias });
+        }
+        refused += check_refused(Request { path: &odd_path, body: body.as_bytes(), signed_by: None, alias: None });
+    }
+    assert_eq!(refused, 1_200);
+}
+
+fn check_refused(request: Request<'_>) -> u64 {
+    let queues = Room(Mutex::default(), 1_000);
+    let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &Fixed };
+    let (settings, recent) = (settings(), Recent::new());
+    let mut handling = std::pin::pin!(handle(ports, &settings, &recent, request));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(outcome) = handling.as_mut().poll(&mut context) else { panic!("nothing waits here") };
+    let (response, report) = outcome.expect("a refusal is an answer");
+    assert!((400..500).contains(&response.status), "{}", response.status);
+    assert!(response.body.len() < 500, "{} bytes of answer", response.body.len());
+    assert!(queues.0.lock().unwrap().is_empty());
+    report.counted("refused")
 }
