@@ -33,6 +33,9 @@ pub struct Args {
     /// What happens to the nodes
     #[arg(long, value_enum, default_value_t = Nodes::Drain)]
     pub nodes: Nodes,
+    /// The same as `--nodes hand-over`: Karpenter, started again, finds its nodes and NodeClaims as it left them
+    #[arg(long, conflicts_with = "nodes")]
+    pub keep_nodes: bool,
     /// Execute; without it, only show what would be done
     #[arg(long)]
     pub yes: bool,
@@ -61,6 +64,7 @@ pub enum Nodes {
 /// What the function is asked.
 fn request(args: &Args) -> String {
     let nodes = match args.nodes {
+        _ if args.keep_nodes => LeftNodes::HandOver,
         Nodes::Drain => LeftNodes::Drain,
         Nodes::Keep => LeftNodes::Keep,
         Nodes::HandOver => LeftNodes::HandOver,

@@ -6,6 +6,7 @@ fn args(change: impl FnOnce(&mut Args)) -> Args {
         stack: "whittle".into(),
         function: Some("whittle-Sweep".into()),
         nodes: Nodes::Drain,
+        keep_nodes: false,
         yes: false,
         print: false,
         region: None,
@@ -48,8 +49,9 @@ fn without_yes_it_is_a_dry_run() {
         args.nodes = Nodes::Keep;
     });
     assert_eq!(request(&sure), r#"{"uninstall":{"cluster":"prod","nodes":"keep","dryRun":false}}"#);
-    let back = args(|args| args.nodes = Nodes::HandOver);
-    assert_eq!(request(&back), r#"{"uninstall":{"cluster":"prod","nodes":"handOver","dryRun":true}}"#);
+    for back in [args(|args| args.nodes = Nodes::HandOver), args(|args| args.keep_nodes = true)] {
+        assert_eq!(request(&back), r#"{"uninstall":{"cluster":"prod","nodes":"handOver","dryRun":true}}"#);
+    }
 }
 
 #[test]
