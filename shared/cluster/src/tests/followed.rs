@@ -7,14 +7,62 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use whittle_api::ClusterObjects;
+use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_ports::{ClusterReader, Scope};
 
-/// Name and version of each pod.
+/// Name and version of each object.
 type Seen = BTreeSet<(String, String)>;
 
-#[derive(Default)]
+/// A kind that is followed: its collection, an object of it with this metadata and a number by chance, and its objects in a look.
+#[derive(Clone, Copy)]
+struct FollowedKind {
+    path: &'static str,
+    object: fn(Value, u64) -> Value,
+    found: fn(&ClusterObjects) -> Vec<&ObjectMeta>,
+}
+
+const PODS: FollowedKind = FollowedKind {
+    path: "/api/v1/pods",
+    object: |metadata, number| {
+        let node = if number == 0 { "" } else { "n" };
+        json!({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Pending"}})
+    },
+    found: |objects| objects.pods.iter().map(|pod| &pod.metadata).collect(),
+};
+
+const OTHERS: [FollowedKind; 4] = [
+    FollowedKind {
+        path: "/api/v1/nodes",
+        object: |metadata, number| json!({"metadata": metadata, "spec": {"unschedulable": number == 0}}),
+        found: |objects| objects.nodes.iter().map(|node| &node.metadata).collect(),
+    },
+    FollowedKind {
+        path: "/apis/policy/v1/poddisruptionbudgets",
+        object: |metadata, number| json!({"metadata": metadata, "status": {"disruptionsAllowed": number}}),
+        found: |objects| objects.disruption_budgets.iter().map(|budget| &budget.metadata).collect(),
+    },
+    FollowedKind {
+        path: "/apis/storage.k8s.io/v1/csinodes",
+        object: |metadata, number| json!({"metadata": metadata, "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": "i-1", "allocatable": {"count": number}}]}}),
+        found: |objects| objects.csi_nodes.iter().map(|node| &node.metadata).collect(),
+    },
+    FollowedKind {
+        path: "/apis/karpenter.sh/v1/nodeclaims",
+        object: |metadata, number| {
+            // One of three was written as v1beta1, which has no group.
+            let group = if number == 0 { Value::Null } else { "karpenter.k8s.aws".into() };
+            let mut class = json!({"kind": "EC2NodeClass", "name": "default"});
+            if !group.is_null() {
+                class["group"] = group;
+            }
+            json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": {"requirements": [], "nodeClassRef": class}})
+        },
+        found: |objects| objects.node_claims.iter().map(|claim| &claim.metadata).collect(),
+    },
+];
+
 struct Pods {
+    kind: FollowedKind,
     version: u64,
     by_name: BTreeMap<String, Value>,
     history: Vec<(u64, &'static str, Value)>,
@@ -32,6 +80,10 @@ struct Pods {
     says: Option<&'static str>,
     /// The server does not know how many objects there are.
     counts_nothing: bool,
+    /// There are Nodes, which do not change, and all other kinds are served without objects.
+    has_nodes: bool,
+    /// The collection whose lists fail, after what else was asked for at the same time was answered.
+    refuses: Option<&'static str>,
     random: u64,
     whole_lists: usize,
 }
@@ -47,10 +99,10 @@ impl Pods {
         self.version += 1 + self.random(3);
         let name = format!("p{}", self.random(12));
         let version = self.version.to_string();
-        let node = if self.random(3) == 0 { "" } else { "n" };
+        let number = self.random(3);
         let metadata = json!({"name": name, "namespace": "a", "resourceVersion": version, "labels": {"at": version}});
         let labels = if self.random(10) == 0 { json!([]) } else { metadata["labels"].clone() };
-        let mut pod = json!({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Pending"}});
+        let mut pod = (self.kind.object)(metadata, number);
         pod["metadata"]["labels"] = labels;
         let kind = match (self.by_name.contains_key(&name), self.random(4)) {
             (true, 0) => "DELETED",
@@ -85,10 +137,30 @@ struct History(Arc<Mutex<Pods>>);
 
 impl History {
     fn start(seed: u64) -> (Self, String) {
+        Self::start_with(PODS, seed)
+    }
+
+    /// A server that has objects of this kind alone.
+    fn start_with(kind: FollowedKind, seed: u64) -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let mut pods = Pods { random: seed, version: 100, ..Pods::default() };
-        pods.states.insert(0, Seen::new());
+        let mut pods = Pods {
+            kind,
+            version: 100,
+            by_name: BTreeMap::new(),
+            history: Vec::new(),
+            states: BTreeMap::from([(0, Seen::new())]),
+            compacted: 0,
+            lag: 0,
+            is_busy: false,
+            is_down: false,
+            says: None,
+            counts_nothing: false,
+            has_nodes: false,
+            refuses: None,
+            random: seed,
+            whole_lists: 0,
+        };
         (0..20).for_each(|_| pods.change());
         let history = Self(Arc::new(Mutex::new(pods)));
         let served = history.clone();
@@ -113,12 +185,22 @@ impl History {
             return;
         }
         let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-        let body = match path.strip_prefix("/api/v1/pods?") {
+        let kind = self.pods().kind;
+        let body = match path.strip_prefix(kind.path).and_then(|rest| rest.strip_prefix('?')) {
             Some(query) if query.contains("watch=true") => return self.watch(stream, query),
             Some(query) => self.list(query),
-            None => None,
+            None if self.pods().refuses.is_some_and(|refused| path.starts_with(refused)) => {
+                std::thread::sleep(Duration::from_millis(300)); // tidy: allow(sleep), because other requests are to be answered before
+                None
+            }
+            None if self.pods().has_nodes && path.contains("watch=true") => {
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+                return std::thread::sleep(Duration::from_secs(1)); // tidy: allow(sleep), because a watch stays open
+            }
+            None => self.pods().has_nodes.then(|| unchanging(&path)),
         };
-        let (code, body) = body.map_or((404, "{}".to_owned()), |body| (200, body.to_string()));
+        let missing = if self.pods().refuses.is_some() { 403 } else { 404 };
+        let (code, body) = body.map_or((missing, "{}".to_owned()), |body| (200, body.to_string()));
         let _ = write!(stream, "HTTP/1.1 {code} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
     }
 
@@ -176,9 +258,27 @@ impl History {
     }
 }
 
+/// The list of a kind whose objects do not change: there are twenty Nodes.
+fn unchanging(path: &str) -> Value {
+    let node = |number: usize| {
+        let metadata = json!({"name": format!("n{number}"), "uid": format!("u{number}"), "resourceVersion": "7"});
+        json!({"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    let all = if path.starts_with("/api/v1/nodes?") { 20 } else { 0 };
+    let is_counted = path.ends_with("?limit=1") && all > 0;
+    let items: Vec<Value> = (0..if is_counted { 1 } else { all }).map(node).collect();
+    let left = if is_counted { (all - 1).into() } else { Value::Null };
+    let token = if is_counted { "next" } else { "" };
+    json!({"metadata": {"resourceVersion": "100", "continue": token, "remainingItemCount": left}, "items": items})
+}
+
 fn seen(objects: &ClusterObjects) -> Seen {
+    seen_of(PODS, objects)
+}
+
+fn seen_of(kind: FollowedKind, objects: &ClusterObjects) -> Seen {
     let odd = objects.unreadable.iter().map(|odd| &odd.metadata);
-    let all = objects.pods.iter().map(|pod| &pod.metadata).chain(odd);
+    let all = (kind.found)(objects).into_iter().chain(odd);
     all.map(|meta| (meta.name.clone(), meta.resource_version.clone())).collect()
 }
 
@@ -188,24 +288,35 @@ async fn look(clusters: &crate::Clusters<super::Shared>) -> ClusterObjects {
 
 #[tokio::test]
 async fn what_is_kept_is_what_a_whole_list_says_at_some_time_of_the_look() {
+    check_against_whole_lists(PODS, 0..12).await;
+}
+
+#[tokio::test]
+async fn so_it_is_of_every_other_kind_that_is_followed() {
+    for kind in OTHERS {
+        check_against_whole_lists(kind, 0..6).await;
+    }
+}
+
+async fn check_against_whole_lists(kind: FollowedKind, seeds: std::ops::Range<u64>) {
     let (mut looks, mut whole) = (0, 0);
-    for seed in 0..12 {
-        let (history, url) = History::start(seed);
+    for seed in seeds {
+        let (history, url) = History::start_with(kind, seed);
         let clusters = clusters(&access_to(&[&url]));
         history.pods().is_busy = seed % 2 == 0;
         for _ in 0..12 {
             let changes = history.pods().random(6);
             (0..changes).for_each(|_| history.pods().change());
             let from = history.pods().version;
-            let found = seen(&look(&clusters).await);
+            let found = seen_of(kind, &look(&clusters).await);
             let pods = history.pods();
             let mut then = pods.states.range(..=from).next_back().into_iter().chain(pods.states.range(from..));
-            assert!(then.any(|(_, state)| *state == found), "seed {seed}: {found:?}");
+            assert!(then.any(|(_, state)| *state == found), "{}, seed {seed}: {found:?}", kind.path);
             looks += 1;
         }
         whole += history.pods().whole_lists;
     }
-    assert!(whole * 4 < looks, "{whole} of {looks} looks read the whole list");
+    assert!(whole * 4 < looks, "{}: {whole} of {looks} looks read the whole list", kind.path);
 }
 
 #[tokio::test]
@@ -287,4 +398,22 @@ async fn another_endpoint_is_another_cluster() {
     assert_eq!(seen(&look(&clusters).await), second.pods().seen());
     assert_eq!(seen(&look(&clusters).await), second.pods().seen());
     assert_eq!((first.pods().whole_lists, second.pods().whole_lists > 0), (1, true), "nothing of the first is caught up with the second");
+}
+
+/// The look that failed was told of the change, and nobody is told of it again.
+#[tokio::test]
+async fn after_a_look_that_failed_nothing_is_quiet_until_another_has_succeeded() {
+    let (history, url) = History::start(5);
+    history.pods().has_nodes = true;
+    let clusters = clusters(&access_to(&[&url]));
+    let quiet = async || clusters.read_kept(&"demo".into(), Scope::All).await.expect("the server answers");
+    look(&clusters).await;
+    assert!(quiet().await.is_some(), "nothing has changed");
+    history.pods().change();
+    history.pods().refuses = Some("/api/v1/namespaces");
+    clusters.read(&"demo".into(), Scope::All, None).await.expect_err("namespaces cannot be listed");
+    history.pods().refuses = None;
+    assert!(quiet().await.is_none(), "DaemonSets, volumes and the like may be others");
+    let newest = seen(&look(&clusters).await);
+    assert_eq!(quiet().await.map(|objects| seen(&objects)), Some(newest));
 }
