@@ -5,6 +5,7 @@
 pub mod account;
 pub mod clock;
 pub mod dynamo;
+pub mod etcd;
 pub mod fake_aws;
 pub mod kubernetes;
 pub mod wire;

@@ -90,6 +90,12 @@ impl ControlPlane {
         self.variable("CP_SERVER")
     }
 
+    /// The address of its etcd, as in `http://127.0.0.1:40002`.
+    #[must_use]
+    pub fn etcd(&self) -> &str {
+        self.variable("CP_ETCD")
+    }
+
     /// A bearer token with all permissions.
     #[must_use]
     pub fn token(&self) -> &str {
