@@ -67,6 +67,12 @@ pub(crate) fn list(kind: &str, objects: impl Iterator<Item = Vec<u8>>, token: &s
     [b"k8s\0", &envelope.0[..]].concat()
 }
 
+/// An object as an API server stores it.
+pub(crate) fn stored(kind: &str, object: &[u8]) -> Vec<u8> {
+    let envelope = Message::default().message(1, texts(&[(1, "v1"), (2, kind)])).bytes(2, object).text(3, "").text(4, "");
+    [b"k8s\0", &envelope.0[..]].concat()
+}
+
 fn metadata(name: &str, namespace: &str, number: usize) -> Message {
     let uid = format!("{number:08x}-1111-4222-8333-{number:012x}");
     texts(&[(1, name), (3, namespace), (4, ""), (5, &uid), (6, &(9_000_000 + number).to_string())]).number(7, 1).message(8, time(number))
@@ -116,26 +122,37 @@ fn condition(kind: &str, status: &str, number: usize) -> Message {
     texts(&[(1, kind), (2, status)]).message(3, Message::default()).message(4, time(number)).text(5, "").text(6, "").number(7, 1)
 }
 
+/// The namespace and the name of a pod.
+pub(crate) fn pod_name(number: usize) -> (String, String) {
+    (format!("namespace-{:02}", number / 5_000), format!("{}-{number:05x}", owner_name(number)))
+}
+
+fn owner_name(number: usize) -> String {
+    format!("app-{:03}-{:010x}", number / 1_000, 4_711 + number / 1_000)
+}
+
 /// A pod of one of a hundred Deployments, running on a node of its own kind.
 pub(crate) fn pod(number: usize) -> Vec<u8> {
+    pod_with(number, "payments")
+}
+
+/// The same with another value of a label.
+pub(crate) fn pod_with(number: usize, team: &str) -> Vec<u8> {
     let app = format!("app-{:03}", number / 1_000);
-    let owner_name = format!("{app}-{:010x}", 4_711 + number / 1_000);
+    let owner_name = owner_name(number);
     let owner_uid = format!("{:08x}-9999-4222-8333-000000000000", number / 1_000);
     let owner = texts(&[(1, "ReplicaSet"), (3, &owner_name), (4, &owner_uid), (5, "apps/v1")]).number(6, 1).number(7, 1);
     let hash = format!("{:010x}", 4_711 + number / 1_000);
-    let labels = [
-        ("app.kubernetes.io/name", app.as_str()),
-        ("app.kubernetes.io/part-of", "shop"),
-        ("pod-template-hash", &hash),
-        ("team", "payments"),
-    ];
+    let labels =
+        [("app.kubernetes.io/name", app.as_str()), ("app.kubernetes.io/part-of", "shop"), ("pod-template-hash", &hash), ("team", team)];
     let annotations = [
         ("prometheus.io/scrape", "true"),
         ("prometheus.io/port", "8080"),
         ("kubectl.kubernetes.io/restartedAt", "2026-11-25T10:00:00Z"),
         ("checksum/config", "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"),
     ];
-    let metadata = metadata(&format!("{owner_name}-{number:05x}"), &format!("namespace-{:02}", number / 5_000), number)
+    let (namespace, name) = pod_name(number);
+    let metadata = metadata(&name, &namespace, number)
         .text(2, &format!("{owner_name}-"))
         .entries(11, &labels)
         .entries(12, &annotations)
@@ -205,7 +222,7 @@ fn pod_status(number: usize) -> Message {
         .message(16, texts(&[(1, &address)]))
 }
 
-fn node_name(number: usize) -> String {
+pub(crate) fn node_name(number: usize) -> String {
     format!("ip-10-{}-{}-{}.us-west-2.compute.internal", number / 65_536, number / 256 % 256, number % 256)
 }
 
