@@ -19,8 +19,9 @@ use whittle_units::ClusterName;
 /// A watch that tells nothing for so long has told what it knows. Servers send known changes at once, and learn of new ones within
 /// milliseconds.
 const SILENCE: Duration = Duration::from_millis(50);
-/// How long changes are waited for that are known to be missing.
+/// How long changes are waited for that are known to be missing: at least, and for each object that a whole list would have to be read of.
 const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE_FOR_EACH: Duration = Duration::from_micros(25);
 
 /// All objects of a kind.
 pub(crate) struct All<T> {
@@ -129,7 +130,7 @@ impl<A: ClusterAccess> Clusters<A> {
             return Err("the API server's version is older than that of the last look".to_owned());
         }
         let mut changes = Changes::since(kept.version);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PATIENCE + PATIENCE_FOR_EACH * u32::try_from(kept.len()).unwrap_or(u32::MAX);
         while !changes.is_complete(newest, awaited.as_ref()) {
             match tokio::time::timeout(SILENCE, watch.next()).await {
                 Ok(Ok(Some(change))) => kept.pool.during(|| note::<K, T>(&mut changes, &change))?,

@@ -17,7 +17,7 @@ use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{Clock, ClusterAccess, ClusterError};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// The longest that a request may take. A page of 1,000 pods takes well under a second.
+/// The longest that a request may take. A page of 2,500 pods takes well under a second.
 const REQUEST_MAX: Duration = Duration::from_secs(20);
 /// How long a cached token is used. EKS accepts it for 14 minutes, and it must outlive the invocation that takes it.
 const TOKEN_VALID_FOR: SignedDuration = SignedDuration::from_mins(8);

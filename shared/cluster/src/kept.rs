@@ -16,12 +16,11 @@ use whittle_api::manifest::Object;
 use whittle_api::{ClusterObjects, ObjectMeta, Pool, Shared, Unreadable, protobuf};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours. Two functions
-/// look at a quiet cluster: each kind is listed once an hour.
-const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(2);
-
 /// An object whose changes are followed.
 pub(crate) trait Followed: Clone + Send + Sync + 'static {
+    /// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours. Two functions
+    /// at most look at a kind of a quiet cluster, where nothing else is said: it is listed once an hour.
+    const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(2);
     /// What was seen this long ago is listed again instead of followed: a watch would tell more than a compressed list has.
     const FOLLOWED_FOR: Option<SignedDuration> = None;
     /// The field selector of those that have to be exact before anything is decided.
@@ -122,6 +121,9 @@ impl Followed for CsiNode {
 
 /// NodeClaims, in the version in which each was written.
 impl Followed for Object {
+    /// Three functions look at them.
+    const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(3);
+
     fn meta(&self) -> &ObjectMeta {
         match self {
             Self::NodeClaim(claim) => claim.meta(),
@@ -265,7 +267,7 @@ impl<T: Followed> Kept<T> {
     /// Whether a watch from here is worth it.
     pub(crate) fn can_be_followed(&self, now: Timestamp, endpoint: &str) -> bool {
         let age = |since: Timestamp| now.duration_since(since);
-        let is_fresh = !age(self.listed_at).is_negative() && age(self.listed_at) < LISTED_AGAIN_AFTER;
+        let is_fresh = !age(self.listed_at).is_negative() && age(self.listed_at) < T::LISTED_AGAIN_AFTER;
         self.endpoint == endpoint && is_fresh && T::FOLLOWED_FOR.is_none_or(|longest| age(self.seen_at) < longest)
     }
 

@@ -81,8 +81,13 @@ fn metadata(name: &str, namespace: &str, number: usize) -> Message {
 /// Who wrote which field: about a quarter of an object.
 fn managed_fields(number: usize) -> Vec<Message> {
     let fields = |name: &str| {
-        let path = r#""f:terminationMessagePath":{},"f:terminationMessagePolicy":{},"f:resources":{".":{},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}},"#;
-        format!(r#"{{"f:spec":{{"f:containers":{{"k:{{\"name\":\"{name}\"}}":{{".":{{}},{}}}}}}}}}"#, path.repeat(4))
+        let path = |part: usize| {
+            format!(
+                r#""f:terminationMessagePath{part}":{{}},"f:terminationMessagePolicy{part}":{{}},"f:resources{part}":{{".":{{}},"f:requests":{{".":{{}},"f:cpu":{{}},"f:memory":{{}}}}}}"#
+            )
+        };
+        let paths = [0, 1, 2, 3].map(path).join(",");
+        format!(r#"{{"f:spec":{{"f:containers":{{"k:{{\"name\":\"{name}\"}}":{{".":{{}},{paths}}}}}}}}}"#)
     };
     let entry = |manager: &str| {
         texts(&[(1, manager), (2, "Update"), (3, "v1")])
