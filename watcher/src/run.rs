@@ -7,7 +7,7 @@ use crate::objects::{self, WireNode, WireNodeClaim, WirePod};
 use crate::post::{PostError, Poster};
 use anyhow::Context;
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{BoxStream, Stream, StreamExt};
 use kube::Api;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, watcher::Error as WatchError};
@@ -24,6 +24,8 @@ use whittle_units::Timestamp;
 
 /// Pods that no node has been found for. A pod leaves the watch when it is bound.
 const UNBOUND: &str = "spec.nodeName=,status.phase=Pending";
+/// A cluster may lack NodeClaims for good, and then this is how often it is asked for them.
+const ABSENT_AGAIN: Duration = Duration::from_secs(30);
 /// What is posted when the process is told to stop may take this long; the kubelet waits for the pod's grace period.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -53,6 +55,8 @@ struct Watcher {
     pod_changes: PodChanges,
     node_changes: NodeChanges,
     node_claim_changes: NodeClaimChanges,
+    /// It has been said that NodeClaims cannot be watched.
+    is_missing_told: bool,
     bells: Bells,
     poster: Arc<Poster>,
     /// Which of the first lists are complete: of pods, of nodes.
@@ -69,10 +73,11 @@ impl Watcher {
         Self {
             pods: watcher(pods, unbound).default_backoff().map(|event| event.map(change)).boxed(),
             nodes: watcher(nodes, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
-            node_claims: watcher(node_claims, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
+            node_claims: patient(watcher(node_claims, watcher::Config::default()).map(|event| event.map(change)), ABSENT_AGAIN).boxed(),
             pod_changes: PodChanges::default(),
             node_changes: NodeChanges::default(),
             node_claim_changes: NodeClaimChanges::default(),
+            is_missing_told: false,
             bells: Bells::default(),
             poster: Arc::new(poster),
             listed: (false, false),
@@ -154,11 +159,14 @@ impl Watcher {
     fn take_node_claim(&mut self, change: Result<Change<objects::NodeClaim>, WatchError>) {
         match change {
             Ok(change) => {
+                self.is_missing_told &= change != Change::ListEnds;
                 let rung = self.node_claim_changes.take(change);
                 self.ring(rung);
             }
+            Err(_) if self.is_missing_told => {}
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "the watch of NodeClaims failed, and is repeated: ticks find what is deleted")
+                self.is_missing_told = true;
+                tracing::warn!(error = %chain(&error), "NodeClaims cannot be watched, which is tried again: until then ticks find what is deleted");
             }
         }
     }
@@ -205,6 +213,16 @@ fn change<T, U: From<T>>(event: Event<T>) -> Change<U> {
     }
 }
 
+/// The same with a pause after each error: a watch tries again at once, and whether it waits longer each time is decided by others.
+fn patient<T: Send, E: Send>(stream: impl Stream<Item = Result<T, E>> + Send, pause: Duration) -> impl Stream<Item = Result<T, E>> + Send {
+    stream.then(move |item| async move {
+        if item.is_err() {
+            sleep(pause).await;
+        }
+        item
+    })
+}
+
 /// The output of a future, if there is one; never completes otherwise.
 async fn some<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
     match future {
@@ -232,4 +250,24 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Instant;
+
+    #[tokio::test]
+    async fn what_cannot_be_watched_is_asked_for_now_and_then() {
+        let (asked, begun, pause) = (AtomicUsize::new(0), Instant::now(), Duration::from_millis(20));
+        let failing = futures::stream::repeat_with(|| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err::<(), ()>(())
+        });
+        assert_eq!(patient(failing, pause).take(5).collect::<Vec<_>>().await.len(), 5);
+        assert!(begun.elapsed() >= pause * 5 && asked.load(Ordering::Relaxed) <= 6);
+        let fine = patient(futures::stream::iter((0..1_000).map(Ok::<_, ()>)), Duration::from_secs(60));
+        assert_eq!(fine.collect::<Vec<_>>().await.len(), 1_000, "what is told is told at once");
+    }
 }
