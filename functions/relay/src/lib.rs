@@ -163,12 +163,13 @@ pub async fn handle<P: Rights>(
     };
     let mut all_sent = true;
     for Ring { doorbell, delay, seen, is_gathered } in verdict.rings {
-        let (cluster, now) = (doorbell.cluster().clone(), ports.clock().now());
-        let delay = if is_gathered { recent.delay(&cluster, now) } else { Some(delay) };
-        let Some(delay) = delay else {
+        let (told, now) = (doorbell.clone(), ports.clock().now());
+        let later = if is_gathered { recent.delay(&told, now + delay) } else { Some(SignedDuration::ZERO) };
+        let Some(later) = later else {
             report.count("covered");
             continue;
         };
+        let delay = delay + later;
         let sent = match seen {
             Some(seen) => ports.queues().send_seen(doorbell, &seen).await,
             None => ports.queues().send(doorbell, delay).await,
@@ -177,13 +178,13 @@ pub async fn handle<P: Rights>(
             Ok(()) => {
                 report.count("rung");
                 if is_gathered {
-                    recent.sent(&cluster, now + delay);
+                    recent.sent(&told, now + delay);
                 }
             }
             Err(error) => {
                 all_sent = false;
                 report.count("not_rung");
-                report.decide(ports.clock().now(), DecisionKind::Kept, format!("cluster/{cluster}"), error.to_string());
+                report.decide(ports.clock().now(), DecisionKind::Kept, format!("cluster/{}", told.cluster()), error.to_string());
             }
         }
     }
@@ -242,7 +243,7 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
         "nodes" | "nodeclaims" if request.operation == "DELETE" => {
-            Some(Ring { delay: DELETION_DELAY, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
+            Some(Ring { delay: DELETION_DELAY, is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
         }
         "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),
         "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster, is_tick: false })),

@@ -1,15 +1,23 @@
-//! Which doorbells of Nodes this execution environment sent last: while machines join, their Nodes are written many times a second.
+//! Which doorbells of Nodes and NodeClaims this execution environment sent last: while machines join, their Nodes are written many times
+//! a second, and whoever deletes a NodePool deletes its NodeClaims all at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use whittle_claims::{Doorbell, Function};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// At most one doorbell of a cluster's Nodes is delivered in this time, and none later than this after what it tells of.
+/// At most one of a cluster's doorbells for a function is delivered in this time, and none later than this after what it tells of.
 const EVERY: SignedDuration = SignedDuration::from_secs(1);
 
-/// When the last doorbell of each cluster's Nodes is delivered. An environment that forgets only sends more of them.
+/// When the last doorbell of each cluster for each function is delivered. An environment that forgets only sends more of them.
 #[derive(Debug, Default)]
-pub struct Recent(Mutex<BTreeMap<ClusterName, Timestamp>>);
+pub struct Recent(Mutex<BTreeMap<Key, Timestamp>>);
+
+type Key = (Function, ClusterName);
+
+fn key(doorbell: &Doorbell) -> Key {
+    (doorbell.function(), doorbell.cluster().clone())
+}
 
 impl Recent {
     /// Nothing was sent yet.
@@ -18,23 +26,24 @@ impl Recent {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// How long the doorbell of what happens now is to be delayed; `None` if one that was sent before is delivered after it.
-    pub(crate) fn delay(&self, cluster: &ClusterName, now: Timestamp) -> Option<SignedDuration> {
-        let sent = self.lock().get(cluster).copied();
+    /// How long a doorbell is to be delayed beyond `due`, when it can tell of what happens now; `None` if one that was sent before is
+    /// delivered after that.
+    pub(crate) fn delay(&self, doorbell: &Doorbell, due: Timestamp) -> Option<SignedDuration> {
+        let sent = self.lock().get(&key(doorbell)).copied();
         match sent {
             // A clock that was set back says nothing.
-            Some(delivered) if delivered > now && delivered <= now + EVERY => None,
-            Some(delivered) if delivered > now - EVERY && delivered <= now => Some(EVERY),
+            Some(delivered) if delivered > due && delivered <= due + EVERY => None,
+            Some(delivered) if delivered > due - EVERY && delivered <= due => Some(EVERY),
             _ => Some(SignedDuration::ZERO),
         }
     }
 
     /// A doorbell was sent, and is delivered then.
-    pub(crate) fn sent(&self, cluster: &ClusterName, delivered: Timestamp) {
-        self.lock().insert(cluster.clone(), delivered);
+    pub(crate) fn sent(&self, doorbell: &Doorbell, delivered: Timestamp) {
+        self.lock().insert(key(doorbell), delivered);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterName, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Timestamp>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -45,11 +54,11 @@ mod tests {
 
     /// Of changes at these times in milliseconds: when each doorbell that is sent is delivered.
     fn delivered(changes: &[i64]) -> Vec<i64> {
-        let (recent, cluster) = (Recent::new(), ClusterName::new("demo"));
+        let (recent, doorbell) = (Recent::new(), Doorbell::sweep("demo".into()));
         let at = |milliseconds: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_millis(milliseconds);
         let ring = |change: &i64| {
-            let delay = recent.delay(&cluster, at(*change))?;
-            recent.sent(&cluster, at(*change) + delay);
+            let delay = recent.delay(&doorbell, at(*change))?;
+            recent.sent(&doorbell, at(*change) + delay);
             Some(change + i64::try_from(delay.as_millis()).unwrap())
         };
         changes.iter().filter_map(ring).collect()
@@ -77,9 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn clusters_do_not_hide_each_other() {
+    fn neither_clusters_nor_functions_hide_each_other() {
         let (recent, now) = (Recent::new(), Timestamp::UNIX_EPOCH);
-        recent.sent(&"a".into(), now + EVERY);
-        assert_eq!((recent.delay(&"a".into(), now), recent.delay(&"b".into(), now)), (None, Some(SignedDuration::ZERO)));
+        recent.sent(&Doorbell::sweep("a".into()), now + EVERY);
+        assert_eq!(recent.delay(&Doorbell::sweep("a".into()), now), None);
+        for other in [Doorbell::sweep("b".into()), Doorbell::Register { cluster: "a".into() }] {
+            assert_eq!(recent.delay(&other, now), Some(SignedDuration::ZERO));
+        }
     }
 }

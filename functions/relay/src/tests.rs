@@ -158,7 +158,7 @@ fn a_deletion_is_looked_at_once_it_is_stored() {
     for resource in ["nodes", "nodeclaims"] {
         let request = serde_json::json!({"uid": "u", "resource": {"resource": resource}, "operation": "DELETE", "oldObject": {}});
         let verdict = ask(&format!("/{DEMO}/demo"), serde_json::json!({"request": request}).to_string().as_bytes(), None).unwrap();
-        let ring = Ring { delay: SignedDuration::from_secs(1), ..Ring::now(Doorbell::sweep("demo".into())) };
+        let ring = Ring { delay: SignedDuration::from_secs(1), is_gathered: true, ..Ring::now(Doorbell::sweep("demo".into())) };
         assert_eq!(verdict.rings, [ring], "{resource}");
     }
 }
@@ -254,14 +254,15 @@ impl Queues for Room {
     }
 }
 
-struct Fixed;
+/// A clock that stands.
+struct At(Timestamp);
 
-impl Clock for Fixed {
+impl Clock for At {
     fn now(&self) -> Timestamp {
-        now()
+        self.0
     }
     fn deadline(&self) -> whittle_ports::Deadline {
-        whittle_ports::Deadline(now())
+        whittle_ports::Deadline(self.0)
     }
     fn unique(&self) -> String {
         "unique".to_owned()
@@ -276,7 +277,7 @@ fn handled(request: Request<'_>, room: usize) -> (u16, Report) {
 /// The same in an environment that sent doorbells before.
 fn handled_after(recent: &Recent, request: Request<'_>, room: usize) -> (u16, Report) {
     let queues = Room(Mutex::default(), room);
-    let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &Fixed };
+    let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &At(now()) };
     let settings = settings();
     let mut handling = std::pin::pin!(handle(ports, &settings, recent, request));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -371,7 +372,7 @@ fn a_flood_of_what_is_refused_rings_nothing_and_is_never_told_in_full() {
 
 fn check_refused(request: Request<'_>) -> u64 {
     let queues = Room(Mutex::default(), 1_000);
-    let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &Fixed };
+    let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &At(now()) };
     let (settings, recent) = (settings(), Recent::new());
     let mut handling = std::pin::pin!(handle(ports, &settings, &recent, request));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -381,4 +382,24 @@ fn check_refused(request: Request<'_>) -> u64 {
     assert!(response.body.len() < 500, "{} bytes of answer", response.body.len());
     assert!(queues.0.lock().unwrap().is_empty());
     report.counted("refused")
+}
+
+/// The garbage collector deletes the NodeClaims of a deleted NodePool all at once: each look of `sweep` finds many of them.
+#[test]
+fn many_deletions_are_few_doorbells_and_none_before_it_is_stored() {
+    let (recent, queues) = (Recent::new(), Room(Mutex::default(), 1_000));
+    let path = format!("/{DEMO}/demo");
+    let request = serde_json::json!({"uid": "u", "resource": {"resource": "nodeclaims"}, "operation": "DELETE"});
+    let body = serde_json::json!({"request": request}).to_string().into_bytes();
+    let settings = settings();
+    for millis in 0..3_000 {
+        let clock = At(now() + SignedDuration::from_millis(millis));
+        let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &clock };
+        let request = Request { path: &path, body: &body, signed_by: None, alias: None };
+        let mut handling = std::pin::pin!(handle(ports, &settings, &recent, request));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(handling.as_mut().poll(&mut context).is_ready(), "nothing waits here");
+    }
+    let sent = queues.0.lock().unwrap();
+    assert!((3..=4).contains(&sent.len()) && sent.iter().all(|doorbell| *doorbell == Doorbell::sweep("demo".into())), "{sent:?}");
 }
