@@ -212,6 +212,43 @@ async fn a_pod_becomes_a_plan_message_soon_by_the_webhook() {
     judge("webhook", created.iter().map(|(name, at)| told[name] - *at).collect());
 }
 
+/// Deletions ring before they are stored, so that `sweep` is told a second later; ours, and those of what is being deleted, ring nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_node_or_node_claim_rings_by_the_webhook_and_ours_do_not() {
+    let Some(plane) = plane("kcm") else { return };
+    kubectl(&plane, &["apply", "-f", "-"], include_str!("../../infra/crds/karpenter.sh_nodeclaims.yaml")).expect("it is applied");
+    kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"], "").expect("it is served");
+    let rung = Arc::new(Rung::default());
+    let (host, _) = serve(&plane, Arc::clone(&rung), Duration::ZERO).await;
+    apply_webhook(&plane, &host);
+    let register = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Register { cluster });
+    let sweep = crate::watcher::doorbell(whittle_claims::Doorbell::sweep);
+    let begun = Instant::now();
+    for number in 0.. {
+        kubectl(&plane, &["create", "-f", "-"], &node(&format!("n{number}"))).expect("it is created");
+        if rung.count(&register) > 0 {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "the webhook is not called");
+    }
+    for name in ["theirs", "ours"] {
+        kubectl(&plane, &["create", "-f", "-"], &node(name)).expect("it is created");
+        kubectl(&plane, &["create", "-f", "-"], &crate::watcher::node_claim(name)).expect("it is created");
+    }
+    assert_eq!(rung.count(&sweep), 0, "nothing was deleted");
+    let delete = |kind: &str, name: &str, more: &[&str]| {
+        let arguments: Vec<&str> = ["delete", kind, name, "--wait=false"].into_iter().chain(more.iter().copied()).collect();
+        kubectl(&plane, &arguments, "").expect("it is marked");
+        rung.count(&sweep)
+    };
+    let by_whittle = ["--as=function", "--as-group=whittle:read", "--as-group=system:masters"];
+    assert_eq!((delete("node", "ours", &by_whittle), delete("nodeclaim", "ours", &by_whittle)), (0, 0));
+    assert_eq!(delete("nodeclaim", "theirs", &[]), 1);
+    assert_eq!(delete("nodeclaim", "theirs", &[]), 1, "it is being deleted already");
+    assert_eq!(delete("node", "theirs", &[]), 2);
+    assert_eq!(delete("node", "theirs", &[]), 2, "it is being deleted already");
+}
+
 /// Creates thirty pods that fit nowhere and then one that fits; returns how long that one was not bound.
 fn bound_after(plane: &ControlPlane, round: &str) -> Duration {
     let create = |object: String| kubectl(plane, &["create", "-f", "-"], &object).expect("it is created");

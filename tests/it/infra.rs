@@ -25,7 +25,9 @@ fn the_cluster_manifests_grant_each_group_only_its_own_permissions() {
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
     for (group, verb, api_group, resource, expected) in [
         ("whittle:read", "list", "", "pods", true),
-        ("whittle:read", "watch", "karpenter.sh", "nodepools", true),
+        ("whittle:read", "watch", "karpenter.sh", "nodeclaims", true),
+        ("whittle:read", "watch", "karpenter.sh", "nodepools", false),
+        ("whittle:nodes", "update", "", "nodes", false),
         ("whittle:read", "create", "", "events", true),
         ("whittle:read", "patch", "", "nodes", false),
         ("whittle:read", "get", "", "secrets", false),
