@@ -33,7 +33,7 @@ pub struct Args {
     /// What happens to the nodes
     #[arg(long, value_enum, default_value_t = Nodes::Drain)]
     pub nodes: Nodes,
-    /// The same as `--nodes hand-over`: Karpenter, started again, finds its nodes and NodeClaims as it left them
+    /// The same as `--nodes hand-over`, and not as `--nodes keep`: Karpenter, started again, finds its nodes and NodeClaims as it left them
     #[arg(long, conflicts_with = "nodes")]
     pub keep_nodes: bool,
     /// Execute; without it, only show what would be done
@@ -55,7 +55,7 @@ pub struct Args {
 pub enum Nodes {
     /// Drained and terminated
     Drain,
-    /// Left running unmanaged, without NodeClaims. Karpenter would terminate them as garbage
+    /// Left running unmanaged, without NodeClaims (which is not --keep-nodes). Karpenter would terminate them as garbage
     Keep,
     /// Left running with their NodeClaims, for Karpenter to continue with
     HandOver,

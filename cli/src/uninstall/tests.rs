@@ -55,6 +55,22 @@ fn without_yes_it_is_a_dry_run() {
 }
 
 #[test]
+fn keep_nodes_stands_for_hand_over_and_beside_no_other_choice() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| request(&line.args));
+    let handed_over = parse("uninstall --cluster prod --nodes hand-over").unwrap();
+    assert_eq!(parse("uninstall --cluster prod --keep-nodes").unwrap(), handed_over);
+    for other in ["drain", "keep", "hand-over"] {
+        let error = parse(&format!("uninstall --cluster prod --keep-nodes --nodes {other}")).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{other}");
+    }
+}
+
+#[test]
 fn the_printed_command_can_be_run_in_a_shell() {
     let expected = "echo '{\"uninstall\":{\"cluster\":\"prod\",\"nodes\":\"drain\",\"dryRun\":true}}' | aws lambda invoke --function-name \
                     whittle-Sweep --cli-read-timeout 0 --payload fileb:///dev/stdin /dev/stdout --region eu-west-1 --output json\n";
