@@ -129,7 +129,7 @@ impl Server {
     }
 
     /// Bytes on the wire and processor seconds of the API server until now, if they are counted.
-    fn counted(&mut self) -> Option<(u64, f64)> {
+    fn usage(&mut self) -> Option<(u64, f64)> {
         let Self::Real { wire, api_server, .. } = self else { return None };
         Some((wire.ask().parse().expect("a number"), processor_seconds(api_server)))
     }
@@ -184,12 +184,12 @@ async fn main() {
 
 /// Reads everything; returns what it took, and whether a change was seen.
 async fn look(clusters: &Clusters<Loopback>, server: &mut Server, (nodes, pods): (usize, usize)) -> (String, bool) {
-    let (begun, before, counted) = (Instant::now(), processor_seconds("self"), server.counted());
+    let (begun, before, usage) = (Instant::now(), processor_seconds("self"), server.usage());
     let objects = clusters.read(&ClusterName::new("bench"), Scope::All, None).await.expect("the server answers");
     let (wall, processor) = (begun.elapsed().as_secs_f64(), processor_seconds("self") - before);
     assert_eq!((objects.nodes.len(), objects.pods.len(), objects.unreadable.len()), (nodes, pods, 0));
     let mut took = format!("{processor:.2} s of one core, {wall:.2} s in all");
-    if let (Some((bytes, theirs)), Some((bytes_now, theirs_now))) = (counted, server.counted()) {
+    if let (Some((bytes, theirs)), Some((bytes_now, theirs_now))) = (usage, server.usage()) {
         took += &format!(", {:.2} MB on the wire, {:.2} s of the API server", (bytes_now - bytes) as f64 / 1e6, theirs_now - theirs);
     }
     let version = (objects::VERSION + 1).to_string();
