@@ -413,7 +413,12 @@ fn left(plane: &ControlPlane, kind: &str, name: &str) -> serde_json::Value {
     let of_others = |taint: &&serde_json::Value| !taint["key"].as_str().is_some_and(|key| key.starts_with("node.kubernetes.io/"));
     let taints: Vec<_> = taints.iter().flat_map(|taints| taints.as_array().unwrap()).filter(of_others).cloned().collect();
     shown["spec"]["taints"] = serde_json::json!(taints);
-    serde_json::json!([shown["metadata"], shown["spec"], shown["status"]["providerID"], shown["status"]["nodeName"]])
+    let holds = |type_: &str| {
+        let conditions = shown["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.filter(|condition| condition["type"] == type_).map(|condition| condition["status"].clone()).collect::<Vec<_>>()
+    };
+    let (status, begun) = (&shown["status"], ["Launched", "Registered", "Initialized"].map(holds));
+    serde_json::json!([shown["metadata"], shown["spec"], status["providerID"], status["nodeName"], status["capacity"], begun])
 }
 
 #[tokio::test]
