@@ -183,22 +183,26 @@ async fn serve(plane: &ControlPlane, rung: Arc<Rung>, delay: Duration) -> (Strin
     (host, times)
 }
 
+/// The API server calls a new webhook some time after it was stored: Nodes are created until it does.
+fn wait_until_called(plane: &ControlPlane, rung: &Rung) {
+    let register = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Register { cluster });
+    let begun = Instant::now();
+    for number in 0.. {
+        kubectl(plane, &["create", "-f", "-"], &node(&format!("n{number}"))).expect("it is created");
+        if rung.count(&register) > 0 {
+            break;
+        }
+        assert!(begun.elapsed() < SOON, "the webhook is not called");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_becomes_a_plan_message_soon_by_the_webhook() {
     let Some(plane) = plane("kcm scheduler") else { return };
     let rung = Arc::new(Rung::default());
     let (host, told) = serve(&plane, Arc::clone(&rung), Duration::ZERO).await;
     apply_webhook(&plane, &host);
-    // The API server calls a new webhook some time after it was stored.
-    let register = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Register { cluster });
-    let begun = Instant::now();
-    for number in 0.. {
-        kubectl(&plane, &["create", "-f", "-"], &node(&format!("n{number}"))).expect("it is created");
-        if rung.count(&register) > 0 {
-            break;
-        }
-        assert!(begun.elapsed() < SOON, "the webhook is not called");
-    }
+    wait_until_called(&plane, &rung);
     let admin = client(&plane, plane.token()).await;
     let created = create_pods(&admin).await;
     let begun = Instant::now();
@@ -221,16 +225,8 @@ async fn a_deleted_node_or_node_claim_rings_by_the_webhook_and_ours_do_not() {
     let rung = Arc::new(Rung::default());
     let (host, _) = serve(&plane, Arc::clone(&rung), Duration::ZERO).await;
     apply_webhook(&plane, &host);
-    let register = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Register { cluster });
     let sweep = crate::watcher::doorbell(whittle_claims::Doorbell::sweep);
-    let begun = Instant::now();
-    for number in 0.. {
-        kubectl(&plane, &["create", "-f", "-"], &node(&format!("n{number}"))).expect("it is created");
-        if rung.count(&register) > 0 {
-            break;
-        }
-        assert!(begun.elapsed() < SOON, "the webhook is not called");
-    }
+    wait_until_called(&plane, &rung);
     for name in ["theirs", "ours"] {
         kubectl(&plane, &["create", "-f", "-"], &node(name)).expect("it is created");
         kubectl(&plane, &["create", "-f", "-"], &crate::watcher::node_claim(name)).expect("it is created");
