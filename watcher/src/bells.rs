@@ -1,18 +1,20 @@
 //! When the relay is told what: coalescing, the rate, and what happens after a failure.
 //!
-//! A kind is due from the moment it is rung until a post that began later has been answered. It is posted at once, and then at most once a
-//! second. Two watchers of a cluster know nothing of each other; their repeated posts begin at the same moments of the wall clock, so
+//! A kind is due from the moment it is rung until a post that began later has been answered. It is posted at once, and then at most once in
+//! each second. Two watchers of a cluster know nothing of each other; their repeated posts begin at the same moments of the wall clock, so
 //! that the queue takes both for one message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::LookKind;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// The least time between two posts of a kind.
+/// The time between two posts of a kind, less what the first was late.
 pub const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 /// Repeated posts begin this long after a full second: the plan queue drops a repetition within the same half of a second, and the rest
 /// of that half is for the post's way, which differs between two watchers.
 const SLOT: SignedDuration = SignedDuration::from_millis(100);
+/// A timer fires this long after its slot at the most, on a machine that does other things; the next slot is then due all the same.
+const LATE_MAX: SignedDuration = SignedDuration::from_millis(50);
 /// The wait after the first failure; it doubles with each further one.
 const BACKOFF_MIN: SignedDuration = SignedDuration::from_secs(1);
 /// The longest wait, well below the minute after which the tick finds everything.
@@ -140,12 +142,10 @@ impl Bells {
     }
 }
 
-/// The first slot that is an interval after a post.
+/// The first slot that is an interval after a post, which may have begun somewhat after its own slot.
 fn slot_after(posted: Timestamp) -> Timestamp {
     let (interval, slot) = (INTERVAL.as_millis(), SLOT.as_millis());
-    let least = i128::from(posted.as_millisecond()) + interval;
-    // A timestamp with a part of a millisecond began after its millisecond.
-    let least = if posted.subsec_nanosecond() % 1_000_000 == 0 { least } else { least + 1 };
+    let least = i128::from(posted.as_millisecond()) + interval - LATE_MAX.as_millis();
     let past = (least - slot).rem_euclid(interval);
     let at = if past == 0 { least } else { least + interval - past };
     i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok()).unwrap_or(posted)

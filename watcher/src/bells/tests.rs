@@ -12,7 +12,7 @@ fn kinds(kinds: &[LookKind]) -> BTreeSet<LookKind> {
 
 #[test]
 fn the_first_bell_is_posted_at_once_and_the_next_in_the_first_slot_after_a_second() {
-    for (first, next) in [(0, 1_100), (50, 1_100), (100, 1_100), (101, 2_100), (950, 2_100), (1_099, 2_100)] {
+    for (first, next) in [(0, 1_100), (50, 1_100), (100, 1_100), (101, 1_100), (150, 1_100), (151, 2_100), (950, 2_100), (1_099, 2_100)] {
         let mut bells = Bells::default();
         assert_eq!(bells.next(at(first)), Next::Idle);
         bells.ring(LookKind::Pods);
@@ -103,6 +103,9 @@ struct World {
     /// Begin and kinds of every post that succeeded.
     told: Vec<(Timestamp, BTreeSet<LookKind>)>,
     begun: Vec<(Timestamp, BTreeSet<LookKind>)>,
+    /// A post begins so many milliseconds after it may, as timers do; `since` it may.
+    late: i64,
+    since: Option<Timestamp>,
 }
 
 impl World {
@@ -118,7 +121,12 @@ impl World {
                     self.bells.failed(Failure::Unavailable, now, Jitter::new(500));
                 }
             }
-            if let Next::Post(kinds) = self.bells.next(now) {
+            let Next::Post(kinds) = self.bells.next(now) else {
+                self.since = None;
+                continue;
+            };
+            if *self.since.get_or_insert(now) + SignedDuration::from_millis(self.late) <= now {
+                self.since = None;
                 let (takes, success) = answers.next().unwrap_or((0, true));
                 self.begun.push((now, kinds.clone()));
                 self.bells.begin(kinds, now);
@@ -141,9 +149,10 @@ proptest! {
     fn no_bell_is_lost_and_none_is_posted_too_often(
         mut bells in prop::collection::vec(any_bell(), 1..60),
         answers in prop::collection::vec((0..3_000i64, any::<bool>()), 0..8),
+        late in 0..30i64,
     ) {
         bells.sort_unstable();
-        let mut world = World::default();
+        let mut world = World { late, ..World::default() };
         let mut answers = answers.into_iter();
         let mut now = 0;
         for (rung, kind) in &bells {
@@ -162,7 +171,7 @@ proptest! {
             let begun: Vec<Timestamp> = world.begun.iter().filter(|(_, kinds)| kinds.contains(&kind)).map(|(begun, _)| *begun).collect();
             let gaps = begun.windows(2).map(|pair| pair[1].duration_since(pair[0]));
             // Retries too.
-            prop_assert!(gaps.min().is_none_or(|gap| gap >= INTERVAL), "{kind:?}: {begun:?}");
+            prop_assert!(gaps.min().is_none_or(|gap| gap >= INTERVAL - LATE_MAX), "{kind:?}: {begun:?}");
         }
     }
 
@@ -174,11 +183,12 @@ proptest! {
         skew in -50..50i64,
         first_ways in prop::collection::vec(5..150i64, 16),
         second_ways in prop::collection::vec(5..150i64, 16),
+        late in 0..4i64,
     ) {
         let doorbell = Doorbell::Schedule { cluster: "demo".into() };
         let mut ids = BTreeSet::new();
         for (skew, ways) in [(0, first_ways), (skew, second_ways)] {
-            let mut world = World::default();
+            let mut world = World { late, ..World::default() };
             let mut answers = ways.iter().map(|way| (*way, true));
             for bell in 0..10_000 {
                 let now = start + skew + bell;
@@ -186,7 +196,8 @@ proptest! {
                 world.pass(now, now + 1, &mut answers);
             }
             world.pass(start + skew + 10_000, start + skew + 15_000, &mut answers);
-            prop_assert!(world.bells.is_quiet() && world.begun.len() <= 12, "{} posts", world.begun.len());
+            // Once a second, though timers are late.
+            prop_assert!(world.bells.is_quiet() && (10..=12).contains(&world.begun.len()), "{} posts", world.begun.len());
             for ((begun, _), way) in world.begun.iter().zip(&ways) {
                 let arrived = *begun - SignedDuration::from_millis(skew) + SignedDuration::from_millis(*way);
                 ids.insert(doorbell.deduplication_id(SignedDuration::from_secs(1), arrived, String::new));
