@@ -28,7 +28,8 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // What kube warns of is said in words of our own, and not once a second.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=error"));
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).init();
     // Only one may be the process's own, and both kube and the SDK can bring one.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());

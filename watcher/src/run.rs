@@ -25,7 +25,9 @@ use whittle_units::Timestamp;
 /// Pods that no node has been found for. A pod leaves the watch when it is bound.
 const UNBOUND: &str = "spec.nodeName=,status.phase=Pending";
 /// A cluster may lack NodeClaims for good, and then this is how often it is asked for them.
-const ABSENT_AGAIN: Duration = Duration::from_secs(30);
+const MISSING_AGAIN: Duration = Duration::from_secs(30);
+/// After other failures it is asked again as soon.
+const FAILED_AGAIN: Duration = Duration::from_secs(1);
 /// What is posted when the process is told to stop may take this long; the kubelet waits for the pod's grace period.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -73,7 +75,7 @@ impl Watcher {
         Self {
             pods: watcher(pods, unbound).default_backoff().map(|event| event.map(change)).boxed(),
             nodes: watcher(nodes, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
-            node_claims: patient(watcher(node_claims, watcher::Config::default()).map(|event| event.map(change)), ABSENT_AGAIN).boxed(),
+            node_claims: patient(watcher(node_claims, watcher::Config::default()).map(|event| event.map(change)), pause).boxed(),
             pod_changes: PodChanges::default(),
             node_changes: NodeChanges::default(),
             node_claim_changes: NodeClaimChanges::default(),
@@ -159,14 +161,17 @@ impl Watcher {
     fn take_node_claim(&mut self, change: Result<Change<objects::NodeClaim>, WatchError>) {
         match change {
             Ok(change) => {
-                self.is_missing_told &= change != Change::ListEnds;
+                // Each attempt to list them begins with that.
+                self.is_missing_told &= change == Change::ListBegins;
                 let rung = self.node_claim_changes.take(change);
                 self.ring(rung);
             }
+            Err(error) if !is_missing(&error) => tracing::warn!(error = %chain(&error), "the watch of NodeClaims failed, and is repeated"),
             Err(_) if self.is_missing_told => {}
             Err(error) => {
                 self.is_missing_told = true;
-                tracing::warn!(error = %chain(&error), "NodeClaims cannot be watched, which is tried again: until then ticks find what is deleted");
+                let until = "until that has changed ticks find which are deleted";
+                tracing::warn!(error = %chain(&error), "NodeClaims cannot be watched: {until}");
             }
         }
     }
@@ -213,13 +218,29 @@ fn change<T, U: From<T>>(event: Event<T>) -> Change<U> {
     }
 }
 
-/// The same with a pause after each error: a watch tries again at once, and whether it waits longer each time is decided by others.
-fn patient<T: Send, E: Send>(stream: impl Stream<Item = Result<T, E>> + Send, pause: Duration) -> impl Stream<Item = Result<T, E>> + Send {
-    stream.then(move |item| async move {
-        if item.is_err() {
-            sleep(pause).await;
+/// Whether a kind is not defined, or may not be listed.
+fn is_missing(error: &WatchError) -> bool {
+    matches!(error, WatchError::InitialListFailed(kube::Error::Api(answer)) if matches!(answer.code, 403 | 404))
+}
+
+/// How long a watch of NodeClaims waits after an error.
+fn pause(error: &WatchError) -> Duration {
+    if is_missing(error) { MISSING_AGAIN } else { FAILED_AGAIN }
+}
+
+/// The same with a pause before what follows an error: a watch tries again at once.
+fn patient<T: Send, E: Send>(
+    stream: impl Stream<Item = Result<T, E>> + Send,
+    pause: fn(&E) -> Duration,
+) -> impl Stream<Item = Result<T, E>> + Send {
+    let paused = Box::pin(stream);
+    futures::stream::unfold((paused, None), move |(mut stream, wait)| async move {
+        if let Some(wait) = wait {
+            sleep(wait).await;
         }
-        item
+        let item = stream.next().await?;
+        let wait = item.as_ref().err().map(pause);
+        Some((item, (stream, wait)))
     })
 }
 
@@ -260,14 +281,31 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_watched_is_asked_for_now_and_then() {
-        let (asked, begun, pause) = (AtomicUsize::new(0), Instant::now(), Duration::from_millis(20));
+        const PAUSE: Duration = Duration::from_millis(20);
+        let (asked, begun) = (AtomicUsize::new(0), Instant::now());
         let failing = futures::stream::repeat_with(|| {
             asked.fetch_add(1, Ordering::Relaxed);
             Err::<(), ()>(())
         });
-        assert_eq!(patient(failing, pause).take(5).collect::<Vec<_>>().await.len(), 5);
-        assert!(begun.elapsed() >= pause * 5 && asked.load(Ordering::Relaxed) <= 6);
-        let fine = patient(futures::stream::iter((0..1_000).map(Ok::<_, ()>)), Duration::from_secs(60));
+        assert_eq!(patient(failing, |()| PAUSE).take(6).collect::<Vec<_>>().await.len(), 6);
+        assert!(begun.elapsed() >= PAUSE * 5 && asked.load(Ordering::Relaxed) <= 7);
+        let fine = patient(futures::stream::iter((0..1_000).map(Ok::<_, ()>)), |()| Duration::from_secs(60));
         assert_eq!(fine.collect::<Vec<_>>().await.len(), 1_000, "what is told is told at once");
+        let once = patient(futures::stream::iter([Err::<(), _>(())]), |()| Duration::from_secs(60));
+        assert_eq!(pin!(once).next().await, Some(Err(())), "so are errors");
+    }
+
+    #[test]
+    fn only_a_kind_that_is_not_there_or_not_permitted_is_waited_for_long() {
+        let api = |code: u16| kube::Error::Api(Box::new(kube::core::Status::failure("no", "Because").with_code(code)));
+        for (error, expected) in [
+            (WatchError::InitialListFailed(api(404)), MISSING_AGAIN),
+            (WatchError::InitialListFailed(api(403)), MISSING_AGAIN),
+            (WatchError::InitialListFailed(api(500)), FAILED_AGAIN),
+            (WatchError::WatchStartFailed(api(403)), FAILED_AGAIN),
+            (WatchError::NoResourceVersion, FAILED_AGAIN),
+        ] {
+            assert_eq!(pause(&error), expected, "{error}");
+        }
     }
 }
