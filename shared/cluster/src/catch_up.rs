@@ -19,7 +19,7 @@ use whittle_units::ClusterName;
 /// A watch that tells nothing for so long has told what it knows. Servers send known changes at once, and learn of new ones within
 /// milliseconds.
 const SILENCE: Duration = Duration::from_millis(50);
-/// How long changes are waited for that are known to be missing: at least, and for each object that a whole list would have to be read of.
+/// How long changes that are known to be missing are waited for, before the whole list is read: at least, and for each object in it.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_FOR_EACH: Duration = Duration::from_micros(25);
 

@@ -20,9 +20,11 @@ use whittle_api::{ClusterObjects, ObjectMeta, Pool, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
 use whittle_units::ClusterName;
 
-/// Objects per page: about 14 MB of pods, of which a snapshot keeps a tenth. An API server needs three times the processor time for pages of
-/// 1,000; larger ones take more memory of ours (SPECIFICATION P19).
+/// Objects per page in protobuf: about 14 MB of pods, of which a snapshot keeps a tenth. For pages of 1,000 an API server needs three times the
+/// processor time; larger ones take more memory of ours (SPECIFICATION P19).
 const PAGE: u32 = 2500;
+/// Of other kinds, whose objects take several times the memory while they are parsed.
+const PAGE_OF_JSON: u32 = 1000;
 /// Restarts of a list whose continue token expired. After two it is assumed never to finish.
 const RESTARTS_MAX: u32 = 2;
 /// The longest that reading one small object by name may take.
@@ -157,9 +159,9 @@ fn log(unreadable: &Unreadable, cluster: &ClusterName) {
 /// How a page of objects is parsed.
 pub(crate) type Parse<T> = fn(&[u8], &ClusterName) -> Result<Listed<T>, String>;
 
-fn page_query(consistency: Consistency, selector: Option<&str>, continue_token: &str) -> String {
+fn page_query(page: u32, consistency: Consistency, selector: Option<&str>, continue_token: &str) -> String {
     let mut query = match consistency {
-        Consistency::Newest => format!("limit={PAGE}"),
+        Consistency::Newest => format!("limit={page}"),
         Consistency::Cached => "resourceVersion=0".to_owned(),
     };
     if let Some(selector) = selector {
@@ -195,12 +197,13 @@ impl<A: ClusterAccess> Clusters<A> {
         pool: &mut Pool,
     ) -> Result<Option<Listed<T>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
+        let page = if K::PROTOBUF.is_some() { PAGE } else { PAGE_OF_JSON };
         let mut restarts = 0;
         let mut all = Listed::default();
         // Pages are alike: where the last one had room, the next one does not grow.
         let mut length = 0;
         loop {
-            let path = format!("{}?{}", path::collection::<K>(""), page_query(consistency, selector, &all.continue_token));
+            let path = format!("{}?{}", path::collection::<K>(""), page_query(page, consistency, selector, &all.continue_token));
             let request = ApiRequest::get(path).expecting(length);
             let request = if K::PROTOBUF.is_some() { request.preferring_protobuf() } else { request };
             match self.send_bytes(cluster, &request).await {
@@ -524,9 +527,12 @@ mod tests {
 
     #[test]
     fn newest_reads_are_paged_and_cached_reads_are_not() {
-        assert_eq!(page_query(Consistency::Newest, None, ""), "limit=2500");
-        assert_eq!(page_query(Consistency::Newest, None, "eyJ2=="), "limit=2500&continue=eyJ2%3D%3D");
-        assert_eq!(page_query(Consistency::Cached, Some("spec.nodeName=n1"), ""), "resourceVersion=0&fieldSelector=spec.nodeName%3Dn1");
+        assert_eq!(page_query(PAGE, Consistency::Newest, None, ""), "limit=2500");
+        assert_eq!(page_query(PAGE, Consistency::Newest, None, "eyJ2=="), "limit=2500&continue=eyJ2%3D%3D");
+        assert_eq!(
+            page_query(PAGE, Consistency::Cached, Some("spec.nodeName=n1"), ""),
+            "resourceVersion=0&fieldSelector=spec.nodeName%3Dn1"
+        );
     }
 
     #[test]
