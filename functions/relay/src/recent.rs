@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use whittle_claims::{Doorbell, Function};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// At most one of a cluster's doorbells for a function is delivered in this time, and none later than this after what it tells of.
+/// At most one of a cluster's doorbells for a function is sent by an environment for this time, and none later than this after what it tells of.
 const EVERY: SignedDuration = SignedDuration::from_secs(1);
 
 /// When the last doorbell of each cluster for each function is delivered. An environment that forgets only sends more of them.
@@ -31,7 +31,7 @@ impl Recent {
     pub(crate) fn delay(&self, doorbell: &Doorbell, due: Timestamp) -> Option<SignedDuration> {
         let sent = self.lock().get(&key(doorbell)).copied();
         match sent {
-            // A clock that was set back says nothing.
+            // A clock that was set back by more says nothing; by less, the tick finds what seemed to be covered.
             Some(delivered) if delivered > due && delivered <= due + EVERY => None,
             Some(delivered) if delivered > due - EVERY && delivered <= due => Some(EVERY),
             _ => Some(SignedDuration::ZERO),

@@ -384,14 +384,25 @@ fn check_refused(request: Request<'_>) -> u64 {
     report.counted("refused")
 }
 
+/// Queues that note in how many milliseconds from now each doorbell is delivered.
+#[derive(Default)]
+struct Delays(Mutex<Vec<i128>>);
+
+impl Queues for Delays {
+    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        assert_eq!(doorbell, Doorbell::sweep("demo".into()));
+        self.0.lock().unwrap().push(delay.as_millis());
+        Ok(())
+    }
+}
+
 /// The garbage collector deletes the NodeClaims of a deleted NodePool all at once: each look of `sweep` finds many of them.
 #[test]
-fn many_deletions_are_few_doorbells_and_none_before_it_is_stored() {
-    let (recent, queues) = (Recent::new(), Room(Mutex::default(), 1_000));
-    let path = format!("/{DEMO}/demo");
+fn many_deletions_are_few_doorbells_and_each_is_told_of_once_it_is_stored() {
+    let (recent, queues, path, settings) = (Recent::new(), Delays::default(), format!("/{DEMO}/demo"), settings());
     let request = serde_json::json!({"uid": "u", "resource": {"resource": "nodeclaims"}, "operation": "DELETE"});
     let body = serde_json::json!({"request": request}).to_string().into_bytes();
-    let settings = settings();
+    let mut delivered = Vec::new();
     for millis in 0..3_000 {
         let clock = At(now() + SignedDuration::from_millis(millis));
         let ports = whittle_ports::Adapters { store: &(), cloud: &(), cluster: &(), queues: &queues, clock: &clock };
@@ -399,7 +410,11 @@ fn many_deletions_are_few_doorbells_and_none_before_it_is_stored() {
         let mut handling = std::pin::pin!(handle(ports, &settings, &recent, request));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(handling.as_mut().poll(&mut context).is_ready(), "nothing waits here");
+        delivered.extend(queues.0.lock().unwrap().drain(..).map(|delay| i128::from(millis) + delay));
     }
-    let sent = queues.0.lock().unwrap();
-    assert!((3..=4).contains(&sent.len()) && sent.iter().all(|doorbell| *doorbell == Doorbell::sweep("demo".into())), "{sent:?}");
+    assert!((3..=4).contains(&delivered.len()), "{delivered:?}");
+    for deleted in 0..3_000 {
+        let is_told = delivered.iter().any(|at| (deleted + 1_000..=deleted + 2_000).contains(at));
+        assert!(is_told, "deleted at {deleted} ms: {delivered:?}");
+    }
 }
