@@ -123,8 +123,21 @@ fn doorbell(facts: &Facts, inside: &InCluster) -> Finding {
         let Ok(account) = &facts.account else { return Finding::unknown(check, "the relay's secret cannot be read") };
         let urls = list(hook, "/webhooks").iter().map(|one| text(one, "/clientConfig/url"));
         let fault = urls.map(|url| wrong_address(facts, account, url)).find_map(Result::err);
-        fault.unwrap_or_else(|| Finding::ok(check, "a webhook with the relay's host and the right secret"))
+        fault.unwrap_or_else(|| judge_parts(check, hook, facts))
     })
+}
+
+/// Whether a webhook with the right address calls the relay for all that this release rings for.
+fn judge_parts(check: &'static str, hook: &Value, facts: &Facts) -> Finding {
+    let has: Vec<&str> = list(hook, "/webhooks").iter().map(|one| text(one, "/name")).collect();
+    let ours = manifests::webhook("", "", "");
+    let wanted = ours.iter().flat_map(|ours| list(ours, "/webhooks")).map(|one| text(one, "/name"));
+    let missing: Vec<&str> = wanted.filter(|name| !has.contains(name)).collect();
+    if missing.is_empty() {
+        return Finding::ok(check, "a webhook with the relay's host and the right secret");
+    }
+    let what = format!("the webhook is of an earlier release: it lacks {}, and what these tell waits for the tick", missing.join(", "));
+    Finding::warning(check, what, add(facts))
 }
 
 /// What to say instead of how ready objects are: nobody writes their conditions in shadow mode, and those there are of before. Where

@@ -262,6 +262,11 @@ fn the_cluster_is_judged() {
     found(Problem, changed, "rights in the cluster", "ClusterRole whittle-read", "cluster add");
     let hookless = |facts: &mut Facts| drop(facts.inside().objects.as_mut().unwrap().pop());
     found(Warning, hookless, "doorbell", "neither a webhook nor a watcher", "cluster add");
+    let earlier = |facts: &mut Facts| {
+        let hook = facts.inside().objects.as_mut().unwrap().last_mut().unwrap();
+        hook["webhooks"].as_array_mut().unwrap().retain(|one| one["name"] != "claims.doorbell.whittle.dev");
+    };
+    found(Warning, earlier, "doorbell", "of an earlier release: it lacks claims.doorbell.whittle.dev", "cluster add");
     let host = |facts: &mut Facts| drop(facts.stack().outputs.insert("RelayUrl".into(), "https://new.on.aws/".into()));
     found(Problem, host, "doorbell", "calls abc.on.aws, and the host of the relay is new.on.aws", "cluster add");
     found(Problem, |facts| facts.account().secret = Ok(None), "doorbell", "relay cannot start", "cluster add");
