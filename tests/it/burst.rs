@@ -33,7 +33,7 @@ const PODS: usize = 500;
 /// the elapsed time is that of the API server and the emulator, and waiting for a processor. The goal is five seconds in all
 /// (SPECIFICATION P21).
 const PROCESSOR_MAX: Duration = Duration::from_secs(20);
-const ELAPSED_MAX: Duration = Duration::from_secs(30);
+const ELAPSED_MAX: Duration = Duration::from_secs(120);
 
 /// Pods of which each needs a machine of its own.
 fn pods() -> String {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -34,9 +34,6 @@ const PAUSE: Duration = Duration::from_millis(87);
 /// The promises (SPECIFICATION P22).
 const P50: Duration = Duration::from_millis(1_500);
 const P99: Duration = Duration::from_secs(3);
-
-/// An API server calls a changed webhook by then.
-const SETTLED: Duration = Duration::from_secs(3);
 
 /// When each of something happened, by the pod's name.
 type Times = Arc<Mutex<BTreeMap<String, Instant>>>;
@@ -81,8 +78,7 @@ fn judge(by: &str, mut delays: Vec<Duration>) {
     delays.sort_unstable();
     let (p50, p99, most) = (delays[PODS / 2 - 1], delays[PODS * 99 / 100 - 1], delays[PODS - 1]);
     println!("pod created -> plan message by the {by}, {PODS} pods: p50 {p50:.2?}, p99 {p99:.2?}, most {most:.2?}");
-    // Twice the promise, on a machine that does other things.
-    assert!(p50 <= 2 * P50 && p99 <= 2 * P99, "p50 {p50:?}, p99 {p99:?}");
+    assert!(p50 <= P50 && p99 <= P99, "p50 {p50:?}, p99 {p99:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,12 +114,18 @@ async fn a_pod_becomes_a_plan_message_soon_by_the_watcher() {
 
 /// Applies the webhook of `infra/cluster`, with this host.
 fn apply_webhook(plane: &ControlPlane, host: &str) {
+    apply_webhook_as(plane, host, "doorbell");
+}
+
+/// The same with another word in the names of its parts.
+fn apply_webhook_as(plane: &ControlPlane, host: &str, word: &str) {
     let text = std::fs::read_to_string(root().join("infra/cluster/webhook.yaml")).expect("it exists");
     let authority = std::fs::read(plane.ca()).expect("the control plane wrote its certificate");
     let authority = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, authority);
     let url = format!("\"https://{host}/{}/{CLUSTER}\"", cluster_secret(STORED, CLUSTER));
     let ours = text.replace("\"https://RELAY-HOST/SECRET/CLUSTER\"", &format!("{url}, caBundle: {authority}"));
     assert_eq!(ours.matches("caBundle").count(), 4, "all webhooks call the relay");
+    let ours = ours.replace(".doorbell.whittle.dev", &format!(".{word}.whittle.dev"));
     kubectl(plane, &["apply", "-f", "-"], &ours).expect("the manifest is valid");
 }
 
@@ -227,10 +229,8 @@ async fn a_deleted_node_or_node_claim_rings_by_the_webhook_and_ours_do_not() {
     apply_webhook(&plane, &host);
     let sweep = crate::watcher::doorbell(whittle_claims::Doorbell::sweep);
     wait_until_called(&plane, &rung);
-    for name in ["theirs", "ours"] {
-        kubectl(&plane, &["create", "-f", "-"], &node(name)).expect("it is created");
-        kubectl(&plane, &["create", "-f", "-"], &crate::watcher::node_claim(name)).expect("it is created");
-    }
+    kubectl(&plane, &["create", "-f", "-"], &node("ours")).expect("it is created");
+    kubectl(&plane, &["create", "-f", "-"], &crate::watcher::node_claim("ours")).expect("it is created");
     assert_eq!(rung.count(&sweep), 0, "nothing was deleted");
     let delete = |kind: &str, name: &str, more: &[&str]| {
         let arguments: Vec<&str> = ["delete", kind, name, "--wait=false"].into_iter().chain(more.iter().copied()).collect();
@@ -239,10 +239,22 @@ async fn a_deleted_node_or_node_claim_rings_by_the_webhook_and_ours_do_not() {
     };
     let by_whittle = ["--as=function", "--as-group=whittle:read", "--as-group=system:masters"];
     assert_eq!((delete("node", "ours", &by_whittle), delete("nodeclaim", "ours", &by_whittle)), (0, 0));
-    assert_eq!(delete("nodeclaim", "theirs", &[]), 1);
-    assert_eq!(delete("nodeclaim", "theirs", &[]), 1, "it is being deleted already");
-    assert_eq!(delete("node", "theirs", &[]), 2);
-    assert_eq!(delete("node", "theirs", &[]), 2, "it is being deleted already");
+    for kind in ["node", "nodeclaim"] {
+        let (before, begun) = (rung.count(&sweep), Instant::now());
+        // On a busy machine a call may take longer than it may.
+        for number in 0.. {
+            let name = format!("theirs-{number}");
+            let object = if kind == "node" { node(&name) } else { crate::watcher::node_claim(&name) };
+            kubectl(&plane, &["create", "-f", "-"], &object).expect("it is created");
+            let rings = delete(kind, &name, &[]);
+            assert!(rings <= before + 1, "each rings once");
+            assert_eq!(delete(kind, &name, &[]), rings, "it is being deleted already");
+            if rings > before {
+                break;
+            }
+            assert!(begun.elapsed() < SOON, "no deletion of a {kind} rings");
+        }
+    }
 }
 
 /// Creates thirty pods that fit nowhere and then one that fits; returns how long that one was not bound.
@@ -258,12 +270,11 @@ fn bound_after(plane: &ControlPlane, round: &str) -> Duration {
     begun.elapsed()
 }
 
-/// How often the API server has called our webhooks.
-fn calls(plane: &ControlPlane) -> u64 {
+/// How often the API server has called the webhook whose names have this word.
+fn calls(plane: &ControlPlane, word: &str) -> u64 {
+    let name = format!(".{word}.whittle.dev\"");
     let metrics = kubectl(plane, &["get", "--raw", "/metrics"], "").expect("the API server has metrics");
-    let of_calls = |line: &&str| {
-        line.starts_with("apiserver_admission_webhook_admission_duration_seconds_count") && line.contains("doorbell.whittle.dev")
-    };
+    let of_calls = |line: &&str| line.starts_with("apiserver_admission_webhook_admission_duration_seconds_count") && line.contains(&name);
     metrics.lines().filter(of_calls).filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
 }
 
@@ -275,28 +286,29 @@ async fn a_webhook_that_hangs_is_dead_or_is_slow_delays_no_pod_that_fits() {
     let before = bound_after(&plane, "without");
     // What it accepts is never answered.
     let hanging = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it listened");
+    // Bound, so that nobody else listens there, and closed to all.
+    let closed = TcpSocket::new_v4().expect("there are sockets");
+    closed.bind("127.0.0.1:0".parse().expect("an address")).expect("a port is free");
+    let dead = closed.local_addr().expect("it is bound");
     let (slow, _) = serve(&plane, Arc::default(), Duration::from_millis(900)).await;
     let relays = [("hanging", hanging.local_addr().expect("it listens").to_string()), ("dead", dead.to_string()), ("slow", slow)];
     for (how, host) in relays {
-        let called = calls(&plane);
-        apply_webhook(&plane, &host);
+        apply_webhook_as(&plane, &host, how);
         let begun = Instant::now();
         for number in 0.. {
             kubectl(&plane, &["create", "-f", "-"], &node(&format!("{how}-{number}"))).expect("nothing is refused");
-            // Of the webhook before it some calls may be under way.
-            if calls(&plane) > called && begun.elapsed() > SETTLED {
+            if calls(&plane, how) > 0 {
                 break;
             }
             assert!(begun.elapsed() < SOON, "{how}: the webhook is not called");
         }
-        let called = calls(&plane);
+        let called = calls(&plane, how);
         let after = bound_after(&plane, how);
         println!("a pod that fits was bound after {before:.2?}, and behind thirty others and a webhook that is {how} after {after:.2?}");
         // One call that it waited for would take a second.
         assert!(after < before + Duration::from_secs(2), "{how}: {before:?}, {after:?}");
         let begun = Instant::now();
-        while calls(&plane) == called {
+        while calls(&plane, how) == called {
             assert!(begun.elapsed() < SOON, "{how}: the Events of those pods did not call the webhook");
         }
     }
