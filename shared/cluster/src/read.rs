@@ -20,8 +20,8 @@ use whittle_api::{ClusterObjects, ObjectMeta, Pool, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
 use whittle_units::ClusterName;
 
-/// Objects per page in protobuf: about 14 MB of pods, of which a snapshot keeps a tenth. For pages of 1,000 an API server needs three times the
-/// processor time; larger ones take more memory of ours (SPECIFICATION P19).
+/// Objects per page in protobuf: about 14 MB of pods, of which a snapshot keeps a tenth. With pages of 1,000 a look takes half as
+/// long again, since the server makes sure for each that it is up to date; larger ones take more memory of ours (SPECIFICATION P19).
 const PAGE: u32 = 2500;
 /// Of other kinds, whose objects take several times the memory while they are parsed.
 const PAGE_OF_JSON: u32 = 1000;

@@ -26,11 +26,11 @@ impl Etcd {
         assert_eq!(answer["succeeded"], true, "{answer}");
     }
 
-    async fn put_all(&self, objects: impl Iterator<Item = (String, Vec<u8>)>) {
+    async fn put_all(&self, objects: impl Iterator<Item = (String, Vec<u8>)>, at_once: usize) {
         let mut waiting = Vec::new();
         for object in objects {
             waiting.push(object);
-            if waiting.len() == WRITES {
+            if waiting.len() == at_once {
                 self.put(&waiting).await;
                 waiting.clear();
             }
@@ -50,11 +50,14 @@ fn pod(number: usize, team: &str) -> (String, Vec<u8>) {
 pub(crate) async fn fill(address: &str, nodes: usize, pods: usize) {
     let etcd = Etcd::new(address);
     let node = |number| (format!("/registry/minions/{}", objects::node_name(number)), objects::stored("Node", &objects::node(number)));
-    etcd.put_all((0..nodes).map(node)).await;
-    etcd.put_all((0..pods).map(|number| pod(number, "payments"))).await;
+    etcd.put_all((0..nodes).map(node), WRITES).await;
+    etcd.put_all((0..pods).map(|number| pod(number, "payments")), WRITES).await;
+    // What one transaction writes has one version, of which the API server may have seen a part. The last of each kind has one of its own.
+    etcd.put_all(nodes.checked_sub(1).map(node).into_iter(), 1).await;
+    etcd.put_all(pods.checked_sub(1).map(|last| pod(last, "payments")).into_iter(), 1).await;
 }
 
-/// Changes a label of the first pods, as many as the server of this example changes.
+/// Changes a label of the first pods, as many as the server of this example changes, each by itself as an API server does.
 pub(crate) async fn change(address: &str, pods: usize) {
-    Etcd::new(address).put_all((0..server::CHANGES.min(pods)).map(|number| pod(number, "orders"))).await;
+    Etcd::new(address).put_all((0..server::CHANGES.min(pods)).map(|number| pod(number, "orders")), 1).await;
 }

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 /// As the adapter asks for.
-const PAGE: usize = 1_000;
+const PAGE: usize = 2_500;
 
 /// Pods that change between two looks.
 pub(crate) const CHANGES: usize = 100;
