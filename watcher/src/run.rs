@@ -170,8 +170,8 @@ impl Watcher {
             Err(_) if self.is_missing_told => {}
             Err(error) => {
                 self.is_missing_told = true;
-                let until = "until that has changed ticks find which are deleted";
-                tracing::warn!(error = %chain(&error), "NodeClaims cannot be watched: {until}");
+                let remedy = "apply infra/crds and infra/watcher/watcher.yaml of this release; until then ticks find which are deleted";
+                tracing::warn!(error = %chain(&error), "NodeClaims cannot be watched: {remedy}");
             }
         }
     }
