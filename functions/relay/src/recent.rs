@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use whittle_claims::{Doorbell, Function};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// At most one of a cluster's doorbells for a function is sent by an environment for this time, and none later than this after what it tells of.
+/// An environment sends at most one doorbell of a cluster for a function to be delivered in this time, and what is left out is told by one
+/// that is delivered at most this much later.
 const EVERY: SignedDuration = SignedDuration::from_secs(1);
 
 /// When the last doorbell of each cluster for each function is delivered. An environment that forgets only sends more of them.
