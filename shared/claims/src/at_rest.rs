@@ -1,20 +1,30 @@
 //! How the JSON of a claim is kept in the table: compressed, because DynamoDB bills each KiB that is written and every 4 KiB that are read.
+//!
+//! Claims differ little from each other. What they have in common is not stored with each, but in a dictionary, which is part of this program:
+//! it begins before the text, so that the text can refer to it (RFC 1950, FDICT). A stream names its dictionary by a checksum.
 
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
-use std::io::{self, Read as _, Write as _};
+use flate2::read::{GzDecoder, ZlibDecoder};
+use flate2::write::ZlibEncoder;
+use flate2::{Compress, Compression, Decompress, FlushDecompress};
+use std::io::{self, Read, Write as _};
 
 /// Shorter text stays text: compressed it takes as many units.
 const COMPRESSED_FROM: usize = 512;
 /// The longest text that is read. An item has 400 KB, and no claim of ours comes near that.
 const TEXT_MAX: u64 = 4 * 1024 * 1024;
+/// Names of instance types, and claims without what is their own. Not a byte of it may change once claims were written with it: what it lacks is for
+/// another one, beside it.
+const DICTIONARY: &[u8] = include_bytes!("at_rest/dictionary-1.txt");
+/// Bytes before the text of a stream with a dictionary: two that say so, and the checksum.
+const HEADER: usize = 6;
+/// How every gzip file begins: the form of claims before there was a dictionary.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// JSON at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AtRest {
     Text(String),
-    /// With gzip, whose files every system can read.
+    /// A zlib stream with our dictionary.
     Compressed(Vec<u8>),
 }
 
@@ -42,7 +52,9 @@ impl AtRest {
 }
 
 fn compress(json: &str) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(json.len() / 2), Compression::default());
+    let mut stream = Compress::new(Compression::best(), true);
+    stream.set_dictionary(DICTIONARY).map_err(io::Error::other)?;
+    let mut encoder = ZlibEncoder::new_with_compress(Vec::with_capacity(json.len() / 8), stream);
     encoder.write_all(json.as_bytes())?;
     encoder.finish()
 }
@@ -50,10 +62,32 @@ fn compress(json: &str) -> io::Result<Vec<u8>> {
 /// The JSON of compressed bytes.
 ///
 /// # Errors
-/// Bytes that are not gzip, that are cut off, or whose text is not UTF-8 or far longer than a claim.
+/// Bytes that are not compressed so, that are cut off, that need a dictionary which this release has not, or whose text is not UTF-8 or far longer than a claim.
 pub fn text_at_rest(compressed: &[u8]) -> io::Result<String> {
+    if compressed.starts_with(&GZIP) {
+        return bounded_text(GzDecoder::new(compressed));
+    }
+    let Some((header, rest)) = compressed.split_at_checked(HEADER) else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    let mut stream = Decompress::new(true);
+    // The header ends with the question for the dictionary; a stream that does not ask is none of ours.
+    match stream.decompress(header, &mut [], FlushDecompress::None) {
+        Err(asked) if asked.needs_dictionary().is_some() => {
+            stream.set_dictionary(DICTIONARY).map_err(|_| unknown(asked.needs_dictionary()))?
+        }
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err(io::Error::other("it is no stream with a dictionary")),
+    };
+    bounded_text(ZlibDecoder::new_with_decompress(rest, stream))
+}
+
+fn unknown(dictionary: Option<u32>) -> io::Error {
+    let checksum = dictionary.unwrap_or_default();
+    io::Error::other(format!("it is compressed with dictionary {checksum:08x}, which this release has not; deploy the newer release"))
+}
+
+fn bounded_text(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
-    let read = GzDecoder::new(compressed).take(TEXT_MAX + 1).read_to_string(&mut text)?;
+    let read = from.take(TEXT_MAX + 1).read_to_string(&mut text)?;
     let is_too_long = u64::try_from(read).map_or(true, |read| read > TEXT_MAX);
     if is_too_long { Err(io::Error::other(format!("its text has more than {TEXT_MAX} bytes"))) } else { Ok(text) }
 }
@@ -61,6 +95,13 @@ pub fn text_at_rest(compressed: &[u8]) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flate2::write::GzEncoder;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
 
     #[test]
     fn what_is_written_is_read_and_never_longer() {
@@ -77,16 +118,37 @@ mod tests {
     }
 
     #[test]
+    fn what_earlier_releases_wrote_is_read() {
+        let json = "{\"a\":1}".repeat(100);
+        assert_eq!(text_at_rest(&gzip(json.as_bytes())).unwrap(), json);
+    }
+
+    #[test]
+    fn the_dictionary_is_that_of_all_releases() {
+        let AtRest::Compressed(bytes) = AtRest::of("{\"a\":1}".repeat(100)) else { panic!("it is long") };
+        // The header of zlib names it. Where this fails, the file has changed: claims in tables could not be read any more.
+        assert_eq!(bytes[..HEADER], [0x78, 0xf9, 0x7e, 0x0d, 0x8f, 0x4f]);
+        let mut other = bytes;
+        other[HEADER - 1] ^= 1;
+        let error = text_at_rest(&other).unwrap_err().to_string();
+        assert!(error.contains("dictionary 7e0d8f4e") && error.contains("deploy the newer release"), "{error}");
+    }
+
+    #[test]
     fn bytes_that_are_no_text_are_an_error() {
         let AtRest::Compressed(whole) = AtRest::of("{\"a\":1}".repeat(100)) else { panic!("it is long") };
-        for bytes in [&[][..], b"no gzip", &whole[..whole.len() - 9], &whole[1..]] {
+        let mut without = ZlibEncoder::new(Vec::new(), Compression::fast());
+        without.write_all(b"{}").unwrap();
+        let without = without.finish().unwrap();
+        let cut_gzip = &gzip(&[b'a'; 100])[..20];
+        for bytes in [&[][..], b"no stream", &GZIP, cut_gzip, &without, &whole[..HEADER], &whole[..whole.len() - 5], &whole[1..]] {
             text_at_rest(bytes).unwrap_err();
         }
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&[0xff; 100]).unwrap();
-        text_at_rest(&encoder.finish().unwrap()).unwrap_err();
-        let bomb = compress(&" ".repeat(usize::try_from(TEXT_MAX).unwrap() + 1)).unwrap();
-        assert!(bomb.len() < 20_000);
-        assert!(text_at_rest(&bomb).unwrap_err().to_string().contains("more than"), "a small item does not fill the memory");
+        text_at_rest(&gzip(&[0xff; 100])).unwrap_err();
+        let spaces = " ".repeat(usize::try_from(TEXT_MAX).unwrap() + 1);
+        for bomb in [compress(&spaces).unwrap(), gzip(spaces.as_bytes())] {
+            assert!(bomb.len() < 100_000);
+            assert!(text_at_rest(&bomb).unwrap_err().to_string().contains("more than"), "a small item does not fill the memory");
+        }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) mod attribute {
     pub(crate) const REV: &str = "rev";
     /// Version of the JSON's schema.
     pub(crate) const VERSION: &str = "v";
-    /// The value as JSON; of a claim compressed, where that is smaller.
+    /// The value as JSON; of a claim or a record compressed, where that is smaller.
     pub(crate) const DATA: &str = "data";
     /// When the table may delete the item, seconds since 1970.
     pub(crate) const TTL: &str = "ttl";
@@ -56,9 +56,17 @@ pub(crate) fn of_key(key: &Key) -> Item {
 
 /// An item with a value: key, JSON and version.
 pub(crate) fn of_value(key: &Key, version: u32, value: &impl Serialize) -> Item {
+    of_json(key, version, AtRest::Text(json_of(value)))
+}
+
+/// The same with the smaller form of the JSON, where only Whittle reads it.
+pub(crate) fn of_value_at_rest(key: &Key, version: u32, value: &impl Serialize) -> Item {
+    of_json(key, version, AtRest::of(json_of(value)))
+}
+
+fn json_of(value: &impl Serialize) -> String {
     // Our own types have string keys and no fallible serializers.
-    let data = serde_json::to_string(value).expect("stored types are plain data, which JSON can always express");
-    of_json(key, version, AtRest::Text(data))
+    serde_json::to_string(value).expect("stored types are plain data, which JSON can always express")
 }
 
 /// The same with a value in one of its forms.

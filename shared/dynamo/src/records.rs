@@ -42,7 +42,7 @@ impl Records for DynamoStore {
         let name = record.name();
         let what = what::<R>(cluster, &name);
         let revision = expected.next();
-        let item = item::of_value(&keys::record(cluster, R::KIND, &name), R::VERSION, record);
+        let item = item::of_value_at_rest(&keys::record(cluster, R::KIND, &name), R::VERSION, record);
         let item = item::with_revision(item, revision, &self.write_id(), record.expires_at());
         match self.put_if(item, Condition::revision(expected, self.clock.now()), &what).await? {
             Put::Written => Ok(revision),

@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use whittle_claims::{Bucket, BucketName, CatalogReads, Revision, StockOut, Stored};
 use whittle_ports::{CatalogWriter, RegionStore, StoreError, TokenBuckets};
 use whittle_units::{SignedDuration, Timestamp};
@@ -66,8 +67,21 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read.
+    /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read. Parts never change, so those that this
+    /// execution environment has read are not read again.
     async fn parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let write = item::text_of(head, attribute::WRITE).unwrap_or_default();
+        if let Some(blob) = known_blob(self.table(), write) {
+            return Ok(Some(blob));
+        }
+        let blob = self.read_parts(head, what).await?;
+        if let Some(blob) = &blob {
+            *lock(&LAST_READ) = Some(ReadCatalog { table: self.table().to_owned(), write: write.to_owned(), blob: blob.clone() });
+        }
+        Ok(blob)
+    }
+
+    async fn read_parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let keys = part_keys(head);
         let parts = try_join_all(keys.iter().map(|key| self.get_item(key, what))).await?;
         let mut blob = Vec::new();
@@ -77,6 +91,25 @@ impl DynamoStore {
         }
         Ok(Some(blob))
     }
+}
+
+/// The catalog that was read last, by its table and the id of its write.
+struct ReadCatalog {
+    table: String,
+    write: String,
+    blob: Vec<u8>,
+}
+
+static LAST_READ: Mutex<Option<ReadCatalog>> = Mutex::new(None);
+
+fn lock(last: &Mutex<Option<ReadCatalog>>) -> MutexGuard<'_, Option<ReadCatalog>> {
+    // A panic elsewhere cannot leave a partial entry, so a poisoned lock is safe to use.
+    last.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn known_blob(table: &str, write: &str) -> Option<Vec<u8>> {
+    let is_it = |last: &&ReadCatalog| last.table == table && last.write == write && !write.is_empty();
+    lock(&LAST_READ).as_ref().filter(is_it).map(|last| last.blob.clone())
 }
 
 fn part_keys(head: &Item) -> Vec<Key> {

@@ -77,6 +77,8 @@ pub struct Meter {
     sizes: BTreeMap<ClaimKey, (Revision, u64)>,
     open: BTreeMap<TaskId, Open>,
     latest: BTreeMap<Function, Latest>,
+    /// The catalog that each function has read: a warm environment does not read its parts again.
+    catalogs: BTreeMap<Function, Revision>,
     /// The longest run of each invocation.
     longest: Vec<SignedDuration>,
 }
@@ -110,6 +112,11 @@ impl Meter {
     pub(crate) fn query_claims<'a>(&mut self, by: Option<Function>, claims: impl Iterator<Item = (&'a Claim, Revision)>) {
         let bytes: u64 = claims.map(|(claim, revision)| self.claim(claim, revision)).sum();
         self.reads(by, "claim", SHARDS * bytes.div_ceil(SHARDS * READ).max(1));
+    }
+
+    /// Whether the function has not read this catalog yet.
+    pub(crate) fn is_new_catalog(&mut self, function: Function, revision: Revision) -> bool {
+        self.catalogs.insert(function, revision) != Some(revision)
     }
 
     fn reads(&mut self, by: Option<Function>, kind: &'static str, units: u64) {
@@ -241,9 +248,9 @@ pub(crate) fn json_size(value: &impl Serialize) -> u64 {
     counted.0
 }
 
-/// Bytes of a claim's JSON at rest.
-pub(crate) fn at_rest_size(claim: &Claim) -> u64 {
-    serde_json::to_string(claim).map_or(0, |json| wide(AtRest::of(json).size()))
+/// Bytes of the JSON of a claim or a record at rest.
+pub(crate) fn at_rest_size(value: &impl Serialize) -> u64 {
+    serde_json::to_string(value).map_or(0, |json| wide(AtRest::of(json).size()))
 }
 
 /// Counts what is written to it.

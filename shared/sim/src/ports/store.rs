@@ -239,7 +239,7 @@ impl Records for SimPorts {
             }
             self.count(world, |meter, by| {
                 let pk = "RECORD##".len() + cluster.as_str().len() + R::KIND.len();
-                let size = meter::value_size(pk, record.name().len(), meter::json_size(record), record.expires_at().is_some());
+                let size = meter::value_size(pk, record.name().len(), meter::at_rest_size(record), record.expires_at().is_some());
                 meter.put(by, R::KIND, size);
             });
             world.store.write(cluster, record, expected, now)
@@ -251,8 +251,10 @@ impl Records for SimPorts {
 impl RecordRemoval for SimPorts {
     async fn remove<R: Record>(&self, cluster: &ClusterName, name: &str, expected: Revision) -> Result<(), StoreError> {
         self.race(TABLE, R::KIND, |world| {
-            let size = world.store.record_size(cluster, R::KIND, Some(name));
-            self.count(world, |meter, by| meter.put(by, R::KIND, size));
+            if world.meter.is_some() {
+                let size = world.store.record_size(cluster, R::KIND, Some(name));
+                self.count(world, |meter, by| meter.put(by, R::KIND, size));
+            }
             world.store.remove::<R>(cluster, name, expected)
         })
         .await
@@ -287,7 +289,9 @@ impl RegionStore for SimPorts {
             let found = world.store.catalog();
             self.count(world, |meter, by| {
                 meter.get(by, "catalog", 0);
-                if let Some(found) = &found {
+                if let (Some(found), Some(function)) = (&found, by)
+                    && meter.is_new_catalog(function, found.revision)
+                {
                     meter.get(by, "catalog", length(&found.value));
                 }
             });

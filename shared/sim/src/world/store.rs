@@ -134,7 +134,7 @@ impl Store {
             .values()
             .map(|stored| meter::at_rest_size(&stored.value) + meter::value_size(0, 0, 0, true) + 2 * meter::pointer_size(&stored.value));
         let records = self.records.iter().map(|((cluster, kind, name), row)| {
-            meter::value_size(cluster.as_str().len() + kind.len(), name.len(), meter::json_size(&row.value), true)
+            meter::value_size(cluster.as_str().len() + kind.len(), name.len(), meter::at_rest_size(&row.value), true)
         });
         let catalog = self.catalog.as_ref().map_or(0, |stored| u64::try_from(stored.value.len()).unwrap_or(u64::MAX));
         claims.chain(records).sum::<u64>() + catalog
@@ -145,7 +145,7 @@ impl Store {
         let of = |(of, known, own): &(ClusterName, String, String)| of == cluster && known == kind && name.is_none_or(|name| name == own);
         let pk = "RECORD##".len() + cluster.as_str().len() + kind.len();
         let size = |((_, _, own), row): (&(ClusterName, String, String), &Row)| {
-            meter::value_size(pk, own.len(), meter::json_size(&row.value), row.expires_at.is_some())
+            meter::value_size(pk, own.len(), meter::at_rest_size(&row.value), row.expires_at.is_some())
         };
         self.records.iter().filter(|(key, _)| of(key)).map(size).sum()
     }
