@@ -178,9 +178,31 @@ impl Alarm {
         let alarm = |one: &Value| {
             let own = made.iter().find(|of| of.kind == "AWS::CloudWatch::Alarm" && of.id == text(one, "/AlarmName"))?;
             let at = |place: &str| text(one, place).to_owned();
-            Some(Self { name: own.name.clone(), description: at("/AlarmDescription"), since: at("/StateTransitionedTimestamp") })
+            let mut description = at("/AlarmDescription");
+            let is_grouped = list(one, "/Metrics").iter().any(|metric| text(metric, "/Expression").contains(" GROUP BY "));
+            let contributors = if is_grouped { Self::contributors(account, &own.id) } else { Vec::new() };
+            if !contributors.is_empty() {
+                description = format!("{}: {}", description.trim_end_matches('.'), contributors.join("; "));
+            }
+            Some(Self { name: own.name.clone(), description, since: at("/StateTransitionedTimestamp") })
         };
         Ok(list(&answer, "/MetricAlarms").iter().filter_map(alarm).collect())
+    }
+
+    /// Which metrics of an alarm on a query raise it, by their labels: `cluster prod, problem pods_wait`. None where the question is refused or
+    /// not known to an older `aws`: the alarm is told either way.
+    fn contributors(account: Account<'_>, name: &str) -> Vec<String> {
+        let Ok(answer) = account.ask(&["cloudwatch", "describe-alarm-contributors", "--alarm-name", name]) else { return Vec::new() };
+        let labels = |one: &Value| {
+            let labels: BTreeMap<&str, &str> = one["ContributorAttributes"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .filter_map(|(label, value)| Some((label.as_str(), value.as_str()?)))
+                .collect();
+            labels.iter().map(|(label, value)| format!("{label} {value}")).collect::<Vec<_>>().join(", ")
+        };
+        list(&answer, "/AlarmContributors").iter().map(labels).filter(|labels| !labels.is_empty()).collect()
     }
 }
 
