@@ -78,7 +78,7 @@ impl EmittedMetrics {
             return vec![format!("asks `{query}`; write {shape}, with every name in quotes")];
         };
         let mut faults: Vec<String> = self.fault(&name, &dimensions).into_iter().collect();
-        if !query.contains(&format!(r#" GROUP BY "{CLUSTER}" ORDER BY "#)) {
+        if ![r#" ORDER BY "#, r#", "problem" ORDER BY "#].iter().any(|end| query.contains(&format!(r#" GROUP BY "{CLUSTER}"{end}"#))) {
             faults.push(format!("asks `{query}`, which does not say which {CLUSTER}"));
         }
         let wanted = query.split_once(" WHERE ").and_then(|(_, after)| after.split_once(" GROUP BY ")).map_or("", |(wanted, _)| wanted);

@@ -24,6 +24,10 @@ pub(crate) fn pools(report: &mut Report, pools: &[NodePool], claims: &[Stored<Cl
         let cost: Price = of_pool.filter_map(|claim| claim.machine().map(|machine| machine.price)).sum();
         report.gauge(metrics::NodePoolsCost { nodepool: name }, cost);
     }
+    let mut prices = claims.iter().filter_map(|stored| stored.value.machine()).map(|machine| machine.price).peekable();
+    if prices.peek().is_some() {
+        report.gauge(metrics::NodesDollarsPerHour, prices.sum::<Price>());
+    }
     let mut phases: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         *phases.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;

@@ -510,10 +510,18 @@ fn a_sweep_emits_usage_and_cost_of_pools() {
             "karpenter_nodepools_usage [\"default\", \"cpu\"] Quantity(Quantity(2000))",
             "karpenter_nodepools_limit [\"default\", \"cpu\"] Quantity(Quantity(10000))",
             "karpenter_nodepools_cost_total [\"default\"] Dollars(Price(96000000))",
+            "whittle_nodes_dollars_per_hour [] Dollars(Price(96000000))",
             "whittle_nodeclaims [\"default\", \"Planned\"] Count(1)",
             "whittle_nodeclaims [\"default\", \"Registered\"] Count(1)",
         ]
     );
+}
+
+#[test]
+fn a_cluster_without_machines_costs_no_metric() {
+    let mut report = whittle_ports::Report::default();
+    crate::gauges::pools(&mut report, &[], &[Stored { value: planned(), revision: Revision(1) }]);
+    assert!(report.gauges.iter().all(|gauge| gauge.metric != "whittle_nodes_dollars_per_hour"), "{:?}", report.gauges);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod event;
 mod fences;
 mod leasing;
 pub mod metrics;
+pub mod problems;
 mod queue;
 mod record;
 mod report;

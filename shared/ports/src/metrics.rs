@@ -23,19 +23,8 @@ pub enum Level {
 }
 
 /// The metrics of [`Level::Basic`].
-pub const BASIC: &[&str] = &[
-    FailedRuns::ENTRY.name,
-    LaunchesRefused::ENTRY.name,
-    NeverJoined::ENTRY.name,
-    TerminationsRefused::ENTRY.name,
-    NodePoolsCost::ENTRY.name,
-    HeldByKarpenter::ENTRY.name,
-    NodeClaimsStuck::ENTRY.name,
-    NodeClaimsWithoutNodePool::ENTRY.name,
-    ObjectsUnreadable::ENTRY.name,
-    KindsAbsent::ENTRY.name,
-    PodsLongestWait::ENTRY.name,
-];
+pub const BASIC: &[&str] =
+    &[FailedRuns::ENTRY.name, Problems::ENTRY.name, Warnings::ENTRY.name, PodsLongestWait::ENTRY.name, NodesDollarsPerHour::ENTRY.name];
 
 impl Level {
     /// Whether CloudWatch gets a metric.
@@ -63,6 +52,17 @@ catalogue! {
         /// `FailedRunsAlarm` is based on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
         /// here within a minute
         counter FailedRuns = "whittle_failed_runs" from every { function }
+        /// one for each run that found a problem because of which pods get no nodes until a person does something. Absent without problems.
+        /// `ProblemsAlarm` is based on it
+        counter Problems = "whittle_problems" from every {
+            /// `pods_wait`, `launches_refused`, `never_joined`
+            problem,
+        }
+        /// the same for problems that can wait: what they concern is left as it is. `WarningsAlarm` is based on it
+        counter Warnings = "whittle_warnings" from every {
+            /// `terminations_refused`, `nodeclaims_stuck`, `objects_unreadable`, `kinds_absent`, `nodepool_missing`, `karpenter_runs`
+            problem,
+        }
     }
 
     nodes {
@@ -140,6 +140,8 @@ catalogue! {
         gauge(Resource) NodePoolsLimit = "karpenter_nodepools_limit" from [Sweep] { nodepool, resource_type }
         /// cost of the pool's machines
         gauge(DollarsPerHour) NodePoolsCost = "karpenter_nodepools_cost_total" from [Sweep] { nodepool }
+        /// cost of all machines; absent if there are none
+        gauge(DollarsPerHour) NodesDollarsPerHour = "whittle_nodes_dollars_per_hour" from [Sweep] {}
         /// machines whose claim was restored
         counter NodeClaimsAdopted = "whittle_nodeclaims_adopted_total" from [Sweep] { nodepool }
         /// runs that changed nothing because Karpenter runs in the cluster

@@ -1,6 +1,7 @@
 //! What a run of a function prints: lines of JSON. Metrics are lines in CloudWatch's embedded metric format, which need no API call.
 
 use crate::metrics::{self, CLUSTER, Level, Metric, Unit};
+use crate::problems::{self, Problem, Urgency};
 use crate::{Amount, Counted, Disposition, HandleError, Measured, Report, error_chain};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -79,6 +80,7 @@ pub fn lines(run: &Telemetry<'_>, took: Duration, outcome: &Result<Report, Handl
         lines.push(failed_line(run, error));
     }
     if let Ok(report) = outcome {
+        lines.extend(problems::found(report).map(|problem| problem_line(run, problem)));
         lines.extend(counted_lines(run, &report.metrics));
         lines.extend(gauge_lines(run, &report.gauges));
         lines.extend(distribution_lines(run, &report.observations));
@@ -97,6 +99,18 @@ fn failed_line(run: &Telemetry<'_>, error: &HandleError) -> Value {
     ];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     run.emf(&[CLUSTER, "function"], &[(failed.name, failed.unit.cloudwatch())], fields)
+}
+
+/// The line of a problem, for alarms.
+fn problem_line(run: &Telemetry<'_>, problem: &Problem) -> Value {
+    let entry = match problem.urgency {
+        Urgency::Now => metrics::Problems::ENTRY,
+        Urgency::Later => metrics::Warnings::ENTRY,
+    };
+    let fields =
+        [("function", json!(run.function.name())), (CLUSTER, json!(run.cluster)), ("problem", json!(problem.name)), (entry.name, json!(1))];
+    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    run.emf(&[CLUSTER, "problem"], &[(entry.name, entry.unit.cloudwatch())], fields)
 }
 
 /// One line per counter and labels: increments of the same counter are summed.
@@ -236,8 +250,10 @@ mod tests {
         report.metrics.push(counter("whittle_launches_refused_total", [("nodepool", ""), ("reason", "Unauthorized")]));
         report.gauges.push(gauge("whittle_saved_dollars_per_hour", [("nodepool", &"pool,".repeat(1_000))], Amount::Count(1)));
         let lines = lines_of(Function::Launch, &Ok(report));
-        assert_eq!((&lines[1]["nodepool"], &lines[1]["reason"]), (&json!("none"), &json!("Unauthorized")));
-        assert_eq!(lines[2]["nodepool"].as_str().map(str::len), Some(1024));
+        assert_eq!((&lines[1]["problem"], &lines[1]["whittle_problems"]), (&json!("launches_refused"), &json!(1)));
+        assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "problem"]]));
+        assert_eq!((&lines[2]["nodepool"], &lines[2]["reason"]), (&json!("none"), &json!("Unauthorized")));
+        assert_eq!(lines[3]["nodepool"].as_str().map(str::len), Some(1024));
     }
 
     #[test]
@@ -264,7 +280,8 @@ mod tests {
         report.metrics.push(counter("karpenter_nodeclaims_created_total", [("nodepool", "a")]));
         report.metrics.push(counter("whittle_launches_refused_total", [("nodepool", "a"), ("reason", "Unauthorized")]));
         report.gauges.push(gauge("karpenter_nodepools_cost_total", [("nodepool", "a")], Amount::Dollars(Price::from_nanos(96_000_000))));
-        report.gauges.push(gauge("karpenter_nodepools_limit", [("nodepool", "a")], Amount::Count(1)));
+        report.gauges.push(gauge("whittle_nodes_dollars_per_hour", [], Amount::Dollars(Price::from_nanos(96_000_000))));
+        report.gauges.push(gauge("whittle_nodeclaims_stuck", [("nodepool", "a"), ("phase", "Launched")], Amount::Count(1)));
         let of = |level| lines(&run(Function::Sweep, level), Duration::ZERO, &Ok(report.clone()));
         let (mut full, mut basic) = (of(Level::Full), of(Level::Basic));
         assert!(full.iter().all(|line| line["_aws"].is_object()), "{full:?}");
@@ -273,7 +290,7 @@ mod tests {
                 lines.iter().flat_map(|line| line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().cloned().unwrap_or_default());
             metrics.map(|metric| metric["Name"].clone()).collect()
         };
-        assert_eq!(names(&basic), ["whittle_launches_refused_total", "karpenter_nodepools_cost_total"]);
+        assert_eq!(names(&basic), ["whittle_problems", "whittle_warnings", "whittle_nodes_dollars_per_hour"]);
         for line in basic.iter_mut().chain(&mut full) {
             line.as_object_mut().unwrap().remove("_aws");
         }

@@ -213,8 +213,8 @@ fn the_deployment_is_judged() {
     found(Problem, behind, "functions", "Consolidate was told to serve \"dev\"", "deploy again");
     found(Problem, |facts| drop(facts.running().functions.as_mut().unwrap().pop()), "functions", "8 functions, not 9", "deploy");
     found(Problem, |facts| facts.running().disabled = Ok(vec!["ScheduleTick".into()]), "rules and ticks", "ScheduleTick", "enable");
-    let alarm = Alarm { name: "PodsWaitAlarm".into(), description: "A pod has waited.".into(), ..Alarm::default() };
-    found(Problem, |facts| facts.running().alarms = Ok(vec![alarm]), "alarms", "PodsWaitAlarm (A pod has waited)", "docs/runbooks.md");
+    let alarm = Alarm { name: "ProblemsAlarm".into(), description: "A pod has waited.".into(), ..Alarm::default() };
+    found(Problem, |facts| facts.running().alarms = Ok(vec![alarm]), "alarms", "ProblemsAlarm (A pod has waited)", "docs/runbooks.md");
 }
 
 #[test]
