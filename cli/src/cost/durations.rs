@@ -5,20 +5,21 @@ use whittle_sim::Function;
 /// Nodes of the clusters of [`PROCESSOR_MS`].
 pub(super) const SIZES: [u32; 4] = [0, 10, 100, 1_000];
 
-/// Milliseconds of a whole processor that a run takes, on average over the quiet and the busy stretch: `whittle cost --measure`.
+/// Milliseconds of a whole processor that a run takes, on average over the quiet and the busy stretch.
 ///
-/// Measured on 26 November 2026 with the simulated services in the same process, optimized (`opt-level` 2), on a busy machine of two
-/// cores by the clock: upper bounds. The last column is extrapolated from the one before, as are launches of an idle deployment.
+/// Twice what `whittle cost --measure` printed on 29 November 2026 (optimized as the functions are, on a quiet machine of two cores, with the simulated
+/// services in the same process), because Lambda's processors are slower, and five for requests that are signed and encrypted. Launches of an idle
+/// deployment are those of ten nodes.
 const PROCESSOR_MS: [(Function, [f64; 4]); 9] = [
-    (Function::Relay, [0.5, 0.5, 0.5, 0.5]),
-    (Function::Schedule, [0.1, 2.0, 44.3, 443.0]),
-    (Function::Launch, [60.0, 60.1, 61.6, 62.0]),
-    (Function::Register, [0.1, 1.0, 22.7, 227.0]),
-    (Function::Consolidate, [0.9, 20.5, 239.2, 2_392.0]),
-    (Function::Interrupt, [0.2, 0.2, 0.2, 0.2]),
-    (Function::Terminate, [1.5, 1.5, 2.6, 26.0]),
-    (Function::Refresh, [4.9, 4.9, 35.9, 359.0]),
-    (Function::Sweep, [0.4, 5.3, 56.9, 569.0]),
+    (Function::Relay, [2.0, 2.0, 2.0, 2.0]),
+    (Function::Schedule, [5.1, 5.6, 12.3, 103.0]),
+    (Function::Launch, [31.0, 31.0, 35.3, 116.0]),
+    (Function::Register, [5.1, 5.5, 10.3, 119.0]),
+    (Function::Consolidate, [5.4, 9.4, 51.0, 775.0]),
+    (Function::Interrupt, [5.1, 5.1, 5.1, 5.1]),
+    (Function::Terminate, [5.7, 5.7, 5.8, 9.8]),
+    (Function::Refresh, [5.8, 6.5, 15.5, 177.0]),
+    (Function::Sweep, [5.3, 6.4, 23.9, 319.0]),
 ];
 
 /// Milliseconds of a processor that the invocation of a schedule takes, and one of the relay.

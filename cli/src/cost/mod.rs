@@ -29,7 +29,7 @@ use whittle_sim::Function;
 /// month of 730 hours, eight of each day busy. It needs no access to an account.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without arguments: an idle deployment, and clusters of 10 and 100 nodes. Larger ones take many minutes.
+Without arguments: an idle deployment, and clusters of 10 and 100 nodes. 1,000 nodes take some minutes.
 Prices are list prices; what the always-free tier leaves is printed as well, for an account that uses it for nothing else.
 docs/cost.md says how everything is counted, and what is left out.
 
