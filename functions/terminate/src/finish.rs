@@ -9,10 +9,10 @@ use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Event, Machine, Ph
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::metrics::GaugeMetric;
 use whittle_ports::{
-    Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report, Safeguard, Scope,
-    Terminator, TokenBuckets, advance, is_owned, machine_to_terminate, metrics, save, write_mirror,
+    ClaimStore, Clock, ClusterError, ClusterReader, HandleError, Instances, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Report,
+    Safeguard, Scope, Terminator, TokenBuckets, advance, is_owned, machine_to_terminate, metrics, save, write_mirror,
 };
-use whittle_units::{ProviderId, SignedDuration, Timestamp};
+use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// EC2's limit of instances that an account may terminate in a region: 20 a second, after a thousand at once. The clusters of a deployment
 /// share it.
@@ -206,7 +206,7 @@ impl<P: Rights> Run<P> {
             return Ok(Next::RequeueAfter(LAUNCH_POLL_INTERVAL));
         }
         for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
-            if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? {
+            if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? && !self.was_let_go(&instance.id).await? {
                 self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_to_terminate(&instance)), now).await?;
                 self.report.count("late_machines");
                 return Ok(Next::RequeueAfter(SHORT_DELAY));
@@ -215,6 +215,13 @@ impl<P: Rights> Run<P> {
         self.claim = advance(self.ports.store(), &self.claim, &Event::LaunchAbandoned, now).await?;
         self.report.count("abandoned");
         self.release_mirror().await
+    }
+
+    /// Whether a claim has ended and its instance was to go on: with an uninstallation it is the user's, or Karpenter's, before its tags say so.
+    async fn was_let_go(&self, id: &InstanceId) -> Result<bool, HandleError> {
+        let claims = self.ports.store().list(&self.claim.value.key.cluster).await?;
+        let has = |claim: &Claim| !claim.is_live() && claim.instance() == Some(id);
+        Ok(claims.iter().any(|claim| has(&claim.value)))
     }
 }
 
