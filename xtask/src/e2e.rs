@@ -139,7 +139,8 @@ fn up(options: &Up) -> Result<()> {
 /// `up`, the walk, and `down`, whatever became of the walk.
 fn walk(options: &Up) -> Result<()> {
     let folder = folder(options.folder.as_deref())?;
-    let rig = command(&workspace::root(), options, &folder)?;
+    let mut rig = command(&workspace::root(), options, &folder)?;
+    rig.arg("--check-access");
     let log = folder.with_extension("log");
     let mut process = detached(&rig, &folder, &log)?;
     wait(&mut process, &folder, &log)?;

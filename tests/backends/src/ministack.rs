@@ -17,6 +17,18 @@ const STARTS_MAX: u32 = 3;
 /// The interval of readiness checks.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 
+/// Whose calls it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Everybody's.
+    Open,
+    /// Of functions those that their roles allow.
+    Checked,
+}
+
+/// The template refuses calls without TLS, which AWS's endpoints have and those on loopback have not: this says that they had it.
+const SECURE_TRANSPORT: &str = include_str!("../../python/secure_transport.py");
+
 /// A running MiniStack; stopped with all its child processes when dropped.
 ///
 /// State is kept per account, and a 12-digit access key is the account: tests that share a process are
@@ -48,12 +60,27 @@ impl Ministack {
     /// If it does not respond, with the end of its log.
     #[must_use]
     pub fn start_in(environment: &Path) -> Self {
+        Self::start_as(environment, Access::Open)
+    }
+
+    /// Starts MiniStack so that functions are who they are: it verifies what they sign, and decides by the policies of their roles. A client with
+    /// an account's number for its access key may do everything there.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start_in`].
+    #[must_use]
+    pub fn start_checking(environment: &Path) -> Self {
+        Self::start_as(environment, Access::Checked)
+    }
+
+    fn start_as(environment: &Path, access: Access) -> Self {
         // Another process may bind the free port first; then another port is tried.
-        let started = (0..STARTS_MAX).find_map(|_| Self::spawn(environment).wait().ok());
+        let started = (0..STARTS_MAX).find_map(|_| Self::spawn(environment, access).wait().ok());
         started.expect("MiniStack starts; its log is printed above")
     }
 
-    fn spawn(environment: &Path) -> Self {
+    fn spawn(environment: &Path, access: Access) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let unique = format!("whittle-ministack-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(unique);
@@ -61,8 +88,15 @@ impl Ministack {
         let port = free_port();
         let log = File::create(folder.join("log")).expect("the temporary folder can be written");
         let endpoint = format!("http://127.0.0.1:{port}");
+        let application = match access {
+            Access::Open => "ministack.app:app",
+            Access::Checked => {
+                std::fs::write(folder.join("secure_transport.py"), SECURE_TRANSPORT).expect("the temporary folder can be written");
+                "secure_transport:app"
+            }
+        };
         let process = Command::new(environment.join("bin/python"))
-            .args(["-m", "hypercorn", "--bind", &format!("127.0.0.1:{port}"), "ministack.app:app"])
+            .args(["-m", "hypercorn", "--bind", &format!("127.0.0.1:{port}"), application])
             .current_dir(&folder)
             // Functions inherit its environment, so it gets none of ours.
             .env_clear()
@@ -74,6 +108,7 @@ impl Ministack {
             .env("MINISTACK_REGION", Self::REGION)
             .env("IOT_MTLS_ENABLED", "0")
             .env("AWS_ENDPOINT_URL", endpoint)
+            .env("AUTH", (access == Access::Checked).to_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log file can be shared"))
             .stderr(log)

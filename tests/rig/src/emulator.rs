@@ -108,7 +108,7 @@ impl Emulator {
 }
 
 /// The text of the first element of this name; its entities are not expanded, since names and URLs have none.
-fn text_of(xml: &str, name: &str) -> Option<String> {
+pub(crate) fn text_of(xml: &str, name: &str) -> Option<String> {
     let rest = xml.split_once(&format!("<{name}>"))?.1;
     rest.split_once("</").map(|(text, _)| text.to_owned())
 }

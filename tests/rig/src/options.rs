@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// Port of 127.0.0.1 that answers /ready once everything runs
     #[arg(long, default_value_t = 0)]
     pub ready_port: u16,
+    /// The emulator verifies signatures, and answers each function what its role allows alone
+    #[arg(long, conflicts_with = "empty")]
+    pub check_access: bool,
     /// More parameters of the stack, as in PlanDelaySeconds=0
     #[arg(long = "parameter")]
     pub parameters: Vec<String>,

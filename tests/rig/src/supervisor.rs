@@ -48,7 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = options.folder.canonicalize()?;
     let options = Options { folder: folder.clone(), ..options.clone() };
     let certificates = Certificates::make(&options.folder.join("pki"))?;
-    let ministack = Ministack::start_in(&options.ministack);
+    let ministack =
+        if options.check_access { Ministack::start_checking(&options.ministack) } else { Ministack::start_in(&options.ministack) };
     let way = options.empty.then(|| Way::open(&certificates)).transpose()?;
     let environment = way.as_ref().map(Way::environment).unwrap_or_default();
     let plane = (options.kubeconfig.is_none())

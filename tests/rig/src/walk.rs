@@ -39,7 +39,7 @@ pub(crate) fn run(walk: &Walk) -> Result<()> {
         a_spot_interruption_is_met_with_a_replacement(&rig).await?;
         a_node_that_nobody_needs_goes(&rig).await?;
         a_launch_that_is_killed_buys_nothing_twice(&rig).await?;
-        Ok(())
+        a_right_that_is_taken_away_is_missed(&rig).await
     })
 }
 
@@ -84,6 +84,25 @@ async fn a_node_that_nobody_needs_goes(rig: &Outside) -> Result<()> {
     let gone = async |rig: &Outside| Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty());
     let took = rig.until("nothing is left", GONE_MAX, gone).await?;
     rig.say("a node that nobody needs goes", took);
+    Ok(())
+}
+
+/// How long a pod waits while `launch` has no rights: with them it takes a tenth of this.
+const DENIED: Duration = Duration::from_secs(20);
+
+/// Without the policy of its role `launch` starts nothing, and with it again it goes on: so the policies of the template are what lets all
+/// the other stories happen.
+async fn a_right_that_is_taken_away_is_missed(rig: &Outside) -> Result<()> {
+    let known = rig.machines().await?;
+    let policy = rig.take_policy("LaunchRole", "launch").await?;
+    rig.scale("web", 1, &json!({})).await?;
+    rig.until("the pod is planned for", BOUND_MAX, async |rig| Ok(rig.claims().await?.len() == 1)).await?;
+    let started = rig.until("a machine is started", DENIED, async |rig| Ok(rig.machines().await? != known)).await;
+    policy.give_back(rig).await?;
+    ensure!(started.is_err(), "launch started a machine without a right to");
+    let took = rig.until("the pod is bound", REPEATED_MAX, async |rig| Ok(rig.bound().await?.len() == 1)).await?;
+    rig.check_books().await?;
+    rig.say("a right that was taken away is given back, and the pod gets its node", took);
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! The rig as somebody outside sees and changes it.
 
+use crate::deploy::STACK;
+use crate::emulator::{Emulator, text_of};
 use crate::supervisor::client_of;
 use anyhow::{Context, Result, bail, ensure};
 use http::{Method, Request};
@@ -14,6 +16,26 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A policy that was taken from its role.
+pub(crate) struct Policy {
+    role: String,
+    name: String,
+    document: String,
+}
+
+impl Policy {
+    pub(crate) async fn give_back(&self, rig: &Outside) -> Result<()> {
+        let put = [
+            ("Action", "PutRolePolicy"),
+            ("Version", "2010-05-08"),
+            ("RoleName", &self.role),
+            ("PolicyName", &self.name),
+            ("PolicyDocument", &self.document),
+        ];
+        rig.emulator().query("iam", &put).await.map(drop)
+    }
+}
 
 pub(crate) struct Outside {
     client: Client,
@@ -35,6 +57,24 @@ impl Outside {
 
     pub(crate) fn ministack_process(&self) -> u32 {
         self.state["ministackProcess"].as_u64().and_then(|process| u32::try_from(process).ok()).unwrap_or_default()
+    }
+
+    /// Takes the policy of a role of the stack away.
+    pub(crate) async fn take_policy(&self, role: &str, policy: &str) -> Result<Policy> {
+        let emulator = self.emulator();
+        let roles = emulator.resources(STACK).await?;
+        let role = roles.get(role).with_context(|| format!("the stack has no {role}"))?.clone();
+        let of = [("Version", "2010-05-08"), ("RoleName", &role), ("PolicyName", policy)];
+        let got = emulator.query("iam", &[&[("Action", "GetRolePolicy")], &of[..]].concat()).await?;
+        let document = text_of(&got, "PolicyDocument").context("the role's policy has no document")?;
+        let decoded = form_urlencoded::parse(document.as_bytes()).map(|(document, _)| document.into_owned()).next();
+        let document = decoded.context("the role's policy is empty")?;
+        emulator.query("iam", &[&[("Action", "DeleteRolePolicy")], &of[..]].concat()).await?;
+        Ok(Policy { role, name: policy.to_owned(), document })
+    }
+
+    fn emulator(&self) -> Emulator {
+        Emulator::new(self.state["ministack"].as_str().unwrap_or_default().to_owned())
     }
 
     #[expect(clippy::unused_self, reason = "what is said is said of this rig")]
