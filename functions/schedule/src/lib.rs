@@ -10,7 +10,6 @@ mod waiting;
 mod write;
 
 use state::{Round, RoundPage, ShadowPlan, Unplaced};
-use whittle_api::ClusterObjects;
 use whittle_checker::Violation;
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
@@ -48,21 +47,19 @@ pub(crate) struct Run<'a, P> {
 
 /// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; another one retries later.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    let run = Run { ports, settings, cluster };
-    let unbound = ports.cluster().read(cluster, Scope::Unbound, None).await?;
-    let nothing_waits = run.nothing_waits(&unbound).await?;
-    if nothing_waits && let Some(report) = run.rest().await {
-        return Ok(report);
-    }
     let doorbell = Doorbell::Schedule { cluster: cluster.clone() };
     let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
-    let outcome = if nothing_waits { run.finish_empty().await } else { run.under_lease(&lease, &unbound).await };
+    let outcome = Run { ports, settings, cluster }.under_lease(&lease).await;
     release_lease(ports.store(), &lease).await;
     outcome
 }
 
 impl<P: Rights> Run<'_, P> {
-    async fn under_lease(&self, lease: &Lease, unbound: &ClusterObjects) -> Result<Report, HandleError> {
+    async fn under_lease(&self, lease: &Lease) -> Result<Report, HandleError> {
+        let unbound = self.ports.cluster().read(self.cluster, Scope::Unbound, None).await?;
+        if self.nothing_waits(&unbound).await? {
+            return self.finish_empty().await;
+        }
         let mut waiting = Report::default();
         if self.waits_for_more(&unbound.pods, &mut waiting).await? {
             return Ok(waiting);

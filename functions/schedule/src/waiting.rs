@@ -20,20 +20,11 @@ impl<P: Rights> Run<'_, P> {
         Ok(unreadable.is_empty() && claims.iter().all(|claim| is_at_rest(&claim.value)))
     }
 
-    /// The report of a run that finds nothing to write: it decides nothing and needs no lease. `None` where the run before left anything behind,
-    /// or may have.
-    pub(crate) async fn rest(&self) -> Option<Report> {
-        let store = self.ports.store();
-        let is_left = !state::read_pages::<ExpectedPage>(store, self.cluster).await.is_empty()
-            || state::read::<Unplaced>(store, self.cluster).await.value != Unplaced::default()
-            || !state::read_pages::<RoundPage>(store, self.cluster).await.is_empty()
-            || (self.settings.shadow && state::read::<ShadowPlan>(store, self.cluster).await.value != ShadowPlan::default());
-        (!is_left).then(empty_report)
-    }
-
     /// What a run with an empty plan leaves behind.
     pub(crate) async fn finish_empty(&self) -> Result<Report, HandleError> {
-        let mut report = empty_report();
+        let mut report = Report::default();
+        report.count("nothing_pending");
+        write::gauges(&mut report, &Plan::default(), SignedDuration::ZERO);
         let store = self.ports.store();
         let pages = state::read_pages::<ExpectedPage>(store, self.cluster).await;
         let expected = ExpectedPage::joined(pages.iter().map(|page| page.value.clone()));
@@ -52,13 +43,6 @@ impl<P: Rights> Run<'_, P> {
         state::write_pages(store, self.cluster, round, &[], &mut report).await;
         Ok(report)
     }
-}
-
-fn empty_report() -> Report {
-    let mut report = Report::default();
-    report.count("nothing_pending");
-    write::gauges(&mut report, &Plan::default(), SignedDuration::ZERO);
-    report
 }
 
 /// Whether none of the objects that a plan can be for is there. One that cannot be read may be one. Overlays count, because a plan
