@@ -100,7 +100,7 @@ async fn look_while_rung<P: Rights>(
 /// The claims of a cluster that may need work.
 async fn claims_due<P: Rights>(ports: P, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, HandleError> {
     let mut claims = ports.store().list(cluster).await?;
-    claims.retain(|claim| claim.value.may_concern_register());
+    claims.retain(|claim| may_need_work(&claim.value));
     Ok(claims)
 }
 
@@ -169,6 +169,16 @@ fn is_retried(error: &HandleError) -> bool {
     matches!(error, HandleError::Cluster(_) | HandleError::Cloud(_))
 }
 
+/// Claims that a timeout or a Node can advance.
+fn may_need_work(claim: &Claim) -> bool {
+    match &claim.phase {
+        Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. } => true,
+        Phase::Initialized { .. } => wants_tags(claim),
+        Phase::Draining { node_name, .. } => node_name.is_none(),
+        Phase::Terminating { .. } | Phase::Failed { .. } | Phase::Gone { .. } => false,
+    }
+}
+
 /// Claims that are worth polling. One whose startup taint is never removed waits for ticks after a while.
 fn is_waiting(claim: &Claim, now: Timestamp) -> bool {
     match &claim.phase {
@@ -176,6 +186,10 @@ fn is_waiting(claim: &Claim, now: Timestamp) -> bool {
         Phase::Registered { since, .. } => now.duration_since(*since) < REGISTRATION_TIMEOUT,
         _ => false,
     }
+}
+
+fn wants_tags(claim: &Claim) -> bool {
+    claim.node_name().is_some() && claim.deletion.is_none() && !claim.annotations.contains_key(labels::INSTANCE_TAGGED)
 }
 
 impl<P: Rights> Run<'_, P> {
@@ -199,7 +213,7 @@ impl<P: Rights> Run<'_, P> {
                         work.outcomes.extend(outcome.map(|outcome| (before.spec.owner.clone(), outcome)));
                         work.measurements.extend(measured::measurement(before, &claim.value, &self.objects.nodes));
                         work.waiting |= is_waiting(&claim.value, clock.now());
-                        if claim.value.wants_tags() {
+                        if wants_tags(&claim.value) {
                             work.untagged.insert(claim.value.key.name.clone(), claim);
                         }
                     }

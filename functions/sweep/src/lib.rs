@@ -29,7 +29,7 @@ use compare::{Findings, SweepInput, compare};
 use execute::Executor;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, Doorbell, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
@@ -71,12 +71,12 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     // Instances first: one that is launched while we read is then not seen without its claim.
     let cloud = ports.cloud();
     let (instances, templates, statuses) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster), failing(ports));
-    let Listing { claims, unreadable } = list_and_ring(ports, cluster, &mut report).await?;
     let (instances, templates) = (instances?, templates?);
     if statuses.is_none() {
         report.count("checks_unseen");
     }
     let statuses = statuses.unwrap_or_default();
+    let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
     let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
     // Whether Nodes are unhealthy is only known from new ones.
     let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
@@ -128,17 +128,6 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
-}
-
-/// The claims of a cluster. `register` is told if any of them may concern it, whatever EC2 and the cluster answer here: it has no tick of its
-/// own.
-async fn list_and_ring<P: Rights>(ports: P, cluster: &ClusterName, report: &mut Report) -> Result<Listing, HandleError> {
-    let listing = ports.store().listing(cluster).await?;
-    if listing.claims.iter().any(|claim| claim.value.may_concern_register()) {
-        report.count("joining");
-        ports.queues().send_now(Doorbell::Register { cluster: cluster.clone() }).await?;
-    }
-    Ok(listing)
 }
 
 /// How new Nodes are.

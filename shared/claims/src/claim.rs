@@ -267,19 +267,6 @@ impl Claim {
     pub fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Gone { .. } | Phase::Failed { .. })
     }
-    /// Whether its machine still has to be tagged with its NodeClaim and Node.
-    pub fn wants_tags(&self) -> bool {
-        self.node_name().is_some() && self.deletion.is_none() && !self.annotations.contains_key(labels::INSTANCE_TAGGED)
-    }
-    /// Whether `register` may have something to do for it: its Node is expected, or not yet as it should be.
-    pub fn may_concern_register(&self) -> bool {
-        match &self.phase {
-            Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. } => true,
-            Phase::Initialized { .. } => self.wants_tags(),
-            Phase::Draining { node_name, .. } => node_name.is_none(),
-            Phase::Terminating { .. } | Phase::Failed { .. } | Phase::Gone { .. } => false,
-        }
-    }
     /// True when the claim is being deleted or has ended.
     pub fn is_ending(&self) -> bool {
         self.deletion.is_some() || !self.is_live()

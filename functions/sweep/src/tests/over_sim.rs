@@ -4,11 +4,11 @@ use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
-use whittle_claims::{Claim, DeletionReason, Event};
+use whittle_claims::{Claim, DeletionReason};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, Settings};
 use whittle_sim::{SimPorts, Simulation};
-use whittle_testkit::{TestWorld, at, joined, key, machine, pool_named};
+use whittle_testkit::{TestWorld, at, key, pool_named};
 use whittle_units::{ClusterName, SignedDuration};
 
 pub(super) fn still() -> TestWorld {
@@ -197,24 +197,4 @@ fn deletion_does_not_wait_for_terminated_or_foreign_instances() {
             assert_eq!(held_after(3, names_machine, change), (false, false));
         }
     }
-}
-
-/// Whether a sweep of a cluster with this claim rings `register`.
-fn rings_register(claim: &Claim) -> bool {
-    let simulation = still();
-    with_pool(&simulation, super::node(true));
-    simulation.store(claim);
-    start_machine(&simulation);
-    sweep(&simulation, &Settings::default());
-    simulation.doorbells().contains(&whittle_sim::Function::Register)
-}
-
-#[test]
-fn register_is_told_of_claims_that_may_concern_it_and_of_no_others() {
-    assert!(rings_register(&super::planned()), "its Node may join, and its launch may time out");
-    assert!(rings_register(&super::registered()), "its Node may be ready");
-    let mut initialized = super::after(&[super::begun(), Event::FleetAnswered(machine("i-1")), joined("n"), Event::NodeReady]);
-    assert!(rings_register(&initialized), "its machine lacks its tags");
-    initialized.annotations.insert(labels::INSTANCE_TAGGED.to_owned(), "true".to_owned());
-    assert!(!rings_register(&initialized), "a cluster at rest costs no run");
 }

@@ -129,10 +129,10 @@ fn a_tick_is_a_message_like_any_other() {
     simulation.world().faults.crash_at_gate = Some(next);
     send(&simulation, schedule(), 0);
     seconds(&mut simulation, 22);
-    // The first refresh, the run that died, and a tick for each of the three functions that have one a minute but that of the plans.
-    assert_eq!(invocations(&simulation), 1 + 1 + 2, "the message group of the plans is blocked");
+    // The first refresh, the run that died, and a tick for each of the four functions that have one a minute.
+    assert_eq!(invocations(&simulation), 1 + 1 + 3, "the message group of the plans is blocked");
     seconds(&mut simulation, 35);
-    assert_eq!(invocations(&simulation), 4 + 2, "the message is delivered again, then the tick");
+    assert_eq!(invocations(&simulation), 5 + 2, "the message is delivered again, then the tick");
     let next = simulation.world().counts.gates + 1;
     simulation.world().faults.crash_at_gate = Some(next);
     seconds(&mut simulation, 20);
@@ -149,7 +149,7 @@ fn the_next_tick_compensates_for_one_that_fails() {
     assert_eq!(invocations(&simulation), 0);
     simulation.world().faults.throttles = 0;
     seconds(&mut simulation, 70);
-    assert_eq!(invocations(&simulation), 3);
+    assert_eq!(invocations(&simulation), 4);
 }
 
 #[test]

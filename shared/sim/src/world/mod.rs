@@ -329,6 +329,7 @@ impl World {
         self.inject_periodic_faults();
         for doorbell in [
             Doorbell::Sweep { cluster: cluster.clone(), is_tick: true },
+            Doorbell::Register { cluster: cluster.clone() },
             Doorbell::Schedule { cluster: cluster.clone() },
             Doorbell::Consolidate { cluster },
         ] {
