@@ -178,32 +178,34 @@ impl Alarm {
         let alarm = |one: &Value| {
             let own = made.iter().find(|of| of.kind == "AWS::CloudWatch::Alarm" && of.id == text(one, "/AlarmName"))?;
             let at = |place: &str| text(one, place).to_owned();
-            let mut description = at("/AlarmDescription");
             let is_grouped = list(one, "/Metrics").iter().any(|metric| text(metric, "/Expression").contains(" GROUP BY "));
-            let contributors = if is_grouped { Self::contributors(account, &own.id) } else { Vec::new() };
-            if !contributors.is_empty() {
-                description = format!("{}: {}", description.trim_end_matches('.'), contributors.join("; "));
-            }
+            let raisers = if is_grouped { Self::raisers(account, &own.id) } else { Vec::new() };
+            let description = described(text(one, "/AlarmDescription"), &raisers);
             Some(Self { name: own.name.clone(), description, since: at("/StateTransitionedTimestamp") })
         };
         Ok(list(&answer, "/MetricAlarms").iter().filter_map(alarm).collect())
     }
 
-    /// Which metrics of an alarm on a query raise it, by their labels: `cluster prod, problem pods_wait`. None where the question is refused or
-    /// not known to an older `aws`: the alarm is told either way.
-    fn contributors(account: Account<'_>, name: &str) -> Vec<String> {
-        let Ok(answer) = account.ask(&["cloudwatch", "describe-alarm-contributors", "--alarm-name", name]) else { return Vec::new() };
-        let labels = |one: &Value| {
-            let labels: BTreeMap<&str, &str> = one["ContributorAttributes"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .filter_map(|(label, value)| Some((label.as_str(), value.as_str()?)))
-                .collect();
-            labels.iter().map(|(label, value)| format!("{label} {value}")).collect::<Vec<_>>().join(", ")
-        };
-        list(&answer, "/AlarmContributors").iter().map(labels).filter(|labels| !labels.is_empty()).collect()
+    /// Which metrics of an alarm on a query raise it, by their labels. None where the question is refused or not known to an older `aws`: the
+    /// alarm is told either way.
+    fn raisers(account: Account<'_>, name: &str) -> Vec<String> {
+        let answer = account.ask(&["cloudwatch", "describe-alarm-contributors", "--alarm-name", name]);
+        let raisers =
+            |answer: Value| list(&answer, "/AlarmContributors").iter().map(labels_of).filter(|labels| !labels.is_empty()).collect();
+        answer.map(raisers).unwrap_or_default()
     }
+}
+
+/// The labels of one that raises an alarm: `cluster prod, problem pods_wait`.
+fn labels_of(raiser: &Value) -> String {
+    let labels = raiser["ContributorAttributes"].as_object().into_iter().flatten();
+    let labels: BTreeMap<&str, &str> = labels.filter_map(|(label, value)| Some((label.as_str(), value.as_str()?))).collect();
+    labels.iter().map(|(label, value)| format!("{label} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What an alarm means, and who raises it where that is known.
+fn described(meaning: &str, raisers: &[String]) -> String {
+    if raisers.is_empty() { meaning.to_owned() } else { format!("{}: {}", meaning.trim_end_matches('.'), raisers.join("; ")) }
 }
 
 /// Which deployment to look at.
@@ -388,6 +390,20 @@ pub(crate) fn shown(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alarm_says_which_cluster_and_problem_raise_it_where_that_is_known() {
+        let of = |raiser: Value| labels_of(&raiser);
+        let raiser =
+            of(json!({"ContributorId": "1", "ContributorAttributes": {"problem": "pods_wait", "cluster": "prod"}, "StateReason": "r"}));
+        assert_eq!(raiser, "cluster prod, problem pods_wait");
+        assert_eq!((of(json!({})), of(json!({"ContributorAttributes": {"cluster": 1}}))), (String::new(), String::new()));
+        assert_eq!(
+            described("Pods get no nodes.", &[raiser, "cluster dev".into()]),
+            "Pods get no nodes: cluster prod, problem pods_wait; cluster dev"
+        );
+        assert_eq!(described("Pods get no nodes.", &[]), "Pods get no nodes.");
+    }
 
     #[test]
     fn a_partition_is_asked_for_no_more_than_is_needed() {
