@@ -5,20 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::Function;
 use whittle_cluster::Clusters;
 use whittle_tests::control_plane::ControlPlane;
+use whittle_tests::groups::of_roles;
 use whittle_tests::kubernetes::{TestAccess, clusters_as};
 
 /// The table of groups in `infra/README.md`, by function.
 pub(crate) fn groups() -> BTreeMap<Function, BTreeSet<String>> {
-    let text = std::fs::read_to_string(root().join("infra/README.md")).expect("the file exists");
-    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
-    let mut all = BTreeMap::new();
-    for row in text.lines().filter(|line| line.starts_with('|') && line.contains("RoleArn`")) {
-        let [_, roles, groups, _] = row.split('|').collect::<Vec<_>>()[..] else { panic!("two columns: {row}") };
-        for role in quoted(roles) {
-            let function = Function::ALL.into_iter().find(|function| role.to_lowercase() == format!("{function}rolearn"));
-            all.insert(function.unwrap_or_else(|| panic!("{role} is of no function")), quoted(groups).into_iter().collect());
-        }
-    }
+    let function_of = |(role, groups): (String, BTreeSet<String>)| {
+        let function = Function::ALL.into_iter().find(|function| role.to_lowercase() == format!("{function}role"));
+        (function.unwrap_or_else(|| panic!("{role} is of no function")), groups)
+    };
+    let all: BTreeMap<_, _> = of_roles(&root()).expect("the page has the table").into_iter().map(function_of).collect();
     assert_eq!(all.len(), Function::ALL.len() - 1, "all functions but relay have an access entry: {all:?}");
     all
 }

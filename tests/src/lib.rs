@@ -10,4 +10,4 @@ pub mod fake_aws;
 pub mod kubernetes;
 pub mod wire;
 
-pub use whittle_backends::{control_plane, ministack, moto, tools};
+pub use whittle_backends::{control_plane, groups, ministack, moto, tools};

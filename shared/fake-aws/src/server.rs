@@ -10,8 +10,11 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use serde_json::Value;
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -86,7 +89,28 @@ async fn interrupted() {
 
 /// What all requests share; clones are one.
 #[derive(Clone, Debug)]
-pub struct Shared(Arc<Mutex<Region>>);
+pub struct Shared {
+    region: Arc<Mutex<Region>>,
+    identities: Option<Arc<dyn Identities>>,
+}
+
+/// Who signs with an access key, where that is kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The principal that the journal names.
+    pub name: String,
+    /// Its policy documents.
+    pub policies: Vec<Value>,
+}
+
+/// The answer of [`Identities`]: nobody is an administrator, and an error is the reason why the key is unknown.
+pub type Identified = Pin<Box<dyn Future<Output = Result<Option<Identity>, String>> + Send>>;
+
+/// Knows the holders of access keys, and their policies.
+pub trait Identities: Debug + Send + Sync {
+    /// Asked at each call.
+    fn of(&self, access_key: String) -> Identified;
+}
 
 #[derive(Debug)]
 struct Region {
@@ -100,7 +124,23 @@ impl Shared {
     /// A region whose clock goes with the computer's from now on.
     pub fn new(lone: Lone) -> Self {
         let ahead = crate::Place::now(&lone).duration_since(Timestamp::now());
-        Self(Arc::new(Mutex::new(Region { api: Api::default(), lone, ahead })))
+        Self { region: Arc::new(Mutex::new(Region { api: Api::default(), lone, ahead })), identities: None }
+    }
+
+    /// The same region, whose callers are these.
+    #[must_use]
+    pub fn identified_by(self, identities: Arc<dyn Identities>) -> Self {
+        Self { identities: Some(identities), ..self }
+    }
+
+    /// Gives the caller the name and the policies that it has now; the error is the answer to a caller who is unknown.
+    async fn identify(&self, asked: &mut Request) -> Result<(), Response> {
+        let Some(identities) = self.identities.as_ref().filter(|_| !asked.principal.is_empty()) else { return Ok(()) };
+        let refused = |body: String| Response { status: 403, content_type: "text/plain", error_type: None, body };
+        let Some(identity) = identities.of(asked.principal.clone()).await.map_err(refused)? else { return Ok(()) };
+        asked.principal = identity.name;
+        let set = self.with(|region| region.api.access.set_policies(&asked.principal, Some(&identity.policies)));
+        set.map_err(|error| refused(format!("the policies of {} cannot be judged: {error}", asked.principal)))
     }
 
     /// Gives its owner, who runs in the same process, the region as it is now.
@@ -112,7 +152,7 @@ impl Shared {
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut Region) -> T) -> T {
-        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        call(&mut self.region.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -176,7 +216,10 @@ async fn answer(shared: &Shared, request: hyper::Request<Incoming>) -> hyper::Re
     let answered = match Limited::new(request.into_body(), BODY_MAX).collect().await {
         Ok(body) => {
             asked.body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-            shared.with(|region| region.answer(&asked))
+            match shared.identify(&mut asked).await {
+                Ok(()) => shared.with(|region| region.answer(&asked)),
+                Err(refusal) => refusal,
+            }
         }
         Err(error) => {
             let body = format!("the body is incomplete or larger than {BODY_MAX} bytes: {error}\n");

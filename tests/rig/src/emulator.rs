@@ -13,7 +13,8 @@ use whittle_backends::ministack::Ministack;
 /// The account of everything in the rig.
 pub(crate) const ACCOUNT: &str = whittle_sim::region::ACCOUNT;
 
-/// The emulator as a client sees it. It verifies no signature, but takes account, region and service from where one is.
+/// The emulator as a client sees it. It takes account, region and service from where a signature is, and verifies none of a client whose access key
+/// is the account's number.
 #[derive(Clone, Debug)]
 pub(crate) struct Emulator {
     endpoint: String,
@@ -55,6 +56,14 @@ impl Emulator {
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let text = self.send(function, self.signed_at(&path, "lambda", "application/json"), event.to_string()).await?;
         serde_json::from_str(&text).with_context(|| format!("{function} answered {text}"))
+    }
+
+    /// What is at a path, with these headers.
+    pub(crate) async fn look(&self, path: &str, headers: &[(&str, &str)]) -> Result<String> {
+        let request = http::Request::get(format!("{}{path}", self.endpoint));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let place = path.split('?').next().unwrap_or_default();
+        self.send(place, request, String::new()).await
     }
 
     fn signed(&self, service: &str, content: &str) -> http::request::Builder {

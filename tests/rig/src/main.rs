@@ -15,6 +15,7 @@ mod kubelets;
 mod options;
 mod proxy;
 mod relay;
+mod roles;
 mod signed_url;
 mod state;
 mod supervisor;

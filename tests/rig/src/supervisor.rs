@@ -1,5 +1,6 @@
 //! Starts everything in order, holds it together, and ends it.
 
+use crate::access::{self, Gate};
 use crate::account::AccessEntries;
 use crate::catalog::Sizes;
 use crate::deploy::{self, SECRET, SECRET_NAME, STACK};
@@ -7,11 +8,12 @@ use crate::empty::{self, Way};
 use crate::emulator::Emulator;
 use crate::events::Bus;
 use crate::options::Options;
+use crate::roles::{self, Roles};
 use crate::signed_url::{self, Caller};
 use crate::state::State;
 use crate::tls::Certificates;
 use crate::watcher::{self, Watcher};
-use crate::{access, catalog, kubelets, relay};
+use crate::{catalog, kubelets, relay};
 use anyhow::{Context, Result, bail};
 use http::HeaderValue;
 use kube::Client;
@@ -28,6 +30,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use whittle_backends::control_plane::ControlPlane;
+use whittle_backends::groups;
 use whittle_backends::ministack::Ministack;
 use whittle_fake_aws::Lone;
 use whittle_fake_aws::server::{self, Shared};
@@ -90,10 +93,20 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path, cert
     let (fake, endpoint) = (listener(0).await?, listener(0).await?);
     let (aws, endpoint_address) = (format!("http://{}", fake.local_addr()?), endpoint.local_addr()?.to_string());
     let (lone, sizes) = region(options, &endpoint_address, &certificates.authority)?;
-    let region = Shared::new(lone);
-    let entries = if options.empty { AccessEntries::default() } else { AccessEntries::of_installed(&options.cluster, &access::GROUPS) };
+    let mut region = Shared::new(lone);
+    let entries = match options {
+        Options { empty: true, .. } => AccessEntries::default(),
+        Options { check_access: true, cluster, .. } => AccessEntries::of_nodes(cluster),
+        Options { cluster, .. } => AccessEntries::of_installed(cluster, &access::GROUPS),
+    };
+    let gate = if options.check_access {
+        region = region.identified_by(Arc::new(Roles::new(emulator.clone())));
+        Gate::checking(client.clone(), entries.clone(), emulator.clone(), (&options.cluster, &options.folder))
+    } else {
+        Gate::trusting(client.clone(), entries.clone())
+    };
     tokio::spawn(server::serve(fake, region.clone(), std::future::pending()));
-    tokio::spawn(access::serve(endpoint, certificates.acceptor.clone(), client.clone(), entries.clone()));
+    tokio::spawn(gate.serve(endpoint, certificates.acceptor.clone()));
     tokio::spawn(kubelets::run(region.clone(), sizes, client.clone(), entries.clone()));
     let rig = Rig { options, kubeconfig, client, emulator, certificates, region, aws };
     // The watcher is ended with this function.
@@ -102,7 +115,7 @@ async fn serve(options: &Options, ministack: &Ministack, kubeconfig: &Path, cert
             way.serve(&rig.emulator, &rig.certificates).await?;
             (Some(empty::serve(&rig.emulator, rig.aws.clone(), &rig.region, entries).await?), None)
         }
-        None => (None, rig.install().await?),
+        None => (None, rig.install(&entries).await?),
     };
 
     let ready = listener(options.ready_port).await?;
@@ -137,11 +150,18 @@ struct Rig<'a> {
 
 impl Rig<'_> {
     /// Deploys, and prepares the cluster; the watcher where one is asked for.
-    async fn install(&self) -> Result<Option<Watcher>> {
+    async fn install(&self, entries: &AccessEntries) -> Result<Option<Watcher>> {
         let (options, emulator) = (self.options, &self.emulator);
         let built = options.built.clone().context("nothing is built that could be deployed")?;
         let (owned, url, at) = (options.clone(), emulator.endpoint().to_owned(), self.aws.clone());
         tokio::task::spawn_blocking(move || deploy::stack(&owned, &built, &url, &at)).await??;
+        if options.check_access {
+            let stack = emulator.resources(STACK).await?;
+            for (role, groups) in groups::of_roles(&options.root)? {
+                let name = stack.get(&role).with_context(|| format!("the stack has no {role}"))?;
+                entries.let_in(&options.cluster, &roles::arn(name), &groups);
+            }
+        }
         let listener = listener(0).await?;
         let relay_address = listener.local_addr()?;
         let caller = Caller::watcher();

@@ -3,6 +3,7 @@
 
 mod outside;
 mod processes;
+mod rights;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -39,7 +40,11 @@ pub(crate) fn run(walk: &Walk) -> Result<()> {
         a_spot_interruption_is_met_with_a_replacement(&rig).await?;
         a_node_that_nobody_needs_goes(&rig).await?;
         a_launch_that_is_killed_buys_nothing_twice(&rig).await?;
-        a_right_that_is_taken_away_is_missed(&rig).await
+        nodes_without_pods_are_kept_as_long_as_they_are_asked_for(&rig).await?;
+        rights::nothing_was_refused(&rig).await?;
+        a_right_that_is_taken_away_is_missed(&rig).await?;
+        a_class_takes_what_was_made_for_it_along(&rig).await?;
+        rights::each_statement_is_needed(&rig).await
     })
 }
 
@@ -84,6 +89,37 @@ async fn a_node_that_nobody_needs_goes(rig: &Outside) -> Result<()> {
     let gone = async |rig: &Outside| Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty());
     let took = rig.until("nothing is left", GONE_MAX, gone).await?;
     rig.say("a node that nobody needs goes", took);
+    Ok(())
+}
+
+const KEPT: &str = include_str!("walk/kept.json");
+
+/// A static NodePool and a NodeClaim of a user have their nodes until they are deleted.
+async fn nodes_without_pods_are_kept_as_long_as_they_are_asked_for(rig: &Outside) -> Result<()> {
+    rig.apply(KEPT).await?;
+    let took = rig.until("both have a node", REPEATED_MAX, async |rig| Ok(rig.ready_claims().await?.len() == 2)).await?;
+    rig.check_books().await?;
+    rig.say("a static NodePool and a NodeClaim of a user get their nodes", took);
+    for path in ["nodepools/kept", "nodeclaims/alone"] {
+        rig.delete(&format!("/apis/karpenter.sh/v1/{path}")).await?;
+    }
+    let took = rig.until("nothing is left", GONE_MAX, async |rig| {
+        Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty())
+    });
+    rig.say("and give them back", took.await?);
+    Ok(())
+}
+
+/// With the last NodePool and the class go its launch templates and its instance profile.
+async fn a_class_takes_what_was_made_for_it_along(rig: &Outside) -> Result<()> {
+    for path in ["karpenter.sh/v1/nodepools/walk", "karpenter.k8s.aws/v1/ec2nodeclasses/walk"] {
+        rig.delete(&format!("/apis/{path}")).await?;
+    }
+    let took = rig.until("nothing is left of the class", GONE_MAX, async |rig| {
+        let state = rig.control_page("").await?;
+        Ok(state["launchTemplates"] == json!([]) && state["instanceProfiles"] == json!({}))
+    });
+    rig.say("a class takes what was made for it along", took.await?);
     Ok(())
 }
 

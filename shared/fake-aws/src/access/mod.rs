@@ -14,7 +14,7 @@ use crate::errors::Fault;
 use crate::params::Params;
 use crate::zonal_shift;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_iam::{Decision, Request, Statement, decide};
 
 /// Rights that no action of [`crate::api::ACTIONS`] is named after.
@@ -41,6 +41,8 @@ pub(crate) type TagsByKind = BTreeMap<String, BTreeMap<String, String>>;
 pub struct Access {
     /// Statements by access key.
     policies: BTreeMap<String, Vec<Statement>>,
+    /// The names of the statements that allowed a call, by access key.
+    used: BTreeMap<String, BTreeSet<String>>,
     /// What the data of a launch template tag, by its name.
     pub(crate) template_tags: BTreeMap<String, TagsByKind>,
 }
@@ -89,22 +91,35 @@ impl Access {
         self.policies.keys().cloned().collect()
     }
 
-    /// The first of these rights that the principal lacks.
-    pub(crate) fn lacking(&self, principal: &str, needs: &[Need]) -> Option<Denial> {
+    /// The statements that allowed calls so far, by principal.
+    pub(crate) fn used(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.used.clone()
+    }
+
+    /// The first of these rights that the principal lacks. Notes which statements give the others.
+    pub(crate) fn lacking(&mut self, principal: &str, needs: &[Need]) -> Option<Denial> {
         let statements = self.policies.get(principal)?;
-        needs.iter().find_map(|need| {
-            let decision = decision(statements, need);
-            (decision != Decision::Allowed).then(|| Denial { need: need.clone(), explicit: decision == Decision::Denied })
-        })
+        for need in needs {
+            let request = request(need);
+            let decision = decision(statements, need, &request);
+            if decision != Decision::Allowed {
+                return Some(Denial { need: need.clone(), explicit: decision == Decision::Denied });
+            }
+            let giving = statements.iter().filter(|statement| statement.allows && statement.applies(&request));
+            self.used.entry(principal.to_owned()).or_default().extend(giving.map(|statement| statement.sid.clone()));
+        }
+        None
     }
 }
 
-fn decision(statements: &[Statement], need: &Need) -> Decision {
-    let request =
-        Request { service: String::new(), action: need.action.clone(), resource: need.resource.clone(), context: need.context.clone() };
-    let decision = decide(statements, &request);
+fn request(need: &Need) -> Request {
+    Request { service: String::new(), action: need.action.clone(), resource: need.resource.clone(), context: need.context.clone() }
+}
+
+fn decision(statements: &[Statement], need: &Need, request: &Request) -> Decision {
+    let decision = decide(statements, request);
     // What does not exist is not found, unless no tags could ever allow the call.
-    let could = || statements.iter().any(|statement| statement.allows && statement.is_about(&request));
+    let could = || statements.iter().any(|statement| statement.allows && statement.is_about(request));
     if decision == Decision::NotAllowed && need.missing && could() { Decision::Allowed } else { decision }
 }
 

@@ -3,7 +3,7 @@
 use crate::api::{Api, NextError};
 use crate::place::{Lone, Place};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_sim::region::Machine;
 
 /// What an owner can see, in the words of [`super::Change`] where there are any.
@@ -26,6 +26,8 @@ pub struct State {
     pub refusals: Vec<RefusalState>,
     /// Who has policies; everybody else may do everything.
     pub principals: Vec<String>,
+    /// The statements of their policies that allowed calls so far, by `Sid`.
+    pub used_statements: BTreeMap<String, BTreeSet<String>>,
     /// Answers that wait, by action.
     pub next_answers: BTreeMap<String, Vec<AnswerState>>,
     pub counts_addresses: bool,
@@ -144,6 +146,7 @@ impl State {
                 })
                 .collect(),
             principals: api.access.principals(),
+            used_statements: api.access.used(),
             next_answers: api.refusals.iter().filter(|(_, answers)| !answers.is_empty()).map(waiting).collect(),
             counts_addresses: supply.counts_addresses,
             own_prices: supply.own_prices,

@@ -274,10 +274,14 @@ fn zonal_shifts_are_of_the_regions_own_zones() {
 #[test]
 fn policies_are_set_and_taken_back() {
     let mut owner = Owner::new();
-    let document = json!({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:DescribeImages", "Resource": "*"}]});
+    let document = json!({"Version": "2012-10-17", "Statement": [
+        {"Sid": "Used", "Effect": "Allow", "Action": "ec2:DescribeImages", "Resource": "*"},
+        {"Sid": "Unused", "Effect": "Allow", "Action": "ec2:DescribeVolumes", "Resource": "*"},
+        {"Sid": "Against", "Effect": "Deny", "Action": "ec2:DescribeVpcs", "Resource": "*"}]});
     let state = owner.change(&json!({"policies": {"AKID": [document]}}));
-    assert_eq!(state["principals"], json!(["AKID"]));
+    assert_eq!((&state["principals"], &state["usedStatements"]), (&json!(["AKID"]), &json!({})));
     assert_eq!((owner.ec2("Action=DescribeSubnets").0, owner.ec2("Action=DescribeImages").0), (403, 200));
+    assert_eq!(owner.change(&json!({}))["usedStatements"], json!({"AKID": ["Used"]}), "what was refused uses none");
     owner.refused(r#"{"policies": {"AKID": [{"Statement": [{"Effect": "Allow", "Action": "ec2:*"}]}, {}]}}"#, "policies.AKID[1]");
     owner.refused(r#"{"policies": {"AKID": {}}}"#, "policies.AKID: invalid type: map, expected a sequence");
     assert_eq!(owner.change(&json!({"policies": {"AKID": null}}))["principals"], json!([]));

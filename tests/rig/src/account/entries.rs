@@ -15,17 +15,31 @@ pub(crate) struct AccessEntries(Arc<Mutex<BTreeMap<(String, String), Value>>>);
 impl AccessEntries {
     /// Entries by which the functions enter with these groups, and nodes join.
     pub(crate) fn of_installed(cluster: &str, groups: &[&str]) -> Self {
-        let entries = Self::default();
-        for (arn, asked) in [
-            ("functions", json!({GROUPS: groups, "principalArn": "functions"})),
-            ("nodes", json!({"principalArn": "nodes", "type": "EC2_LINUX"})),
-        ] {
-            let _ = entries.create(cluster, arn, &asked);
-        }
+        let entries = Self::of_nodes(cluster);
+        entries.let_in(cluster, "functions", &groups.iter().map(|group| (*group).to_owned()).collect());
         entries
     }
 
-    /// The groups that the functions have: the emulator gives all of them one identity, so that they have those of all entries.
+    /// Entries by which nodes join, and nobody enters.
+    pub(crate) fn of_nodes(cluster: &str) -> Self {
+        let entries = Self::default();
+        let _ = entries.create(cluster, "nodes", &json!({"principalArn": "nodes", "type": "EC2_LINUX"}));
+        entries
+    }
+
+    /// Lets a role enter with these groups.
+    pub(crate) fn let_in(&self, cluster: &str, role: &str, groups: &BTreeSet<String>) {
+        let _ = self.create(cluster, role, &json!({GROUPS: groups, "principalArn": role}));
+    }
+
+    /// The groups of a role; `None` if no entry lets it in.
+    pub(crate) fn groups_of(&self, role: &str) -> Option<BTreeSet<String>> {
+        let all = self.kept();
+        let entry = all.values().find(|entry| entry["principalArn"] == role)?;
+        Some(entry[GROUPS].as_array().into_iter().flatten().filter_map(|group| group.as_str().map(str::to_owned)).collect())
+    }
+
+    /// The groups that the functions have where the emulator gives all of them one identity: those of all entries.
     pub(crate) fn groups(&self) -> BTreeSet<String> {
         let groups = |entry: &Value| entry[GROUPS].as_array().cloned().unwrap_or_default();
         self.kept().values().flat_map(groups).filter_map(|group| group.as_str().map(str::to_owned)).collect()
@@ -108,6 +122,7 @@ mod tests {
         assert_eq!(call(Method::POST, None, &asked).0, 409, "it is there");
         assert_eq!(call(Method::POST, Some(role), &json!({GROUPS: ["whittle:plan"]})).0, 200);
         assert_eq!(entries.groups(), BTreeSet::from(["whittle:plan".to_owned()]));
+        assert_eq!((entries.groups_of(role), entries.groups_of("another")), (Some(entries.groups()), None));
         assert!(!entries.let_nodes_join(), "no node has that role");
         assert_eq!(call(Method::POST, None, &json!({"principalArn": "nodes", "type": "EC2_LINUX"})).0, 200);
         assert!(entries.let_nodes_join());

@@ -1,7 +1,8 @@
 //! The rig as somebody outside sees and changes it.
 
 use crate::deploy::STACK;
-use crate::emulator::{Emulator, text_of};
+use crate::emulator::Emulator;
+use crate::roles;
 use crate::supervisor::client_of;
 use anyhow::{Context, Result, bail, ensure};
 use http::{Method, Request};
@@ -12,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -39,6 +40,7 @@ impl Policy {
 
 pub(crate) struct Outside {
     client: Client,
+    folder: PathBuf,
     state: Value,
 }
 
@@ -48,7 +50,7 @@ impl Outside {
         let text = std::fs::read_to_string(&file).with_context(|| format!("{} cannot be read: is the rig up?", file.display()))?;
         let state: Value = serde_json::from_str(&text)?;
         let kubeconfig = state["kubeconfig"].as_str().context("state.json names no kubeconfig")?;
-        Ok(Self { client: client_of(Path::new(kubeconfig)).await?, state })
+        Ok(Self { client: client_of(Path::new(kubeconfig)).await?, folder: folder.to_owned(), state })
     }
 
     pub(crate) fn cluster(&self) -> &str {
@@ -64,17 +66,20 @@ impl Outside {
         let emulator = self.emulator();
         let roles = emulator.resources(STACK).await?;
         let role = roles.get(role).with_context(|| format!("the stack has no {role}"))?.clone();
-        let of = [("Version", "2010-05-08"), ("RoleName", &role), ("PolicyName", policy)];
-        let got = emulator.query("iam", &[&[("Action", "GetRolePolicy")], &of[..]].concat()).await?;
-        let document = text_of(&got, "PolicyDocument").context("the role's policy has no document")?;
-        let decoded = form_urlencoded::parse(document.as_bytes()).map(|(document, _)| document.into_owned()).next();
-        let document = decoded.context("the role's policy is empty")?;
-        emulator.query("iam", &[&[("Action", "DeleteRolePolicy")], &of[..]].concat()).await?;
+        let document = roles::policies(&emulator, &role).await?.remove(policy);
+        let document = document.with_context(|| format!("{role} has no policy {policy}"))?.to_string();
+        let taken = [("Action", "DeleteRolePolicy"), ("Version", "2010-05-08"), ("RoleName", &role), ("PolicyName", policy)];
+        emulator.query("iam", &taken).await?;
         Ok(Policy { role, name: policy.to_owned(), document })
     }
 
-    fn emulator(&self) -> Emulator {
+    pub(crate) fn emulator(&self) -> Emulator {
         Emulator::new(self.state["ministack"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The rig's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     #[expect(clippy::unused_self, reason = "what is said is said of this rig")]
@@ -127,6 +132,11 @@ impl Outside {
             self.call(Method::PATCH, &path, &object, "application/apply-patch+yaml").await.with_context(|| format!("{kind} is refused"))?;
         }
         Ok(())
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        self.call(Method::DELETE, path, &json!({}), "application/json").await.map(drop)
     }
 
     /// A ReplicaSet of this size.
@@ -191,7 +201,7 @@ impl Outside {
     }
 
     async fn machines_with(&self, wanted: impl Fn(&str) -> bool) -> Result<BTreeSet<String>> {
-        let state = self.ask(Method::GET, "").await?;
+        let state = self.control_page("").await?;
         let machines = state["machines"].as_array().into_iter().flatten();
         let wanted = machines.filter(|machine| wanted(machine["state"].as_str().unwrap_or_default()));
         Ok(wanted.filter_map(|machine| machine["id"].as_str().map(str::to_owned)).collect())
@@ -199,13 +209,18 @@ impl Outside {
 
     /// Changes the simulated AWS.
     pub(crate) async fn control(&self, change: &Value) -> Result<()> {
-        self.ask(Method::POST, &change.to_string()).await.map(drop)
+        self.ask(Method::POST, "", &change.to_string()).await.map(drop)
     }
 
-    async fn ask(&self, method: Method, body: &str) -> Result<Value> {
+    /// What the owner of the simulated AWS sees; without a path its state.
+    pub(crate) async fn control_page(&self, path: &str) -> Result<Value> {
+        self.ask(Method::GET, path, "").await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &str) -> Result<Value> {
         let address = self.state["fakeAws"].as_str().context("state.json names no simulated AWS")?;
         let http = Http::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-        let request = Request::builder().method(method).uri(format!("{address}/_control")).body(Full::from(body.to_owned()))?;
+        let request = Request::builder().method(method).uri(format!("{address}/_control{path}")).body(Full::from(body.to_owned()))?;
         let answer = http.request(request).await?;
         let (status, body) = (answer.status(), answer.into_body().collect().await?.to_bytes());
         ensure!(status.is_success(), "the simulated AWS refuses {}", String::from_utf8_lossy(&body));
