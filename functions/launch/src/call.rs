@@ -57,7 +57,7 @@ impl<P: Rights> Run<'_, P> {
             }
             ended = found.ended;
         }
-        if let Err(error) = self.ensure_templates(batch).await {
+        if let Err(error) = self.ensure_templates(&batch.node_class, &batch.templates).await {
             return self.failed(batch, error).await;
         }
         match self.ports.cloud().create_fleet(&batch.request).await {
@@ -77,16 +77,16 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Creates the launch templates of a call, except those that this run has already ensured.
-    async fn ensure_templates(&mut self, batch: &Batch) -> Result<(), CloudError> {
-        let missing: Vec<&LaunchTemplate> = batch.templates.iter().filter(|template| !self.templates.contains(&template.name)).collect();
+    /// Creates the launch templates of a class, except those that this run has already ensured.
+    pub(crate) async fn ensure_templates(&mut self, node_class: &str, templates: &[LaunchTemplate]) -> Result<(), CloudError> {
+        let missing: Vec<&LaunchTemplate> = templates.iter().filter(|template| !self.templates.contains(&template.name)).collect();
         for some in missing.chunks(TEMPLATE_CONCURRENCY) {
             let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
             made.into_iter().collect::<Result<(), CloudError>>()?;
             self.templates.extend(some.iter().map(|template| template.name.clone()));
             for template in some {
                 let bytes = u64::try_from(template.user_data.len()).unwrap_or(u64::MAX);
-                self.report.gauge(metrics::UserDataBytes { nodeclass: &batch.node_class }, bytes);
+                self.report.gauge(metrics::UserDataBytes { nodeclass: node_class }, bytes);
             }
         }
         Ok(())

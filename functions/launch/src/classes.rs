@@ -1,40 +1,47 @@
 //! Whether the stored classes are still those of the cluster: a stored class is as old as its last refresh.
 
+use crate::plan::Facts;
 use crate::{Rights, Run};
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, LAUNCHED};
 use whittle_claims::{Claim, Doorbell, NodeClassRecord, Record, Stored};
 use whittle_ec2::errors::CreateReason;
-use whittle_ports::{ClusterReader, HandleError, ObjectKind, Presence, Queues};
+use whittle_ports::{ClusterReader, HandleError, ObjectKind, Presence, Queues, Report};
+use whittle_units::ClusterName;
 
-impl<P: Rights> Run<'_, P> {
-    /// The stored classes of these claims that have been changed or deleted since their refresh. An API server that does not
-    /// respond blocks no launch: capacity matters more than the latest spec.
-    pub(crate) async fn changed(&mut self, due: &[Stored<Claim>]) -> BTreeSet<String> {
-        let meant: BTreeMap<String, &NodeClassRecord> =
-            due.iter().filter_map(|claim| self.facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
-        let (ports, cluster) = (self.ports, self.cluster);
-        let lookups = meant.into_iter().map(|(name, record)| async move {
-            let kind = if record.class.is_converted_template() { ObjectKind::NodeTemplate } else { ObjectKind::NodeClass };
-            (name, record, ports.cluster().look_up(cluster, kind, &record.class.metadata.name).await)
-        });
-        let mut changed = BTreeSet::new();
-        for (name, record, answer) in join_all(lookups).await {
-            match answer {
-                Ok(presence) if has_changed(record, &presence) => {
-                    changed.insert(name);
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%cluster, class = %name, %error, "cannot check whether the class has changed: launching from its last refresh");
-                    self.report.count("classes_unseen");
-                }
+/// The stored classes of these claims that have been changed or deleted since their refresh. An API server that does not
+/// respond blocks no launch: capacity matters more than the latest spec.
+pub(crate) async fn changed<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    facts: &Facts,
+    due: &[Stored<Claim>],
+    report: &mut Report,
+) -> BTreeSet<String> {
+    let meant: BTreeMap<String, &NodeClassRecord> =
+        due.iter().filter_map(|claim| facts.class_of(&claim.value)).map(|record| (record.name(), record)).collect();
+    let lookups = meant.into_iter().map(|(name, record)| async move {
+        let kind = if record.class.is_converted_template() { ObjectKind::NodeTemplate } else { ObjectKind::NodeClass };
+        (name, record, ports.cluster().look_up(cluster, kind, &record.class.metadata.name).await)
+    });
+    let mut changed = BTreeSet::new();
+    for (name, record, answer) in join_all(lookups).await {
+        match answer {
+            Ok(presence) if has_changed(record, &presence) => {
+                changed.insert(name);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%cluster, class = %name, %error, "cannot check whether the class has changed: launching from its last refresh");
+                report.count("classes_unseen");
             }
         }
-        changed
     }
+    changed
+}
 
+impl<P: Rights> Run<'_, P> {
     /// Requests a refresh of changed classes, once for the claims that wait for it. If the request is lost, `sweep` repeats it.
     pub(crate) async fn request_refresh(&self, due: &[Stored<Claim>]) -> Result<(), HandleError> {
         let waits = |claim: &Claim| self.facts.class_of(claim).is_some_and(|record| self.facts.changed.contains(&record.name()));

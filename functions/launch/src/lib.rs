@@ -9,6 +9,7 @@ mod batch;
 mod call;
 mod classes;
 mod dry_runs;
+mod groups;
 mod machine;
 mod plan;
 mod retry;
@@ -20,17 +21,17 @@ use answer::CONCURRENCY;
 use batch::Batch;
 use call::Call;
 use futures::future::{join_all, try_join_all};
-use plan::{Facts, Group};
+use plan::Facts;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use whittle_claims::{
-    Bucket, BucketName, Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord,
-    Phase, Revision, Stored,
+    Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
-    LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Safeguard, Settings, StatusWriter, StoreError,
-    TokenBuckets, advance, error_chain, metrics, publish_event, readable, rights, save, unless_conflict, unless_outdated, write_mirror,
+    LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Settings, StatusWriter, TokenBuckets, advance,
+    error_chain, metrics, publish_event, readable, rights, save, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, shifted_zones, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -43,10 +44,6 @@ rights! {
     Queues: Queues,
 }
 
-/// Rate limit of CreateFleet per account and region: two per second with a burst of five.
-const BUCKET: &str = "CreateFleet";
-const BUCKET_SIZE: u32 = 5;
-const BUCKET_RATE: u32 = 2;
 /// After this an unfinished launch is resumed: longer than a call and handling its response take.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// No call is retried this late without having been stored: a restored table is older than this.
@@ -68,7 +65,7 @@ const FIRST_REGISTER_DELAY: SignedDuration = SignedDuration::from_secs(10);
 pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,
-    facts: Facts,
+    facts: Arc<Facts>,
     /// Names of the launch templates that this run has found or made: batches of equal claims share theirs.
     templates: BTreeSet<String>,
     report: Report,
@@ -94,8 +91,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             return Ok(report);
         }
     };
-    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), report };
-    run.facts.changed = run.changed(&due).await;
+    let changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
+    let mut run = Run { ports, cluster, facts: Arc::new(Facts { changed, ..facts }), templates: BTreeSet::new(), report };
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;
     if !run.report.decisions.is_empty() {
@@ -209,17 +206,7 @@ impl<P: Rights> Run<'_, P> {
                 remaining.push(claim.value.key.name);
             }
         }
-        for group in plan.groups {
-            if !has_time(self.ports.clock()) {
-                self.report.hand_over();
-                remaining.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
-            } else if self.take_token().await? {
-                self.begin(group).await?;
-            } else {
-                self.report.count("no_token");
-                remaining.extend(group.claims.into_iter().map(|claim| claim.value.key.name));
-            }
-        }
+        remaining.extend(self.launch_groups(plan.groups).await?);
         for (delay, names) in requeues {
             self.requeue(names, delay).await?;
         }
@@ -227,47 +214,6 @@ impl<P: Rights> Run<'_, P> {
             retry::requeue_once(self.ports, self.cluster, remaining).await?;
         }
         Ok(())
-    }
-
-    /// Rate limit: all invocations of the account share the bucket.
-    async fn take_token(&self) -> Result<bool, HandleError> {
-        let now = self.ports.clock().now();
-        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
-        match self.ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
-            Ok(taken) => Ok(Safeguard::CallsRated.permits(taken)),
-            // Lost the race for a token: retry later.
-            Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Stores the call of a new group, then makes it.
-    async fn begin(&mut self, group: Group) -> Result<(), HandleError> {
-        let tokens: Vec<ClaimName> = group.claims.iter().map(|claim| plan::token_of(&claim.value)).collect();
-        let id = plan::id_of(self.cluster, &tokens);
-        let begun = Event::LaunchBegun { client_token: id.clone() };
-        let now = self.ports.clock().now();
-        let moved = group.claims.iter().map(|claim| advance(self.ports.store(), claim, &begun, now)).collect();
-        // Claims that were deleted meanwhile, or that another run took, are left out of the call.
-        let members: Vec<ClaimName> =
-            complete_writes(moved, &mut self.report).await?.into_iter().map(|claim| claim.value.key.name).collect();
-        if members.is_empty() {
-            return Ok(());
-        }
-        // A claim is launched within seconds of being planned. One that waited longer may have been launched before the table was
-        // restored.
-        let oldest = oldest(&group.claims, now);
-        let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED_AFTER) { unstored_call(oldest) } else { Call::First };
-        let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
-        let Some(batch) = self.store_batch(batch, which).await? else { return Ok(()) };
-        self.call(&batch, which).await
-    }
-
-    /// Stores a new call. `None` if another run stored it first: that run makes it.
-    async fn store_batch(&self, batch: Batch, which: Call) -> Result<Option<Batch>, HandleError> {
-        let batch = Batch { looks_first: which != Call::First, ..batch };
-        let written = unless_conflict(self.ports.store().write(self.cluster, &batch, Revision::ABSENT).await)?;
-        Ok(written.map(|_| batch))
     }
 
     /// Resumes an abandoned launch: the same call again, or a new one if it was never stored. Returns the claims that have to

@@ -11,9 +11,10 @@ use whittle_claims::{Claim, Doorbell, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_testkit::{TestWorld, at};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-const TYPE: &str = "m5.large";
+/// One for each group.
+const TYPES: [&str; 7] = ["m5.large", "m5.xlarge", "m5.2xlarge", "c5.large", "c5.xlarge", "c5.2xlarge", "r5.large"];
 
 struct Launches;
 
@@ -29,12 +30,21 @@ impl Functions for Launches {
 
 /// A hundred claims and the doorbell for them.
 fn hundred_claims() -> TestWorld {
+    groups_of(&[100])
+}
+
+/// Groups of so many claims each, and the doorbell for all of them.
+fn groups_of(sizes: &[usize]) -> TestWorld {
     let simulation = ready(with_functions(Arc::new(Launches)));
-    let of_one_type = |claim: &mut Claim| {
-        let wanted = [(labels::INSTANCE_TYPE, TYPE), (labels::CAPACITY_TYPE, "on-demand")];
-        claim.spec.requirements = wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
-    };
-    let claims = (0..100).map(|number| keep_as(&simulation, number, of_one_type).key.name).collect();
+    let groups = sizes.iter().enumerate().flat_map(|(group, size)| std::iter::repeat_n(group, *size));
+    let claims = groups.enumerate().map(|(number, group)| {
+        let of_group = |claim: &mut Claim| {
+            let wanted = [(labels::INSTANCE_TYPE, TYPES[group]), (labels::CAPACITY_TYPE, "on-demand")];
+            claim.spec.requirements = wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
+        };
+        keep_as(&simulation, number, of_group).key.name
+    });
+    let claims = claims.collect();
     block_on(simulation.ports().send_now(Doorbell::Launch { cluster: ClusterName::new("c"), claims })).unwrap();
     simulation
 }
@@ -58,10 +68,23 @@ fn a_hundred_instances_are_launched_and_assigned_within_the_time_of_one_call() {
 fn a_hundred_claims_without_capacity_fail_quickly_with_one_event_each() {
     let mut simulation = hundred_claims();
     let zones = ["a", "b", "c", "d"].map(|zone| format!("us-west-2{zone}"));
-    simulation.world().region.out_of_stock.extend(zones.map(|zone| (TYPE.to_owned(), zone, "on-demand".to_owned())));
+    simulation.world().region.out_of_stock.extend(zones.map(|zone| (TYPES[0].to_owned(), zone, "on-demand".to_owned())));
     simulation.run_for(SignedDuration::from_millis(2_500));
     let failed = claims(&simulation).iter().filter(|claim| matches!(claim.phase, Phase::Failed { .. })).count();
     let world = simulation.world();
     let events = world.cluster.events.iter().filter(|kept| kept.event.reason == "InsufficientCapacityError").count();
     assert_eq!((failed, events, world.region.started()), (100, 100, 0));
+}
+
+#[test]
+fn five_groups_are_launched_at_once_and_the_largest_are_among_them() {
+    let mut simulation = groups_of(&[1, 1, 1, 1, 1, 20, 30]);
+    simulation.run_for(SignedDuration::from_secs(10));
+    assert_eq!(simulation.world().region.started(), 55, "each claim has one machine, and none has two");
+    let machine = |claim: &Claim| claim.machine().map(|machine| (machine.launched_at, machine.instance_type.clone()));
+    let mut launched: Vec<_> = claims(&simulation).iter().filter_map(machine).collect();
+    launched.sort();
+    let large = |(_, name): &(Timestamp, String)| TYPES[5..].contains(&name.as_str());
+    assert!(launched[..53].iter().filter(|claim| large(claim)).count() == 50 && !launched[53..].iter().any(large), "{launched:?}");
+    assert!(launched[52].0.duration_since(at(0)) < SignedDuration::from_millis(2_000), "EC2 lets five calls through at once: {launched:?}");
 }
